@@ -1,0 +1,19 @@
+"""Survival distributions: one abstract class and its final kinds."""
+
+from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.monotone import Monotone
+from sumosurv.distributions.parametric import LogNormal, Normal, Weibull
+from sumosurv.distributions.tabulated import Tabulated
+from sumosurv.distributions.wrappers import Conditional, Mixture, Rescaled
+
+__all__ = [
+    "Conditional",
+    "LogNormal",
+    "Mixture",
+    "Monotone",
+    "Normal",
+    "Rescaled",
+    "SurvivalDistribution",
+    "Tabulated",
+    "Weibull",
+]

@@ -1,0 +1,209 @@
+"""A survival curve known at a table of times: Kaplan-Meier, Breslow, discrete-time networks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sumosurv.distributions.base import SurvivalDistribution
+
+__all__ = ["Tabulated"]
+
+Between = Literal["step", "density", "hazard"]
+
+
+class Tabulated(SurvivalDistribution):
+    r"""Survival curves given at times t₀ < t₁ < ... < t_m, the same times for every subject.
+
+    Parameters
+    ----------
+    times : array of shape (m,)
+        Increasing, zero or more. Where the first is positive, t = 0 with S = 1 is put before it.
+    survival : array of shape (m,) or (n, m)
+        S at those times, non-increasing in [0, 1].
+    between : {"step", "density", "hazard"}
+        What the curve does between two times. "step": it stays, then jumps at the next time, as
+        Kaplan-Meier does. "density": it falls along a line (constant density in each cell). "hazard":
+        its logarithm falls along a line (constant hazard in each cell, the last one open-ended).
+    half_width : int
+        k of the interpolated density of a step curve, which has none of its own. With i such that
+        tᵢ <= t < tᵢ₊₁,
+
+        f(t) = -(S(tᵢ₊ₖ) - S(tᵢ₋ₖ₊₁)) / (tᵢ₊ₖ - tᵢ₋ₖ₊₁).
+
+        At the ends of the table the two indices stop at the first and the last time, at least one
+        cell apart; the last window also serves times past the table. Such a density need not
+        integrate to one: with k > 1 it can flatter the curve.
+
+    Notes
+    -----
+    Past the last time a "step" or "density" curve stays at its last value; if that is above zero, the
+    mean is inf, as are the quantiles that it does not reach. A curve with an atom at zero (an event at
+    time zero in Kaplan-Meier) has S(0) < 1.
+
+    Examples
+    --------
+    >>> d = Tabulated([1.0, 2.0, 4.0], [0.5, 0.25, 0.0], between="density")
+    >>> float(d.survival(1.5)[0]), float(d.density(3.0)[0]), float(d.mean()[0])
+    (0.375, 0.125, 1.375)
+    """
+
+    def __init__(self, times: Any, survival: Any, *, between: Between = "step", half_width: int = 2) -> None:
+        table = survival if isinstance(survival, Tensor) else torch.from_numpy(np.array(survival, dtype=np.float64))
+        knots = times if isinstance(times, Tensor) else torch.from_numpy(np.array(times, dtype=np.float64))
+        knots, table = knots.to(table), torch.atleast_2d(table)
+        if knots.ndim != 1 or table.ndim != 2 or table.shape[1] != len(knots) or len(knots) == 0:
+            raise ValueError(
+                f"survival must have one column per time: times {tuple(knots.shape)}, survival {tuple(table.shape)}."
+            )
+        if not bool(torch.isfinite(knots).all()) or bool((knots < 0).any()) or bool((torch.diff(knots) <= 0).any()):
+            raise ValueError("times must be finite, zero or more and strictly increasing.")
+        if not bool(((table >= 0) & (table <= 1)).all()) or bool((torch.diff(table, dim=1) > 0).any()):
+            raise ValueError("survival must lie in [0, 1] and never increase from one time to the next.")
+        if between not in ("step", "density", "hazard"):
+            raise ValueError(f"between is 'step', 'density' or 'hazard'; got {between!r}.")
+        if between == "hazard" and bool((table <= 0).any()):
+            raise ValueError("A curve of constant hazards never reaches zero; use between='density' for one that does.")
+        if half_width < 1:
+            raise ValueError(f"half_width is 1 or more; got {half_width}.")
+        if knots[0] > 0:
+            knots = torch.cat([knots.new_zeros(1), knots])
+            table = torch.cat([table.new_ones(len(table), 1), table], dim=1)
+        self.times, self.table = knots, table
+        self.between: Between = between
+        self.half_width = half_width
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.table
+
+    def _take(self, rows: Tensor) -> Tabulated:
+        return self._with(table=self.table[rows])
+
+    def _with(self, table: Tensor | None = None, half_width: int | None = None) -> Tabulated:
+        """A changed copy of a table that was checked already."""
+        copy = object.__new__(Tabulated)
+        copy.times, copy.between = self.times, self.between
+        copy.table = self.table if table is None else table
+        copy.half_width = self.half_width if half_width is None else half_width
+        return copy
+
+    def repeat(self, n: int) -> Tabulated:
+        """One curve as the distribution of n subjects (no copy is made)."""
+        if len(self) != 1:
+            raise ValueError(f"repeat is for a single curve; this has {len(self)}.")
+        return self._with(table=self.table.expand(n, -1))
+
+    def with_half_width(self, half_width: int) -> Tabulated:
+        """The same curve with another half-width k of the interpolated density."""
+        if half_width < 1:
+            raise ValueError(f"half_width is 1 or more; got {half_width}.")
+        return self._with(half_width=half_width)
+
+    # ------------------------------------------------------------------
+
+    def _cell(self, t: Tensor) -> Tensor:
+        """i with tᵢ <= t < tᵢ₊₁."""
+        return torch.searchsorted(self.times, t.contiguous(), right=True) - 1
+
+    def _s(self, index: Tensor) -> Tensor:
+        """S at table indices of shape (n or 1, m)."""
+        if index.shape[0] == 1:
+            return self.table[:, index[0]]
+        return self.table.gather(1, index)
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        i = self._cell(t)
+        start = self._s(i)
+        if self.between == "step":
+            return torch.log(start)
+        last = len(self.times) - 1
+        j = (i + 1).clamp_max(last)
+        if self.between == "density":
+            width = (self.times[j] - self.times[i]).clamp_min(torch.finfo(t.dtype).tiny)
+            share = torch.where(j > i, (t - self.times[i]) / width, torch.zeros_like(t))
+            return torch.log(start + share * (self._s(j) - start))
+        return torch.log(start) - self._cell_hazard(i) * (t - self.times[i])
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        i = self._cell(t)
+        last = len(self.times) - 1
+        if self.between == "hazard":
+            return torch.log(self._cell_hazard(i)) + self._log_survival(t)
+        if self.between == "density":
+            j = (i + 1).clamp_max(last)
+            fall = self._s(i) - self._s(j)
+            width = self.times[j] - self.times[i]
+            return torch.where(width > 0, torch.log(fall) - torch.log(width), -math.inf)
+        right = (i + self.half_width).clamp(min(1, last), last)
+        left = torch.minimum((i - self.half_width + 1).clamp_min(0), (right - 1).clamp_min(0))
+        fall, width = self._s(left) - self._s(right), self.times[right] - self.times[left]
+        return torch.where(width > 0, torch.log(fall) - torch.log(width), -math.inf)
+
+    def _cell_hazard(self, i: Tensor) -> Tensor:
+        last = len(self.times) - 1
+        if last == 0:
+            return torch.zeros_like(self._s(i))
+        i = i.clamp_max(last - 1)
+        return (torch.log(self._s(i)) - torch.log(self._s(i + 1))) / (self.times[i + 1] - self.times[i])
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        wanted = torch.exp(level)
+        last = len(self.times) - 1
+        # rounding of log and exp must not push a level that the table holds past its own knot
+        slack = 4 * torch.finfo(level.dtype).eps
+        j = torch.searchsorted(-self.table.contiguous(), -(wanted * (1 + slack)).contiguous())  # first S_j <= wanted
+        reached = j <= last
+        knot = j.clamp_max(last)
+        at_knot = self.times[knot]
+        if self.between == "step" or last == 0:
+            t = torch.where(reached, at_knot, math.inf)
+        elif self.between == "density":
+            i = (knot - 1).clamp_min(0)
+            s_i, s_j = self.table.gather(1, i), self.table.gather(1, knot)
+            share = ((s_i - wanted) / (s_i - s_j).clamp_min(torch.finfo(level.dtype).tiny)).clamp(0.0, 1.0)
+            inside = self.times[i] + share * (at_knot - self.times[i])
+            t = torch.where(reached, torch.where(knot > 0, inside, at_knot), math.inf)
+        else:
+            i = torch.where(reached, (knot - 1).clamp(0, last - 1), last - 1)
+            hazard = (torch.log(self.table.gather(1, i)) - torch.log(self.table.gather(1, i + 1))) / (
+                self.times[i + 1] - self.times[i]
+            )
+            fall = (torch.log(self.table.gather(1, i)) - level).clamp_min(0.0)
+            t = torch.where(hazard > 0, self.times[i] + fall / hazard, torch.where(reached, at_knot, math.inf))
+        return torch.where(level >= torch.log(self.table[:, :1]), torch.zeros_like(t), t)
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        """Exact: the area under each cell, the last one cut at the horizon."""
+        knots, table = self.times, self.table
+        start, stop = knots[None, :-1], torch.minimum(knots[None, 1:], horizon[:, None]).clamp_min(knots[:-1])
+        width = stop - start
+        if self.between == "step":
+            area = table[:, :-1] * width
+        elif self.between == "density":
+            slope = (table[:, 1:] - table[:, :-1]) / (knots[1:] - knots[:-1])
+            area = width * (table[:, :-1] + 0.5 * slope * width)
+        else:
+            hazard = (torch.log(table[:, :-1]) - torch.log(table[:, 1:])) / (knots[1:] - knots[:-1])
+            area = table[:, :-1] * _exponential_area(hazard, width)
+        past = (horizon - knots[-1]).clamp_min(0.0)
+        s_last = table[:, -1]
+        if self.between == "hazard" and len(knots) > 1:
+            tail = s_last * _exponential_area(hazard[:, -1], past)
+        else:
+            tail = torch.where(s_last > 0, s_last * past, torch.zeros_like(past))
+        return area.sum(1) + tail
+
+
+def _exponential_area(hazard: Tensor, width: Tensor) -> Tensor:
+    """∫₀^width exp(-hazard·t) dt, also for hazard 0 and width inf."""
+    product = hazard * width
+    safe = torch.where(hazard > 0, hazard, torch.ones_like(hazard))
+    return torch.where(hazard > 0, -torch.expm1(-product) / safe, width)

@@ -1,0 +1,160 @@
+"""Distributions made of others: mixtures, another time unit, survival so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sumosurv.distributions.base import SurvivalDistribution
+
+__all__ = ["Conditional", "Mixture", "Rescaled"]
+
+
+class Mixture(SurvivalDistribution):
+    r"""S(t) = Σ wᵢ Sᵢ(t), and likewise the density: an ensemble whose likelihood stays exact.
+
+    Parameters
+    ----------
+    components : sequence of SurvivalDistribution
+        All for the same n subjects.
+    weights : sequence of float, optional
+        Positive, summing to one; equal by default.
+    """
+
+    def __init__(self, components: Sequence[SurvivalDistribution], weights: Any = None) -> None:
+        if not components:
+            raise ValueError("A mixture needs at least one component.")
+        if len({len(part) for part in components}) != 1:
+            raise ValueError(f"Components must be for the same subjects; they have {[len(part) for part in components]}.")
+        k = len(components)
+        shares = np.full(k, 1.0 / k) if weights is None else np.asarray(weights, dtype=np.float64)
+        if shares.shape != (k,) or not (shares > 0).all() or abs(shares.sum() - 1.0) > 1e-9:
+            raise ValueError(f"Give {k} positive weights that sum to one; got {shares}.")
+        self.components = tuple(components)
+        self.weights = shares
+
+    def __len__(self) -> int:
+        return len(self.components[0])
+
+    @property
+    def _like(self) -> Tensor:
+        return self.components[0]._like
+
+    def _take(self, rows: Tensor) -> Mixture:
+        return Mixture([part._take(rows) for part in self.components], self.weights)
+
+    def _mix(self, parts: Sequence[Tensor]) -> Tensor:
+        return torch.logsumexp(torch.stack([part + math.log(w) for part, w in zip(parts, self.weights)]), dim=0)
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self._mix([part._log_survival(t) for part in self.components]).clamp_max(0.0)
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return self._mix([part._log_density(t) for part in self.components])
+
+    def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = [part._log_both(t) for part in self.components]
+        return self._mix([pair[0] for pair in pairs]).clamp_max(0.0), self._mix([pair[1] for pair in pairs])
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        parts = [w * part._restricted_mean(horizon) for part, w in zip(self.components, self.weights)]
+        return torch.stack(parts).sum(0)
+
+    def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
+        draws = torch.stack([part._sample(size, rng) for part in self.components])
+        choice = torch.from_numpy(rng.choice(len(self.components), size=(len(self), size), p=self.weights))
+        return draws.gather(0, choice[None].to(draws.device))[0]
+
+
+class Rescaled(SurvivalDistribution):
+    r"""T = scale · T₀, the same distribution in another time unit: f(t) = f₀(t / scale) / scale."""
+
+    def __init__(self, base: SurvivalDistribution, scale: float) -> None:
+        if not (math.isfinite(scale) and scale > 0):
+            raise ValueError(f"scale must be finite and positive; got {scale}.")
+        self.base, self.scale = base, float(scale)
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.base._like
+
+    def _take(self, rows: Tensor) -> Rescaled:
+        return Rescaled(self.base._take(rows), self.scale)
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self.base._log_survival(t / self.scale)
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return self.base._log_density(t / self.scale) - math.log(self.scale)
+
+    def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        log_survival, log_density = self.base._log_both(t / self.scale)
+        return log_survival, log_density - math.log(self.scale)
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        return self.scale * self.base._inverse_log_survival(level)
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        return self.scale * self.base._restricted_mean(horizon / self.scale)
+
+    def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
+        return self.scale * self.base._sample(size, rng)
+
+
+class Conditional(SurvivalDistribution):
+    r"""T given T > after: S(t | T > s) = S(t) / S(s) for t >= s, and 1 before.
+
+    Parameters
+    ----------
+    base : SurvivalDistribution
+    after : float or array of shape (n,)
+        Time up to which each subject is known to be event-free.
+    """
+
+    def __init__(self, base: SurvivalDistribution, after: Any) -> None:
+        start = base._check_times(base._tensor(after), "after")
+        if start.ndim == 0:
+            start = start.expand(len(base))
+        if start.shape != (len(base),):
+            raise ValueError(f"after is a number or one time per subject ({len(base)}); got shape {tuple(start.shape)}.")
+        self.base, self.after = base, start[:, None]
+        self._log_reach = base._log_survival(self.after)
+        if bool(torch.isinf(self._log_reach).any()):
+            row = int(torch.isinf(self._log_reach[:, 0]).nonzero()[0])
+            raise ValueError(
+                f"Subject {row} has survival probability zero at after = {float(start[row]):g}; nothing can be said given that it is survived."
+            )
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.base._like
+
+    def _take(self, rows: Tensor) -> Conditional:
+        return Conditional(self.base._take(rows), self.after[rows, 0])
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self.base._log_survival(torch.maximum(t, self.after)) - self._log_reach
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        log_density = self.base._log_density(torch.maximum(t, self.after)) - self._log_reach
+        return torch.where(t < self.after, -math.inf, log_density)
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        t = torch.maximum(self.base._inverse_log_survival(level + self._log_reach), self.after)
+        return torch.where(level >= 0, torch.zeros_like(t), t)
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        after = self.after[:, 0]
+        beyond = self.base._restricted_mean(torch.maximum(horizon, after)) - self.base._restricted_mean(after)
+        return torch.minimum(horizon, after) + beyond / torch.exp(self._log_reach[:, 0])

@@ -1,0 +1,86 @@
+"""Kaplan-Meier, Nelson-Aalen and Breslow: step curves from an outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sumosurv.distributions import Tabulated
+from sumosurv.outcome import check_outcome
+
+__all__ = ["breslow", "kaplan_meier", "nelson_aalen", "risk_table"]
+
+
+def risk_table(y: Any, weights: Any = None) -> tuple[npt.NDArray[np.float64], ...]:
+    """Distinct times, events at each, and (weighted) subjects at risk just before each."""
+    outcome = check_outcome(y)
+    times, index = np.unique(outcome["time"], return_inverse=True)
+    events = np.bincount(index, weights=outcome["event"].astype(np.float64), minlength=len(times))
+    leaving = np.bincount(index, weights=None if weights is None else np.asarray(weights, dtype=np.float64), minlength=len(times))
+    at_risk = np.cumsum(leaving[::-1].astype(np.float64))[::-1]
+    return times, events, at_risk
+
+
+def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2) -> Tabulated:
+    r"""The product-limit estimate, S(t) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), as the distribution of one subject.
+
+    Parameters
+    ----------
+    y : outcome
+    censoring : bool
+        Estimate the distribution of the *censoring* time instead: events flipped, and subjects with an
+        event at t no longer at risk of censoring at t (events come first among ties).
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> km = kaplan_meier(Surv.from_arrays(event=[1, 0, 1], time=[1.0, 2.0, 3.0]))
+    >>> km.survival([[0.5, 1.0, 2.5, 3.0]]).round(3)
+    array([[1.   , 0.667, 0.667, 0.   ]])
+    """
+    times, events, at_risk = risk_table(y)
+    if censoring:
+        total = np.append(-np.diff(at_risk), at_risk[-1])
+        events, at_risk = total - events, at_risk - events
+    hazard = np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0)
+    return Tabulated(times, np.cumprod(1.0 - hazard), half_width=half_width)
+
+
+def nelson_aalen(y: Any, *, half_width: int = 2) -> Tabulated:
+    r"""S(t) = exp(-Λ(t)) with the Nelson-Aalen estimate Λ(t) = Σ_{tᵢ <= t} dᵢ / nᵢ, for one subject.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> nelson_aalen(Surv.from_arrays(event=[1, 1], time=[1.0, 3.0])).cumulative_hazard([[1.0, 3.0]])
+    array([[0.5, 1.5]])
+    """
+    times, events, at_risk = risk_table(y)
+    return Tabulated(times, np.exp(-np.cumsum(events / at_risk)), half_width=half_width)
+
+
+def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2) -> Tabulated:
+    r"""Curves of a proportional-hazards model, S(t|x) = exp(-Λ₀(t) e^{g(x)}), with Breslow's baseline.
+
+    .. math:: Λ₀(t) = \sum_{t_i \le t} d_i / \sum_{j: z_j \ge t_i} e^{g(x_j)}.
+
+    Parameters
+    ----------
+    y : outcome
+        The training rows.
+    log_risk : array of shape (n,)
+        g(x) of the training rows.
+    log_risk_new : array of shape (m,)
+        g(x) of the subjects to predict.
+    """
+    risk = np.asarray(log_risk, dtype=np.float64)
+    shift = float(risk.max())
+    times, events, at_risk = risk_table(y, weights=np.exp(risk - shift))
+    baseline = np.cumsum(events / at_risk)
+    relative = np.exp(np.asarray(log_risk_new, dtype=np.float64) - shift)
+    return Tabulated(times, torch.exp(torch.from_numpy(-relative[:, None] * baseline)), half_width=half_width)

@@ -1,0 +1,250 @@
+"""The one target format: a structured array with fields ``event`` (bool) and ``time`` (float64)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+__all__ = ["OUTCOME_DTYPE", "Surv", "check_outcome"]
+
+OUTCOME_DTYPE = np.dtype([("event", np.bool_), ("time", np.float64)])
+
+Outcome = npt.NDArray[np.void]
+
+_EVENT_NAMES = {"event", "events", "death", "dead", "died", "status", "observed", "e", "d", "delta"}
+_TIME_NAMES = {"time", "times", "duration", "durations", "futime", "t", "z", "y"}
+
+
+class Surv:
+    """Makes outcomes: structured arrays of ``(event, time)`` as scikit-survival uses them.
+
+    Every function of the library that takes ``y`` accepts what these return, and also a
+    two-column DataFrame or a ``(time, event)`` pair.
+
+    Examples
+    --------
+    >>> Surv.from_arrays(event=[1, 0], time=[2.5, 4.0])
+    array([( True, 2.5), (False, 4. )], dtype=[('event', '?'), ('time', '<f8')])
+    """
+
+    @staticmethod
+    def from_arrays(event: Any, time: Any, *, event_name: str = "event", time_name: str = "time") -> Outcome:
+        """Outcome from an array of event indicators and one of times.
+
+        Parameters
+        ----------
+        event : array-like of bool or 0/1
+            True where the event was seen, False where the row is right-censored.
+        time : array-like of float
+            Time of the event or of censoring; zero is allowed.
+        event_name, time_name : str
+            How error messages call the two columns.
+        """
+        times = _check_time(time, time_name)
+        events = _check_event(event, event_name)
+        if len(times) != len(events):
+            raise ValueError(
+                f"{time_name!r} has {len(times)} rows and {event_name!r} has {len(events)}; "
+                "give one time and one event indicator per subject."
+            )
+        outcome = np.empty(len(times), dtype=OUTCOME_DTYPE)
+        outcome["event"], outcome["time"] = events, times
+        return outcome
+
+    @staticmethod
+    def from_columns(data: pd.DataFrame, event: Hashable, time: Hashable) -> Outcome:
+        """Outcome from two named columns of a DataFrame.
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame({"months": [2.5, 4.0], "relapse": [1, 0]})
+        >>> Surv.from_columns(frame, event="relapse", time="months")["time"]
+        array([2.5, 4. ])
+        """
+        for name in (event, time):
+            if name not in data.columns:
+                raise ValueError(f"There is no column {name!r}; the columns are {', '.join(map(repr, data.columns))}.")
+        return Surv.from_arrays(data[event], data[time], event_name=str(event), time_name=str(time))
+
+    @staticmethod
+    def from_pairs(pairs: Any) -> Outcome:
+        """Outcome from one ``(time, event)`` pair per subject.
+
+        Examples
+        --------
+        >>> Surv.from_pairs([(2.5, True), (4.0, False)])["event"]
+        array([ True, False])
+        """
+        table = np.asarray(pairs, dtype=object)
+        if table.ndim != 2 or table.shape[1] != 2:
+            raise ValueError(f"Expected one (time, event) pair per subject; got an array of shape {table.shape}.")
+        return Surv.from_arrays(table[:, 1], table[:, 0])
+
+
+def check_outcome(y: Any, n_rows: int | None = None) -> Outcome:
+    """Turn any accepted form of ``y`` into the one target format, or say what is wrong with it.
+
+    Parameters
+    ----------
+    y : structured array, DataFrame of two columns, ``(time, event)`` pair, array of shape (n, 2) or sequence of pairs
+        A plain one-dimensional array of times is taken as "every event was seen", with a warning.
+    n_rows : int, optional
+        The number of rows of the covariates, which must agree.
+
+    Returns
+    -------
+    ndarray of dtype ``[("event", bool), ("time", float64)]``
+    """
+    outcome = _outcome_from_any(y)
+    if n_rows is not None and len(outcome) != n_rows:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: X has {n_rows} rows and y has "
+            f"{len(outcome)}; give one outcome per row of X."
+        )
+    return outcome
+
+
+def _outcome_from_any(y: Any) -> Outcome:
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None; make one with Surv.from_arrays(event, time).")
+    if isinstance(y, pd.DataFrame):
+        return _outcome_from_frame(y)
+    if isinstance(y, np.ndarray) and y.dtype.names is not None:
+        return _outcome_from_structured(y)
+    if isinstance(y, (tuple, list)) and len(y) == 2 and (isinstance(y, tuple) or all(_is_column(part) for part in y)):
+        if all(np.ndim(part) == 1 for part in y):
+            return Surv.from_arrays(event=y[1], time=y[0])
+    table = np.asarray(y)
+    if table.ndim == 2 and table.shape[1] == 2:
+        return Surv.from_pairs(table)
+    if table.ndim == 1 or (table.ndim == 2 and table.shape[1] == 1):
+        if table.ndim == 2:
+            from sklearn.exceptions import DataConversionWarning
+
+            warnings.warn(
+                "A column-vector y was passed when a 1d array was expected; it is flattened.", DataConversionWarning, stacklevel=4
+            )
+        times = _check_time(table.ravel(), "y")
+        warnings.warn(
+            "y holds times only: every event is taken as seen (no censoring). "
+            "Pass Surv.from_arrays(event, time) to say which were censored.",
+            UserWarning,
+            stacklevel=4,
+        )
+        return Surv.from_arrays(np.ones(len(times), dtype=bool), times)
+    raise ValueError(
+        f"Cannot read an outcome from {type(y).__name__} of shape {table.shape}; pass Surv.from_arrays(event, time), "
+        "a two-column DataFrame or a (time, event) pair."
+    )
+
+
+def _is_column(part: Any) -> bool:
+    return isinstance(part, (np.ndarray, pd.Series)) and part.ndim == 1
+
+
+def _outcome_from_frame(frame: pd.DataFrame) -> Outcome:
+    if frame.shape[1] != 2:
+        raise ValueError(
+            f"An outcome DataFrame has two columns, time and event; got {frame.shape[1]} ({', '.join(map(repr, frame.columns))})."
+        )
+    first, second = frame.columns
+    event, time = _tell_apart(
+        first,
+        second,
+        pd.api.types.is_bool_dtype(frame.iloc[:, 0].dtype),
+        pd.api.types.is_bool_dtype(frame.iloc[:, 1].dtype),
+        otherwise=(second, first),
+    )
+    return Surv.from_columns(frame, event=event, time=time)
+
+
+def _outcome_from_structured(y: npt.NDArray[np.void]) -> Outcome:
+    names = y.dtype.names
+    if y.ndim != 1 or names is None or len(names) != 2:
+        raise ValueError(f"A structured outcome is one-dimensional with two fields, event and time; got fields {names}, shape {y.shape}.")
+    first, second = names
+    event, time = _tell_apart(first, second, y[first].dtype == bool, y[second].dtype == bool, otherwise=(first, second))
+    return Surv.from_arrays(y[event], y[time], event_name=event, time_name=time)
+
+
+def _tell_apart(
+    first: Hashable, second: Hashable, first_is_bool: bool, second_is_bool: bool, otherwise: tuple[Hashable, Hashable]
+) -> tuple[Any, Any]:
+    """Which of two columns is (event, time): the boolean one, else by name, else by the order of that form."""
+    if first_is_bool != second_is_bool:
+        return (first, second) if first_is_bool else (second, first)
+    names = [str(name).lower() for name in (first, second)]
+    if names[0] in _EVENT_NAMES and names[1] in _TIME_NAMES:
+        return first, second
+    if names[1] in _EVENT_NAMES and names[0] in _TIME_NAMES:
+        return second, first
+    return otherwise
+
+
+def _check_time(time: Any, name: str) -> npt.NDArray[np.float64]:
+    values = np.asarray(time)
+    if values.ndim != 1:
+        raise ValueError(f"{name!r} must be one-dimensional, one time per subject; got shape {values.shape}.")
+    if np.iscomplexobj(values):
+        raise ValueError(f"Complex data not supported: {name!r} must hold real times.")
+    if len(values) == 0:
+        raise ValueError(f"{name!r} has no rows; at least one subject is needed.")
+    if np.issubdtype(values.dtype, np.datetime64) or np.issubdtype(values.dtype, np.timedelta64):
+        raise ValueError(f"{name!r} holds dates; turn them into numbers first, for example days: (end - start).dt.days.")
+    try:
+        times = values.astype(np.float64)
+    except (TypeError, ValueError):
+        bad = [i for i, value in enumerate(values) if not _is_number(value)]
+        raise ValueError(
+            f"{name!r} must hold numbers; rows {_rows(bad)} do not ({_values(values, bad)}). Convert or drop them first."
+        ) from None
+    for wrong, what, remedy in (
+        (np.isnan(times), "missing (NaN)", "drop these rows: a subject without a follow-up time carries no information"),
+        (np.isinf(times), "infinite (inf)", "use the last time at which the subject was known to be event-free, with event = 0"),
+        (times < 0, "negative", "measure time from each subject's own start, so that it is zero or more"),
+    ):
+        if wrong.any():
+            bad = np.flatnonzero(wrong)
+            raise ValueError(f"{name!r} is {what} in {len(bad)} rows, first at {_rows(bad)} ({_values(values, bad)}); {remedy}.")
+    return times
+
+
+def _check_event(event: Any, name: str) -> npt.NDArray[np.bool_]:
+    values = np.asarray(event)
+    if values.ndim != 1:
+        raise ValueError(f"{name!r} must be one-dimensional, one indicator per subject; got shape {values.shape}.")
+    if values.dtype == bool:
+        return values.copy()
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array([float(value) if _is_number(value) else np.nan for value in values])
+    wrong = ~((numbers == 0) | (numbers == 1))
+    if wrong.any():
+        bad = np.flatnonzero(wrong)
+        raise ValueError(
+            f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored); {len(bad)} rows are not, "
+            f"first at {_rows(bad)} ({_values(values, bad)}). Recode the column, for example (status == 'dead')."
+        )
+    return numbers == 1
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, str)
+
+
+def _rows(bad: Any) -> str:
+    return ", ".join(str(int(i)) for i in bad[:5]) + (", ..." if len(bad) > 5 else "")
+
+
+def _values(values: Any, bad: Any) -> str:
+    return "values " + ", ".join(str(values[i]) for i in bad[:5])
