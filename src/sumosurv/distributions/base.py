@@ -73,14 +73,21 @@ class SurvivalDistribution(ABC):
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         """The integral of S from 0 to the horizon, shape (n,); the horizon may be inf."""
-        return mean_survival_time(self._survival_of_rows, horizon, self._like.new_ones(len(self)))
+        limits = horizon.double()  # a single-precision network still integrates over the range of float64
+        return mean_survival_time(self._survival_of_rows, limits, torch.ones_like(limits), self._precision).to(horizon)
 
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         uniform = torch.from_numpy(1.0 - rng.random((len(self), size))).to(self._like)
         return self._inverse_log_survival(torch.log(uniform))
 
     def _survival_of_rows(self, rows: Tensor, t: Tensor) -> Tensor:
-        return torch.exp(self._take(rows)._log_survival(t))
+        own = t.clamp_max(torch.finfo(self._like.dtype).max).to(self._like)
+        return torch.exp(self._take(rows)._log_survival(own).to(t))
+
+    @property
+    def _precision(self) -> float:
+        """The rounding error of one survival probability."""
+        return float(torch.finfo(self._like.dtype).eps)
 
     # ------------------------------------------------------------------ the public face
 
