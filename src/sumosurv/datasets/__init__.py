@@ -1,0 +1,22 @@
+"""Datasets: the paper's real ones, verified by checksum, and its simulated ones with their true distribution."""
+
+from sumosurv.datasets._catalogue import ChecksumError
+from sumosurv.datasets._parquet import read_parquet, write_parquet
+from sumosurv.datasets._sources import DatasetUnavailableError
+from sumosurv.datasets.real import Dataset, Fold, available, fold, load
+from sumosurv.datasets.simulated import Simulated, simulate, true_distribution
+
+__all__ = [
+    "ChecksumError",
+    "Dataset",
+    "DatasetUnavailableError",
+    "Fold",
+    "Simulated",
+    "available",
+    "fold",
+    "load",
+    "read_parquet",
+    "simulate",
+    "true_distribution",
+    "write_parquet",
+]

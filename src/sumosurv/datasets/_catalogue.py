@@ -1,0 +1,228 @@
+"""What is known of each real dataset: columns, unit of time, source, licence and digest."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["CATALOGUE", "ChecksumError", "Entry", "checked", "content_digest", "entry"]
+
+_DEEPSURV = "https://raw.githubusercontent.com/jaredleekatzman/DeepSurv/master/experiments/data/"
+_RDATASETS = "https://raw.githubusercontent.com/vincentarelbundock/Rdatasets/master/csv/survival/"
+
+
+class ChecksumError(ValueError):
+    """A copy of a dataset does not hold the values it should."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One dataset before it is loaded: facts, and where its public file lies."""
+
+    name: str
+    dtypes: dict[str, str]
+    time: str
+    event: str
+    categorical: tuple[str, ...]
+    rows: int
+    censored: float
+    time_unit: str
+    resolution: float | None
+    about: str
+    source: str
+    licence: str
+    url: str
+    digest: str
+
+    @property
+    def file(self) -> str:
+        """Name of the Parquet file in a data folder or in the cache."""
+        return f"{self.name}.parquet"
+
+    @property
+    def covariates(self) -> list[str]:
+        """Names of the covariate columns, in order."""
+        return [column for column in self.dtypes if column not in (self.time, self.event)]
+
+    @property
+    def description(self) -> str:
+        """A few lines: what it is, the unit of time, source and licence."""
+        whole = ", whole numbers" if self.resolution else ""
+        return (
+            f"{self.about}\n"
+            f"{self.rows} subjects, {len(self.covariates)} covariates, {self.censored:.1%} censored. "
+            f"Time is in {self.time_unit}{whole}.\n"
+            f"Source: {self.source}; licence stated there: {self.licence}."
+        )
+
+
+def content_digest(frame: pd.DataFrame) -> str:
+    """sha256 of a frame's content: for each column its name, its dtype and its little-endian bytes.
+
+    Not of text, which hangs on how floats are printed, and not of a file: the same values may come
+    from HDF5, CSV or Parquet.
+
+    Examples
+    --------
+    >>> content_digest(pd.DataFrame({"a": [1.0, 2.0]}))[:12]
+    'cf32c0de74ee'
+    """
+    digest = hashlib.sha256()
+    for name in frame.columns:
+        values = frame[name].to_numpy()
+        values = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
+        digest.update(f"{name}\0{values.dtype.str}\0{len(values)}\0".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()
+
+
+def checked(frame: pd.DataFrame, wanted: Entry, where: str) -> pd.DataFrame:
+    """The frame with the dataset's own dtypes and a plain index, if its values are the right ones."""
+    if list(frame.columns) != list(wanted.dtypes):
+        raise ChecksumError(
+            f"{wanted.name!r} from {where} has the columns {', '.join(map(str, frame.columns))}; "
+            f"expected {', '.join(wanted.dtypes)}. {_remedy(where)}"
+        )
+    try:
+        typed = frame.reset_index(drop=True).astype(wanted.dtypes)
+    except (TypeError, ValueError) as error:
+        raise ChecksumError(
+            f"{wanted.name!r} from {where} holds other things than numbers: {error}. {_remedy(where)}"
+        ) from error
+    found = content_digest(typed)
+    if found != wanted.digest:
+        raise ChecksumError(
+            f"{wanted.name!r} from {where} does not hold the expected values: sha256 of the content is {found}, "
+            f"expected {wanted.digest} ({len(typed)} rows, expected {wanted.rows}). {_remedy(where)}"
+        )
+    return typed
+
+
+def _remedy(where: str) -> str:
+    return f"Remove or replace the copy ({where}), then load again."
+
+
+def entry(name: str) -> Entry:
+    """The catalogue's entry, or a ValueError that lists the names there are."""
+    try:
+        return CATALOGUE[name]
+    except (KeyError, TypeError):
+        raise ValueError(f"There is no dataset {name!r}; the names are {', '.join(CATALOGUE)}.") from None
+
+
+def _deepsurv_file(path: str) -> str:
+    return f"DeepSurv (jaredleekatzman/DeepSurv), experiments/data/{path}"
+
+
+def _numbered(n: int) -> dict[str, str]:
+    return {**{f"x{i}": "float32" for i in range(n)}, "duration": "float32", "event": "int32"}
+
+
+CATALOGUE: dict[str, Entry] = {
+    e.name: e
+    for e in (
+        Entry(
+            name="flchain",
+            dtypes={
+                "age": "float32",
+                "sex": "float32",
+                "sample.yr": "int64",
+                "kappa": "float32",
+                "lambda": "float32",
+                "flc.grp": "int64",
+                "creatinine": "float32",
+                "mgus": "float32",
+                "futime": "float32",
+                "death": "float32",
+            },
+            time="futime",
+            event="death",
+            categorical=("flc.grp",),
+            rows=6524,
+            censored=0.6993,
+            time_unit="days",
+            resolution=1.0,
+            about=(
+                "FLCHAIN: survival of residents of Olmsted County, Minnesota, aged 50 or more, and their serum free\n"
+                "light chains. The 1,350 rows without creatinine and the cause of death are left out; sex is 1 for men."
+            ),
+            source="Rdatasets (vincentarelbundock/Rdatasets), csv/survival/flchain.csv",
+            licence="GPL-3",
+            url=_RDATASETS + "flchain.csv",
+            digest="fbee51ec87b76b177bac1b04597df572e661de5c2c225f91a462e02e6c620687",
+        ),
+        Entry(
+            name="support",
+            dtypes=_numbered(14),
+            time="duration",
+            event="event",
+            categorical=("x2", "x6"),
+            rows=8873,
+            censored=0.3197,
+            time_unit="days",
+            resolution=1.0,
+            about="SUPPORT: survival of seriously ill adults in five US hospitals.",
+            source=_deepsurv_file("support/support_train_test.h5"),
+            licence="MIT",
+            url=_DEEPSURV + "support/support_train_test.h5",
+            digest="c7c51a952575df5391f5240f1aee896c8e816015e71a9a5e0a5262709b64a61c",
+        ),
+        Entry(
+            name="metabric",
+            dtypes=_numbered(9),
+            time="duration",
+            event="event",
+            categorical=(),
+            rows=1904,
+            censored=0.4207,
+            time_unit="months",
+            resolution=None,
+            about="METABRIC: survival with breast cancer; four gene expressions (x0-x3) and five clinical covariates.",
+            source=_deepsurv_file("metabric/metabric_IHC4_clinical_train_test.h5"),
+            licence="MIT",
+            url=_DEEPSURV + "metabric/metabric_IHC4_clinical_train_test.h5",
+            digest="beb602b0c8e994953b9ad934fb58dfc8f5f698730d690ca24d49ce9164c4cb0e",
+        ),
+        Entry(
+            name="gbsg",
+            dtypes=_numbered(7),
+            time="duration",
+            event="event",
+            categorical=("x1",),
+            rows=2232,
+            censored=0.4323,
+            time_unit="months",
+            resolution=None,
+            about=(
+                "GBSG: patients with node-positive breast cancer; rows 0-1545 are of the Rotterdam tumour bank,\n"
+                "rows 1546-2231 of the trial of the German Breast Cancer Study Group."
+            ),
+            source=_deepsurv_file("gbsg/gbsg_cancer_train_test.h5"),
+            licence="MIT",
+            url=_DEEPSURV + "gbsg/gbsg_cancer_train_test.h5",
+            digest="b00e07c45b0865ab96670d3a408336d35510b652589cbc4b2ad949da72743568",
+        ),
+        Entry(
+            name="whas",
+            dtypes=_numbered(6),
+            time="duration",
+            event="event",
+            categorical=(),
+            rows=1638,
+            censored=0.5788,
+            time_unit="days",
+            resolution=None,
+            about=(
+                "WHAS: survival after a heart attack, Worcester. Not for comparing models without care: 903 rows are\n"
+                "exact copies of others, and x0 = 1 occurs only with an event."
+            ),
+            source=_deepsurv_file("whas/whas_train_test.h5"),
+            licence="MIT",
+            url=_DEEPSURV + "whas/whas_train_test.h5",
+            digest="98667cd7529448ae50fa731101ae12c5fec1e7dd674f33d7bdaf79b0bfa9ad7f",
+        ),
+    )
+}

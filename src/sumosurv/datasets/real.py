@@ -1,0 +1,209 @@
+"""The real datasets of the paper: loaded, verified, split into folds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.model_selection import StratifiedKFold, train_test_split
+
+from sumosurv.datasets._catalogue import CATALOGUE, entry
+from sumosurv.datasets._sources import data_folder, locate, read
+from sumosurv.outcome import Surv
+
+__all__ = ["Dataset", "Fold", "available", "fold", "load"]
+
+N_FOLDS = 5
+_FOLD_SEED = 1337
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A real dataset; unpacks as ``X, y``.
+
+    Attributes
+    ----------
+    name : str
+    X : DataFrame
+        The covariates: numbers as float32 or int64, categorical columns as pandas ``category`` of int64.
+    y : structured array
+        The outcome, see `Surv`.
+    frame : DataFrame
+        The table as published: the covariates as plain numbers, then the time and event columns.
+    time_name, event_name : str
+        The two outcome columns of ``frame``.
+    time_unit : str
+        "days" or "months".
+    resolution : float or None
+        1.0 where times are rounded to whole units, None where they are not.
+    description : str
+    source : str
+        Where it was loaded from this time: a path, "scikit-survival" or an address.
+    """
+
+    name: str
+    X: pd.DataFrame
+    y: npt.NDArray[np.void]
+    frame: pd.DataFrame
+    time_name: str
+    event_name: str
+    time_unit: str
+    resolution: float | None
+    description: str
+    source: str
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.X, self.y))
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, rows={len(self)}, covariates={self.X.shape[1]}, time_unit={self.time_unit!r})"
+
+
+class Fold(NamedTuple):
+    """Row numbers of one split: fit on ``train``, stop and select on ``valid``, report on ``test``."""
+
+    train: npt.NDArray[np.intp]
+    valid: npt.NDArray[np.intp]
+    test: npt.NDArray[np.intp]
+
+
+def load(name: str) -> Dataset:
+    """Load one of the datasets flchain, support, metabric, gbsg and whas.
+
+    The first of these that has it: the folder ``$SUMOSURV_DATA`` (``<name>.parquet``),
+    scikit-survival's bundled copy (flchain, if installed), the cache (``$SUMOSURV_CACHE``, else the
+    platform's cache folder), the public file on the network, which is then kept in the cache. Whatever
+    the source, the values are verified by a checksum.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    Dataset
+        Also unpacks as ``X, y = load(name)``.
+
+    Raises
+    ------
+    DatasetUnavailableError
+        A FileNotFoundError: no copy here and no network; it says how to get one.
+    ChecksumError
+        A ValueError: the copy that was found does not hold the values it should.
+
+    Examples
+    --------
+    >>> X, y = load("flchain")  # doctest: +SKIP
+    >>> X.dtypes["flc.grp"].name, y["event"].mean().round(3)  # doctest: +SKIP
+    ('category', 0.301)
+    """
+    wanted = entry(name)
+    frame, source = read(wanted)
+    X = frame[wanted.covariates].copy()
+    for column in wanted.categorical:
+        X[column] = X[column].astype("int64").astype("category")
+    return Dataset(
+        name=wanted.name,
+        X=X,
+        y=Surv.from_columns(frame, event=wanted.event, time=wanted.time),
+        frame=frame,
+        time_name=wanted.time,
+        event_name=wanted.event,
+        time_unit=wanted.time_unit,
+        resolution=wanted.resolution,
+        description=wanted.description,
+        source=source,
+    )
+
+
+def available() -> pd.DataFrame:
+    """One row per dataset: its size, its censored share, and where it would be loaded from now.
+
+    Nothing is loaded: ``source`` is a path, "scikit-survival" or "download".
+
+    Examples
+    --------
+    >>> available()[["name", "rows", "covariates", "censored", "time_unit"]]
+           name  rows  covariates  censored time_unit
+    0   flchain  6524           8    0.6993      days
+    1   support  8873          14    0.3197      days
+    2  metabric  1904           9    0.4207    months
+    3      gbsg  2232           7    0.4323    months
+    4      whas  1638           6    0.5788      days
+    """
+    return pd.DataFrame(
+        {
+            "name": e.name,
+            "rows": e.rows,
+            "covariates": len(e.covariates),
+            "censored": e.censored,
+            "time_unit": e.time_unit,
+            "source": str(locate(e)),
+        }
+        for e in CATALOGUE.values()
+    )
+
+
+def fold(name: str, i: int) -> Fold:
+    """Row numbers of fold i of the five fixed folds of a dataset: 3/5 train, 1/5 valid, 1/5 test.
+
+    Read from ``folds.npz`` in the folder ``$SUMOSURV_DATA`` where that has the dataset. Otherwise made
+    by the rule that gave that file: the test parts are scikit-learn's ``StratifiedKFold(5)`` of the
+    event, shuffled with seed 1337, and a quarter of the other rows, stratified by the event with the same seed, is
+    the validation part. Rows are in increasing order.
+
+    Parameters
+    ----------
+    name : str
+    i : int
+        0 to 4.
+
+    Returns
+    -------
+    Fold
+        ``train, valid, test``.
+
+    Examples
+    --------
+    >>> train, valid, test = fold("gbsg", 0)  # doctest: +SKIP
+    >>> len(train), len(valid), len(test)  # doctest: +SKIP
+    (1338, 447, 447)
+    """
+    wanted = entry(name)
+    if isinstance(i, bool) or i not in range(N_FOLDS):
+        raise ValueError(f"The folds are numbered 0 to {N_FOLDS - 1}; got {i!r}.")
+    stored = _stored_fold(name, int(i))
+    if stored is not None:
+        return _checked_fold(stored, wanted.rows, f"{name!r}, fold {i} in folds.npz")
+    return _made_fold(load(name).y["event"], int(i))
+
+
+def _stored_fold(name: str, i: int) -> Fold | None:
+    folder = data_folder()
+    if folder is None or not (path := folder / "folds.npz").is_file():
+        return None
+    with np.load(path, allow_pickle=False) as folds:
+        keys = [f"{name}_{part}_{i}" for part in Fold._fields]
+        if not all(key in folds for key in keys):
+            return None
+        return Fold(*(folds[key].astype(np.intp) for key in keys))
+
+
+def _checked_fold(parts: Fold, rows: int, where: str) -> Fold:
+    if not np.array_equal(np.sort(np.concatenate(parts)), np.arange(rows)):
+        raise ValueError(f"{where} does not hold each of the {rows} rows exactly once; replace the file.")
+    return parts
+
+
+def _made_fold(event: npt.NDArray[np.bool_], i: int) -> Fold:
+    splitter = StratifiedKFold(N_FOLDS, shuffle=True, random_state=_FOLD_SEED)
+    rest, test = list(splitter.split(np.zeros(len(event)), event))[i]
+    train, valid = train_test_split(rest, test_size=0.25, random_state=_FOLD_SEED, stratify=event[rest])
+    return Fold(np.sort(train), np.sort(valid), test)
