@@ -1,0 +1,46 @@
+"""Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
+
+from sumosurv.scores.calibration import (
+    Calibration,
+    DCalibration,
+    KMCalibration,
+    calibration,
+    d_calibration,
+    km_calibration,
+)
+from sumosurv.scores.comparison import rank_correlation
+from sumosurv.scores.concordance import concordance_td, harrell_c, uno_c
+from sumosurv.scores.crps import survival_crps
+from sumosurv.scores.evaluation import evaluate, make_survival_scorer
+from sumosurv.scores.ipcw import (
+    binomial_log_likelihood,
+    brier,
+    integrated_binomial_log_likelihood,
+    integrated_brier,
+)
+from sumosurv.scores.likelihood import log_likelihood
+from sumosurv.scores.table import SCORES, Score, scores_table
+
+__all__ = [
+    "SCORES",
+    "Calibration",
+    "DCalibration",
+    "KMCalibration",
+    "Score",
+    "binomial_log_likelihood",
+    "brier",
+    "calibration",
+    "concordance_td",
+    "d_calibration",
+    "evaluate",
+    "harrell_c",
+    "integrated_binomial_log_likelihood",
+    "integrated_brier",
+    "km_calibration",
+    "log_likelihood",
+    "make_survival_scorer",
+    "rank_correlation",
+    "scores_table",
+    "survival_crps",
+    "uno_c",
+]

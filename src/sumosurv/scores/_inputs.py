@@ -1,0 +1,106 @@
+"""What every score does first: check the subjects, lay a time grid, walk over the curves in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.outcome import check_outcome
+
+__all__ = ["Array", "check_subjects", "check_times", "curve_blocks", "is_step", "step_columns", "time_grid"]
+
+Array = npt.NDArray[np.float64]
+
+_CELLS = 1 << 17  # subjects × times held at once: a block stays in the processor's cache
+
+
+def check_subjects(distribution: Any, y: Any) -> tuple[npt.NDArray[np.bool_], Array]:
+    """(event, time) of y, after checking that the distribution is one and is for as many subjects."""
+    if not isinstance(distribution, SurvivalDistribution):
+        raise TypeError(
+            f"The first argument is a SurvivalDistribution; got {type(distribution).__name__}. "
+            "Pass model.predict_distribution(X), or Tabulated(times, survival) for a table of probabilities."
+        )
+    outcome = check_outcome(y)
+    if len(distribution) != len(outcome):
+        raise ValueError(
+            f"The distribution is for {len(distribution)} subjects and y has {len(outcome)} rows; give one curve "
+            "per row (a single curve serves n subjects as curve.repeat(n))."
+        )
+    return outcome["event"], outcome["time"]
+
+
+def check_times(times: Any) -> Array:
+    """A strictly increasing array of times, zero or more."""
+    grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    if grid.ndim != 1 or len(grid) == 0:
+        raise ValueError(f"times is a number or a one-dimensional array; got shape {grid.shape}.")
+    if not np.isfinite(grid).all() or (grid < 0).any() or (np.diff(grid) <= 0).any():
+        raise ValueError(
+            "times must be finite, zero or more and strictly increasing; sort them and drop repeats (np.unique)."
+        )
+    return grid
+
+
+def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
+    """The grid of an integrated score: an array as it is, a tuple (low, high) or None filled evenly."""
+    if times is None:
+        low, high = float(time.min()), float(time.max())
+    elif isinstance(times, tuple) and len(times) == 2:
+        low, high = (float(end) for end in times)
+    else:
+        grid = check_times(times)
+        if len(grid) < 2:
+            raise ValueError("An integral over time needs a grid of at least two times, or a range (low, high).")
+        return grid
+    if n_times < 2:
+        raise ValueError(f"n_times is 2 or more; got {n_times}.")
+    if not high > low:
+        raise ValueError(
+            f"The time range is empty ({low:g} to {high:g}); pass times=(low, high) with low < high, or a grid."
+        )
+    return check_times(np.linspace(low, high, n_times))
+
+
+def is_step(distribution: SurvivalDistribution) -> bool:
+    """Whether the curves are step functions, so that they are known wholly from their table."""
+    return isinstance(distribution, Tabulated) and distribution.between == "step"
+
+
+def step_columns(distribution: SurvivalDistribution) -> tuple[Array, Array]:
+    """(knots, table) of a step curve as NumPy arrays, without a copy where the table is in float64."""
+    assert isinstance(distribution, Tabulated)
+    knots = distribution.times.detach().cpu().numpy().astype(np.float64)
+    return knots, distribution.table.detach().cpu().numpy()
+
+
+def curve_blocks(
+    distribution: SurvivalDistribution, times: Array, *, log: bool = False
+) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
+    """(rows, S or log S on the grid) for blocks of subjects, so that no (n, m) array is needed."""
+    n, rows = len(distribution), max(1, _CELLS // len(times))
+    if is_step(distribution):
+        knots, table = step_columns(distribution)
+        columns = np.searchsorted(knots, times, side="right") - 1
+        whole = len(columns) == table.shape[1] and bool((columns == np.arange(len(columns))).all())
+        for start in range(0, n, rows):
+            part = slice(start, min(start + rows, n))
+            block = table[part] if whole else table[part].take(columns, axis=1)
+            yield part, _log(block) if log else block
+        return
+    grid = times[None, :]
+    for start in range(0, n, rows):
+        part = slice(start, min(start + rows, n))
+        with torch.no_grad():
+            some = distribution if part == slice(0, n) else distribution[part]
+            yield part, some.log_survival(grid) if log else some.survival(grid)
+
+
+def _log(values: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(values), dtype=np.float64)

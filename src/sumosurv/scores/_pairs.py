@@ -1,0 +1,219 @@
+"""Counting pairs of subjects in n log n: the arithmetic under every concordance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sumosurv.scores._inputs import Array
+
+__all__ = ["Pairs", "SortedOutcome", "TieRule", "count_below", "count_cell", "count_cells", "count_dense"]
+
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class TieRule:
+    """What ties are worth.
+
+    Parameters
+    ----------
+    equal : float
+        Credit of a pair whose predictions are equal.
+    censored : float
+        Weight of a pair of an event and a censoring at one time; the event counts as the earlier of the two.
+    events : bool
+        Whether two events at one time are compared: 1 if their predictions are equal, else 1/2, from both
+        sides.
+    """
+
+    equal: float
+    censored: float
+    events: bool
+
+
+class Pairs:
+    """Concordant and comparable weight of each subject's pairs; half of a pair belongs to either subject.
+
+    Both are in the order of time. The concordance is the ratio of their sums.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.concordant, self.comparable = np.zeros(n), np.zeros(n)
+
+    def ratio(self) -> float:
+        """The concordance; nan where no pair can be compared."""
+        total = float(self.comparable.sum())
+        return float(self.concordant.sum()) / total if total > 0 else float("nan")
+
+
+class SortedOutcome:
+    """Subjects in the order of time, events before censorings among ties, and where each tie begins and ends."""
+
+    def __init__(self, event: npt.NDArray[np.bool_], time: Array) -> None:
+        self.order: Index = np.lexsort((~event, time))
+        self.event, self.time = event[self.order], time[self.order]
+        self.start: Index = np.searchsorted(self.time, self.time, side="left")  # first subject with that time
+        self.stop: Index = np.searchsorted(self.time, self.time, side="right")  # first subject with a later time
+        self.n_events_before: Index = np.concatenate([[0], np.cumsum(self.event)])
+        self.censored_start: Index = self.start + self.n_events_before[self.stop] - self.n_events_before[self.start]
+        self.has_ties = bool((self.stop - self.start > 1).any())
+
+
+def count_below(
+    values: Index, left: Index, right: Index, threshold: Index, weights: Array | None = None
+) -> tuple[Any, Any]:
+    """For each query, the weight of the positions p in [left, right) with values[p] < threshold, and = threshold.
+
+    A wavelet matrix, made and asked at once: one stable partition of ``values`` for each of their bits, from
+    the highest down, so that the cost is (number of values + number of queries) × bits.
+
+    Examples
+    --------
+    >>> values = np.array([3, 1, 2, 1])
+    >>> below, equal = count_below(values, np.array([0, 1]), np.array([4, 3]), np.array([2, 1]))
+    >>> below, equal
+    (array([2., 0.]), array([1., 1.]))
+    """
+    below = np.zeros(len(left))
+    largest = max(int(values.max(initial=0)), int(threshold.max(initial=0)))
+    for bit in reversed(range(max(1, largest.bit_length()))):
+        one = (values >> bit) & 1
+        ones = np.concatenate([[0], np.cumsum(one)])
+        n_zeros = len(values) - int(ones[-1])
+        left_ones, right_ones = ones[left], ones[right]
+        up = ((threshold >> bit) & 1).astype(bool)
+        if weights is None:
+            below += np.where(up, (right - right_ones) - (left - left_ones), 0)
+        else:
+            mass = np.concatenate([[0.0], np.cumsum(weights * (1 - one))])
+            below += np.where(up, mass[right] - mass[left], 0.0)
+            weights = np.concatenate([weights[one == 0], weights[one == 1]])
+        left = np.where(up, n_zeros + left_ones, left - left_ones)
+        right = np.where(up, n_zeros + right_ones, right - right_ones)
+        values = np.concatenate([values[one == 0], values[one == 1]])
+    if weights is None:
+        return below, (right - left).astype(np.float64)
+    mass = np.concatenate([[0.0], np.cumsum(weights)])
+    return below, mass[right] - mass[left]
+
+
+def count_cell(
+    pairs: Pairs,
+    y: SortedOutcome,
+    prediction: Array,
+    cell_start: Index,
+    cell_stop: Index,
+    rule: TieRule,
+    weights: Array | None = None,
+) -> None:
+    """Add the pairs (i, j) whose later subject j lies in the same cell as the event i.
+
+    ``prediction`` is in the order of time and such that larger means later; a cell is a stretch
+    [cell_start, cell_stop) of that order. ``weights`` are those of the event's side.
+    """
+    rank: Index = np.unique(prediction, return_inverse=True)[1].astype(np.intp)
+    events = np.flatnonzero(y.event)
+    weight = np.ones(len(events)) if weights is None else weights[events]
+    concordant, comparable = np.zeros(len(rank)), np.zeros(len(rank))
+
+    # from the event's side: all that lie later in its cell, then the censored at its own time
+    stretches = [(y.stop[events], cell_stop[events], 1.0)]
+    if y.has_ties:
+        stretches.append((y.censored_start[events], y.stop[events], rule.censored))
+    for left, right, worth in stretches:
+        below, equal = count_below(rank, left, right, rank[events])
+        above = (right - left) - below - equal
+        concordant[events] += worth * weight * (above + rule.equal * equal)
+        comparable[events] += worth * weight * (right - left)
+
+    # from the other side: the events before it in its cell, or at the time of its censoring
+    before = y.n_events_before
+    sides = [(np.arange(len(rank)), cell_start, y.start, 1.0)]
+    if y.has_ties:
+        sides.append((np.flatnonzero(~y.event), y.start, y.stop, rule.censored))
+    mass = np.concatenate([[0.0], np.cumsum(weight)])
+    for who, first, last, worth in sides:
+        left, right = before[first[who]], before[last[who]]
+        below, equal = count_below(rank[events], left, right, rank[who], None if weights is None else weight)
+        concordant[who] += worth * (below + rule.equal * equal)
+        comparable[who] += worth * (mass[right] - mass[left])
+
+    if rule.events and y.has_ties:
+        left, right = y.start[events], y.censored_start[events]
+        equal = count_below(rank, left, right, rank[events])[1] - 1  # itself aside
+        others = right - left - 1
+        concordant[events] += 2 * (equal + 0.5 * (others - equal))
+        comparable[events] += 2 * others
+    pairs.concordant += 0.5 * concordant
+    pairs.comparable += 0.5 * comparable
+
+
+def count_cells(pairs: Pairs, y: SortedOutcome, table: npt.NDArray[Any], column: Index, rule: TieRule) -> None:
+    """Add all pairs of a table of shape (n, m), where the time of sorted subject p lies in ``column[p]``.
+
+    For the events of one column, all subjects of later columns are looked up in the events' sorted
+    predictions; pairs within a column are left to `count_cell`.
+    """
+    n = len(column)
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(column)) + 1, [n]])
+    own = np.asarray(table[y.order, column], dtype=np.float64)
+    for first, last in pairwise(edges):
+        events = first + np.flatnonzero(y.event[first:last])
+        if len(events) == 0 or last == n:
+            continue
+        later = table[y.order[last:], column[first]].astype(np.float64)
+        values, position, copies = np.unique(own[events], return_inverse=True, return_counts=True)
+        slot = np.searchsorted(values, later)  # events with a smaller prediction are those in the slots before
+        tied = values[np.minimum(slot, len(values) - 1)] == later
+        events_before = np.concatenate([[0], np.cumsum(copies)])
+        credit = events_before[slot] + rule.equal * np.where(tied, np.append(copies, 0)[slot], 0)
+        pairs.concordant[last:] += 0.5 * credit
+        pairs.comparable[last:] += 0.5 * len(events)
+        # from the event's side: later subjects in the slots above its own, and those tied with it
+        in_slot = np.bincount(slot, minlength=len(values) + 1)
+        at_value = np.bincount(slot[tied], minlength=len(values))
+        above = len(later) - np.cumsum(in_slot)[:-1]
+        pairs.concordant[events] += 0.5 * (above + rule.equal * at_value)[position]
+        pairs.comparable[events] += 0.5 * len(later)
+    count_cell(pairs, y, own, np.repeat(edges[:-1], np.diff(edges)), np.repeat(edges[1:], np.diff(edges)), rule)
+
+
+def count_dense(pairs: Pairs, y: SortedOutcome, events: Index, first: int, prediction: Array, rule: TieRule) -> None:
+    """Add the pairs of a block of events from the predictions of everyone at risk.
+
+    ``events`` are consecutive events in the order of time; ``prediction`` of shape (n - first, number of events)
+    has the subjects from ``first`` on, who are all those at risk at the block's first time.
+    """
+    own = prediction[events - first, np.arange(len(events))]
+    last = int(y.stop[events[-1]])
+    later = prediction[last - first :]
+    ones = np.ones(len(events), dtype=np.float32)
+    if len(later):
+        credit = (later > own).astype(np.float32)
+        equal = later == own
+        if equal.any():
+            credit += np.float32(rule.equal) * equal
+        pairs.concordant[last:] += 0.5 * (credit @ ones)
+        pairs.concordant[events] += 0.5 * credit.sum(axis=0, dtype=np.float64)
+        pairs.comparable[last:] += 0.5 * len(events)
+        pairs.comparable[events] += 0.5 * len(later)
+    # The few subjects whose times lie among the block's own: compare times as well.
+    near = slice(first, last)
+    time, seen, at = y.time[near, None], y.event[near, None], y.time[events]
+    above, equal = prediction[: last - first] > own, prediction[: last - first] == own
+    tied, itself = time == at, np.arange(first, last)[:, None] == events
+    weight = (time > at) + rule.censored * (tied & ~seen)
+    credit = weight * (above + rule.equal * equal)
+    if rule.events:
+        both = tied & seen & ~itself
+        weight = weight + both
+        credit = credit + both * np.where(equal, 1.0, 0.5)
+    pairs.concordant[near] += 0.5 * credit.sum(axis=1)
+    pairs.comparable[near] += 0.5 * weight.sum(axis=1)
+    pairs.concordant[events] += 0.5 * credit.sum(axis=0)
+    pairs.comparable[events] += 0.5 * weight.sum(axis=0)

@@ -1,0 +1,107 @@
+"""Inverse probability of censoring weights, and what happens where that probability is zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.scores._inputs import Array
+
+__all__ = ["GridWeights", "OnZero", "Weighting"]
+
+OnZero = Literal["raise", "drop"]
+
+
+@dataclass(frozen=True)
+class Weighting:
+    """How rows are weighted; the options are explained in `sumosurv.scores.brier`."""
+
+    censoring: SurvivalDistribution
+    left_limit: bool = True
+    on_zero: OnZero = "raise"
+    max_weight: float = np.inf
+    normalize: bool = False
+
+    def check(self, n: int) -> None:
+        """Refuse what is no censoring distribution of n subjects."""
+        if not isinstance(self.censoring, SurvivalDistribution):
+            raise TypeError(
+                "censoring is a SurvivalDistribution, for example kaplan_meier(y_train, censoring=True); "
+                f"got {type(self.censoring).__name__}."
+            )
+        if len(self.censoring) not in (1, n):
+            raise ValueError(
+                f"censoring has {len(self.censoring)} curves; give one for all or one for each of the {n} subjects."
+            )
+        if self.on_zero not in ("raise", "drop"):
+            raise ValueError(f"on_zero is 'raise' or 'drop'; got {self.on_zero!r}.")
+        if not self.max_weight > 0:
+            raise ValueError(f"max_weight is positive; got {self.max_weight}.")
+
+    def of_events(self, event: npt.NDArray[np.bool_], time: Array) -> Array:
+        """d / G(z-) of each subject, 0 for the censored."""
+        self.check(len(time))
+        at = np.where(time > 0, np.nextafter(time, 0.0), 0.0) if self.left_limit else time
+        with torch.no_grad():
+            one = len(self.censoring) == 1
+            g = self.censoring.survival(at[None, :])[0] if one else self.censoring.survival(at[:, None])[:, 0]
+        if self.left_limit:
+            g = np.where(time > 0, g, 1.0)  # P(C >= 0)
+        return self.inverse(g, event, time)
+
+    def inverse(self, g: Array, needed: npt.NDArray[np.bool_], time: Array) -> Array:
+        """min(1 / G, max_weight) where it is needed, 0 elsewhere."""
+        zero = needed & (g <= 0)
+        if np.isinf(self.max_weight) and zero.any():
+            if self.on_zero == "raise":
+                first = float(np.broadcast_to(time, zero.shape)[zero].min())
+                raise ValueError(
+                    f"The censoring distribution gives {int(zero.sum())} weights 1/0, the first at time {first:g}: "
+                    "nobody under it is followed so far. End the times before that, estimate it on other rows, "
+                    "or pass on_zero='drop' or max_weight=."
+                )
+            needed = needed & ~zero
+        with np.errstate(divide="ignore"):
+            return np.where(needed, np.minimum(1.0 / g, self.max_weight), 0.0)
+
+
+class GridWeights:
+    """The weight of each subject at each time of a grid, made block by block."""
+
+    def __init__(self, weighting: Weighting, event: npt.NDArray[np.bool_], time: Array, grid: Array) -> None:
+        self.weighting, self.time, self.grid = weighting, time, grid
+        self.of_event = weighting.of_events(event & (time <= grid[-1]), time)  # later events never need their own
+        one = len(weighting.censoring) == 1
+        self.of_alive = self._alive(weighting.censoring, (time.max() > grid)[None, :]) if one else None
+
+    def _alive(self, censoring: SurvivalDistribution, needed: npt.NDArray[np.bool_]) -> Array:
+        with torch.no_grad():
+            return self.weighting.inverse(censoring.survival(self.grid[None, :]), needed, self.grid)
+
+    def block(self, rows: slice) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """(weights, still event-free) of shape (k, m)."""
+        alive = self.time[rows, None] > self.grid
+        of_alive = self.of_alive
+        if of_alive is None:
+            of_alive = self._alive(self.weighting.censoring[rows], alive)
+        return np.where(alive, of_alive, self.of_event[rows, None]), alive
+
+    def scale(self) -> Any:
+        """1, or with ``normalize`` one over the mean weight at each time (0 where nobody has a weight)."""
+        if not self.weighting.normalize:
+            return 1.0
+        if self.of_alive is not None:
+            order = np.argsort(self.time)
+            gone = np.searchsorted(self.time[order], self.grid, side="right")
+            of_event = np.concatenate([[0.0], np.cumsum(self.of_event[order])])[gone]
+            total = of_event + (len(self.time) - gone) * self.of_alive[0]
+        else:
+            step = max(1, (1 << 17) // len(self.grid))
+            blocks = (self.block(slice(i, i + step))[0].sum(axis=0) for i in range(0, len(self.time), step))
+            total = np.sum(list(blocks), axis=0)
+        return np.divide(len(self.time), total, out=np.zeros_like(total), where=total > 0)

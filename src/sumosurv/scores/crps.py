@@ -1,0 +1,191 @@
+"""The survival-CRPS, by closed form where there is one and by quadrature otherwise."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import special
+
+from sumosurv.distributions import LogNormal, Normal, Rescaled, SurvivalDistribution, Tabulated, Weibull
+from sumosurv.distributions._numerics import mean_survival_time
+from sumosurv.scores._inputs import Array, check_subjects
+
+__all__ = ["crps_integrals", "survival_crps"]
+
+_ROWS = 1 << 13
+
+
+def survival_crps(distribution: SurvivalDistribution, y: Any) -> Array:
+    r"""Survival-CRPS of each subject, shape (n,); lower is better; not proper.
+
+    .. math:: CRPS = \int_0^z F(t|x)^2 dt + d \int_z^\infty S(t|x)^2 dt.
+
+    Closed forms (exact to rounding, about 1e-15 of z plus the mean life): Weibull, log-normal, normal cut at zero,
+    and tables of every kind. Other distributions are integrated by adaptive Gauss-Kronrod quadrature in log time, to
+    an absolute error of about 1e-10 times ∫ S² (single-precision networks: about 1e-6 times). A curve whose S² has
+    no finite integral scores inf on events.
+
+    With censoring it is not proper: it can only gain from a curve that falls to zero past the censoring times.
+
+    Parameters
+    ----------
+    distribution : SurvivalDistribution
+    y : outcome
+
+    Returns
+    -------
+    ndarray of shape (n,), in the unit of time
+
+    References
+    ----------
+    Avati et al. (2020), UAI; Gneiting and Raftery (2007), Journal of the American Statistical Association 102.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, False], time=[1.0, 1.0])
+    >>> survival_crps(Weibull([1.0, 1.0], 1.0), y).round(4)
+    array([0.2358, 0.1681])
+    """
+    event, time = check_subjects(distribution, y)
+    score = np.empty(len(time))
+    for start in range(0, len(time), _ROWS):
+        rows = slice(start, min(start + _ROWS, len(time)))
+        with torch.no_grad():
+            below, above = crps_integrals(distribution[rows], time[rows])
+        score[rows] = below + np.where(event[rows], above, 0.0)
+    return score
+
+
+@singledispatch
+def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array, Array]:
+    """(∫₀^z F², ∫_z^∞ S²) of each subject; a kind of distribution with a closed form registers its own.
+
+    This one is the quadrature that serves all others.
+    """
+    limit = torch.from_numpy(np.array(z))
+    scale = torch.ones_like(limit)
+
+    def squared(rows: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return distribution._survival_of_rows(rows, t).square()
+
+    def complement(rows: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return (1.0 - distribution._survival_of_rows(rows, t)).square()
+
+    precision = distribution._precision
+    below = mean_survival_time(complement, limit, scale, precision)
+    whole = mean_survival_time(squared, torch.full_like(limit, np.inf), scale, precision)
+    above = (whole - mean_survival_time(squared, limit, scale, precision)).clamp_min(0.0)
+    return below.numpy(), above.numpy()
+
+
+@crps_integrals.register
+def _(distribution: Rescaled, z: Array) -> tuple[Array, Array]:
+    below, above = crps_integrals(distribution.base, z / distribution.scale)
+    return distribution.scale * below, distribution.scale * above
+
+
+@crps_integrals.register
+def _(distribution: Weibull, z: Array) -> tuple[Array, Array]:
+    # ∫₀^z exp(-c (t/λ)^k) dt = λ c^(-1/k) Γ(1 + 1/k) P(1/k, c (z/λ)^k), P the regularised incomplete gamma function
+    scale, shape = _column(distribution.scale), _column(distribution.shape)
+    power, life = np.power(z / scale, shape), scale * special.gamma(1.0 + 1.0 / shape)
+    halved = life * np.power(2.0, -1.0 / shape)
+    until = life * special.gammainc(1.0 / shape, power)
+    below = z - 2.0 * until + halved * special.gammainc(1.0 / shape, 2.0 * power)
+    return np.maximum(below, 0.0), halved * special.gammaincc(1.0 / shape, 2.0 * power)
+
+
+@crps_integrals.register
+def _(distribution: LogNormal, z: Array) -> tuple[Array, Array]:
+    # By parts; what remains is 2 E[T] times a probability of two correlated normal variables.
+    mu, sigma = _column(distribution.mu), _column(distribution.sigma)
+    with np.errstate(divide="ignore"):
+        w = (np.log(z) - mu) / sigma
+    life, turn = np.exp(mu + 0.5 * sigma**2), sigma / np.sqrt(2.0)
+    below = z * special.ndtr(w) ** 2 - 2.0 * life * _both_below(w - sigma, turn)
+    above = 2.0 * life * _both_below(sigma - w, -turn) - z * special.ndtr(-w) ** 2
+    return np.maximum(below, 0.0), np.maximum(above, 0.0)
+
+
+def _both_below(h: Array, k: Array) -> Array:
+    """P(U <= h, V <= k) of standard normal U, V with correlation -1/√2, by Owen's T function; k is not zero."""
+    root = np.sqrt(0.5)
+    h = np.where(h == 0, np.finfo(np.float64).tiny, h)
+    finite = np.where(np.isfinite(h), h, 0.5)
+    slope_h, slope_k = (k + root * finite) / (finite * root), (finite + root * k) / (k * root)
+    inside = (
+        0.5 * (special.ndtr(finite) + special.ndtr(k)) - special.owens_t(finite, slope_h) - special.owens_t(k, slope_k)
+    )
+    inside = inside - np.where(finite * k < 0, 0.5, 0.0)
+    return np.where(np.isneginf(h), 0.0, np.where(np.isposinf(h), special.ndtr(k), inside))
+
+
+@crps_integrals.register
+def _(distribution: Normal, z: Array) -> tuple[Array, Array]:
+    mean, sd = _column(distribution.location), _column(distribution.sd)
+    positive = special.ndtr(mean / sd)
+    start, here = mean / sd, (mean - z) / sd
+    above = sd / positive**2 * _area(here, 2)
+    once = sd / positive * (_area(start, 1) - _area(here, 1))
+    twice = sd / positive**2 * (_area(start, 2) - _area(here, 2))
+    return np.maximum(z - 2.0 * once + twice, 0.0), np.maximum(above, 0.0)
+
+
+def _area(x: Array, power: int) -> Array:
+    """∫ Φ(v)^power dv from -∞ to x, for power 1 and 2."""
+    cdf, density = special.ndtr(x), np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
+    if power == 1:
+        return np.asarray(x * cdf + density)
+    return np.asarray(x * cdf**2 + 2.0 * cdf * density - special.ndtr(np.sqrt(2.0) * x) / np.sqrt(np.pi))
+
+
+@crps_integrals.register
+def _(distribution: Tabulated, z: Array) -> tuple[Array, Array]:
+    knots = distribution.times.detach().cpu().numpy().astype(np.float64)
+    table = distribution.table.detach().cpu().numpy().astype(np.float64)
+    rows = np.arange(len(z))
+    cell = np.searchsorted(knots, z, side="right") - 1
+    here = distribution.survival(z)
+    step = distribution.between == "step"
+    start, end = table[:, :-1], table[:, :-1] if step else table[:, 1:]
+    part_end = table[rows, cell] if step else here
+
+    def area(a: Array, b: Array, width: Array) -> tuple[Array, Array]:
+        return _segment(a, b, width, distribution.between == "hazard")
+
+    f_cells, s_cells = area(start, end, np.diff(knots))
+    f_part, s_part = area(table[rows, cell], part_end, z - knots[cell])
+    zero = np.zeros((len(table), 1))
+    f_until = np.concatenate([zero, np.cumsum(f_cells, axis=1)], axis=1)[rows, cell]
+    s_from = np.concatenate([np.cumsum(s_cells[:, ::-1], axis=1)[:, ::-1], zero], axis=1)
+    tail = np.where(table[:, -1] > 0, np.inf, 0.0)
+    if distribution.between == "hazard" and len(knots) > 1:
+        rate = np.log(table[:, -2] / table[:, -1]) / (knots[-1] - knots[-2])
+        with np.errstate(divide="ignore"):
+            tail = table[:, -1] ** 2 / (2.0 * rate)
+            beyond = here**2 / (2.0 * rate)
+        inside = s_from[rows, cell] - s_part + tail
+        return f_until + f_part, np.where(z >= knots[-1], beyond, np.maximum(inside, 0.0))
+    above = np.where(z >= knots[-1], tail, np.maximum(s_from[rows, cell] - s_part, 0.0) + tail)
+    return f_until + f_part, above
+
+
+def _segment(a: Array, b: Array, width: Array, exponential: bool) -> tuple[Array, Array]:
+    """(∫ F², ∫ S²) over a stretch on which S goes from a to b, along a line or exponentially."""
+    if not exponential:
+        c, d = 1.0 - a, 1.0 - b
+        return width * (c * c + c * d + d * d) / 3.0, width * (a * a + a * b + b * b) / 3.0
+    fall = np.log(a) - np.log(b)
+    safe = np.where(fall > 1e-12, fall, 1.0)
+    once = np.where(fall > 1e-12, -np.expm1(-fall) / safe, 1.0) * a * width
+    twice = np.where(fall > 1e-12, -np.expm1(-2.0 * fall) / (2.0 * safe), 1.0) * a * a * width
+    return np.maximum(width - 2.0 * once + twice, 0.0), twice
+
+
+def _column(parameter: torch.Tensor) -> Array:
+    return parameter[:, 0].detach().cpu().numpy().astype(np.float64)

@@ -1,0 +1,298 @@
+"""Scores at a time, weighted for censoring: Brier, binomial log-likelihood, and their integrals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.integrate import simpson
+
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, time_grid
+from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
+
+__all__ = ["binomial_log_likelihood", "brier", "integrated_binomial_log_likelihood", "integrated_brier"]
+
+Rule = Literal["trapezoid", "simpson"]
+# (S or log S of shape (k, m), who is still event-free there) -> what each would score without weights
+Loss = Callable[[Array, npt.NDArray[np.bool_]], Array]
+
+
+def brier(
+    distribution: SurvivalDistribution,
+    y: Any,
+    times: Any,
+    *,
+    censoring: SurvivalDistribution,
+    normalize: bool = False,
+    left_limit: bool = True,
+    on_zero: OnZero = "raise",
+    max_weight: float = np.inf,
+) -> Array:
+    r"""Brier score at given times, of each subject; lower is better; proper only if G is right given x.
+
+    .. math:: BS^t = \frac{S(t|x)^2 1\{z \le t, d = 1\}}{G(z-)} + \frac{(1 - S(t|x))^2 1\{z > t\}}{G(t)}.
+
+    The mean over subjects (``.mean(axis=0)``) is the score that is plotted against t; the values by subject serve
+    a bootstrap or a paired comparison of two models.
+
+    Parameters
+    ----------
+    distribution : SurvivalDistribution
+    y : outcome
+    times : float or array of shape (m,)
+    censoring : SurvivalDistribution
+        G, the distribution of the censoring time: of one curve for all, ``kaplan_meier(rows, censoring=True)`` with
+        rows from the training or from the test part, or of n curves, a fitted model of the censoring. The choice
+        is part of the score: use one for every model that is compared.
+    normalize : bool
+        Divide by the mean weight at each time, as pycox does, so that the weights average to one.
+    left_limit : bool
+        Weight events by 1 / G(z-) = 1 / P(C >= z), the probability that an event at z is seen. False takes G(z), as
+        scikit-survival does: the same unless an event and a censoring share a time.
+    on_zero : {"raise", "drop"}
+        What to do where a row needs a weight 1/0, which happens where the rows under G were all censored
+        earlier: raise an error that names the time, or give the row the weight 0, as scikit-survival does.
+    max_weight : float
+        Weights are cut here; with a finite one, G = 0 gives this weight and nothing is raised (pycox).
+
+    Returns
+    -------
+    ndarray of shape (n,) for a number, (n, m) for an array of times
+
+    Notes
+    -----
+    ``kaplan_meier(y, censoring=True)`` takes those with an event at t out of the risk set of a censoring at t
+    (events come first), as does scikit-survival. pycox flips the events and runs Kaplan-Meier: at a time with events
+    and censorings its risk set is larger. That estimate is
+    ``kaplan_meier(Surv.from_arrays(~y["event"], y["time"]))``. Without ties between the two all agree.
+
+    References
+    ----------
+    Graf et al. (1999), Statistics in Medicine 18.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv, kaplan_meier
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, False, True], time=[1.0, 2.0, 3.0])
+    >>> d = Weibull([1.0, 2.0, 3.0], 1.0)
+    >>> brier(d, y, [0.5, 2.5], censoring=kaplan_meier(y, censoring=True)).round(4)
+    array([[0.1548, 0.0067],
+           [0.0489, 0.    ],
+           [0.0236, 0.6394]])
+    """
+    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
+    return _at_times(distribution, y, times, weighting, _squared, log=False)
+
+
+def binomial_log_likelihood(
+    distribution: SurvivalDistribution,
+    y: Any,
+    times: Any,
+    *,
+    censoring: SurvivalDistribution,
+    floor: float | None = None,
+    normalize: bool = False,
+    left_limit: bool = True,
+    on_zero: OnZero = "raise",
+    max_weight: float = np.inf,
+) -> Array:
+    r"""Binomial log-likelihood at given times, of each subject; higher is better; proper only if G is right given x.
+
+    .. math:: BLL^t = \frac{\log(1 - S(t|x)) 1\{z \le t, d = 1\}}{G(z-)} + \frac{\log S(t|x) 1\{z > t\}}{G(t)}.
+
+    (The paper prints S instead of log S in the second term.) It is exact: -inf where an event was called impossible.
+
+    Parameters
+    ----------
+    distribution, y, times, censoring, normalize, left_limit, on_zero, max_weight
+        As in `brier`.
+    floor : float, optional
+        Move probabilities into [floor, 1 - floor] first (pycox: 1e-7).
+
+    Returns
+    -------
+    ndarray of shape (n,) for a number, (n, m) for an array of times
+
+    References
+    ----------
+    Graf et al. (1999), Statistics in Medicine 18.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv, kaplan_meier
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, False, True], time=[1.0, 2.0, 3.0])
+    >>> d = Weibull([1.0, 2.0, 3.0], 1.0)
+    >>> binomial_log_likelihood(d, y, 2.5, censoring=kaplan_meier(y, censoring=True)).round(4)
+    array([-0.0857, -0.    , -1.6667])
+    """
+    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
+    return _at_times(distribution, y, times, weighting, _logarithmic(floor), log=True)
+
+
+def integrated_brier(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    censoring: SurvivalDistribution,
+    times: Any = None,
+    n_times: int = 100,
+    rule: Rule = "trapezoid",
+    normalize: bool = False,
+    left_limit: bool = True,
+    on_zero: OnZero = "raise",
+    max_weight: float = np.inf,
+) -> Array:
+    r"""Integrated Brier score (IBS) of each subject; lower is better; proper only if G is right given x.
+
+    .. math:: IBS = \frac{1}{t_m - t_1} \int_{t_1}^{t_m} BS^t dt.
+
+    Parameters
+    ----------
+    distribution, y, censoring, normalize, left_limit, on_zero, max_weight
+        As in `brier`.
+    times : array of shape (m,), tuple (low, high) or None
+        A grid; or a range, or None for the range from the smallest to the largest time of y, filled with ``n_times``
+        evenly spaced times.
+    n_times : int
+    rule : {"trapezoid", "simpson"}
+        How the grid is integrated: as scikit-survival does, or as pycox does.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Their mean is the IBS. With ``normalize=True``, ``rule="simpson"``, Kaplan-Meier of the flipped events of the
+        test rows and times=None it is pycox's (and so the convention of the paper's tables).
+
+    Examples
+    --------
+    >>> from sumosurv import Surv, kaplan_meier
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, False, True], time=[1.0, 2.0, 3.0])
+    >>> d = Weibull([1.0, 2.0, 3.0], 1.0)
+    >>> float(integrated_brier(d, y, censoring=kaplan_meier(y, censoring=True)).mean().round(4))
+    0.1889
+    """
+    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
+    return integrated(distribution, y, times, n_times, rule, weighting, _squared, log=False)
+
+
+def integrated_binomial_log_likelihood(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    censoring: SurvivalDistribution,
+    times: Any = None,
+    n_times: int = 100,
+    rule: Rule = "trapezoid",
+    floor: float | None = None,
+    normalize: bool = False,
+    left_limit: bool = True,
+    on_zero: OnZero = "raise",
+    max_weight: float = np.inf,
+) -> Array:
+    r"""Integrated binomial log-likelihood (IBLL) of each subject; higher is better; proper only if G is right given x.
+
+    .. math:: IBLL = \frac{1}{t_m - t_1} \int_{t_1}^{t_m} BLL^t dt.
+
+    Parameters
+    ----------
+    distribution, y, censoring, times, n_times, rule, normalize, left_limit, on_zero, max_weight
+        As in `integrated_brier`.
+    floor : float, optional
+        As in `binomial_log_likelihood`.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Examples
+    --------
+    >>> from sumosurv import Surv, kaplan_meier
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, False, True], time=[1.0, 2.0, 3.0])
+    >>> d = Weibull([1.0, 2.0, 3.0], 1.0)
+    >>> score = integrated_binomial_log_likelihood(d, y, times=(0.5, 2.5), censoring=kaplan_meier(y, censoring=True))
+    >>> float(score.mean().round(4))
+    -0.5019
+    """
+    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
+    return integrated(distribution, y, times, n_times, rule, weighting, _logarithmic(floor), log=True)
+
+
+# ------------------------------------------------------------------ losses
+
+
+def _squared(survival: Array, alive: npt.NDArray[np.bool_]) -> Array:
+    residual = survival - alive
+    return np.multiply(residual, residual, out=residual)
+
+
+def _logarithmic(floor: float | None) -> Loss:
+    if floor is not None and not 0.0 < floor < 0.5:
+        raise ValueError(f"floor lies between 0 and 1/2 (pycox: 1e-7); got {floor}.")
+
+    def loss(log_survival: Array, alive: npt.NDArray[np.bool_]) -> Array:
+        with np.errstate(divide="ignore"):
+            score = np.where(alive, log_survival, np.log(-np.expm1(log_survival)))
+        return score if floor is None else np.clip(score, np.log(floor), np.log1p(-floor))
+
+    return loss
+
+
+# ------------------------------------------------------------------ at times, and over them
+
+
+def _at_times(
+    distribution: SurvivalDistribution, y: Any, times: Any, weighting: Weighting, loss: Loss, log: bool
+) -> Array:
+    event, time = check_subjects(distribution, y)
+    grid = check_times(times)
+    weights = GridWeights(weighting, event, time, grid)
+    score = np.empty((len(time), len(grid)))
+    for rows, curve in curve_blocks(distribution, grid, log=log):
+        score[rows] = _weighted(loss, curve, *weights.block(rows))
+    score *= weights.scale()
+    return score[:, 0] if np.ndim(times) == 0 else score
+
+
+def integrated(
+    distribution: SurvivalDistribution,
+    y: Any,
+    times: Any,
+    n_times: int,
+    rule: Rule,
+    weighting: Weighting,
+    loss: Loss,
+    log: bool,
+) -> Array:
+    """Any weighted loss, integrated over a time grid and divided by its length, for each subject."""
+    event, time = check_subjects(distribution, y)
+    grid = time_grid(times, time, n_times)
+    weights = GridWeights(weighting, event, time, grid)
+    share = quadrature_weights(grid, rule) / (grid[-1] - grid[0]) * weights.scale()
+    score = np.empty(len(time))
+    for rows, curve in curve_blocks(distribution, grid, log=log):
+        score[rows] = _weighted(loss, curve, *weights.block(rows)) @ share
+    return score
+
+
+def _weighted(loss: Loss, curve: Array, weight: Array, alive: npt.NDArray[np.bool_]) -> Array:
+    score = loss(curve, alive)
+    if np.isinf(score).any():  # 0 · inf is no contribution
+        score = np.where(weight > 0, score, 0.0)
+    return np.multiply(score, weight, out=score)
+
+
+def quadrature_weights(grid: Array, rule: Rule) -> Array:
+    """Weights q with Σ qₖ g(tₖ) ≈ ∫ g: both rules are linear in g."""
+    if rule == "trapezoid":
+        half = 0.5 * np.diff(grid)
+        return np.append(half, 0.0) + np.insert(half, 0, 0.0)
+    if rule == "simpson":
+        return np.asarray(simpson(np.eye(len(grid)), x=grid, axis=1), dtype=np.float64)
+    raise ValueError(f"rule is 'trapezoid' or 'simpson'; got {rule!r}.")
