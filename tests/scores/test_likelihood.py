@@ -11,13 +11,19 @@ from sumosurv.scores import log_likelihood
 @pytest.fixture
 def data():
     rng = np.random.default_rng(0)
-    return Surv.from_arrays(rng.random(200) < 0.6, rng.exponential(2.0, 200)), rng.uniform(0.5, 3.0, 200), rng.uniform(0.5, 2.0, 200)
+    return (
+        Surv.from_arrays(rng.random(200) < 0.6, rng.exponential(2.0, 200)),
+        rng.uniform(0.5, 3.0, 200),
+        rng.uniform(0.5, 2.0, 200),
+    )
 
 
 def test_against_scipy(data):
     y, scale, shape = data
     t, d = y["time"], y["event"]
-    weibull = np.where(d, stats.weibull_min.logpdf(t, shape, scale=scale), stats.weibull_min.logsf(t, shape, scale=scale))
+    weibull = np.where(
+        d, stats.weibull_min.logpdf(t, shape, scale=scale), stats.weibull_min.logsf(t, shape, scale=scale)
+    )
     np.testing.assert_allclose(log_likelihood(Weibull(scale, shape), y), weibull, rtol=1e-10)
     normal = np.where(d, stats.lognorm.logpdf(t, shape, scale=scale), stats.lognorm.logsf(t, shape, scale=scale))
     np.testing.assert_allclose(log_likelihood(LogNormal(np.log(scale), shape), y), normal, rtol=1e-10)

@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lifelines import KaplanMeierFitter
+from scipy.stats import kstest
+
+from scores import direct
+from sumosurv import Surv, kaplan_meier
+from sumosurv.distributions import Rescaled, Tabulated, Weibull
+from sumosurv.scores import calibration, d_calibration, km_calibration
+
+
+def _sample(rng, n, censoring_mean=np.inf):
+    scale = rng.uniform(0.5, 2.0, n)
+    t, c = scale * rng.exponential(1.0, n), rng.exponential(min(censoring_mean, 1e9), n)
+    return Surv.from_arrays(t <= c, np.minimum(t, c)), Weibull(scale, 1.0)
+
+
+def test_calibration_is_the_papers_formula():
+    y, d = _sample(np.random.default_rng(0), 500, 2.0)
+    result = calibration(d, y)
+    u = d.cdf(y["time"])
+    shares = [sum(ui <= p for ui in u) / 500 for p in np.arange(1, 10) / 10]
+    np.testing.assert_allclose(result.observed, shares)
+    assert result.score == pytest.approx(sum((p - s) ** 2 for p, s in zip(np.arange(1, 10) / 10, shares)))
+
+
+def test_calibration_blames_the_truth_under_censoring():
+    rng = np.random.default_rng(1)
+    assert calibration(*reversed(_sample(rng, 20_000))).score < 1e-3
+    y, truth = _sample(rng, 20_000, 1.0)
+    faster = Weibull(0.5 * truth.scale[:, 0].numpy(), 1.0)
+    assert calibration(faster, y).score < calibration(truth, y).score
+    assert d_calibration(faster, y).score > d_calibration(truth, y).score
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 30), st.sampled_from([0.0, 0.5, 1.0]), st.integers(2, 12))
+def test_d_calibration_against_the_definition(seed, n, share, bins):
+    rng = np.random.default_rng(seed)
+    y = Surv.from_arrays(rng.random(n) < share, rng.exponential(1.0, n).round(1))
+    d = Weibull(rng.uniform(0.5, 2, n), 1.0)
+    result = d_calibration(d, y, bins=bins)
+    np.testing.assert_allclose(result.shares, direct.d_calibration(d.cdf(y["time"]), y["event"], bins), atol=1e-12)
+    assert result.shares.sum() == pytest.approx(1.0)
+    assert result.statistic == pytest.approx(n * bins * ((result.shares - 1 / bins) ** 2).sum())
+    p = rng.permutation(n)
+    again = d_calibration(Rescaled(d, 3.0)[p], Surv.from_arrays(y["event"], 3.0 * y["time"])[p], bins=bins)
+    np.testing.assert_allclose(again.shares, result.shares, atol=1e-9)
+
+
+def test_d_calibration_p_values_of_the_truth_are_uniform_without_censoring_and_larger_with_it():
+    rng = np.random.default_rng(2)
+    free = [d_calibration(*reversed(_sample(rng, 400))).p_value for _ in range(150)]
+    assert kstest(free, "uniform").pvalue > 0.01
+    censored = [d_calibration(*reversed(_sample(rng, 400, 1.0))).p_value for _ in range(150)]
+    assert np.mean(np.array(censored) < 0.05) <= 0.05
+
+
+def test_d_calibration_where_the_curve_says_it_is_over():
+    """F(z) = 1: an event, or a censoring that the model called impossible, belongs to the last bin."""
+    d = Tabulated([1.0], [[0.0]] * 2)
+    np.testing.assert_array_equal(
+        d_calibration(d, Surv.from_arrays([True, False], [1.0, 2.0]), bins=2).shares, [0.0, 1.0]
+    )
+
+
+def test_kaplan_meier_itself_is_d_calibrated():
+    """On average over x it is right, though it says nothing of x."""
+    y, _ = _sample(np.random.default_rng(3), 2000, 3.0)
+    km = kaplan_meier(y)
+    smooth = Tabulated(km.times, km.table, between="density").repeat(2000)
+    assert d_calibration(smooth, y).p_value > 0.5
+
+
+def test_km_calibration_against_lifelines():
+    y, d = _sample(np.random.default_rng(4), 400, 2.0)
+    result = km_calibration(d, y, 0.9, groups=5)
+    s = d.survival(0.9)
+    for group, rows in enumerate(np.array_split(np.argsort(s, kind="stable"), 5)):
+        km = KaplanMeierFitter().fit(y["time"][rows], y["event"][rows])
+        assert result.predicted[group] == pytest.approx(s[rows].mean())
+        assert result.observed[group] == pytest.approx(float(km.predict(0.9)), abs=1e-12)
+        # lifelines keeps Greenwood's sum to itself; its variance of log(-log S) is that sum over (log S)²
+        greenwood = float(km._cumulative_sq_.loc[:0.9].iloc[-1])
+        assert result.std_error[group] == pytest.approx(result.observed[group] * np.sqrt(greenwood), rel=1e-9)
+    assert result.score == pytest.approx(np.average((result.predicted - result.observed) ** 2, weights=result.size))
+
+
+def test_km_calibration_p_values_of_the_truth_are_about_uniform():
+    rng = np.random.default_rng(5)
+    p = np.array([km_calibration(*reversed(_sample(rng, 1000, 2.0)), 0.7, groups=5).p_value for _ in range(150)])
+    assert kstest(p, "uniform").pvalue > 0.005
+    wrong = _sample(rng, 1000, 2.0)
+    assert km_calibration(Rescaled(wrong[1], 1.5), wrong[0], 0.7).p_value < 1e-3
+
+
+def test_km_calibration_where_follow_up_ends():
+    d = Weibull([1.0, 2.0, 3.0], 1.0)
+    result = km_calibration(d, Surv.from_arrays([True, False, True], [1.0, 2.0, 0.5]), 5.0, groups=3)
+    np.testing.assert_array_equal(result.observed, [0.0, np.nan, 0.0])
+    assert np.isnan(result.p_value)
+    one = km_calibration(d[0], Surv.from_arrays([False], [1.0]), 2.0)
+    assert np.isnan(one.score)
+
+
+def test_mistakes_are_named():
+    y, d = _sample(np.random.default_rng(6), 5)
+    with pytest.raises(ValueError, match="levels"):
+        calibration(d, y, levels=[10, 20])
+    with pytest.raises(ValueError, match="bins"):
+        d_calibration(d, y, bins=1)
+    with pytest.raises(ValueError, match="groups"):
+        km_calibration(d, y, groups=0)
+    with pytest.raises(ValueError, match="time is a number"):
+        km_calibration(d, y, -1.0)
