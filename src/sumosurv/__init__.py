@@ -1,8 +1,26 @@
-"""Survival regression with exact distributions."""
+"""Survival regression with exact distributions: monotone neural networks and proper scores."""
 
+from sumosurv import datasets, scores
 from sumosurv._version import __version__
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.nonparametric import kaplan_meier, nelson_aalen
+from sumosurv.estimators import SumoNet
+from sumosurv.io import ModelFileError, load
+from sumosurv.nonparametric import breslow, kaplan_meier, nelson_aalen
 from sumosurv.outcome import Surv, check_outcome
+from sumosurv.training import TrainingError
 
-__all__ = ["Surv", "SurvivalDistribution", "__version__", "check_outcome", "kaplan_meier", "nelson_aalen"]
+__all__ = [
+    "ModelFileError",
+    "SumoNet",
+    "Surv",
+    "SurvivalDistribution",
+    "TrainingError",
+    "__version__",
+    "breslow",
+    "check_outcome",
+    "datasets",
+    "kaplan_meier",
+    "load",
+    "nelson_aalen",
+    "scores",
+]

@@ -47,8 +47,8 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2) -> Tab
     if censoring:
         total = np.append(-np.diff(at_risk), at_risk[-1])
         events, at_risk = total - events, at_risk - events
-    hazard = np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0)
-    return Tabulated(times, np.cumprod(1.0 - hazard), half_width=half_width)
+    jumps = _jumps(events)
+    return Tabulated(times[jumps], np.cumprod(1.0 - events[jumps] / at_risk[jumps]), half_width=half_width)
 
 
 def nelson_aalen(y: Any, *, half_width: int = 2) -> Tabulated:
@@ -61,7 +61,8 @@ def nelson_aalen(y: Any, *, half_width: int = 2) -> Tabulated:
     array([[0.5, 1.5]])
     """
     times, events, at_risk = risk_table(y)
-    return Tabulated(times, np.exp(-np.cumsum(events / at_risk)), half_width=half_width)
+    jumps = _jumps(events)
+    return Tabulated(times[jumps], np.exp(-np.cumsum(events[jumps] / at_risk[jumps])), half_width=half_width)
 
 
 def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2) -> Tabulated:
@@ -81,6 +82,13 @@ def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2) ->
     risk = np.asarray(log_risk, dtype=np.float64)
     shift = float(risk.max())
     times, events, at_risk = risk_table(y, weights=np.exp(risk - shift))
-    baseline = np.cumsum(events / at_risk)
+    jumps = _jumps(events)
+    baseline = np.cumsum(events[jumps] / at_risk[jumps])
     relative = np.exp(np.asarray(log_risk_new, dtype=np.float64) - shift)
-    return Tabulated(times, torch.exp(torch.from_numpy(-relative[:, None] * baseline)), half_width=half_width)
+    return Tabulated(times[jumps], torch.exp(torch.from_numpy(-relative[:, None] * baseline)), half_width=half_width)
+
+
+def _jumps(events: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Where the curve jumps (the first time, if it never does): the knots of its interpolated density."""
+    found = np.flatnonzero(events > 0)
+    return found if len(found) else np.zeros(1, dtype=np.intp)

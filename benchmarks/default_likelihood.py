@@ -1,0 +1,73 @@
+"""Test log-likelihood of the untuned default on the fixed folds of the four real datasets.
+
+Trains on the training rows, stops early on the validation rows, scores on the test rows. S_L is printed
+on the paper's scale (durations min-max scaled on the training rows), with the paper's own figures, which
+were tuned and selected on test. Writes a JSON record.
+
+    python benchmarks/default_likelihood.py --out default_likelihood.json
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from sumosurv import SumoNet, datasets, kaplan_meier
+from sumosurv.experiments._record import make_record
+from sumosurv.scores import log_likelihood
+
+PAPER = {"metabric": -0.142, "gbsg": -0.391, "flchain": -0.376, "support": 0.658}
+MODELS = {
+    "default": {"random_state": 0},
+    "default, one network": {"random_state": 0, "ensemble_size": 1},
+    "variant='paper', one network": {"random_state": 0, "variant": "paper", "ensemble_size": 1},
+    "variant='paper', default size": {"random_state": 0, "variant": "paper"},
+}
+
+
+def paper_scale(y_train, y) -> float:
+    """What turns a mean log-likelihood per user's unit into the paper's: event share × log(max - min)."""
+    return float(y["event"].mean() * np.log(y_train["time"].max() - y_train["time"].min()))
+
+
+def score_fold(settings, data, fold, seed):
+    train, valid, test = fold
+    y_train, y_test = data.y[train], data.y[test]
+    started = time.perf_counter()
+    model = SumoNet(**(settings | {"random_state": settings["random_state"] + seed}))
+    model.fit(data.X.iloc[train], y_train, validation_data=(data.X.iloc[valid], data.y[valid]))
+    seconds = time.perf_counter() - started
+    shift = paper_scale(y_train, y_test)
+    marginal = log_likelihood(kaplan_meier(y_train).repeat(len(test)), y_test).mean()
+    value = model.score(data.X.iloc[test], y_test)
+    return {"S_L": value + shift, "S_L_days": value, "kaplan_meier_k2": float(marginal + shift), "fit_seconds": seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", nargs="+", default=list(PAPER), choices=list(PAPER))
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--seed", type=int, default=0, help="added to random_state")
+    parser.add_argument("--out", type=Path, help="write a JSON record here")
+    arguments = parser.parse_args()
+    rows = []
+    for name in arguments.datasets:
+        data = datasets.load(name)
+        print(f"\n{name}: S_L on the paper's scale, mean ± sd of five test folds (paper, selected on test: {PAPER[name]:.3f})")
+        for label in arguments.models:
+            folds = [score_fold(MODELS[label], data, datasets.fold(name, i), arguments.seed) for i in range(5)]
+            values = np.array([fold["S_L"] for fold in folds])
+            seconds = np.mean([fold["fit_seconds"] for fold in folds])
+            print(f"  {label:32s} {values.mean():8.4f} ± {values.std():.3f}   {seconds:6.1f} s a fit", flush=True)
+            rows.append({"dataset": name, "model": label, "settings": MODELS[label], "folds": folds, "S_L": values.mean()})
+        base = np.mean([fold["kaplan_meier_k2"] for fold in folds])
+        print(f"  {'Kaplan-Meier (density k = 2)':32s} {base:8.4f}")
+    if arguments.out:
+        record = make_record("default_likelihood", {"seed": arguments.seed}, {"rows": rows})
+        arguments.out.write_text(json.dumps(record, indent=1, default=float))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""What every survival estimator can do once it returns a distribution."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.scores import log_likelihood
+
+__all__ = ["SurvivalEstimator"]
+
+_RISK_TIMES = 32
+
+
+class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+    """Base of all estimators: fit, then ask for the distribution or for what follows from it.
+
+    A model defines ``fit`` and ``_distribution``. Fitted attributes that ``_start`` sets for all:
+    ``n_features_in_``, ``feature_names_in_`` (with DataFrames), ``risk_times_``.
+    """
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any) -> SurvivalEstimator:
+        """Fit to covariates X and outcome y."""
+
+    @abstractmethod
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        """The distribution of the rows of a checked X."""
+
+    def predict_distribution(self, X: Any) -> SurvivalDistribution:
+        """The survival distribution of each row, in the unit of the training times."""
+        check_is_fitted(self)
+        with torch.no_grad():
+            return self._distribution(self._check_X(X, reset=False))
+
+    def predict_survival_function(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
+        """S(t|x) on a grid of times: shape (rows, times)."""
+        return self._on_grid(X, times, "survival")
+
+    def predict_cumulative_hazard_function(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
+        """Λ(t|x) = -log S(t|x) on a grid of times: shape (rows, times)."""
+        return self._on_grid(X, times, "cumulative_hazard")
+
+    def predict_density(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
+        """f(t|x) on a grid of times: shape (rows, times)."""
+        return self._on_grid(X, times, "density")
+
+    def predict_hazard(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
+        """λ(t|x) = f(t|x) / S(t|x) on a grid of times: shape (rows, times)."""
+        return self._on_grid(X, times, "hazard")
+
+    def predict_quantile(self, X: Any, q: Any) -> npt.NDArray[np.float64]:
+        """The time by which a share q of such subjects has had the event: (rows,), or (rows, levels)."""
+        with torch.no_grad():
+            result: npt.NDArray[np.float64] = self.predict_distribution(X).quantile(q)
+        return result
+
+    def predict_median(self, X: Any) -> npt.NDArray[np.float64]:
+        """The median survival time of each row."""
+        return self.predict_quantile(X, 0.5)
+
+    def predict_mean(self, X: Any) -> npt.NDArray[np.float64]:
+        """Life expectancy ∫ S(t|x) dt of each row."""
+        with torch.no_grad():
+            result: npt.NDArray[np.float64] = self.predict_distribution(X).mean()
+        return result
+
+    def predict_restricted_mean(self, X: Any, horizon: Any) -> npt.NDArray[np.float64]:
+        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt, of each row."""
+        with torch.no_grad():
+            result: npt.NDArray[np.float64] = self.predict_distribution(X).restricted_mean(horizon)
+        return result
+
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        r"""A risk score in [0, 1], higher for earlier events.
+
+        The mean of F(tⱼ|x) over quantiles tⱼ of the event times seen in training: the probability of
+        having had the event, averaged over when events happen.
+        """
+        with torch.no_grad():
+            cdf = self.predict_distribution(X).cdf(self._risk_grid())
+        result: npt.NDArray[np.float64] = cdf.mean(axis=1)
+        return result
+
+    def score(self, X: Any, y: Any) -> float:
+        """Mean right-censored log-likelihood, in nats, on the scale of the training times (higher is better)."""
+        with torch.no_grad():
+            return float(np.mean(log_likelihood(self.predict_distribution(X), check_outcome(y))))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file, to be read by `sumosurv.load`: tensors and JSON, no code, no data."""
+        from sumosurv.io import save
+
+        save(self, path)
+
+    # ------------------------------------------------------------------
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps of the fit: plain values and tensors."""
+        names = getattr(self, "feature_names_in_", None)
+        fitted = {
+            "n_features_in_": self.n_features_in_,
+            "feature_names_in_": None if names is None else [str(name) for name in names],
+        }
+        return fitted, {"risk_times_": torch.from_numpy(self.risk_times_)}
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `_state`, on an estimator that was just made."""
+        self.n_features_in_ = int(fitted["n_features_in_"])
+        if fitted["feature_names_in_"] is not None:
+            self.feature_names_in_ = np.array([str(name) for name in fitted["feature_names_in_"]], dtype=object)
+        self.risk_times_ = tensors["risk_times_"].double().numpy()
+
+    def _start(self, X: Any, y: Any) -> tuple[Any, Outcome]:
+        """Check the training data and learn what every estimator keeps of it."""
+        X = self._check_X(X, reset=True)
+        outcome = check_outcome(y, n_rows=len(X))
+        times = outcome["time"][outcome["event"]] if outcome["event"].any() else outcome["time"]
+        self.risk_times_ = np.quantile(times, (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES)
+        return X, outcome
+
+    def _check_X(self, X: Any, *, reset: bool) -> Any:
+        if hasattr(X, "columns"):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if len(X) == 0:
+                raise ValueError("Found array with 0 sample(s) (shape=(0, ...)) while a minimum of 1 is required.")
+            if X.shape[1] == 0:
+                raise ValueError("Found 0 feature(s) (shape=(..., 0)): X needs at least one column.")
+            return X
+        if getattr(X, "ndim", 2) > 2:  # images, sequences: for encoders of the user's own
+            if reset:
+                self.n_features_in_ = int(X.shape[1])
+            return np.asarray(X)
+        is_object = getattr(X, "dtype", None) == object
+        return validate_data(self, X, reset=reset, dtype=None if is_object else "numeric", ensure_all_finite="allow-nan")
+
+    def _on_grid(self, X: Any, times: Any, quantity: str) -> npt.NDArray[np.float64]:
+        grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
+        if grid.ndim != 1:
+            raise ValueError(f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times.")
+        with torch.no_grad():
+            result: npt.NDArray[np.float64] = getattr(self.predict_distribution(X), quantity)(grid[None, :])
+        return result
+
+    def _risk_grid(self) -> npt.NDArray[np.float64]:
+        grid: npt.NDArray[np.float64] = self.risk_times_[None, :]
+        return grid
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.positive_only = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags

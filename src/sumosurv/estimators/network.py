@@ -1,0 +1,261 @@
+"""Estimators that train a population of networks: all of them share this fit."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from torch import nn
+
+from sumosurv.distributions import Rescaled, SurvivalDistribution
+from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.networks import Inputs, select_members
+from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.preprocessing import Preprocessor, time_unit
+from sumosurv.training import History, Rows, TrainingData, TrainingPlan, train
+
+__all__ = ["NetworkEstimator"]
+
+_ONE_THREAD_WORK = 2e8  # multiply-adds of a training step below which a second thread costs more than it gives
+_SMALLEST_SPLIT = 10  # rows below which none are held out
+
+
+class NetworkEstimator(SurvivalEstimator):
+    """A population of networks behind one estimator.
+
+    A model defines ``_make_network`` (and ``_make_preprocessor``); this class checks the data, holds out
+    validation rows, trains and predicts.
+    """
+
+    ensemble_size: int
+    learning_rate: float | None
+    weight_decay: float
+    max_epochs: int
+    batch_size: int | str
+    patience: int | None
+    validation_fraction: float
+    refit: bool
+    device: str
+    n_threads: int | None
+    random_state: Any
+    verbose: bool
+
+    network_: nn.Module
+    preprocessor_: Preprocessor
+    time_unit_: float
+
+    @abstractmethod
+    def _make_preprocessor(self) -> Preprocessor:
+        """An unfitted preprocessor."""
+
+    @abstractmethod
+    def _make_network(self, seeds: npt.NDArray[np.int64], y: Outcome | None, example: Inputs) -> nn.Module:
+        """A population with one member per seed, for the outcome (times in the user's unit) and inputs of training.
+
+        Without an outcome (a model file being read) anything fitted to it is a placeholder.
+        """
+
+    @abstractmethod
+    def _learning_rate(self) -> float:
+        """The learning rate to use."""
+
+    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> NetworkEstimator:
+        """Fit to covariates and right-censored times.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (rows, columns)
+            Numeric and categorical columns, missing values allowed. With an ``encoder`` also an array of
+            more dimensions.
+        y : outcome
+            `Surv.from_arrays(event, time)`, a two-column DataFrame, or a ``(time, event)`` pair.
+        validation_data : tuple (X, y), optional
+            Rows for early stopping. Without it each member holds out its own share of the rows,
+            ``validation_fraction``, so that together they see them all.
+        """
+        self._check_parameters()
+        X, outcome = self._start(X, y)
+        random = check_random_state(self.random_state)
+        seeds = random.randint(0, 2**31 - 1, size=self.ensemble_size).astype(np.int64)
+        self.preprocessor_ = self._make_preprocessor().fit(X)
+        self.time_unit_ = time_unit(outcome["time"])
+        inputs = self.preprocessor_.transform(X)
+        n = len(outcome)
+        if validation_data is not None:
+            X_valid, y_valid = validation_data
+            X_valid = self._check_X(X_valid, reset=False)
+            y_valid = check_outcome(y_valid, n_rows=len(X_valid))
+            more = self.preprocessor_.transform(X_valid)
+            inputs = Inputs(torch.cat([inputs.numeric, more.numeric]), torch.cat([inputs.codes, more.codes]))
+            every = np.concatenate([outcome, y_valid])
+            train_rows = [np.arange(n)] * self.ensemble_size
+            valid_rows: list[npt.NDArray[np.int64]] | None = [np.arange(n, len(every))] * self.ensemble_size
+        else:
+            every = outcome
+            train_rows, valid_rows = self._split(outcome, seeds)
+        device = self._device()
+        data = TrainingData(inputs, torch.from_numpy(every["time"] / self.time_unit_).float(), torch.from_numpy(every["event"]))
+        network, history = self._train(data.to(device), seeds, train_rows, valid_rows, outcome, None)
+        self._keep_history(history, outcome, None if valid_rows is None else every[valid_rows[0]])
+        if self.refit and valid_rows is not None:
+            stop_after = np.where(history.failed, -1, history.best_epoch)
+            rows = [np.arange(len(every))] * self.ensemble_size
+            network, history = self._train(data.to(device), seeds, rows, None, outcome, stop_after)
+        self.network_ = self._settle(network, history)
+        self.n_members_ = int(self.ensemble_size - history.failed.sum())
+        return self
+
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        p = next(self.network_.parameters())
+        inputs = self.preprocessor_.transform(X).to(p.device, p.dtype)
+        return Rescaled(self.network_.distribution(inputs), self.time_unit_)  # type: ignore[operator]
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        fitted, tensors = super()._state()
+        fitted |= {
+            "preprocessor_": self.preprocessor_.state(),
+            "time_unit_": self.time_unit_,
+            "n_members_": self.n_members_,
+        }
+        # trained in float32, so that nothing is lost
+        weights = {f"network.{name}": value.float() for name, value in self.network_.state_dict().items()}
+        return fitted, tensors | weights
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super()._restore(fitted, tensors)
+        self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
+        self.time_unit_ = float(fitted["time_unit_"])
+        self.n_members_ = int(fitted["n_members_"])
+        shape = self.preprocessor_.row_shape or (self.preprocessor_.n_numeric,)
+        example = Inputs(torch.zeros(2, *shape), torch.zeros(2, len(self.preprocessor_.levels), dtype=torch.long))
+        network = self._make_network(np.zeros(self.n_members_, dtype=np.int64), None, example)
+        weights = {name.removeprefix("network."): v for name, v in tensors.items() if name.startswith("network.")}
+        for name, buffer in list(network.named_buffers()):
+            if name in weights and weights[name].shape != buffer.shape:  # tables whose size depends on the data
+                owner, _, leaf = name.rpartition(".")
+                setattr(network.get_submodule(owner), leaf, torch.empty_like(weights[name]))
+        network.load_state_dict(weights, strict=True)
+        self.network_ = network.requires_grad_(False).double().eval().to(self._device())
+
+    # ------------------------------------------------------------------
+
+    def _train(
+        self,
+        data: TrainingData,
+        seeds: npt.NDArray[np.int64],
+        train_rows: list[npt.NDArray[np.int64]],
+        valid_rows: list[npt.NDArray[np.int64]] | None,
+        outcome: Outcome,
+        stop_after: npt.NDArray[np.int64] | None,
+    ) -> tuple[nn.Module, History]:
+        device = data.time.device
+        network = self._make_network(seeds, outcome, data.inputs[:2].to(torch.device("cpu"), torch.float32)).to(device)
+        batch = self._batch_size(len(train_rows[0]))
+        plan = TrainingPlan(
+            seeds=seeds,
+            learning_rate=np.full(len(seeds), self._learning_rate()),
+            weight_decay=np.full(len(seeds), float(self.weight_decay)),
+            max_epochs=self.max_epochs,
+            batch_size=batch,
+            patience=self.patience,
+            stop_after=stop_after,
+            progress=self.verbose,
+        )
+        work = batch * sum(p.numel() for p in network.parameters())
+        with self._threads(work), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(seeds[0]))  # for dropout inside encoders of the user's own
+            rows = Rows.of(train_rows).to(device)
+            history = train(network, data, rows, None if valid_rows is None else Rows.of(valid_rows).to(device), plan)
+        return network, history
+
+    def _settle(self, network: nn.Module, history: History) -> nn.Module:
+        """The members that worked, in float64 for prediction."""
+        if history.failed.any():
+            network = select_members(network, np.flatnonzero(~history.failed).tolist())
+        for p in network.parameters():
+            p.data = p.data.contiguous()
+            p.requires_grad_(False)
+        return network.double().eval()
+
+    def _split(
+        self, outcome: Outcome, seeds: npt.NDArray[np.int64]
+    ) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]] | None]:
+        """Each member's own training and validation rows, with the same share of events."""
+        n = len(outcome)
+        rows = np.arange(n)
+        if self.validation_fraction == 0 or n < _SMALLEST_SPLIT:
+            return [rows] * len(seeds), None
+        counts = np.bincount(outcome["event"].astype(int), minlength=2)
+        stratify = outcome["event"] if counts.min() >= 2 and math.ceil(self.validation_fraction * n) >= 2 else None
+        pairs = [
+            train_test_split(rows, test_size=self.validation_fraction, random_state=int(seed), stratify=stratify) for seed in seeds
+        ]
+        return [np.sort(pair[0]) for pair in pairs], [np.sort(pair[1]) for pair in pairs]
+
+    def _keep_history(self, history: History, y_train: Outcome, y_valid: Outcome | None) -> None:
+        """``history_``: mean log-likelihood per epoch and member, on the scale of the user's times."""
+        train_shift = y_train["event"].mean() * math.log(self.time_unit_)
+        valid_shift = 0.0 if y_valid is None else y_valid["event"].mean() * math.log(self.time_unit_)
+        epochs, members = len(history.train), self.ensemble_size
+        train_values = np.array(history.train) - train_shift
+        valid_values = np.array(history.valid) - valid_shift if history.valid else np.full((epochs, members), np.nan)
+        self.history_ = pd.DataFrame(
+            {
+                "epoch": np.repeat(np.arange(epochs), members),
+                "member": np.tile(np.arange(members), epochs),
+                "train": train_values.ravel(),
+                "valid": valid_values.ravel(),
+            }
+        )
+        self.best_epoch_ = history.best_epoch
+        self.best_valid_ = history.best_valid - valid_shift
+
+    def _batch_size(self, n: int) -> int:
+        if self.batch_size != "auto":
+            return int(self.batch_size)
+        return int(2 ** round(math.log2(max(8.0, 4.0 * math.sqrt(n)))))
+
+    def _device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+        except RuntimeError:
+            raise ValueError(f"device is 'auto', 'cpu' or 'cuda'; got {self.device!r}.") from None
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device='cuda' was asked for and torch sees no CUDA device; use device='auto' or 'cpu'.")
+        return device
+
+    @contextmanager
+    def _threads(self, work: float) -> Iterator[None]:
+        """Small networks train faster on one thread than on several that wait for each other."""
+        before = torch.get_num_threads()
+        wanted = self.n_threads if self.n_threads is not None else (1 if work < _ONE_THREAD_WORK else before)
+        torch.set_num_threads(wanted)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def _check_parameters(self) -> None:
+        for name, low in (("ensemble_size", 1), ("max_epochs", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < low:
+                raise ValueError(f"{name} is a whole number of at least {low}; got {value!r}.")
+        if self.batch_size != "auto" and not (isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1):
+            raise ValueError(f"batch_size is 'auto' or a whole number of at least 1; got {self.batch_size!r}.")
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction lies in [0, 1); got {self.validation_fraction!r}.")
+        if not self._learning_rate() > 0:
+            raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay must not be negative; got {self.weight_decay!r}.")

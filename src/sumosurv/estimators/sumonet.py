@@ -1,0 +1,271 @@
+"""SuMo-net as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.networks import Inputs, MixedNetwork, ModuleEncoder, MonotoneNetwork, TableEncoder, TimeFeatures
+from sumosurv.networks.layers import ACTIVATIONS, POSITIVE, Activation, Positive
+from sumosurv.networks.monotone import DERIVATIVES, Derivative
+from sumosurv.networks.time import TimeFeatureKind
+from sumosurv.outcome import Outcome
+from sumosurv.preprocessing import NumericScaling, Preprocessor, time_features
+
+__all__ = ["SumoNet"]
+
+# What each variant means by None.
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "sumo": {
+        "covariate_layers": (64, 64),
+        "mixed_layers": (32, 32),
+        "activation": "silu",
+        "residual": True,
+        "dropout": 0.5,
+        "time_features": "marginal",
+        "frequencies": 4,
+        "numeric_scaling": "quantile",
+        "learning_rate": 0.02,
+    },
+    "paper": {
+        "covariate_layers": (32, 32),
+        "mixed_layers": (32, 32),
+        "activation": "tanh",
+        "residual": False,
+        "dropout": 0.1,
+        "time_features": "linear",
+        "frequencies": 0,
+        "numeric_scaling": "standard",
+        "learning_rate": 0.01,
+    },
+}
+
+
+class SumoNet(NetworkEstimator):
+    r"""SuMo-net: survival regression by a neural network that is monotone in time.
+
+    .. math::
+        S(t|x) = \frac{1 - σ(h(t, x))}{1 - σ(h(0, x))}, \qquad f(t|x) = -\frac{∂S(t|x)}{∂t},
+
+    with h non-decreasing in t because every weight between t and h is non-negative. The networks are
+    trained on the exact right-censored log-likelihood :math:`d \log f(z|x) + (1 - d) \log S(z|x)`.
+    ``ensemble_size`` of them train side by side as one batched network, each on its own share of the
+    rows, and predict as their equal mixture, whose likelihood is exact too.
+
+    Parameters
+    ----------
+    variant : {"sumo", "paper"}
+        "sumo" is a proper distribution (S(0) = 1, S(∞) = 0; see Notes) with what helps likelihood.
+        "paper" is Figure 2 of the paper to the letter: plain tanh layers, time min-max scaled and not
+        transformed, no anchoring at zero, no tail. It decides what None means for the options below.
+    ensemble_size : int
+        Networks in the mixture.
+    covariate_layers, mixed_layers : sequence of int, optional
+        Hidden widths of the two networks; (64, 64) and (32, 32), in the paper's variant twice (32, 32).
+    activation : {"silu", "relu", "tanh", "gelu"}, optional
+        Of the covariate network; "silu" ("tanh"). The mixed network always uses tanh.
+    residual : bool, optional
+        Residual connections between layers of equal width; True (False).
+    dropout : float, optional
+        In the covariate network; 0.5 (0.1).
+    time_features : {"marginal", "log", "linear"}, optional
+        "marginal" ("linear"); see `sumosurv.networks.TimeFeatures`.
+    frequencies : int, optional
+        Learned periodic features per numeric column; 4 (0).
+    numeric_scaling : {"quantile", "standard"}, optional
+        Normal scores by quantiles, or mean and standard deviation; "quantile" ("standard").
+    positive : {"square", "softplus", "abs"}
+        How non-negative weights are made of unrestricted ones.
+    derivative : {"forward", "autograd", "chain", "difference"}
+        How ∂h/∂t is found. "forward" carries it through the layers: exact, and one pass. The others are
+        the paper's ways, for comparison.
+    encoder : torch.nn.Module or callable, optional
+        Covariate network of your own, replicated per member: maps a float tensor (rows, ...) to
+        (rows, width). Or a function that makes one. It reads the preprocessed columns (categories as
+        0/1 columns), or arrays of more than two dimensions as they are (images, sequences).
+    learning_rate : float, optional
+        Of AdamW, falling to zero along a cosine; 0.02 (0.01).
+    weight_decay : float
+    max_epochs : int
+    batch_size : int or "auto"
+        "auto" is the power of two nearest to 4 √rows.
+    patience : int, optional
+        Epochs without improvement after which a member is done; None trains all epochs. Either way each
+        member keeps the weights of its best epoch on validation rows.
+    validation_fraction : float
+        Share of rows that each member holds out where ``fit`` gets no ``validation_data``; 0 for none.
+    refit : bool
+        Train again on all rows, validation rows included, each member for its best number of epochs.
+    device : str
+        "auto" (CUDA where there is one), "cpu" or "cuda".
+    n_threads : int, optional
+        CPU threads while training. None: one, where the networks are small.
+    random_state : int, RandomState or None
+        A seed makes a fit repeatable bit for bit on one machine.
+    verbose : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    history_ : DataFrame
+        Mean log-likelihood on training (dropout on) and validation rows, per epoch and member.
+    best_epoch_, best_valid_ : ndarray of shape (ensemble_size,)
+    n_members_ : int
+        Members in the mixture: ``ensemble_size`` unless one failed.
+    time_features_ : str
+        The time features in use ("marginal" falls back to "log" with fewer than two event times).
+    time_unit_ : float
+        The largest training time. Past it each member's hazard is constant; see Notes.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    Past the last training time T no data can tell. There each member has an exponential tail with the
+    larger of the subject's average hazard over [0, T] and over [T/2, T], which makes life expectancy
+    and all quantiles finite. What they say beyond T is extrapolation: use ``predict_restricted_mean``
+    where that matters.
+
+    Examples
+    --------
+    >>> from sumosurv import SumoNet, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = SumoNet(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        *,
+        variant: Literal["sumo", "paper"] = "sumo",
+        ensemble_size: int = 8,
+        covariate_layers: Sequence[int] | None = None,
+        mixed_layers: Sequence[int] | None = None,
+        activation: Activation | None = None,
+        residual: bool | None = None,
+        dropout: float | None = None,
+        time_features: TimeFeatureKind | None = None,
+        frequencies: int | None = None,
+        numeric_scaling: NumericScaling | None = None,
+        positive: Positive = "square",
+        derivative: Derivative = "forward",
+        encoder: nn.Module | Callable[[], nn.Module] | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float = 0.1,
+        max_epochs: int = 80,
+        batch_size: int | Literal["auto"] = "auto",
+        patience: int | None = None,
+        validation_fraction: float = 0.2,
+        refit: bool = False,
+        device: str = "auto",
+        n_threads: int | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.variant = variant
+        self.ensemble_size = ensemble_size
+        self.covariate_layers = covariate_layers
+        self.mixed_layers = mixed_layers
+        self.activation = activation
+        self.residual = residual
+        self.dropout = dropout
+        self.time_features = time_features
+        self.frequencies = frequencies
+        self.numeric_scaling = numeric_scaling
+        self.positive = positive
+        self.derivative = derivative
+        self.encoder = encoder
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.refit = refit
+        self.device = device
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _choice(self, name: str) -> Any:
+        value = getattr(self, name)
+        return _VARIANTS[self.variant][name] if value is None else value
+
+    def _learning_rate(self) -> float:
+        return float(self._choice("learning_rate"))
+
+    def _make_preprocessor(self) -> Preprocessor:
+        return Preprocessor(self._choice("numeric_scaling"), one_hot=self.encoder is not None)
+
+    def _make_network(self, seeds: npt.NDArray[np.int64], y: Outcome | None, example: Inputs) -> MonotoneNetwork:
+        generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+        encoder: TableEncoder | ModuleEncoder
+        if self.encoder is not None:
+            encoder = ModuleEncoder(self.encoder, [int(seed) for seed in seeds], example.numeric)
+        else:
+            if self.preprocessor_.row_shape is not None:
+                raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
+            encoder = TableEncoder(
+                generators,
+                torch.as_tensor(seeds),
+                torch.full((len(seeds),), float(self._choice("dropout"))),
+                n_numeric=self.preprocessor_.n_numeric,
+                levels=self.preprocessor_.levels,
+                widths=self._choice("covariate_layers"),
+                activation=self._choice("activation"),
+                residual=self._choice("residual"),
+                frequencies=self._choice("frequencies"),
+            )
+        proper = self.variant == "sumo"
+        if y is None:
+            features = TimeFeatures(self.time_features_)
+        else:
+            features = time_features(self._choice("time_features"), y, self.time_unit_)
+            self.time_features_ = features.kind
+        mixed = MixedNetwork(
+            generators,
+            features,
+            n_code=encoder.width,
+            widths=self._choice("mixed_layers"),
+            positive=self.positive,
+            residual=self._choice("residual"),
+            gate=proper,
+            skip=proper,
+        )
+        return MonotoneNetwork(encoder, mixed, anchored=proper, tail=proper, derivative=self.derivative)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        fitted, tensors = super()._state()
+        return fitted | {"time_features_": self.time_features_}, tensors
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        self.time_features_ = cast(TimeFeatureKind, fitted["time_features_"])
+        super()._restore(fitted, tensors)
+
+    def _check_parameters(self) -> None:
+        for name, known in (
+            ("variant", tuple(_VARIANTS)),
+            ("activation", tuple(ACTIVATIONS)),
+            ("positive", tuple(POSITIVE)),
+            ("derivative", DERIVATIVES),
+            ("time_features", ("marginal", "log", "linear")),
+            ("numeric_scaling", ("quantile", "standard")),
+        ):
+            value = getattr(self, name) if name == "variant" else self._choice(name) if name in _VARIANTS["sumo"] else getattr(self, name)
+            if value not in known:
+                raise ValueError(f"{name} is one of {', '.join(map(repr, known))}; got {value!r}.")
+        if not 0 <= self._choice("dropout") < 1:
+            raise ValueError(f"dropout lies in [0, 1); got {self.dropout!r}.")
+        for name in ("covariate_layers", "mixed_layers"):
+            if any(not isinstance(width, (int, np.integer)) or width < 1 for width in self._choice(name)):
+                raise ValueError(f"{name} is a sequence of positive widths; got {self._choice(name)!r}.")
+        if not self._choice("mixed_layers"):
+            raise ValueError("mixed_layers needs at least one hidden layer.")
+        super()._check_parameters()

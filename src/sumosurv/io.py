@@ -1,0 +1,153 @@
+"""Model files: one safetensors file whose header holds a JSON description. Nothing in it is ever executed."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sumosurv._version import __version__
+from sumosurv.estimators import SumoNet, SurvivalEstimator
+
+__all__ = ["ModelFileError", "load", "save"]
+
+_FORMAT = 1
+_KEY = "sumosurv"
+_ESTIMATORS: dict[str, type[SurvivalEstimator]] = {"SumoNet": SumoNet}
+
+
+class ModelFileError(ValueError):
+    """The file is not a model that this version can read."""
+
+
+def save(model: SurvivalEstimator, path: str | Path) -> None:
+    """Write a fitted model to a file: weights as safetensors, the rest as JSON in its header.
+
+    The file holds no code, no pickle and no training rows; of the data it has what prediction needs:
+    column names, centres, scales, quantiles and category levels. An ``encoder`` of your own is saved as
+    weights only: pass the module to `load`. A ``random_state`` that is not a number is not kept.
+    """
+    from safetensors.torch import save_file
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(model)
+    parameters = model.get_params(deep=False)
+    has_encoder = parameters.pop("encoder", None) is not None
+    if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
+        parameters["random_state"] = None
+    fitted, tensors = model._state()
+    description = {
+        "format": _FORMAT,
+        "version": __version__,
+        "estimator": type(model).__name__,
+        "parameters": parameters,
+        "encoder": has_encoder,
+        "fitted": fitted,
+    }
+    text = json.dumps(description, default=_plain, allow_nan=False)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        save_file(tensors, str(partial), metadata={_KEY: text, "sha256": _digest(text, tensors)})
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(path: str | Path, *, encoder: Any = None) -> Any:
+    """Read a model that `save` wrote; it predicts exactly what the saved one did.
+
+    Parameters
+    ----------
+    path : path
+    encoder : torch.nn.Module or callable, optional
+        The module (or function that makes it) of a model that was fitted with an ``encoder``.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ModelFileError
+        It is truncated, was changed after writing, comes from elsewhere, or from a newer version.
+    """
+    description, tensors = _read(Path(path))
+    name = description.get("estimator")
+    if name not in _ESTIMATORS:
+        raise ModelFileError(f"{path} holds an estimator {name!r} that this version ({__version__}) does not know.")
+    cls = _ESTIMATORS[name]
+    known = inspect.signature(cls).parameters
+    try:
+        parameters = {str(key): _tuples(value) for key, value in description["parameters"].items()}
+        unknown = sorted(set(parameters) - set(known))
+        if unknown:
+            raise ModelFileError(f"{path} sets parameters that {name} does not have: {', '.join(unknown)}.")
+        if description["encoder"] and encoder is None:
+            raise ModelFileError(f"{path} was fitted with an encoder of your own; pass it: load(path, encoder=MyModule()).")
+        if encoder is not None:
+            parameters["encoder"] = encoder
+        model = cls(**parameters)
+        model._restore(description["fitted"], tensors)
+    except ModelFileError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        raise ModelFileError(f"{path} does not fit together as a {name}: {error}") from error
+    return model
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no model file {path}.")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            if _KEY not in metadata:
+                raise ModelFileError(f"{path} is a safetensors file, but not one that sumosurv wrote.")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except SafetensorError as error:
+        raise ModelFileError(f"{path} is not a model file, or is truncated ({error}).") from None
+    text = metadata[_KEY]
+    if metadata.get("sha256") != _digest(text, tensors):
+        raise ModelFileError(f"{path} was changed after it was written: its checksum does not match.")
+    try:
+        description = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ModelFileError(f"{path} has a damaged description ({error}).") from None
+    if not isinstance(description, dict) or not isinstance(description.get("format"), int):
+        raise ModelFileError(f"{path} has no description that sumosurv understands.")
+    if description["format"] > _FORMAT:
+        raise ModelFileError(
+            f"{path} has file format {description['format']} (written by sumosurv {description.get('version')}); "
+            f"this version reads up to {_FORMAT}. Upgrade sumosurv."
+        )
+    return description, tensors
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
+        digest.update(value.contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"A model with a {type(value).__name__} among its parameters cannot be saved: {value!r}.")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,196 @@
+"""Covariate networks: the built-in one for tables, and any torch module replicated per member."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
+
+__all__ = ["Inputs", "ModuleEncoder", "TableEncoder"]
+
+
+class Inputs(NamedTuple):
+    """What a covariate network reads: numbers of shape (rows, ...) and category codes of shape (rows, c)."""
+
+    numeric: Tensor
+    codes: Tensor
+
+    def __getitem__(self, rows: Any) -> Inputs:  # type: ignore[override]
+        return Inputs(self.numeric[rows], self.codes[rows])
+
+    def shared(self) -> Inputs:
+        """With a member axis of one: the same rows for every member."""
+        return Inputs(self.numeric[None], self.codes[None])
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Inputs:
+        """On another device, with numbers of another precision."""
+        return Inputs(self.numeric.to(device, dtype), self.codes.to(device))
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return len(self.codes)
+
+
+class TableEncoder(nn.Module):
+    r"""The covariate network h^cov: embeddings and numbers in, hidden layers, one code per subject out.
+
+    Parameters
+    ----------
+    generators : sequence of torch.Generator
+        One per member, for its initial weights.
+    seeds, dropout : Tensor of shape (K,)
+        Of each member's dropout.
+    n_numeric : int
+        Numeric columns.
+    levels : sequence of int
+        Number of codes of each categorical column; code 0 (a level not seen in training) is held at the
+        zero embedding.
+    widths : sequence of int
+        Hidden layers. Equal neighbours are joined by a residual connection if ``residual``.
+    activation : {"silu", "relu", "tanh", "gelu"}
+    residual : bool
+    frequencies : int
+        Learned periodic features sin(2π(w·x) + b) per numeric column, appended to the column itself.
+    """
+
+    def __init__(
+        self,
+        generators: Sequence[torch.Generator],
+        seeds: Tensor,
+        dropout: Tensor,
+        *,
+        n_numeric: int,
+        levels: Sequence[int],
+        widths: Sequence[int],
+        activation: Activation,
+        residual: bool,
+        frequencies: int,
+    ) -> None:
+        super().__init__()
+        self.activation, self.residual, self.n_numeric = activation, residual, n_numeric
+        sizes = [min(16, 1 + math.ceil(math.sqrt(level))) for level in levels]
+        self.embeddings = nn.ParameterList(
+            normal_parameter(generators, (level, size), 1.0 / math.sqrt(size)) for level, size in zip(levels, sizes)
+        )
+        with torch.no_grad():
+            for table in self.embeddings:
+                table[:, 0] = 0.0
+        self.frequency: nn.Parameter | None = None
+        self.phase: nn.Parameter | None = None
+        if frequencies and n_numeric:
+            self.frequency = normal_parameter(generators, (n_numeric, frequencies), 0.5)
+            self.phase = normal_parameter(generators, (n_numeric, frequencies), 1.0)
+        n_in = n_numeric * (1 + (frequencies if self.frequency is not None else 0)) + sum(sizes)
+        widths = list(widths)
+        self.layers = nn.ModuleList(MemberLinear(generators, a, b) for a, b in zip([n_in, *widths], widths))
+        self.dropouts = nn.ModuleList(MemberDropout(seeds, dropout, place) for place in range(len(widths)))
+        self.width = widths[-1] if widths else n_in
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Codes (K, n, width) of inputs with a member axis (K or 1)."""
+        members = self.layers[0].weight.shape[0] if len(self.layers) else 1
+        a = self._features(inputs, members)
+        act = ACTIVATIONS[self.activation]
+        for layer, dropout in zip(self.layers, self.dropouts):
+            new = dropout(act(layer(a)))
+            a = a + new if self.residual and new.shape == a.shape else new
+        return a
+
+    def _features(self, inputs: Inputs, members: int) -> Tensor:
+        numeric = inputs.numeric
+        parts = [numeric]
+        if self.frequency is not None and self.phase is not None:
+            angle = numeric[..., None] * self.frequency[:, None] + self.phase[:, None]
+            parts.append(torch.sin(angle).flatten(2))
+        who = torch.arange(members, device=numeric.device)[:, None]
+        parts += [table[who, inputs.codes[..., j]] for j, table in enumerate(self.embeddings)]
+        if len(parts) == 1:
+            return numeric
+        return torch.cat([part.expand(members, -1, -1) for part in parts], dim=2)
+
+
+class ModuleEncoder(nn.Module):
+    """Any ``torch.nn.Module`` as the covariate network, with its own weights for every member.
+
+    Parameters of the copies are stacked and the module runs under ``torch.vmap``; a module that vmap
+    cannot follow (data-dependent branches, batch normalisation in training) runs member by member.
+
+    Parameters
+    ----------
+    module : nn.Module or callable
+        A module, whose layers are initialised anew for each member by their ``reset_parameters``, or a
+        function without arguments that returns a new module.
+    seeds : sequence of int
+        One per member.
+    example : Tensor
+        A few rows of input, to learn the width of the output.
+    """
+
+    def __init__(self, module: nn.Module | Callable[[], nn.Module], seeds: Sequence[int], example: Tensor) -> None:
+        super().__init__()
+        copies = [_fresh_copy(module, seed) for seed in seeds]
+        self._skeleton = [copy.deepcopy(copies[0])]  # in a list, so that its own weights are not the population's
+        self._names = [name for name, _ in copies[0].named_parameters()]
+        self._buffer_names = [name for name, _ in copies[0].named_buffers()]
+        per_copy = [dict(c.named_parameters()) for c in copies]
+        buffers = [dict(c.named_buffers()) for c in copies]
+        self.stacked = nn.ParameterList(
+            nn.Parameter(torch.stack([p[name].detach() for p in per_copy])) for name in self._names
+        )
+        for i, name in enumerate(self._buffer_names):
+            self.register_buffer(f"buffer_{i}", torch.stack([b[name] for b in buffers]))
+        self.members = len(copies)
+        self._loop = False
+        with torch.no_grad():
+            copies[0].eval()
+            out = copies[0](example)
+        if out.ndim != 2:
+            raise ValueError(f"The encoder must return one vector per row, shape (rows, width); it returned {tuple(out.shape)}.")
+        self.width = int(out.shape[1])
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Codes (K, n, width) of inputs with a member axis (K or 1)."""
+        skeleton = self._skeleton[0]
+        skeleton.train(self.training)
+        x = inputs.numeric
+        parameters = dict(zip(self._names, self.stacked))
+        buffers = {name: getattr(self, f"buffer_{i}") for i, name in enumerate(self._buffer_names)}
+        if not self._loop:
+            shared = x.shape[0] == 1 and self.members > 1
+            try:
+                result: Tensor = torch.vmap(
+                    lambda state, row: torch.func.functional_call(skeleton, state, (row,)),
+                    in_dims=(0, None if shared else 0),
+                    randomness="different",
+                )({**parameters, **buffers}, x[0] if shared else x)
+                return result
+            except (RuntimeError, NotImplementedError):
+                self._loop = True  # vmap cannot follow this module
+        outputs = []
+        for k in range(self.members):
+            state = {name: value[k] for name, value in {**parameters, **buffers}.items()}
+            outputs.append(torch.func.functional_call(skeleton, state, (x[k if x.shape[0] > 1 else 0],)))
+        return torch.stack(outputs)
+
+
+def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if not isinstance(module, nn.Module):
+            made = module()
+            if not isinstance(made, nn.Module):
+                raise TypeError(f"encoder must be a torch.nn.Module or return one; it returned {type(made).__name__}.")
+            return made
+        fresh = copy.deepcopy(module)
+        for part in fresh.modules():
+            reset = getattr(part, "reset_parameters", None)
+            if callable(reset):
+                reset()
+        return fresh

@@ -1,0 +1,116 @@
+"""Layers with a leading member axis: K networks with their own weights, run as one."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sumosurv.networks.streams import keep_mask, stream_key
+
+__all__ = [
+    "ACTIVATIONS",
+    "POSITIVE",
+    "Activation",
+    "MemberDropout",
+    "MemberLinear",
+    "Positive",
+    "normal_parameter",
+    "positive_parameter",
+    "positive_weight",
+    "select_members",
+]
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+Activation = Literal["silu", "relu", "tanh", "gelu"]
+Positive = Literal["square", "softplus", "abs"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": functional.silu,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "gelu": functional.gelu,
+}
+
+POSITIVE: dict[str, Callable[[Tensor], Tensor]] = {
+    "square": torch.square,
+    "softplus": functional.softplus,
+    "abs": torch.abs,
+}
+
+def positive_weight(raw: Tensor, positive: Positive) -> Tensor:
+    """Non-negative weights from unrestricted ones: w², softplus(w) or |w|."""
+    return POSITIVE[positive](raw)
+
+
+def normal_parameter(generators: Sequence[torch.Generator], shape: tuple[int, ...], std: float) -> nn.Parameter:
+    """(K, *shape) normal numbers, member k's from its own generator."""
+    return nn.Parameter(torch.stack([torch.randn(shape, generator=g) * std for g in generators]))
+
+
+def positive_parameter(generators: Sequence[torch.Generator], shape: tuple[int, int], positive: Positive, total: float) -> nn.Parameter:
+    """Raw weights (K, in, out) whose non-negative images sum to about ``total`` over the inputs."""
+    mean = total / shape[0]
+    if positive == "softplus":
+        centre = math.log(math.expm1(mean))
+        return nn.Parameter(torch.stack([centre + 0.5 * torch.randn(shape, generator=g) for g in generators]))
+    std = math.sqrt(mean) if positive == "square" else mean * math.sqrt(math.pi / 2)
+    return normal_parameter(generators, shape, std)
+
+
+def select_members(module: _Module, members: slice | Sequence[int]) -> _Module:
+    """A copy of a population's module with some of its members; a slice shares their weights.
+
+    Every parameter and buffer of a population has a leading axis of K (one entry per member) or of 1
+    (shared), or is a number.
+    """
+    count = next(module.parameters()).shape[0]
+    own: dict[int, Tensor] = {}
+    for p in module.parameters():
+        own[id(p)] = nn.Parameter(p.data[members], requires_grad=False)
+    for b in module.buffers():
+        own[id(b)] = b[members] if b.ndim and b.shape[0] == count else b
+    return copy.deepcopy(module, own)
+
+
+class MemberLinear(nn.Module):
+    """y = x W + b for each member: x (K, n, in) or (1, n, in), W (K, in, out), y (K, n, out)."""
+
+    def __init__(self, generators: Sequence[torch.Generator], n_in: int, n_out: int) -> None:
+        super().__init__()
+        bound = 1.0 / math.sqrt(max(n_in, 1))
+        self.weight = normal_parameter(generators, (n_in, n_out), bound)
+        self.bias = nn.Parameter(torch.zeros(len(generators), 1, n_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to x of shape (K or 1, n, in)."""
+        return torch.baddbmm(self.bias, x.expand(self.weight.shape[0], -1, -1), self.weight)
+
+
+class MemberDropout(nn.Module):
+    """Dropout with a rate per member and masks from counter-based random numbers."""
+
+    seeds: Tensor
+    rates: Tensor
+    step: Tensor
+
+    def __init__(self, seeds: Tensor, rates: Tensor, place: int) -> None:
+        super().__init__()
+        self.place = place
+        self.register_buffer("seeds", seeds.to(torch.int32), persistent=False)
+        self.register_buffer("rates", rates.float(), persistent=False)
+        self.register_buffer("step", torch.zeros((), dtype=torch.int32), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
+        if not self.training:
+            return x
+        keys = stream_key(self.seeds, self.step, self.place)
+        keep = keep_mask(keys, self.rates, tuple(x.shape[1:]))
+        return x * keep / (1.0 - self.rates)[:, None, None].to(x.dtype)

@@ -1,0 +1,229 @@
+"""The network of the paper: covariates in, a function of time out that never decreases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sumosurv.distributions import Mixture, Monotone, SurvivalDistribution
+from sumosurv.distributions.monotone import monotone_log_likelihood_terms
+from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
+from sumosurv.networks.time import TimeFeatures
+
+__all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
+
+Derivative = Literal["forward", "autograd", "chain", "difference"]
+DERIVATIVES: tuple[Derivative, ...] = ("forward", "autograd", "chain", "difference")
+
+_GATE_SHIFT = math.log(math.e - 1.0)  # softplus of it is 1: no gate at the start
+_SKIP_SHIFT = -3.0  # softplus of it is 0.05: a faint direct path at the start
+_EPSILON = {torch.float64: 1e-6, torch.float32: 1e-3}  # step of the two difference quotients
+
+
+class MixedNetwork(nn.Module):
+    r"""h(t, u) by layers whose weights on anything that depends on time are non-negative.
+
+    .. math::
+        a_1 = \tanh(W^+_t (g(u) ⊙ τ(t)) + W_u u + b_1), \quad
+        a_{l+1} = \tanh(W^+_l a_l + b_{l+1}) \; (+\, a_l), \quad
+        h = w^+ · a_L + b \; (+\, s(u) · τ(t)).
+
+    Value and time derivative travel through the layers together,
+    :math:`a, a' = \tanh(z), (1 - a^2) z'`, so that the density needs no second pass.
+
+    Parameters
+    ----------
+    generators : sequence of torch.Generator
+        One per member, for its initial weights.
+    features : TimeFeatures
+        τ(t).
+    n_code : int
+        Width of the covariate network's output u.
+    widths : sequence of int
+        Hidden layers.
+    positive : {"square", "softplus", "abs"}
+        How non-negative weights are made.
+    residual : bool
+        Add a layer's input to its output where the widths agree.
+    gate : bool
+        Positive factors g(u) on the time features, so that subjects may live at different speeds.
+    skip : bool
+        A direct path s(u)·τ(t) with positive s: h keeps rising where every tanh is saturated.
+    """
+
+    shift: Tensor
+
+    def __init__(
+        self,
+        generators: Sequence[torch.Generator],
+        features: TimeFeatures,
+        *,
+        n_code: int,
+        widths: Sequence[int],
+        positive: Positive,
+        residual: bool,
+        gate: bool,
+        skip: bool,
+    ) -> None:
+        super().__init__()
+        if not widths:
+            raise ValueError("The mixed network needs at least one hidden layer.")
+        self.features, self.positive, self.residual = features, positive, residual
+        self.gate, self.skip, self.width = gate, skip, widths[0]
+        extra = features.n_features * (int(gate) + int(skip))
+        self.entry = MemberLinear(generators, n_code, widths[0] + extra)
+        with torch.no_grad():
+            self.entry.weight[:, :, self.width :] *= 0.1
+        shift = torch.tensor([_GATE_SHIFT] * gate + [_SKIP_SHIFT] * skip).repeat_interleave(features.n_features)
+        self.register_buffer("shift", shift[None, None], persistent=False)
+        self.time_weight = positive_parameter(generators, (features.n_features, widths[0]), positive, total=2.0)
+        self.weights = nn.ParameterList(
+            positive_parameter(generators, (a, b), positive, total=1.0) for a, b in zip(widths[:-1], widths[1:])
+        )
+        k = len(generators)
+        self.biases = nn.ParameterList(nn.Parameter(torch.zeros(k, 1, b)) for b in widths[1:])
+        self.out_weight = positive_parameter(generators, (widths[-1], 1), positive, total=2.0)
+        self.out_bias = nn.Parameter(torch.zeros(k, 1, 1))
+
+    def code(self, encoded: Tensor) -> Tensor:
+        """All that the mixed network needs of the covariates, (K, n, w): first layer, gates, skip weights."""
+        code: Tensor = self.entry(encoded)
+        if code.shape[2] == self.width:
+            return code
+        raw = code[:, :, self.width :] + self.shift
+        return torch.cat([code[:, :, : self.width], functional.softplus(raw)], dim=2)
+
+    def value(self, code: Tensor, t: Tensor) -> Tensor:
+        """h of shape (K, n, m) for codes (K, n, w) and times (K or 1, n or 1, m)."""
+        return self._layers(code, self.features(t)[0][:, None], t.shape[2])[0]
+
+    def value_and_slope(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """h and dh/dt, each (K, n, m), in one pass."""
+        h, slope = self._layers(code, torch.stack(self.features(t), dim=1), t.shape[2])
+        assert slope is not None
+        return h, slope
+
+    def _layers(self, code: Tensor, time: Tensor, m: int) -> tuple[Tensor, Tensor | None]:
+        """Run the layers on time features (K or 1, 1, n or 1, m, F), or on (features, slopes) in the second axis.
+
+        Values, and derivatives after them, are rows of one matrix per member, so that each layer is one
+        product.
+        """
+        members, n, orders, f = code.shape[0], code.shape[1], time.shape[1], self.features.n_features
+        if self.gate:
+            time = time * code[:, None, :, None, self.width : self.width + f]
+        weight = positive_weight(self.time_weight, self.positive)
+        rows = time.expand(members, *time.shape[1:])
+        z = torch.bmm(rows.reshape(members, -1, f), weight).reshape(*rows.shape[:-1], self.width)
+        a = torch.tanh(code[:, :, None, : self.width] + z[:, 0]).reshape(members, n * m, -1)
+        da = None
+        if orders == 2:
+            da = (1.0 - a * a) * z[:, 1].expand(-1, n, -1, -1).reshape(members, n * m, -1)
+        for raw, bias in zip(self.weights, self.biases):
+            w = positive_weight(raw, self.positive)
+            if da is None:
+                new, d_new = torch.tanh(torch.baddbmm(bias, a, w)), None
+            else:
+                both = torch.bmm(torch.cat([a, da], dim=1), w)
+                new = torch.tanh(both[:, : n * m] + bias)
+                d_new = (1.0 - new * new) * both[:, n * m :]
+            if self.residual and new.shape == a.shape:
+                new = new + a
+                d_new = None if d_new is None or da is None else d_new + da
+            a, da = new, d_new
+        w = positive_weight(self.out_weight, self.positive)
+        h = torch.baddbmm(self.out_bias, a, w).reshape(members, n, m)
+        slope = None if da is None else torch.bmm(da, w).reshape(members, n, m)
+        if self.skip:
+            path = (time * code[:, None, :, None, -f:]).sum(-1)
+            h = h + path[:, 0]
+            slope = None if slope is None else slope + path[:, 1]
+        return h, slope
+
+    def jet(self, code: Tensor, t: Tensor, derivative: Derivative) -> tuple[Tensor, Tensor]:
+        r"""h and dh/dt by one of the paper's ways.
+
+        "forward": the derivative carried through the layers (exact). "autograd": reverse-mode
+        differentiation of h (exact). "chain": (h(t + ε) - h(t)) / ε, to be used in the chain rule.
+        "difference": the slope that makes f equal -(S(t + ε) - S(t)) / ε.
+        """
+        if derivative == "forward":
+            return self.value_and_slope(code, t)
+        if derivative == "autograd":
+            with torch.enable_grad():
+                t = t.expand(code.shape[0], code.shape[1], -1).clone().requires_grad_(True)
+                h = self.value(code, t)
+                (slope,) = torch.autograd.grad(h.sum(), t, create_graph=torch.is_grad_enabled())
+            return h, slope
+        step = _EPSILON[t.dtype]
+        h, h_next = self.value(code, t), self.value(code, t + step)
+        if derivative == "chain":
+            return h, (h_next - h) / step
+        # f = -(S(t + ε) - S(t)) / ε, written as h' with f = h' σ(h) σ(-h)
+        density = (torch.sigmoid(-h) - torch.sigmoid(-h_next)) / step
+        return h, density / (torch.sigmoid(h) * torch.sigmoid(-h))
+
+
+class MonotoneNetwork(nn.Module):
+    """SuMo-net: covariate network, mixed network and survival head, for K members at once.
+
+    Parameters
+    ----------
+    encoder : TableEncoder or ModuleEncoder
+    mixed : MixedNetwork
+    anchored : bool
+        Divide by S(0|x).
+    tail : bool
+        Exponential tail past scaled time 1, the last time seen in training; see `Monotone`.
+    derivative : {"forward", "autograd", "chain", "difference"}
+    """
+
+    def __init__(
+        self,
+        encoder: TableEncoder | ModuleEncoder,
+        mixed: MixedNetwork,
+        *,
+        anchored: bool = True,
+        tail: bool = True,
+        derivative: Derivative = "forward",
+    ) -> None:
+        super().__init__()
+        self.encoder, self.mixed = encoder, mixed
+        self.anchored, self.tail = anchored, tail
+        self.derivative: Derivative = derivative
+
+    @property
+    def members(self) -> int:
+        """K."""
+        return int(self.mixed.out_bias.shape[0])
+
+    def log_likelihood(self, inputs: Inputs, t: Tensor, event: Tensor) -> Tensor:
+        """d log f + (1 - d) log S of shape (K, n), at own scaled times (K or 1, n)."""
+        code = self.mixed.code(self.encoder(inputs))
+        h, slope = self.mixed.jet(code, t[:, :, None], self.derivative)
+        h_zero = self.mixed.value(code, t.new_zeros(1, 1, 1))[:, :, 0] if self.anchored else None
+        # a censored row has no use for its slope, and a slope of zero would spoil its gradient
+        slope = torch.where(event, slope[:, :, 0], 1.0)
+        log_survival, log_density = monotone_log_likelihood_terms(h[:, :, 0], slope, h_zero)
+        return torch.where(event, log_density, log_survival)
+
+    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
+        """The equal mixture of the members' distributions, in scaled time."""
+        codes = self.mixed.code(self.encoder(inputs.shared()))
+        parts = [self._member(k, codes[k]) for k in range(self.members)]
+        return parts[0] if len(parts) == 1 else Mixture(parts)
+
+    def _member(self, k: int, code: Tensor) -> Monotone:
+        mixed = select_members(self.mixed, slice(k, k + 1))
+
+        def curve(rows: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            h, slope = mixed.jet(rows[None], t[None], self.derivative)
+            return h[0], slope[0]
+
+        return Monotone(curve, code, anchored=self.anchored, horizon=1.0 if self.tail else None)

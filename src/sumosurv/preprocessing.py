@@ -1,0 +1,288 @@
+"""DataFrame in, tensors out: scaling, categories, missing values; and the unit of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from scipy.interpolate import PchipInterpolator
+from scipy.special import logit, ndtri
+
+from sumosurv.networks.encoders import Inputs
+from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
+from sumosurv.nonparametric import kaplan_meier
+from sumosurv.outcome import Outcome, Surv
+
+__all__ = ["CategoricalColumn", "NumericColumn", "NumericScaling", "Preprocessor", "time_features", "time_unit"]
+
+NumericScaling = Literal["standard", "quantile"]
+
+_UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
+_KNOTS = 257  # of the quantiles of a numeric column
+_CLOSEST = 1e-2  # least distance of two knots in log time
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """Centred and scaled by the training rows; missing becomes 0 (the centre) beside an indicator."""
+
+    name: str
+    centre: float
+    width: float
+    indicator: bool
+    knots: tuple[float, ...] = ()  # quantiles of the training rows, for normal scores
+
+    def transform(self, values: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+        """One column, or two with the indicator of missing values."""
+        missing = np.isnan(values)
+        if self.knots:
+            knots = np.array(self.knots)
+            low, high = np.searchsorted(knots, values, "left"), np.searchsorted(knots, values, "right")
+            grid = np.arange(len(knots))
+            # the middle of a run of equal knots (ties), else a straight line between two knots
+            rank = np.where(high > low, 0.5 * (low + high - 1), np.interp(values, knots, grid))
+            scores = ndtri((rank + 0.5) / len(knots))
+        else:
+            scores = values
+        scaled = np.where(missing, 0.0, (scores - self.centre) / self.width)
+        return [scaled, missing.astype(np.float64)] if self.indicator else [scaled]
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """Codes: 0 a level not seen in training, 1 missing, 2... the levels."""
+
+    name: str
+    levels: tuple[Any, ...]
+    missing_seen: bool
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes."""
+        return len(self.levels) + _FIRST_LEVEL
+
+    def transform(self, values: pd.Series) -> npt.NDArray[np.int64]:
+        """The codes of a column."""
+        plain = values.astype(object)
+        missing = plain.isna().to_numpy()
+        found = pd.Index(self.levels, dtype=object).get_indexer(pd.Index(plain.where(~missing, None), dtype=object))
+        codes = np.where(found >= 0, found + _FIRST_LEVEL, _UNSEEN)
+        return np.where(missing, _MISSING if self.missing_seen else _UNSEEN, codes).astype(np.int64)
+
+
+class Preprocessor:
+    """Learns from training rows how to turn a table of covariates into network inputs.
+
+    Numeric columns are standardised, or turned into normal scores by their quantiles ("quantile");
+    missing values become the centre, with an indicator column where the training rows had any. Columns
+    of dtype category, object, string or bool become integer codes with a place for unseen levels and one
+    for missing values. Arrays of more than two dimensions (images, sequences) pass as they are.
+
+    Parameters
+    ----------
+    scaling : {"standard", "quantile"}
+    one_hot : bool
+        Give categories as 0/1 columns among the numbers, for encoders that read one tensor.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"age": [50.0, 60.0, np.nan], "sex": ["f", "m", "f"]})
+    >>> inputs = Preprocessor().fit(frame).transform(frame)
+    >>> inputs.numeric.shape, inputs.codes[:, 0].tolist()
+    (torch.Size([3, 2]), [2, 3, 2])
+    """
+
+    def __init__(self, scaling: NumericScaling = "standard", *, one_hot: bool = False) -> None:
+        self.scaling: NumericScaling = scaling
+        self.one_hot = one_hot
+        self.columns: list[NumericColumn | CategoricalColumn] = []
+        self.row_shape: tuple[int, ...] | None = None  # of pass-through arrays
+
+    def fit(self, X: Any) -> Preprocessor:
+        """Learn from the training rows."""
+        if _is_tensor_like(X):
+            self.row_shape = tuple(int(size) for size in X.shape[1:])
+            return self
+        frame = _as_frame(X)
+        self.columns = [self._learn(str(name), frame.iloc[:, j]) for j, name in enumerate(frame.columns)]
+        return self
+
+    def transform(self, X: Any) -> Inputs:
+        """Network inputs: numbers in float32, codes in int64."""
+        if self.row_shape is not None:
+            if not _is_tensor_like(X) or tuple(X.shape[1:]) != self.row_shape:
+                raise ValueError(f"The model was fitted on rows of shape {self.row_shape}; got {np.shape(X)[1:]}.")
+            numeric = torch.as_tensor(np.array(X, dtype=np.float32))
+            if not bool(torch.isfinite(numeric).all()):
+                raise ValueError("X contains NaN or infinity; arrays that bypass preprocessing must be finite.")
+            return Inputs(numeric, torch.zeros(len(numeric), 0, dtype=torch.long))
+        frame = _as_frame(X)
+        numbers: list[npt.NDArray[np.float64]] = []
+        codes: list[npt.NDArray[np.int64]] = []
+        for j, column in enumerate(self.columns):
+            values = frame.iloc[:, j]
+            if isinstance(column, NumericColumn):
+                numbers += column.transform(_numbers(values, column.name))
+                continue
+            coded = column.transform(values)
+            if self.one_hot:
+                numbers += list((coded[:, None] == np.arange(column.n_codes)).astype(np.float64).T)
+            else:
+                codes.append(coded)
+        n = len(frame)
+        numeric = torch.as_tensor(np.stack(numbers, axis=1).astype(np.float32) if numbers else np.zeros((n, 0), np.float32))
+        return Inputs(numeric, torch.as_tensor(np.stack(codes, axis=1) if codes else np.zeros((n, 0), np.int64)))
+
+    @property
+    def n_numeric(self) -> int:
+        """How many numbers a row has after preprocessing."""
+        count = sum(1 + column.indicator for column in self.columns if isinstance(column, NumericColumn))
+        if self.one_hot:
+            count += sum(column.n_codes for column in self.columns if isinstance(column, CategoricalColumn))
+        return count
+
+    @property
+    def levels(self) -> list[int]:
+        """Number of codes of each categorical column."""
+        if self.one_hot:
+            return []
+        return [column.n_codes for column in self.columns if isinstance(column, CategoricalColumn)]
+
+    def _learn(self, name: str, values: pd.Series) -> NumericColumn | CategoricalColumn:
+        if _is_categorical(values):
+            present = values.dropna()
+            levels = pd.unique(present.astype(object))
+            kinds = {type(level) for level in levels}
+            ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
+            return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()))
+        numbers = _numbers(values, name)
+        present = numbers[~np.isnan(numbers)]
+        indicator = len(present) < len(numbers)
+        if len(present) == 0 or present.max() == present.min():
+            return NumericColumn(name, float(present[0]) if len(present) else 0.0, 1.0, indicator)
+        if self.scaling == "quantile" and len(np.unique(present)) > 2:
+            knots = tuple(float(v) for v in np.quantile(present, np.linspace(0, 1, min(_KNOTS, len(present)))))
+            scores = NumericColumn(name, 0.0, 1.0, False, knots).transform(present)[0]
+            return NumericColumn(name, float(scores.mean()), float(scores.std()) or 1.0, indicator, knots)
+        return NumericColumn(name, float(present.mean()), float(present.std()) or 1.0, indicator)
+
+    # ------------------------------------------------------------------ model files
+
+    def state(self) -> dict[str, Any]:
+        """Everything learned, as plain JSON values."""
+        return {
+            "scaling": self.scaling,
+            "one_hot": self.one_hot,
+            "row_shape": self.row_shape,
+            "columns": [
+                {"kind": "numeric", **vars(c)} if isinstance(c, NumericColumn) else {"kind": "categorical", **vars(c)}
+                for c in self.columns
+            ],
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Preprocessor:
+        """The inverse of `state`."""
+        made = cls(state["scaling"], one_hot=bool(state["one_hot"]))
+        made.row_shape = None if state["row_shape"] is None else tuple(int(size) for size in state["row_shape"])
+        for column in state["columns"]:
+            if column["kind"] == "numeric":
+                made.columns.append(
+                    NumericColumn(
+                        str(column["name"]),
+                        float(column["centre"]),
+                        float(column["width"]),
+                        bool(column["indicator"]),
+                        tuple(float(v) for v in column["knots"]),
+                    )
+                )
+            else:
+                levels = tuple(column["levels"])
+                made.columns.append(CategoricalColumn(str(column["name"]), levels, bool(column["missing_seen"])))
+        return made
+
+
+def time_unit(times: npt.NDArray[np.float64]) -> float:
+    """The largest training time, which becomes 1 in scaled time (1 if all times are zero).
+
+    In scaled time t' = t / unit, the density is f(t) = f'(t') / unit.
+    """
+    return float(times.max()) or 1.0
+
+
+def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int = 10) -> TimeFeatures:
+    """Time features fitted to the outcome of the training rows; see `TimeFeatures`.
+
+    "marginal" needs two distinct event times; with fewer it falls back to "log".
+    """
+    times = y["time"] / unit
+    if kind == "linear":
+        low, high = float(times.min()), float(times.max())
+        return TimeFeatures("linear", torch.tensor([[[low], [high - low if high > low else 1.0]]]))
+    if kind == "log":
+        return TimeFeatures("log")
+    events = times[y["event"]]
+    levels = (np.arange(n_knots) + 0.5) / n_knots
+    places = np.quantile(events, levels) if len(events) else np.zeros(0)
+    places = places[np.diff(np.log(places + LOG_OFFSET), prepend=-np.inf) > _CLOSEST]
+    if len(places) < 2:
+        return TimeFeatures("log")
+    curve = kaplan_meier(Surv.from_arrays(y["event"], times))
+    before = curve.cdf(np.nextafter(places, -np.inf).clip(0)[None, :])[0]
+    share = np.clip(0.5 * (before + curve.cdf(places[None, :])[0]), 0.5 / len(y), 1 - 0.5 / len(y))
+    x, odds = np.log(places + LOG_OFFSET), 0.5 * logit(share)
+    slopes = PchipInterpolator(x, odds).derivative()(x)
+    return TimeFeatures("marginal", torch.from_numpy(np.stack([x, odds, np.maximum(slopes, 1e-3)]))[None])
+
+
+def _is_tensor_like(X: Any) -> bool:
+    return not isinstance(X, pd.DataFrame) and hasattr(X, "ndim") and hasattr(X, "shape") and X.ndim > 2
+
+
+def _as_frame(X: Any) -> pd.DataFrame:
+    if isinstance(X, pd.DataFrame):
+        return X
+    return pd.DataFrame(np.asarray(X))
+
+
+def _is_categorical(values: pd.Series) -> bool:
+    dtype = values.dtype
+    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
+        return True
+    if pd.api.types.is_numeric_dtype(dtype):
+        return False
+    if pd.api.types.is_datetime64_any_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
+        raise ValueError(f"Column {values.name!r} holds dates or durations; turn it into numbers first, for example days.")
+    if dtype == object:
+        present = values.dropna()
+        for value in present:
+            if not isinstance(value, (str, bool, int, float, np.generic)):
+                raise TypeError(
+                    f"Column {values.name!r}: argument must be a string or a real number, not {type(value).__name__!r}."
+                )
+        return not all(isinstance(v, (int, float, np.number)) and not isinstance(v, (bool, np.bool_)) for v in present)
+    return True
+
+
+def _numbers(values: pd.Series, name: str) -> npt.NDArray[np.float64]:
+    try:
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError):
+        odd = next((v for v in values if isinstance(v, str)), None)
+        raise ValueError(
+            f"Column {name!r} was numeric in training and now holds {odd!r}; give it as numbers, as in training."
+        ) from None
+    wrong = np.isinf(numbers)
+    if wrong.any():
+        rows = ", ".join(map(str, np.flatnonzero(wrong)[:5]))
+        raise ValueError(f"Column {name!r} contains infinity in rows {rows}; replace these values or mark them as missing (NaN).")
+    return np.array(numbers)
+
+
+def _plain(level: Any) -> Any:
+    """A level as a plain Python value that JSON can hold."""
+    return level.item() if isinstance(level, np.generic) else level

@@ -1,0 +1,101 @@
+"""One step of training a population, and its capture as a single CUDA graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from sumosurv.networks.layers import MemberDropout
+from sumosurv.training.data import Rows, TrainingData, TrainingPlan
+from sumosurv.training.optimiser import PopulationAdamW
+
+__all__ = ["TrainingStep", "captured", "row_log_likelihood"]
+
+
+def row_log_likelihood(network: nn.Module, data: TrainingData, index: Tensor) -> Tensor:
+    """The log-likelihood of rows (K, b) of the table under each member."""
+    result: Tensor = network.log_likelihood(data.inputs[index], data.time[index], data.event[index])  # type: ignore[operator]
+    return result
+
+
+class TrainingStep:
+    """Forward, backward and update on the batch that was loaded last.
+
+    Everything the step reads or writes lives in tensors that stay in place, counters included, so that
+    calling it again and replaying it as a CUDA graph are the same thing.
+    """
+
+    def __init__(self, network: nn.Module, data: TrainingData, rows: Rows, plan: TrainingPlan) -> None:
+        members, longest = rows.index.shape
+        device = data.time.device
+        self.network, self.data, self.decay = network, data, plan.decay
+        self.per_epoch = max(1, math.ceil(longest / plan.batch_size))
+        self.size = math.ceil(longest / self.per_epoch)  # batches of equal size, no small one at the end
+        self.total = self.per_epoch * plan.max_epochs
+        self.optimiser = PopulationAdamW(
+            network,
+            torch.as_tensor(plan.learning_rate, device=device),
+            torch.as_tensor(plan.weight_decay, device=device),
+            max_norm=plan.max_norm,
+        )
+        self.dropouts = [module for module in network.modules() if isinstance(module, MemberDropout)]
+        for dropout in self.dropouts:
+            dropout.step.zero_()
+        self.index = torch.zeros(members, self.size, dtype=torch.long, device=device)
+        self.present = torch.zeros(members, self.size, dtype=torch.bool, device=device)
+        self.number = torch.zeros((), device=device)
+        self.likelihood = torch.zeros(members, dtype=torch.float64, device=device)
+        self.moved = torch.zeros(members, dtype=torch.bool, device=device)
+
+    def load(self, order: Rows, i: int) -> None:
+        """Make batch i of an epoch's order the current one."""
+        index = order.index[:, i * self.size : (i + 1) * self.size]
+        self.present.zero_()
+        self.index[:, : index.shape[1]] = index
+        self.present[:, : index.shape[1]] = order.present[:, i * self.size : (i + 1) * self.size]
+
+    def __call__(self) -> None:
+        """Take one step."""
+        for dropout in self.dropouts:
+            dropout.step += 1
+        likelihood = torch.where(self.present, row_log_likelihood(self.network, self.data, self.index), 0.0)
+        sums = likelihood.sum(1)
+        loss = -(sums / self.present.sum(1).clamp_min(1)).sum()
+        factor = 0.5 * (1 + torch.cos(self.number * (math.pi / self.total))) if self.decay else torch.ones_like(self.number)
+        self.moved |= self.optimiser.step(loss, factor)
+        self.likelihood += sums.detach()
+        self.number += 1
+
+    def end_epoch(self) -> tuple[Tensor, Tensor]:
+        """Sums of log-likelihood since the last call, and which members moved at all."""
+        likelihood, moved = self.likelihood.clone(), self.moved.clone()
+        self.likelihood.zero_()
+        self.moved.zero_()
+        return likelihood, moved
+
+    def state(self) -> list[Tensor]:
+        """All tensors that a step changes."""
+        own = [self.number, self.likelihood, self.moved, *(dropout.step for dropout in self.dropouts)]
+        adam = self.optimiser
+        return [*own, adam.weights, adam.mean, adam.square, adam.count]
+
+
+def captured(step: TrainingStep) -> Callable[[], None]:
+    """The step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host."""
+    before = [tensor.clone() for tensor in step.state()]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    step.network.train()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for tensor, value in zip(step.state(), before):
+        tensor.copy_(value)
+    return graph.replay
