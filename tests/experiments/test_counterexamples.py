@@ -57,7 +57,7 @@ def test_table_1_verdicts_are_the_papers(tmp_path, capsys):
     assert by_name["1", "S_L, floor 1e-6"]["follows_from_text"]
     assert by_name["1", "Ctd"]["follows_from_text"]
     assert not by_name["2", "S_L"]["follows_from_text"]
-    assert by_name["2*", "IBLL, as printed"]["true"] == pytest.approx(-0.009, abs=0.003)
+    assert by_name["2*", "IBLL, as printed"]["true"] == pytest.approx(-0.009, abs=0.005)
     saved = json.loads((tmp_path / "table1.json").read_text())
     assert saved["results"]["rows"][0]["false"] == "-inf"
     assert saved["configuration"]["seed"] == 0

@@ -87,35 +87,33 @@ def test_d_calibration_cannot_tell_the_truth_from_the_marginal_curve():
 @pytest.mark.parametrize("which", ["truth", "false"])
 def test_expected_scores_are_the_limits_of_the_scores(which):
     """The quadrature of the search against the library's scores on a large sample."""
-    n = 100_000
+    n = 20_000
     candidate = DESIGN.truth if which == "truth" else DESIGN.truth + np.array([-0.3, 0.2, 0.3, -0.4])
     x, y = _sample(DESIGN, n, 3)
     d, g = _predict(candidate, x), kaplan_meier(y, censoring=True)
-    over = {"times": (0.0, DESIGN.horizon), "n_times": 400, "censoring": g}
+    over = {"times": (0.0, DESIGN.horizon), "n_times": 200, "censoring": g}
     values = {
         "log_likelihood": log_likelihood(d, y).mean(),
         "harrell_c": harrell_c(d, y, horizon=DESIGN.horizon),
         "uno_c": uno_c(d, y, horizon=DESIGN.horizon, tau=DESIGN.horizon, censoring=g),
         "integrated_brier": -integrated_brier(d, y, **over).mean(),
         "integrated_binomial_log_likelihood": integrated_binomial_log_likelihood(
-            d, y, **over | {"times": np.linspace(1e-6, DESIGN.horizon, 400)}
+            d, y, **over | {"times": np.linspace(1e-6, DESIGN.horizon, 200)}
         ).mean(),
         "survival_crps": -survival_crps(d, y).mean(),
         "calibration": -calibration(d, y).score,
-        "concordance_td": concordance_td(d, y, times=np.linspace(0.001, 5, 2000)),
+        "concordance_td": concordance_td(d, y, times=np.linspace(0.001, 3, 300)),
     }
     for name, value in values.items():
-        assert value == pytest.approx(EXPECTED_SCORES[name][0](DESIGN, candidate), abs=0.015), name
+        assert value == pytest.approx(EXPECTED_SCORES[name][0](DESIGN, candidate), abs=0.02), name
 
 
 def test_truth_maximises_the_expected_log_likelihood():
     rng = np.random.default_rng(4)
     best = expected_log_likelihood(DESIGN, DESIGN.truth)
-    assert all(
-        expected_log_likelihood(DESIGN, DESIGN.truth + rng.normal(0, s, 4)) < best
-        for s in (0.01, 0.1, 1.0)
-        for _ in range(50)
-    )
+    for size in (0.01, 0.1, 1.0):
+        others = DESIGN.truth + rng.normal(0, size, (50, 4))
+        assert all(expected_log_likelihood(DESIGN, other) < best for other in others)
 
 
 def test_run(tmp_path, capsys):
