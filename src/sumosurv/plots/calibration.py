@@ -1,0 +1,147 @@
+"""Pictures of calibration: the paper's curve, the D-calibration histogram, predicted against Kaplan-Meier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sumosurv.scores import Calibration, DCalibration, KMCalibration
+
+__all__ = ["plot_calibration", "plot_d_calibration", "plot_km_calibration"]
+
+_MODEL, _IDEAL = "#0072B2", "0.45"
+
+
+def plot_calibration(result: Calibration, *, ax: Any = None, label: str | None = None) -> Any:
+    """Observed share of F(z|x) <= p against p; on the diagonal where the two agree.
+
+    Parameters
+    ----------
+    result : Calibration
+        From `sumosurv.scores.calibration`.
+    ax : matplotlib Axes, optional
+        Draw here; a new figure otherwise.
+    label : str, optional
+        Name of the model in the legend.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import Weibull
+    >>> from sumosurv.scores import calibration
+    >>> y = Surv.from_arrays(np.ones(50, bool), np.linspace(0.1, 3, 50))
+    >>> plot_calibration(calibration(Weibull(np.ones(50), 1.0), y)).get_xlabel()
+    'probability p'
+    """
+    ax = _axes(ax)
+    _diagonal(ax)
+    ax.plot(result.expected, result.observed, "o-", color=None if label else _MODEL, ms=5, label=label)
+    ax.set(xlabel="probability p", ylabel="share of subjects with F(z|x) ≤ p", xlim=(0, 1), ylim=(0, 1))
+    ax.set_aspect("equal")
+    ax.set_title(f"Calibration, score {result.score:.3g}")
+    return _finish(ax, label)
+
+
+def plot_d_calibration(result: DCalibration, *, ax: Any = None) -> Any:
+    """Share of subjects in each bin of F(T|x); level where the model is calibrated.
+
+    Parameters
+    ----------
+    result : DCalibration
+        From `sumosurv.scores.d_calibration`.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import Weibull
+    >>> from sumosurv.scores import d_calibration
+    >>> y = Surv.from_arrays(np.ones(50, bool), np.linspace(0.1, 3, 50))
+    >>> len(plot_d_calibration(d_calibration(Weibull(np.ones(50), 1.0), y)).patches)
+    10
+    """
+    ax = _axes(ax)
+    bins = len(result.shares)
+    ax.bar(
+        result.edges[:-1], result.shares, np.diff(result.edges), align="edge", color=_MODEL, alpha=0.75, edgecolor="w"
+    )
+    ax.axhline(1.0 / bins, color=_IDEAL, ls="--", lw=1.2)
+    ax.set(xlabel="F(T|x), censored rows spread above F(z|x)", ylabel="share of subjects", xlim=(0, 1))
+    ax.set_title(f"D-calibration, p = {result.p_value:.3g}")
+    return _finish(ax, None)
+
+
+def plot_km_calibration(result: KMCalibration, *, ax: Any = None, label: str | None = None) -> Any:
+    """Kaplan-Meier against predicted survival at one time, by groups of risk, with 95 % intervals.
+
+    Parameters
+    ----------
+    result : KMCalibration
+        From `sumosurv.scores.km_calibration`.
+    ax : matplotlib Axes, optional
+    label : str, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import Weibull
+    >>> from sumosurv.scores import km_calibration
+    >>> y = Surv.from_arrays(np.ones(50, bool), np.linspace(0.1, 3, 50))
+    >>> plot_km_calibration(km_calibration(Weibull(np.ones(50), 1.0), y, 1.0)).get_ylabel()
+    'Kaplan-Meier'
+    """
+    ax = _axes(ax)
+    _diagonal(ax)
+    low = np.minimum(1.96 * result.std_error, result.observed)
+    high = np.minimum(1.96 * result.std_error, 1.0 - result.observed)
+    seen = ~np.isnan(result.observed)
+    ax.errorbar(
+        result.predicted[seen],
+        result.observed[seen],
+        yerr=[low[seen], high[seen]],
+        fmt="o",
+        color=None if label else _MODEL,
+        ms=5,
+        capsize=2,
+        lw=1.2,
+        label=label,
+    )
+    ax.set(xlabel=f"predicted S({result.time:.3g}|x), mean of group", ylabel="Kaplan-Meier", xlim=(0, 1), ylim=(0, 1))
+    ax.set_aspect("equal")
+    ax.set_title(f"At time {result.time:.3g}, p = {result.p_value:.3g}")
+    return _finish(ax, label)
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(4.2, 4.0), layout="constrained").subplots()
+
+
+def _diagonal(ax: Any) -> None:
+    ax.plot([0, 1], [0, 1], color=_IDEAL, ls="--", lw=1.2)
+
+
+def _finish(ax: Any, label: str | None) -> Any:
+    ax.spines[["top", "right"]].set_visible(False)
+    if label is not None:
+        ax.legend(frameon=False)
+    return ax
