@@ -45,7 +45,7 @@ class Design:
     def nodes(self) -> tuple[Array, Array]:
         """Times and quadrature weights from 0 to where nobody is left (Gauss-Legendre panels, dense near 0)."""
         points, weights = np.polynomial.legendre.leggauss(16)
-        edges = np.linspace(0.0, 1.0, 151)
+        edges = np.linspace(0.0, 1.0, 301)
         centre, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
         v = (centre[:, None] + half[:, None] * points).ravel()
         end = 40.0 * max(self.censoring_mean)

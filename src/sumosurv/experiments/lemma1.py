@@ -11,6 +11,8 @@ import numpy as np
 from sumosurv.distributions import LogNormal, Mixture, SurvivalDistribution, Weibull
 from sumosurv.experiments._record import make_record, save_figure, save_record
 from sumosurv.experiments.fooling import EXPECTED_SCORES, Design, Finding, expected_log_likelihood, search
+from sumosurv.outcome import Surv
+from sumosurv.scores import calibration, d_calibration, km_calibration
 from sumosurv.scores._inputs import Array
 
 __all__ = ["CASES", "Case", "gap_by_score", "gap_by_terms", "run"]
@@ -128,7 +130,8 @@ def _terms(case: Case, c: Array) -> tuple[Array, Array]:
 def run(out: Path, *, seed: int = 0) -> dict[str, Any]:
     """Check the lemma, search for false distributions that beat the truth; print, draw, and return the record.
 
-    Writes ``lemma1.json``, and as PNG and SVG ``lemma1`` (the gap and its two terms) and ``which_scores`` (the search).
+    Writes ``lemma1.json``, and as PNG and SVG ``lemma1`` (the gap and its two terms), ``which_scores`` (the search) and
+    ``calibration`` (what three measures of calibration say of the truth).
     """
     gaps = []
     print(f"{'Lemma 1: truth, censoring':<30}{'E S_L gap':>12}{'F(C) KL':>12}{'KL(Ber)':>12}{'difference':>12}")
@@ -144,6 +147,7 @@ def run(out: Path, *, seed: int = 0) -> dict[str, Any]:
     out = Path(out)
     save_figure(_draw_gap(CASES[12]), out, "lemma1")
     save_figure(_draw_findings(design, findings), out, "which_scores")
+    save_figure(_draw_calibration(design, seed), out, "calibration")
     found = [asdict(finding) | {"verdict": finding.verdict} for finding in findings]
     record = make_record("lemma1", {"seed": seed, "design": asdict(design)}, {"lemma": gaps, "search": found})
     save_record(record, out)
@@ -241,7 +245,26 @@ def _draw_findings(design: Design, findings: list[Finding]) -> Any:
         "Dashed: the log-likelihood on",
         "the same way, rescaled.",
     )
-    axes[-1].text(0.0, 0.95, "\n".join(lines), va="top", fontsize=9, in_layout=False)
+    axes[-1].text(0.0, 0.95, "\n".join(lines), va="top", fontsize=9, in_layout=False, transform=axes[-1].transAxes)
     for ax in axes[-4:]:
         ax.set_xticks([0, 1], ["truth", "false"])
+    return figure
+
+
+def _draw_calibration(design: Design, seed: int, n: int = 3000) -> Any:
+    """The truth under three measures of calibration: only the paper's, which ignores censoring, blames it."""
+    from matplotlib.figure import Figure
+
+    from sumosurv.plots.calibration import plot_calibration, plot_d_calibration, plot_km_calibration
+
+    rng = np.random.default_rng(seed)
+    x = (rng.random(n) < design.share).astype(int)
+    scale, shape, mean = (np.array(pair)[x] for pair in (design.scale, design.shape, design.censoring_mean))
+    t, c = scale * rng.weibull(shape), rng.exponential(mean)
+    y, truth = Surv.from_arrays(t <= c, np.minimum(t, c)), Weibull(scale, shape)
+    figure = Figure(figsize=(11.5, 4.0), layout="constrained")
+    axes = figure.subplots(1, 3)
+    plot_calibration(calibration(truth, y), ax=axes[0])
+    plot_d_calibration(d_calibration(truth, y), ax=axes[1])
+    plot_km_calibration(km_calibration(truth, y, design.time, groups=2), ax=axes[2])
     return figure
