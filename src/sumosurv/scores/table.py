@@ -57,9 +57,9 @@ _ROWS = (
           "P(S(zᵢ|xᵢ) < S(zᵢ|xⱼ) | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Antolini et al. 2005; Ishwaran et al. 2008",
           "n e / 2 curve values exactly; m n log n from a table"),
     Score("harrell_c", harrell_c, True, False, "sees one number per subject, and only its order",
-          "P(rᵢ > rⱼ | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Harrell et al. 1996", "n log n"),
+          "P(rᵢ > rⱼ | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Harrell et al. 1996", "n log n, after n restricted means"),
     Score("uno_c", uno_c, True, False, "sees one number per subject, and only its order",
-          "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n"),
+          "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n, after n restricted means"),
     Score("brier", brier, False, False, _BY_WEIGHT,
           "S(t|x)² 1{z<=t, d=1} / G(z-) + (1-S(t|x))² 1{z>t} / G(t)", _GRAF, "n m curve values"),
     Score("binomial_log_likelihood", binomial_log_likelihood, True, False, _BY_WEIGHT,
@@ -75,7 +75,7 @@ _ROWS = (
     Score("d_calibration", d_calibration, False, False, "the truth is best, but so is any marginally right curve",
           "Σ_b (share of F(T|x) in bin b - 1/B)²", "Haider et al. 2020", "n curve values"),
     Score("km_calibration", km_calibration, False, False, "sees group means only; needs C independent of x in a group",
-          "Σ_g (n_g/n) (mean S(t|x) - KM_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n log n"),
+          "Σ_g (n_g/n) (mean S(t|x) - KM_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values"),
 )  # fmt: skip
 
 SCORES: Mapping[str, Score] = MappingProxyType({score.name: score for score in _ROWS})
