@@ -54,7 +54,8 @@ def evaluate(
     that the intervals speak of the rows it was tested on. What a score needs of each subject is computed once and
     averaged anew in each resample. That is exact for scores that are means and for calibration scores. A concordance is
     a mean over pairs: each subject's share of the pairs is resampled, to first order in the resampling weights.
-    `km_calibration` is computed anew in each resample.
+    `km_calibration` is computed anew in each resample. Calibration scores are sums of squares, which resampling noise
+    can only raise: their intervals lie high.
 
     Parameters
     ----------
@@ -65,6 +66,8 @@ def evaluate(
     y : outcome
     scores : str, sequence of str, or mapping of str to options
         Names in `SCORES`; a mapping gives the options of each, ``{"log_likelihood": {"resolution": 1.0}}``.
+        The exact `concordance_td` of a continuous model grows as n²: past some tens of thousands of rows give it a
+        grid, ``{"concordance_td": {"times": grid}}``.
     censoring : SurvivalDistribution, optional
         G of the weighted scores: Kaplan-Meier of the censoring in y itself by default. Pass
         ``kaplan_meier(y_train, censoring=True)`` for that of the training rows.
