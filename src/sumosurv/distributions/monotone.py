@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -15,6 +16,7 @@ __all__ = ["Monotone", "monotone_log_likelihood_terms"]
 # (code of shape (n, w), times of shape (n or 1, m)) -> h and dh/dt of shape (n, m)
 Curve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
+_STEEPEST = 10.0  # shape of the tail
 _CELLS = 1 << 16  # subjects × times evaluated at once: keeps the hidden layers in cache
 
 
@@ -46,14 +48,13 @@ class Monotone(SurvivalDistribution):
     anchored : bool
         Divide by S(0|x), so that S(0|x) = 1. Without it (the paper's network) mass is lost at zero.
     horizon : float or None
-        The last time the network was trained on. A bounded network says nothing beyond it, so the
-        tail is exponential: for t > horizon the hazard is constant,
+        The last time T the network was trained on. A bounded network says nothing beyond it, so the
+        curve goes on as the Weibull curve through its values at T/2 and T, with a shape between 1 and 10:
 
-        λ(x) = max(Λ(horizon|x) / horizon, (Λ(horizon|x) - Λ(horizon/2|x)) / (horizon/2)),
+        Λ(t|x) = Λ(T|x) (t / T)^k,  k = log₂(Λ(T|x) / Λ(T/2|x)) clipped to [1, 10],  for t > T.
 
-        the subject's average hazard over the whole range seen, or over its second half where that is
-        larger. Mean and quantiles are then finite. None leaves the network's own tail (the paper's:
-        S(∞|x) > 0).
+        The hazard goes on rising where it rose, and is constant where it fell; mean and quantiles are
+        finite. None leaves the network's own tail (the paper's: S(∞|x) > 0).
     """
 
     def __init__(self, curve: Curve, code: Tensor, *, anchored: bool = True, horizon: float | None = 1.0) -> None:
@@ -86,19 +87,21 @@ class Monotone(SurvivalDistribution):
         if not bool(beyond.any()):
             return self._network(t)
         log_survival, log_density = self._network(t.clamp_max(self.horizon))
-        log_end, rate = self._tail()
-        log_tail = log_end - rate * (t - self.horizon)
-        return torch.where(beyond, log_tail, log_survival), torch.where(beyond, torch.log(rate) + log_tail, log_density)
+        cumulative, shape = self._tail()
+        log_ratio = torch.log(t.clamp_min(self.horizon) / self.horizon)
+        log_tail = -cumulative * torch.exp(shape * log_ratio)
+        log_hazard = torch.log(shape * cumulative / self.horizon) + (shape - 1.0) * log_ratio
+        log_tail_density = torch.where(torch.isinf(t), -math.inf, log_hazard + log_tail)
+        return torch.where(beyond, log_tail, log_survival), torch.where(beyond, log_tail_density, log_density)
 
     def _tail(self) -> tuple[Tensor, Tensor]:
-        """log S at the horizon and the hazard past it, (n, 1) each."""
+        """Λ at the horizon and the shape k of the curve past it, (n, 1) each."""
         if self._tail_cache is None:
             assert self.horizon is not None
             ends = self.code.new_tensor([[0.5 * self.horizon, self.horizon]])
-            log_survival = self._network(ends)[0]
-            half, end = log_survival[:, :1], log_survival[:, 1:]
-            rate = torch.maximum(-end / self.horizon, (half - end) / (0.5 * self.horizon))
-            self._tail_cache = (end, rate.clamp_min(torch.finfo(rate.dtype).tiny))
+            cumulative = (-self._network(ends)[0]).clamp_min(torch.finfo(self.code.dtype).tiny)
+            shape = torch.log2(cumulative[:, 1:] / cumulative[:, :1]).clamp(1.0, _STEEPEST)
+            self._tail_cache = (cumulative[:, 1:], shape)
         return self._tail_cache
 
     def _network(self, t: Tensor) -> tuple[Tensor, Tensor]:

@@ -121,16 +121,16 @@ class SumoNet(NetworkEstimator):
     time_features_ : str
         The time features in use ("marginal" falls back to "log" with fewer than two event times).
     time_unit_ : float
-        The largest training time. Past it each member's hazard is constant; see Notes.
+        The largest training time; past it each member has a Weibull tail, see Notes.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
     Notes
     -----
-    Past the last training time T no data can tell. There each member has an exponential tail with the
-    larger of the subject's average hazard over [0, T] and over [T/2, T], which makes life expectancy
-    and all quantiles finite. What they say beyond T is extrapolation: use ``predict_restricted_mean``
-    where that matters.
+    Past the last training time T no data can tell. There each member goes on as the Weibull curve
+    through its own values at T/2 and T, Λ(t|x) = Λ(T|x) (t/T)^k with k clipped to [1, 10], which makes
+    life expectancy and all quantiles finite. What they say beyond T is extrapolation: use
+    ``predict_restricted_mean`` where that matters.
 
     Examples
     --------

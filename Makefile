@@ -1,0 +1,45 @@
+# Two jobs for a fresh machine that has Python >= 3.11 and make:
+#   make demo   sets up .venv, fits SuMo-net to real data, prints its scores, writes pictures to demo/
+#   make test   sets up .venv, runs lint, types and all tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint types check format clean
+
+demo: $(VENV)/.demo-ready
+	$(BIN)/python examples/demo.py --out demo
+
+test: lint types check
+
+lint: $(VENV)/.test-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test-ready
+	$(BIN)/mypy
+
+check: $(VENV)/.test-ready
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.test-ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/bin/python:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'sumosurv needs Python 3.11 or newer')"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) (a minute or two the first time) ..."
+	$(PIP) --editable ".[all]"
+	touch $@
+
+$(VENV)/.test-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) (a minute or two the first time) ..."
+	$(PIP) --editable ".[test]"
+	touch $@ $(VENV)/.demo-ready
+
+clean:
+	rm -rf $(VENV) demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

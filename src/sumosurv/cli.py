@@ -1,0 +1,316 @@
+"""The command line: ``sumosurv fit | predict | evaluate | datasets | reproduce``. Arguments only."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sumosurv._version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["main"]
+
+EXPERIMENTS = {
+    "table1": "which scores prefer a false distribution (Table 1)",
+    "figure1": "true curves and curves made to win on concordance (Figure 1)",
+    "lemma1": "the log-likelihood is proper, in numbers; and a search for distributions that fool the other scores",
+    "figure3": "true and learned curves of the simulated datasets (Figure 3; some minutes)",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0 done, 1 the data or the model is at fault, 2 wrong usage."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 2
+    try:
+        arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError) as error:
+        if arguments.traceback:
+            raise
+        print(f"sumosurv {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sumosurv", description="Survival regression with exact distributions.")
+    parser.add_argument("--version", action="version", version=f"sumosurv {__version__}")
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    fit = commands.add_parser("fit", help="fit SuMo-net to a table", description="Fit SuMo-net to a CSV or Parquet table.")
+    fit.add_argument("data", type=Path, help="CSV or Parquet file; every column but time and event is a covariate")
+    fit.add_argument("--time", required=True, metavar="COLUMN", help="time of the event or of censoring")
+    fit.add_argument("--event", required=True, metavar="COLUMN", help="1 or true where the event was seen, 0 where censored")
+    fit.add_argument("--out", required=True, type=Path, metavar="FILE", help="model file to write")
+    fit.add_argument("--valid", type=Path, metavar="FILE", help="table for early stopping; a fifth of the rows by default")
+    fit.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
+    fit.add_argument("--categorical", nargs="+", default=[], metavar="COLUMN", help="numeric columns that are categories")
+    fit.add_argument("--ensemble-size", type=int, metavar="K", help="networks in the mixture")
+    fit.add_argument("--max-epochs", type=int, metavar="N")
+    fit.add_argument("--variant", choices=("sumo", "paper"), default="sumo", help="'paper' for the paper's plain network")
+    fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
+    fit.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    fit.add_argument("--seed", type=int, default=0)
+    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    fit.set_defaults(run=_fit)
+
+    predict = commands.add_parser(
+        "predict",
+        help="predict from a model file",
+        description="One row of predictions per row of the table, as CSV or Parquet.",
+        epilog="Without any choice: risk, median, life expectancy and the quartiles.",
+    )
+    predict.add_argument("model", type=Path)
+    predict.add_argument("data", type=Path, help="CSV or Parquet file with the covariates")
+    predict.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default")
+    predict.add_argument("--times", type=_numbers, metavar="T,T,...", help="survival probabilities at these times")
+    predict.add_argument("--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time, 0.5 the median")
+    predict.add_argument("--mean", action="store_true", help="life expectancy")
+    predict.add_argument("--restricted-mean", type=float, metavar="HORIZON", help="expected time up to a horizon")
+    predict.add_argument("--risk", action="store_true", help="risk score, higher for earlier events")
+    predict.set_defaults(run=_predict)
+
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="score a model file on a table",
+        description="Scores with bootstrap confidence intervals, and the gain in log-likelihood over Kaplan-Meier.",
+    )
+    evaluate.add_argument("model", type=Path)
+    evaluate.add_argument("data", type=Path, help="CSV or Parquet file with covariates, time and event")
+    evaluate.add_argument("--time", required=True, metavar="COLUMN")
+    evaluate.add_argument("--event", required=True, metavar="COLUMN")
+    evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="names in sumosurv.scores.SCORES")
+    evaluate.add_argument("--bootstrap", type=int, default=200, metavar="N", help="resamples; 0 for no intervals")
+    evaluate.add_argument("--out", type=Path, metavar="FILE", help="write the scores as CSV too")
+    evaluate.set_defaults(run=_evaluate)
+
+    data = commands.add_parser("datasets", help="list the datasets, or write one to a file")
+    data.add_argument("name", nargs="?", help="flchain, support, metabric, gbsg, whas, weibull, checkerboard or normal")
+    data.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write")
+    data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated one")
+    data.add_argument("--seed", type=int, default=0, help="of a simulated one")
+    data.set_defaults(run=_datasets)
+
+    names = "\n".join(f"  {name:10s} {what}" for name, what in EXPERIMENTS.items())
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="make a table or figure of the paper",
+        description=f"Experiments:\n{names}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    reproduce.add_argument("name", choices=tuple(EXPERIMENTS), metavar="NAME")
+    reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="for the record and pictures")
+    reproduce.add_argument("--seed", type=int, default=0)
+    reproduce.set_defaults(run=_reproduce)
+    return parser
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    _check_target(arguments.out)
+    frame = _read_table(arguments.data)
+
+    from sumosurv import SumoNet, Surv
+
+    X, y = _covariates_and_outcome(frame, arguments)
+    options = {
+        name: getattr(arguments, name) for name in ("ensemble_size", "max_epochs") if getattr(arguments, name) is not None
+    }
+    model = SumoNet(
+        variant=arguments.variant,
+        refit=arguments.refit,
+        device=arguments.device,
+        random_state=arguments.seed,
+        verbose=not arguments.quiet,
+        **options,
+    )
+    validation = None
+    if arguments.valid is not None:
+        held_out = _read_table(arguments.valid)
+        outcome = Surv.from_columns(held_out, event=arguments.event, time=arguments.time)
+        validation = (_as_trained(held_out, X), outcome)
+    model.fit(X, y, validation_data=validation)
+    model.save(arguments.out)
+    print(f"{len(y):,} rows, {X.shape[1]} covariates, {y['event'].mean():.1%} events; {model.n_members_} networks.")
+    if model.best_valid_.size and model.best_valid_.max() > float("-inf"):
+        print(f"Mean log-likelihood on validation rows, average network: {model.best_valid_.mean():.4f} nats.")
+    print(f"Model written to {arguments.out}")
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    import pandas as pd
+
+    from sumosurv import load
+
+    if arguments.out is not None:
+        _check_target(arguments.out)
+    model = load(arguments.model)
+    X = _for_model(_read_table(arguments.data), model)
+    distribution = model.predict_distribution(X)
+    nothing = not (arguments.times or arguments.quantiles or arguments.mean or arguments.restricted_mean or arguments.risk)
+    columns: dict[str, Any] = {}
+    if arguments.risk or nothing:
+        columns["risk"] = model.predict(X)
+    if arguments.times:
+        columns |= {f"survival_{t:g}": distribution.survival(float(t)) for t in arguments.times}
+    if arguments.mean or nothing:
+        columns["mean"] = distribution.mean()
+    if arguments.restricted_mean is not None:
+        columns[f"restricted_mean_{arguments.restricted_mean:g}"] = distribution.restricted_mean(arguments.restricted_mean)
+    for q in arguments.quantiles or ([0.25, 0.5, 0.75] if nothing else []):
+        columns["median" if q == 0.5 else f"quantile_{q:g}"] = distribution.quantile(float(q))
+    table = pd.DataFrame(columns, index=X.index)
+    if arguments.out is None:
+        table.to_csv(sys.stdout, index=False)
+    else:
+        _write_table(table, arguments.out)
+        print(f"{len(table):,} rows written to {arguments.out}")
+
+
+def _evaluate(arguments: argparse.Namespace) -> None:
+    import numpy as np
+
+    from sumosurv import Surv, kaplan_meier, load
+    from sumosurv.scores import evaluate, log_likelihood
+    from sumosurv.scores.evaluation import DEFAULT_SCORES
+
+    if arguments.out is not None:
+        _check_target(arguments.out)
+    model = load(arguments.model)
+    frame = _read_table(arguments.data)
+    y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
+    X = _for_model(frame, model)
+    distribution = model.predict_distribution(X)
+    table = evaluate(distribution, None, y, scores=arguments.scores or DEFAULT_SCORES, n_bootstrap=arguments.bootstrap)
+    print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
+    gain = float(np.mean(log_likelihood(distribution, y) - log_likelihood(kaplan_meier(y).repeat(len(y)), y)))
+    print(f"\nLog-likelihood is in nats, times in the unit of the training data; {len(y):,} rows.")
+    print(f"Gain over Kaplan-Meier of these very rows (density of half-width 2): {gain:+.4f} nats a row.")
+    if arguments.out is not None:
+        _write_table(table, arguments.out)
+
+
+def _datasets(arguments: argparse.Namespace) -> None:
+    from sumosurv import datasets
+
+    simulated = ("weibull", "checkerboard", "normal")
+    if arguments.name is None:
+        print(datasets.available().to_string(index=False))
+        print(f"\nSimulated, with their true distribution: {', '.join(simulated)}.")
+        print("Write one to a file: sumosurv datasets NAME --out FILE")
+        return
+    if arguments.name in simulated:
+        made = datasets.simulate(arguments.name, arguments.rows, random_state=arguments.seed)
+        frame = made.X.assign(time=made.y["time"], event=made.y["event"].astype(int))
+        text = f"{arguments.name}: {len(frame):,} simulated rows, {made.y['event'].mean():.1%} events."
+    else:
+        data = datasets.load(arguments.name)
+        frame, text = data.frame, data.description
+        text += f"\nColumns: --time {data.time_name} --event {data.event_name}"
+    print(text)
+    if arguments.out is not None:
+        _check_target(arguments.out)
+        _write_table(frame, arguments.out)
+        print(f"Written to {arguments.out}")
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    module = importlib.import_module(f"sumosurv.experiments.{arguments.name}")
+    module.run(arguments.out, seed=arguments.seed)
+    print(f"\nRecord and pictures are in {arguments.out}")
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers separated by commas; got {text!r}") from None
+
+
+def _check_target(path: Path) -> None:
+    """Say at once, and not after a long fit, that a file cannot be written."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file to write.")
+    if not path.parent.is_dir():
+        raise ValueError(f"The folder {path.parent} does not exist; make it first.")
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        from sumosurv.datasets import read_parquet
+
+        frame = read_parquet(path)
+    else:
+        try:
+            frame = pd.read_csv(path)
+        except pd.errors.EmptyDataError:
+            raise ValueError(f"{path} is empty.") from None
+        except (pd.errors.ParserError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} cannot be read as CSV: {error}") from None
+    if len(frame) == 0:
+        raise ValueError(f"{path} has a header and no rows.")
+    return frame
+
+
+def _write_table(frame: pd.DataFrame, path: Path) -> None:
+    if path.suffix.lower() in (".parquet", ".pq"):
+        from sumosurv.datasets import write_parquet
+
+        write_parquet(frame, path)
+    else:
+        frame.to_csv(path, index=False)
+
+
+def _covariates_and_outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -> tuple[pd.DataFrame, Any]:
+    from sumosurv import Surv
+
+    y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
+    for name in [*arguments.drop, *arguments.categorical]:
+        if name not in frame.columns:
+            raise ValueError(f"There is no column {name!r}; the columns are {', '.join(map(repr, frame.columns))}.")
+    X = frame.drop(columns=[arguments.time, arguments.event, *arguments.drop])
+    if X.shape[1] == 0:
+        raise ValueError("No covariates are left beside time and event.")
+    return X.astype(dict.fromkeys(arguments.categorical, "category")), y
+
+
+def _as_trained(frame: pd.DataFrame, X: pd.DataFrame) -> pd.DataFrame:
+    """The training columns of another table, in their order."""
+    return _pick(frame, list(X.columns))
+
+
+def _for_model(frame: pd.DataFrame, model: Any) -> pd.DataFrame:
+    names = getattr(model, "feature_names_in_", None)
+    return frame if names is None else _pick(frame, list(names))
+
+
+def _pick(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise ValueError(f"The table lacks columns that the model was fitted on: {', '.join(map(repr, missing))}.")
+    return frame[names]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

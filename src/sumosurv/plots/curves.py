@@ -1,0 +1,191 @@
+"""Pictures of survival curves and of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.nonparametric import kaplan_meier
+from sumosurv.outcome import check_outcome
+
+__all__ = ["plot_risk_groups", "plot_survival", "plot_training"]
+
+# Colours that readers with any colour vision can tell apart (Okabe and Ito).
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+
+def plot_survival(
+    distribution: SurvivalDistribution,
+    *,
+    horizon: float | None = None,
+    labels: Sequence[str] | None = None,
+    unit: str = "",
+    seen: float | None = None,
+    ax: Any = None,
+) -> Any:
+    """Survival curves of a few subjects, each with its median (dot) and life expectancy (triangle) marked.
+
+    Marks that fall past the horizon are not drawn; the legend names every subject.
+
+    Parameters
+    ----------
+    distribution : SurvivalDistribution
+        Of the subjects to draw.
+    horizon : float, optional
+        Last time drawn; by default where the curves are down to 2 %, or twice ``seen``.
+    labels : sequence of str, optional
+    unit : str
+        Of time, for the axis.
+    seen : float, optional
+        The last time in the training data: what lies beyond is shaded as extrapolation.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    medians, means = distribution.median(), distribution.mean()
+    if horizon is None:
+        ends = distribution.quantile(0.98)
+        horizon = float(ends[np.isfinite(ends)].max()) if np.isfinite(ends).any() else float(seen or 1.0)
+        if seen is not None:
+            horizon = min(horizon, 2.0 * seen)
+    grid = np.linspace(0.0, horizon, 400)
+    curves = distribution.survival(grid[None, :])
+    for i, curve in enumerate(curves):
+        colour = _COLOURS[i % len(_COLOURS)]
+        ax.plot(grid, curve, color=colour, lw=2, label=None if labels is None else labels[i])
+        for x, marker in ((medians[i], "o"), (means[i], "^")):
+            if x <= horizon:
+                height = float(distribution[i].survival(float(x))[0])
+                ax.plot([x], [height], marker, color=colour, ms=8, mec="white", mew=1.2, zorder=4)
+    if seen is not None and seen < horizon:
+        ax.axvspan(seen, horizon, color="0.93", zorder=0)
+        ax.text(seen + 0.015 * horizon, 0.97, "beyond the data", ha="left", va="top", fontsize=9, color="0.45")
+    handles, names = ax.get_legend_handles_labels()
+    line = _line_class()
+    handles += [line([], [], ls="", marker="o", color="0.3", ms=7), line([], [], ls="", marker="^", color="0.3", ms=7)]
+    ax.legend(
+        handles,
+        [*names, "median", "life expectancy"],
+        frameon=False,
+        fontsize=9,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.13),
+        ncol=1 if names and max(map(len, names)) > 60 else 2,
+    )
+    _finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability S(t|x)", horizon)
+    return ax
+
+
+def plot_risk_groups(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    groups: int = 4,
+    times: Any = None,
+    unit: str = "",
+    ax: Any = None,
+) -> Any:
+    """Mean predicted survival against Kaplan-Meier within groups of equal size by predicted risk.
+
+    Subjects are ordered by their predicted expected time up to the largest time of y.
+
+    Parameters
+    ----------
+    distribution : SurvivalDistribution
+    y : outcome
+        Of the same subjects.
+    groups : int
+    times : array, optional
+        Grid; 200 times up to the largest of y by default.
+    unit : str
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    outcome = check_outcome(y, n_rows=len(distribution))
+    end = float(outcome["time"].max())
+    grid = np.linspace(0.0, end, 200) if times is None else np.asarray(times, dtype=np.float64)
+    curves = distribution.survival(grid[None, :])
+    order = np.argsort(-curves.mean(axis=1), kind="stable")
+    for i, rows in enumerate(np.array_split(order, groups)):
+        colour = _COLOURS[i % len(_COLOURS)]
+        observed = kaplan_meier(outcome[rows])
+        ax.step(grid, observed.survival(grid[None, :])[0], where="post", color=colour, lw=1.2, alpha=0.75)
+        name = {0: " (lowest risk)", groups - 1: " (highest risk)"}.get(i, "")
+        ax.plot(grid, curves[rows].mean(axis=0), color=colour, lw=2.2, ls=(0, (5, 2)), label=f"group {i + 1}{name}")
+    line = _line_class()
+    handles, names = ax.get_legend_handles_labels()
+    handles += [line([], [], color="0.3", lw=1.2), line([], [], color="0.3", lw=2.2, ls=(0, (5, 2)))]
+    ax.legend(handles, [*names, "Kaplan-Meier", "predicted, mean of the group"], frameon=False, fontsize=9)
+    _finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability", end)
+    return ax
+
+
+def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: Any = None) -> Any:
+    """Mean log-likelihood per epoch: each member thin, their mean thick.
+
+    Parameters
+    ----------
+    history : DataFrame
+        ``history_`` of a fitted network estimator.
+    baseline : float, optional
+        A horizontal line, for example the likelihood of Kaplan-Meier.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    for column, colour, name in (("train", "#0072B2", "training rows (dropout on)"), ("valid", "#D55E00", "validation rows")):
+        table = history.pivot(index="epoch", columns="member", values=column)
+        if table.isna().all(axis=None):
+            continue
+        ax.plot(table.index + 1, table.to_numpy(), color=colour, lw=0.6, alpha=0.35)
+        ax.plot(table.index + 1, table.mean(axis=1), color=colour, lw=2.2, label=name)
+    if baseline is not None:
+        ax.axhline(baseline, color="0.4", lw=1.2, ls=":", label="Kaplan-Meier on validation rows")
+    values = history[["train", "valid"]].to_numpy()
+    low, high = np.nanquantile(values, 0.03), np.nanmax(values)
+    if baseline is not None:
+        low, high = min(low, baseline), max(high, baseline)
+    ax.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
+    ax.legend(frameon=False, fontsize=9, loc="lower right")
+    ax.set_xlabel("epoch")
+    ax.set_ylabel("mean log-likelihood (nats)")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError('Pictures need matplotlib: pip install "sumosurv[plots]".') from None
+    return plt.subplots(figsize=(7.2, 4.6), layout="constrained")[1]
+
+
+def _line_class() -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D
+
+
+def _finish(ax: Any, x_label: str, y_label: str, end: float) -> None:
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    ax.set_xlim(0, end)
+    ax.set_ylim(0, 1.02)
+    ax.spines[["top", "right"]].set_visible(False)
