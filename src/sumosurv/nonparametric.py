@@ -18,9 +18,10 @@ def risk_table(y: Any, weights: Any = None) -> tuple[npt.NDArray[np.float64], ..
     """Distinct times, events at each, and (weighted) subjects at risk just before each."""
     outcome = check_outcome(y)
     times, index = np.unique(outcome["time"], return_inverse=True)
-    events = np.bincount(index, weights=outcome["event"].astype(np.float64), minlength=len(times))
-    leaving = np.bincount(index, weights=None if weights is None else np.asarray(weights, dtype=np.float64), minlength=len(times))
-    at_risk = np.cumsum(leaving[::-1].astype(np.float64))[::-1]
+    share = np.ones(len(outcome)) if weights is None else np.asarray(weights, dtype=np.float64)
+    events = np.bincount(index, weights=outcome["event"].astype(np.float64)).astype(np.float64)
+    leaving = np.bincount(index, weights=share).astype(np.float64)
+    at_risk = np.cumsum(leaving[::-1])[::-1]
     return times, events, at_risk
 
 

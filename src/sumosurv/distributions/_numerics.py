@@ -30,32 +30,40 @@ def invert_log_survival(log_both: Callable[[Tensor], tuple[Tensor, Tensor]], lev
     """
     target = torch.log(-level)  # -inf for level 0, inf for level -inf
     low, high = torch.full_like(level, -math.inf), torch.full_like(level, math.inf)
-    u = torch.zeros_like(level)
+    u, last_gap = torch.zeros_like(level), torch.full_like(level, math.inf)
     tolerance = 4 * torch.finfo(level.dtype).eps
+    probe = tolerance**0.6
     active = torch.isfinite(target)
+    hit = torch.zeros_like(active)  # the curve is at the level in ``high``
     for _ in range(400):
-        t = torch.exp(u)
-        log_survival, log_density = log_both(t)
+        log_survival, log_density = log_both(torch.exp(u))
         cumulative = (-log_survival).clamp_min(0.0)
         gap = torch.log(cumulative) - target
-        low = torch.where(gap < 0, torch.maximum(low, u), low)
-        high = torch.where(gap >= 0, torch.minimum(high, u), high)
+        reached = gap >= -tolerance
+        hit = torch.where(reached & (u <= high), gap <= tolerance, hit)
+        low = torch.where(reached, low, torch.maximum(low, u))
+        high = torch.where(reached, torch.minimum(high, u), high)
         slope = torch.exp(u + log_density - log_survival - torch.log(cumulative))
-        step = (-gap / slope).nan_to_num(nan=math.inf).clamp(-8.0, 8.0)
-        proposal = u + step
-        middle = torch.where(
-            torch.isinf(low), high - 8.0, torch.where(torch.isinf(high), low + 8.0, 0.5 * (low + high))
-        )
-        inside = (proposal > low) & (proposal < high) & (slope > 0)
-        proposal = torch.where(inside, proposal, middle)
-        proposal = torch.where(gap == 0, u, proposal).clamp(_LOG_MIN, _LOG_MAX)
-        settled = ((proposal - u).abs() <= tolerance * u.abs().clamp_min(1.0)) | (high - low <= tolerance)
-        u = torch.where(active, proposal, u)
-        active = active & ~settled
+        newton = u + (-gap / slope).nan_to_num(nan=math.inf).clamp(-8.0, 8.0)
+        middle = torch.where(torch.isinf(high), low + 8.0, 0.5 * (low + high))
+        middle = torch.where(torch.isinf(low), high - 8.0, middle)
+        # a step curve lends itself a density that is not its slope: trust the steps only while they help
+        trusted = (newton > low) & (newton < high) & (slope > 0) & (gap.abs() <= 0.5 * last_gap)
+        # on the level: a look to the left tells a crossing from a flat stretch, whose start is wanted
+        proposal = torch.where(trusted, newton, middle)
+        proposal = torch.where(hit & (u == high) & (last_gap > 2 * tolerance), u - probe, proposal)
+        proposal = proposal.clamp(_LOG_MIN, _LOG_MAX)
+        width = tolerance * u.abs().clamp_min(1.0)
+        bracketed = (high - low <= 4 * width) | (hit & (high - low <= 1.5 * probe))
+        stuck = (proposal - u).abs() <= width
+        u = torch.where(active, torch.where(bracketed, high, proposal), u)
+        last_gap = gap.abs()
+        active = active & ~bracketed & ~stuck
         if not bool(active.any()):
             break
     t = torch.exp(u)
     t = torch.where(torch.isinf(high) & (u >= _LOG_MAX), math.inf, t)  # never got so low
+    t = torch.where(torch.isinf(low) & (u <= _LOG_MIN), 0.0, t)  # was there from the start
     t = torch.where(torch.isinf(target) & (target > 0), math.inf, t)  # S = 0 is reached at infinity
     return torch.where(level >= 0, torch.zeros_like(t), t)
 
@@ -105,17 +113,22 @@ def _far_end(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, scale: 
 def _integrate(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: Tensor, tolerance: float) -> Tensor:
     """∫₀^exp(end) S(t) dt for each row, over panels of log time cut in two until each is accurate."""
     nodes, kronrod, gauss = (torch.from_numpy(part).to(end) for part in _gauss_kronrod())
-    # Panel edges at multiples of 2 in log time; what lies below the first is S = 1 to rounding.
+    # Panel edges at multiples of 2 in log time; below the first S hardly changes, or the time is too short to matter.
     top = torch.ceil(end / 2) * 2
-    edges = top[:, None] - 2.0 * torch.arange(23, device=end.device).to(end)
+    for panels in (22, 44, 88, 176, 352, 704):
+        edges = top[:, None] - 2.0 * torch.arange(panels + 1, device=end.device).to(end)
+        first = torch.exp(edges[:, -1])
+        s_first = survival(rows, first[:, None])[:, 0]
+        size = _rough_size(survival, rows, end, 4 * panels)
+        if bool((first * (1.0 - s_first) <= 1e-13 * size).all()):
+            break
     upper = torch.minimum(edges[:, :-1], end[:, None])
     lower = edges[:, 1:]
     keep = upper > lower
     who = rows[:, None].expand_as(lower)[keep]
     a, b = lower[keep], upper[keep]
-    total = torch.exp(edges[:, -1]) * survival(rows, torch.exp(edges[:, -1:]))[:, 0]
-    size = torch.exp(end).clamp_min(torch.finfo(end.dtype).tiny)
-    size = torch.minimum(size, _rough_size(survival, rows, end))
+    total = first * s_first
+    size = torch.minimum(torch.exp(end).clamp_min(torch.finfo(end.dtype).tiny), size)
     for _ in range(48):
         centre, half = 0.5 * (a + b), 0.5 * (b - a)
         u = centre[:, None] + half[:, None] * nodes
@@ -133,9 +146,9 @@ def _integrate(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: 
     return total.index_add(0, who, (b - a) * torch.exp(a) * survival(who, torch.exp(a)[:, None])[:, 0])
 
 
-def _rough_size(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: Tensor) -> Tensor:
+def _rough_size(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: Tensor, steps: int) -> Tensor:
     """The integral to within a factor: what a relative error is measured against."""
-    u = end[:, None] - 0.5 * torch.arange(80, device=end.device).to(end)
+    u = end[:, None] - 0.5 * torch.arange(steps, device=end.device).to(end)
     return (torch.exp(u) * survival(rows, torch.exp(u)) * 0.5).sum(1).clamp_min(torch.finfo(end.dtype).tiny)
 
 

@@ -76,6 +76,17 @@ class SurvivalDistribution(ABC):
         limits = horizon.double()  # a single-precision network still integrates over the range of float64
         return mean_survival_time(self._survival_of_rows, limits, torch.ones_like(limits), self._precision).to(horizon)
 
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        """The integral of S(t) / S(start) from start to end, shape (n,): no cancellation where S is tiny."""
+        first, length = start.double(), (end - start).double()
+        log_first = self._log_survival(start[:, None])
+
+        def remaining(rows: Tensor, t: Tensor) -> Tensor:
+            later = (first[rows, None] + t).clamp_max(torch.finfo(self._like.dtype).max).to(self._like)
+            return torch.exp((self._take(rows)._log_survival(later) - log_first[rows]).to(t))
+
+        return mean_survival_time(remaining, length, torch.ones_like(length), self._precision).to(start)
+
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         uniform = torch.from_numpy(1.0 - rng.random((len(self), size))).to(self._like)
         return self._inverse_log_survival(torch.log(uniform))
@@ -112,7 +123,7 @@ class SurvivalDistribution(ABC):
         return self._at(times, lambda t: torch.exp(self._log_density(t)))
 
     def hazard(self, times: Any) -> Any:
-        r"""λ(t) = f(t) / S(t): the event rate among those who got as far as t."""
+        r"""λ(t) = f(t) / S(t): the event rate among those who got as far as t; NaN where nobody does."""
 
         def log_ratio(t: Tensor) -> Tensor:
             log_survival, log_density = self._log_both(t)
@@ -153,7 +164,9 @@ class SurvivalDistribution(ABC):
         if limits.ndim == 0:
             limits = limits.expand(len(self))
         if limits.shape != (len(self),):
-            raise ValueError(f"The horizon is a number or one per subject ({len(self)}); got shape {tuple(limits.shape)}.")
+            raise ValueError(
+                f"The horizon is a number or one per subject ({len(self)}); got shape {tuple(limits.shape)}."
+            )
         return _out(self._restricted_mean(limits), isinstance(horizon, Tensor))
 
     def conditional(self, after: Any) -> SurvivalDistribution:
@@ -189,7 +202,8 @@ class SurvivalDistribution(ABC):
     def _tensor(self, values: Any) -> Tensor:
         if not isinstance(values, Tensor):
             values = torch.from_numpy(np.array(values, dtype=np.float64))
-        return values.to(self._like)
+        tensor: Tensor = values.to(self._like)
+        return tensor
 
     def _check_times(self, t: Tensor, name: str = "times") -> Tensor:
         if bool(torch.isnan(t).any()) or bool((t < 0).any()):

@@ -110,7 +110,8 @@ class Monotone(SurvivalDistribution):
         if n <= rows:
             return self._network_tile(self.code, t)
         parts = [
-            self._network_tile(self.code[i : i + rows], t if t.shape[0] == 1 else t[i : i + rows]) for i in range(0, n, rows)
+            self._network_tile(self.code[i : i + rows], t if t.shape[0] == 1 else t[i : i + rows])
+            for i in range(0, n, rows)
         ]
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 

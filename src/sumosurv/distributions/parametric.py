@@ -25,8 +25,17 @@ def _parameters(*values: tuple[str, Any, bool]) -> list[Tensor]:
             raise ValueError(f"{name} is a number or one per subject; got shape {tuple(column.shape)}.")
         if not bool(torch.isfinite(column).all()) or (positive and not bool((column > 0).all())):
             raise ValueError(f"{name} must be finite{' and positive' if positive else ''} for every subject.")
-        tensors.append(torch.atleast_1d(column))
-    return [column[:, None] for column in torch.broadcast_tensors(*tensors)]
+        tensors.append(column.reshape(-1))
+    n = max(len(column) for column in tensors)
+    if any(len(column) not in (1, n) for column in tensors):
+        raise ValueError(f"Parameters must be for the same subjects; they have {[len(column) for column in tensors]}.")
+    return [column.expand(n)[:, None] for column in tensors]
+
+
+def _log_ndtr(z: Tensor) -> Tensor:
+    """log Φ(z)."""
+    result: Tensor = torch.special.log_ndtr(z)
+    return result
 
 
 class Weibull(SurvivalDistribution):
@@ -85,7 +94,7 @@ class LogNormal(SurvivalDistribution):
         return LogNormal(self.mu[rows, 0], self.sigma[rows, 0])
 
     def _log_survival(self, t: Tensor) -> Tensor:
-        return torch.special.log_ndtr((self.mu - torch.log(t)) / self.sigma)
+        return _log_ndtr((self.mu - torch.log(t)) / self.sigma)
 
     def _log_density(self, t: Tensor) -> Tensor:
         log_t = torch.log(t)
@@ -117,9 +126,8 @@ class Normal(SurvivalDistribution):
         return Normal(self.location[rows, 0], self.sd[rows, 0])
 
     def _log_survival(self, t: Tensor) -> Tensor:
-        log_positive = torch.special.log_ndtr(self.location / self.sd)
-        return torch.special.log_ndtr((self.location - t) / self.sd) - log_positive
+        return _log_ndtr((self.location - t) / self.sd) - _log_ndtr(self.location / self.sd)
 
     def _log_density(self, t: Tensor) -> Tensor:
         z = (t - self.location) / self.sd
-        return -0.5 * z * z - _HALF_LOG_2PI - torch.log(self.sd) - torch.special.log_ndtr(self.location / self.sd)
+        return -0.5 * z * z - _HALF_LOG_2PI - torch.log(self.sd) - _log_ndtr(self.location / self.sd)

@@ -48,14 +48,14 @@ class Tabulated(SurvivalDistribution):
     Examples
     --------
     >>> d = Tabulated([1.0, 2.0, 4.0], [0.5, 0.25, 0.0], between="density")
-    >>> float(d.survival(1.5)[0]), float(d.density(3.0)[0]), float(d.mean()[0])
-    (0.375, 0.125, 1.375)
+    >>> d.survival(1.5).round(6), d.density(3.0).round(6), d.mean().round(6)
+    (array([0.375]), array([0.125]), array([1.375]))
     """
 
     def __init__(self, times: Any, survival: Any, *, between: Between = "step", half_width: int = 2) -> None:
         table = survival if isinstance(survival, Tensor) else torch.from_numpy(np.array(survival, dtype=np.float64))
         knots = times if isinstance(times, Tensor) else torch.from_numpy(np.array(times, dtype=np.float64))
-        knots, table = knots.to(table), torch.atleast_2d(table)
+        knots, table = knots.to(table), table[None] if table.ndim == 1 else table
         if knots.ndim != 1 or table.ndim != 2 or table.shape[1] != len(knots) or len(knots) == 0:
             raise ValueError(
                 f"survival must have one column per time: times {tuple(knots.shape)}, survival {tuple(table.shape)}."
@@ -181,25 +181,27 @@ class Tabulated(SurvivalDistribution):
         return torch.where(level >= torch.log(self.table[:, :1]), torch.zeros_like(t), t)
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        """Exact: the area under each cell, the last one cut at the horizon."""
+        return self._area(torch.zeros_like(horizon), horizon, torch.zeros_like(horizon))
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        return self._area(start, end, self._log_survival(start[:, None])[:, 0])
+
+    def _area(self, start: Tensor, end: Tensor, log_unit: Tensor) -> Tensor:
+        """Exact: the area under S / exp(log_unit), cell by cell, the ends cut at start and end."""
         knots, table = self.times, self.table
-        start, stop = knots[None, :-1], torch.minimum(knots[None, 1:], horizon[:, None]).clamp_min(knots[:-1])
-        width = stop - start
-        if self.between == "step":
-            area = table[:, :-1] * width
-        elif self.between == "density":
-            slope = (table[:, 1:] - table[:, :-1]) / (knots[1:] - knots[:-1])
-            area = width * (table[:, :-1] + 0.5 * slope * width)
+        lower = torch.maximum(knots, start[:, None])
+        stop = torch.cat([knots[1:], knots.new_full((1,), math.inf)])
+        width = torch.maximum(torch.minimum(stop, end[:, None]), lower) - lower
+        s_lower = torch.exp(self._log_survival(lower) - log_unit[:, None])
+        if self.between == "hazard":
+            cell = torch.arange(len(knots), device=knots.device)[None]
+            area = s_lower * _exponential_area(self._cell_hazard(cell), width)
         else:
-            hazard = (torch.log(table[:, :-1]) - torch.log(table[:, 1:])) / (knots[1:] - knots[:-1])
-            area = table[:, :-1] * _exponential_area(hazard, width)
-        past = (horizon - knots[-1]).clamp_min(0.0)
-        s_last = table[:, -1]
-        if self.between == "hazard" and len(knots) > 1:
-            tail = s_last * _exponential_area(hazard[:, -1], past)
-        else:
-            tail = torch.where(s_last > 0, s_last * past, torch.zeros_like(past))
-        return area.sum(1) + tail
+            area = torch.where(s_lower > 0, s_lower * width, torch.zeros_like(width))
+            if self.between == "density":
+                fall = (table[:, :-1] - table[:, 1:]) / (knots[1:] - knots[:-1]) * torch.exp(-log_unit[:, None])
+                area[:, :-1] -= 0.5 * fall * width[:, :-1] ** 2
+        return area.sum(1)
 
 
 def _exponential_area(hazard: Tensor, width: Tensor) -> Tensor:

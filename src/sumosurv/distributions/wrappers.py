@@ -30,7 +30,9 @@ class Mixture(SurvivalDistribution):
         if not components:
             raise ValueError("A mixture needs at least one component.")
         if len({len(part) for part in components}) != 1:
-            raise ValueError(f"Components must be for the same subjects; they have {[len(part) for part in components]}.")
+            raise ValueError(
+                f"Components must be for the same subjects; they have {[len(part) for part in components]}."
+            )
         k = len(components)
         shares = np.full(k, 1.0 / k) if weights is None else np.asarray(weights, dtype=np.float64)
         if shares.shape != (k,) or not (shares > 0).all() or abs(shares.sum() - 1.0) > 1e-9:
@@ -64,6 +66,17 @@ class Mixture(SurvivalDistribution):
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         parts = [w * part._restricted_mean(horizon) for part, w in zip(self.components, self.weights)]
         return torch.stack(parts).sum(0)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        log_each = torch.stack([part._log_survival(start[:, None])[:, 0] for part in self.components])
+        log_weights = torch.as_tensor(np.log(self.weights)).to(log_each)[:, None]
+        shares = torch.softmax(log_each + log_weights, dim=0)  # of the components among those who got as far as start
+        total = torch.zeros_like(start)
+        for part, share in zip(self.components, shares):
+            reach = share > 0
+            rows = reach.nonzero()[:, 0]
+            total = total.index_add(0, rows, share[rows] * part._take(rows)._remaining_mean(start[rows], end[rows]))
+        return total
 
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         draws = torch.stack([part._sample(size, rng) for part in self.components])
@@ -105,6 +118,9 @@ class Rescaled(SurvivalDistribution):
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         return self.scale * self.base._restricted_mean(horizon / self.scale)
 
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        return self.scale * self.base._remaining_mean(start / self.scale, end / self.scale)
+
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         return self.scale * self.base._sample(size, rng)
 
@@ -124,13 +140,16 @@ class Conditional(SurvivalDistribution):
         if start.ndim == 0:
             start = start.expand(len(base))
         if start.shape != (len(base),):
-            raise ValueError(f"after is a number or one time per subject ({len(base)}); got shape {tuple(start.shape)}.")
+            raise ValueError(
+                f"after is a number or one time per subject ({len(base)}); got shape {tuple(start.shape)}."
+            )
         self.base, self.after = base, start[:, None]
         self._log_reach = base._log_survival(self.after)
         if bool(torch.isinf(self._log_reach).any()):
             row = int(torch.isinf(self._log_reach[:, 0]).nonzero()[0])
             raise ValueError(
-                f"Subject {row} has survival probability zero at after = {float(start[row]):g}; nothing can be said given that it is survived."
+                f"Subject {row} has survival probability zero at after = {float(start[row]):g}; "
+                "nothing can be said given that it is survived."
             )
 
     def __len__(self) -> int:
@@ -155,6 +174,9 @@ class Conditional(SurvivalDistribution):
         return torch.where(level >= 0, torch.zeros_like(t), t)
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        after = self.after[:, 0]
-        beyond = self.base._restricted_mean(torch.maximum(horizon, after)) - self.base._restricted_mean(after)
-        return torch.minimum(horizon, after) + beyond / torch.exp(self._log_reach[:, 0])
+        return self._remaining_mean(torch.zeros_like(horizon), horizon)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        first = torch.maximum(start, self.after[:, 0])
+        certain = torch.minimum(first, end) - start
+        return certain + self.base._remaining_mean(first, torch.maximum(end, first))

@@ -5,4 +5,12 @@ from sumosurv.networks.layers import select_members
 from sumosurv.networks.monotone import MixedNetwork, MonotoneNetwork
 from sumosurv.networks.time import TimeFeatures
 
-__all__ = ["Inputs", "MixedNetwork", "ModuleEncoder", "MonotoneNetwork", "TableEncoder", "TimeFeatures", "select_members"]
+__all__ = [
+    "Inputs",
+    "MixedNetwork",
+    "ModuleEncoder",
+    "MonotoneNetwork",
+    "TableEncoder",
+    "TimeFeatures",
+    "select_members",
+]

@@ -95,17 +95,17 @@ class TableEncoder(nn.Module):
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Codes (K, n, width) of inputs with a member axis (K or 1)."""
-        members = self.layers[0].weight.shape[0] if len(self.layers) else 1
-        a = self._features(inputs, members)
+        a = self._features(inputs)
         act = ACTIVATIONS[self.activation]
         for layer, dropout in zip(self.layers, self.dropouts):
             new = dropout(act(layer(a)))
             a = a + new if self.residual and new.shape == a.shape else new
         return a
 
-    def _features(self, inputs: Inputs, members: int) -> Tensor:
+    def _features(self, inputs: Inputs) -> Tensor:
         numeric = inputs.numeric
         parts = [numeric]
+        members = next((len(p) for p in self.parameters()), len(numeric))  # a layer-less encoder of numbers has none
         if self.frequency is not None and self.phase is not None:
             angle = numeric[..., None] * self.frequency[:, None] + self.phase[:, None]
             parts.append(torch.sin(angle).flatten(2))
@@ -152,7 +152,9 @@ class ModuleEncoder(nn.Module):
             copies[0].eval()
             out = copies[0](example)
         if out.ndim != 2:
-            raise ValueError(f"The encoder must return one vector per row, shape (rows, width); it returned {tuple(out.shape)}.")
+            raise ValueError(
+                f"The encoder must return one vector per row, shape (rows, width); it returned {tuple(out.shape)}."
+            )
         self.width = int(out.shape[1])
 
     def forward(self, inputs: Inputs) -> Tensor:

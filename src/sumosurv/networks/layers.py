@@ -44,6 +44,7 @@ POSITIVE: dict[str, Callable[[Tensor], Tensor]] = {
     "abs": torch.abs,
 }
 
+
 def positive_weight(raw: Tensor, positive: Positive) -> Tensor:
     """Non-negative weights from unrestricted ones: w², softplus(w) or |w|."""
     return POSITIVE[positive](raw)
@@ -54,7 +55,9 @@ def normal_parameter(generators: Sequence[torch.Generator], shape: tuple[int, ..
     return nn.Parameter(torch.stack([torch.randn(shape, generator=g) * std for g in generators]))
 
 
-def positive_parameter(generators: Sequence[torch.Generator], shape: tuple[int, int], positive: Positive, total: float) -> nn.Parameter:
+def positive_parameter(
+    generators: Sequence[torch.Generator], shape: tuple[int, int], positive: Positive, total: float
+) -> nn.Parameter:
     """Raw weights (K, in, out) whose non-negative images sum to about ``total`` over the inputs."""
     mean = total / shape[0]
     if positive == "softplus":

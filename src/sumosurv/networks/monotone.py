@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -84,7 +85,7 @@ class MixedNetwork(nn.Module):
         self.register_buffer("shift", shift[None, None], persistent=False)
         self.time_weight = positive_parameter(generators, (features.n_features, widths[0]), positive, total=2.0)
         self.weights = nn.ParameterList(
-            positive_parameter(generators, (a, b), positive, total=1.0) for a, b in zip(widths[:-1], widths[1:])
+            positive_parameter(generators, (a, b), positive, total=1.0) for a, b in pairwise(widths)
         )
         k = len(generators)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(k, 1, b)) for b in widths[1:])
@@ -120,11 +121,11 @@ class MixedNetwork(nn.Module):
             time = time * code[:, None, :, None, self.width : self.width + f]
         weight = positive_weight(self.time_weight, self.positive)
         rows = time.expand(members, *time.shape[1:])
-        z = torch.bmm(rows.reshape(members, -1, f), weight).reshape(*rows.shape[:-1], self.width)
-        a = torch.tanh(code[:, :, None, : self.width] + z[:, 0]).reshape(members, n * m, -1)
+        z = torch.bmm(rows.reshape(members, rows[0].numel() // f, f), weight).reshape(*rows.shape[:-1], self.width)
+        a = torch.tanh(code[:, :, None, : self.width] + z[:, 0]).reshape(members, n * m, self.width)
         da = None
         if orders == 2:
-            da = (1.0 - a * a) * z[:, 1].expand(-1, n, -1, -1).reshape(members, n * m, -1)
+            da = (1.0 - a * a) * z[:, 1].expand(-1, n, -1, -1).reshape(members, n * m, self.width)
         for raw, bias in zip(self.weights, self.biases):
             w = positive_weight(raw, self.positive)
             if da is None:

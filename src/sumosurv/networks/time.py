@@ -52,9 +52,10 @@ class TimeFeatures(nn.Module):
             value, slope = self._marginal(features[1])
             features.append(value)
             slopes.append(slope / shifted)
+        shape = features[-1].shape  # one table per member adds the member axis
         return (
-            torch.stack(torch.broadcast_tensors(*features), dim=-1),
-            torch.stack(torch.broadcast_tensors(*slopes), dim=-1),
+            torch.stack([part.expand(shape) for part in features], dim=-1),
+            torch.stack([part.expand(shape) for part in slopes], dim=-1),
         )
 
     def _marginal(self, log_t: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,7 +71,10 @@ class TimeFeatures(nn.Module):
         whole = (s - x0) / width
         u = whole.clamp(0.0, 1.0)
         value = (
-            y0 * (1 + 2 * u) * (1 - u) ** 2 + width * d0 * u * (1 - u) ** 2 + y1 * u**2 * (3 - 2 * u) + width * d1 * u**2 * (u - 1)
+            y0 * (1 + 2 * u) * (1 - u) ** 2
+            + width * d0 * u * (1 - u) ** 2
+            + y1 * u**2 * (3 - 2 * u)
+            + width * d1 * u**2 * (u - 1)
         )
         slope = 6 * u * (1 - u) * (y1 - y0) / width + d0 * (1 - u) * (1 - 3 * u) + d1 * u * (3 * u - 2)
         value = value + (whole - u) * width * torch.where(whole > 1, d1, d0)  # straight beyond the last knots

@@ -40,7 +40,9 @@ class History:
     interrupted: bool = False
 
 
-def train(network: nn.Module, data: TrainingData, train_rows: Rows, valid_rows: Rows | None, plan: TrainingPlan) -> History:
+def train(
+    network: nn.Module, data: TrainingData, train_rows: Rows, valid_rows: Rows | None, plan: TrainingPlan
+) -> History:
     """Fit every member of the network by mini-batch AdamW on the right-censored log-likelihood.
 
     Each member sees all of its training rows once per epoch, in an order of its own. After every epoch

@@ -64,7 +64,9 @@ class TrainingStep:
         likelihood = torch.where(self.present, row_log_likelihood(self.network, self.data, self.index), 0.0)
         sums = likelihood.sum(1)
         loss = -(sums / self.present.sum(1).clamp_min(1)).sum()
-        factor = 0.5 * (1 + torch.cos(self.number * (math.pi / self.total))) if self.decay else torch.ones_like(self.number)
+        factor = (
+            0.5 * (1 + torch.cos(self.number * (math.pi / self.total))) if self.decay else torch.ones_like(self.number)
+        )
         self.moved |= self.optimiser.step(loss, factor)
         self.likelihood += sums.detach()
         self.number += 1
@@ -86,7 +88,7 @@ class TrainingStep:
 def captured(step: TrainingStep) -> Callable[[], None]:
     """The step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host."""
     before = [tensor.clone() for tensor in step.state()]
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     step.network.train()
     with torch.cuda.stream(side):

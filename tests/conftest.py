@@ -1,0 +1,23 @@
+"""What all tests share: one thread for torch, and where the real data lie."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+_NAMED = os.environ.get("SUMOSURV_DATA")  # read before any test changes the environment
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the real datasets ($SUMOSURV_DATA, else ../shared/data beside the repository), or a skip."""
+    folder = Path(_NAMED) if _NAMED else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not (folder / "folds.npz").is_file():
+        pytest.skip(f"no real data: set SUMOSURV_DATA, or put the Parquet files and folds.npz in {folder}")
+    monkeypatch.setenv("SUMOSURV_DATA", str(folder))
+    return folder

@@ -1,0 +1,352 @@
+"""What every kind of distribution must do, in float64, against differentiation, quadrature and counting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+
+from distribution_kinds import KINDS, Kind
+
+LEVELS = np.array([0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97])
+N = 3
+
+
+def label(name: str) -> str:
+    return name.replace(" ", "-").replace(",", "")
+
+
+@pytest.fixture(params=list(KINDS), ids=label)
+def kind(request) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture(params=[name for name in KINDS if KINDS[name].smooth], ids=label)
+def smooth(request) -> Kind:
+    return KINDS[request.param]
+
+
+def some_times(kind: Kind) -> np.ndarray:
+    """Times spread over the distribution, own for each subject, not at a kink: (n, m)."""
+    times = kind().quantile(LEVELS)
+    times = np.where(np.isfinite(times), times, 3.0 * kind.scale)
+    for place in kind.breaks:
+        near = np.abs(times - place) < 1e-3 * place
+        times = np.where(near, place * 1.01, times)
+    return times
+
+
+def quadrature(function, breaks, upper):
+    """∫₀^upper of a curve of every subject, in log time: Gauss-Legendre on many panels, cut at the breaks."""
+    end = np.log(upper)
+    cuts = [np.log(b) for b in breaks if 0 < b < upper]
+    edges = np.unique([*np.linspace(end - 70.0, end - 24.0, 40), *np.linspace(end - 24.0, end, 480), *cuts])
+    nodes, weights = special.roots_legendre(10)
+    half = 0.5 * np.diff(edges)[:, None]
+    t = np.exp(0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes)
+    return (function(t.reshape(1, -1)) * (half * weights * t).reshape(-1)).sum(1)
+
+
+def far_end(kind: Kind) -> float:
+    ends = kind().quantile(1 - 1e-14)
+    return float(np.where(np.isfinite(ends), ends, 100 * kind.scale).max()) * 1.5
+
+
+# ---------------------------------------------------------------------- S
+
+
+def test_survival_is_one_at_zero_and_never_increases(kind):
+    d = kind()
+    assert (d.survival(0.0) == 1.0).all()
+    assert np.allclose(d.cdf(0.0), 0.0, atol=1e-15)
+    grid = np.concatenate([[0.0], kind.scale * np.logspace(-12, 12, 500)])
+    s = d.survival(grid[None])
+    assert s.shape == (N, 501)
+    assert ((s >= 0) & (s <= 1)).all()
+    assert (np.diff(np.maximum(d.log_survival(grid[None]), -1e300), axis=1) <= 1e-12).all()
+    if kind.total:
+        assert (s[:, -1] < 1e-9).all()
+
+
+def test_far_tails_have_no_nan(kind):
+    d = kind()
+    times = kind.scale * np.array([[0.0, 1e-12, 1e12]])
+    log_s, log_f = d.log_survival(times), d.log_density(times)
+    assert not np.isnan(log_s).any()
+    assert not np.isnan(log_f).any()
+    assert (log_f < np.inf).all() or np.isinf(log_f[:, 0]).any()
+    if kind.bounded:
+        assert np.isfinite(log_s[:, :2]).all()
+    else:
+        assert np.isfinite(log_s).all()
+    assert not np.isnan(d.log_survival(np.inf)).any()
+    assert not np.isnan(d.log_density(np.inf)).any()
+    assert not np.isnan(d.cumulative_hazard(times)).any()
+
+
+# ---------------------------------------------------------------------- f
+
+
+def test_density_is_minus_the_derivative_of_survival_by_autograd(smooth):
+    d = smooth()
+    t = torch.from_numpy(some_times(smooth)).requires_grad_(True)
+    s = d.survival(t)
+    assert isinstance(s, torch.Tensor)
+    (slope,) = torch.autograd.grad(s.sum(), t)
+    np.testing.assert_allclose(d.density(t).detach().numpy(), -slope.numpy(), rtol=1e-6, atol=1e-14)
+
+
+def test_log_survival_has_the_hazard_as_its_slope_by_autograd(smooth):
+    d = smooth()
+    t = torch.from_numpy(some_times(smooth)).requires_grad_(True)
+    (slope,) = torch.autograd.grad(d.log_survival(t).sum(), t)
+    np.testing.assert_allclose(d.hazard(t).detach().numpy(), -slope.numpy(), rtol=1e-6, atol=1e-14)
+
+
+def test_density_agrees_with_central_differences(smooth):
+    d, t = smooth(), some_times(smooth)
+    step = 1e-5 * t
+    numeric = (d.survival(t - step) - d.survival(t + step)) / (2 * step)
+    np.testing.assert_allclose(d.density(t), numeric, rtol=1e-6, atol=1e-12)
+
+
+def test_density_integrates_to_one_minus_survival(smooth):
+    d = smooth()
+    for horizon in (0.4 * smooth.scale, 3.3 * smooth.scale):
+        area = quadrature(d.density, smooth.breaks, horizon)
+        np.testing.assert_allclose(area, 1.0 - d.survival(horizon), rtol=1e-7, atol=1e-9)
+
+
+def test_hazard_and_cumulative_hazard_follow_from_the_two(kind):
+    d, t = kind(), some_times(kind)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        hazard = d.density(t) / d.survival(t)
+    alive = d.survival(t) > 0
+    np.testing.assert_allclose(d.hazard(t)[alive], hazard[alive], rtol=1e-12)
+    np.testing.assert_allclose(d.cumulative_hazard(t), -d.log_survival(t))
+    np.testing.assert_allclose(d.cdf(t), 1 - d.survival(t), atol=1e-15)
+
+
+# ---------------------------------------------------------------------- quantiles
+
+
+def test_quantile_inverts_cdf(smooth):
+    d = smooth()
+    t = d.quantile(LEVELS)
+    reached = np.isfinite(t)
+    assert reached.all() or not smooth.total
+    back = d.cdf(np.where(reached, t, 0.0))
+    np.testing.assert_allclose(back[reached], np.broadcast_to(LEVELS, t.shape)[reached], rtol=1e-10)
+
+
+def test_cdf_inverts_quantile(smooth):
+    d, t = smooth(), some_times(smooth)
+    falling = d.density(t) > 1e-9 / smooth.scale
+    np.testing.assert_allclose(d.quantile(d.cdf(t))[falling], t[falling], rtol=1e-8)
+
+
+def test_quantile_is_the_smallest_time_that_reaches_the_level(kind):
+    d = kind()
+    levels = np.array([1e-6, 0.02, 0.1, 0.2, 0.3, 0.5, 0.55, 0.7, 0.8, 0.9, 0.999])
+    t = d.quantile(levels)
+    reached = np.isfinite(t)
+    at, before = d.cdf(np.where(reached, t, 0.0)), d.cdf(np.where(reached, t * (1 - 1e-9), 0.0))
+    wanted = np.broadcast_to(levels, t.shape)
+    assert (at[reached] >= wanted[reached] - 1e-14).all()
+    assert (before[reached] <= wanted[reached] + 1e-15).all()
+    assert (d.cdf(np.where(reached, 0.0, 1e12 * kind.scale))[~reached] < wanted[~reached]).all()
+
+
+def test_extreme_quantiles(kind):
+    d = kind()
+    zero, low, high, one = d.quantile([0.0, 1e-12, 1 - 1e-12, 1.0]).T
+    assert (zero == 0.0).all()
+    assert (low >= kind.start).all()
+    assert not np.isnan(high).any()
+    assert (one >= high).all()
+    if kind.smooth:
+        np.testing.assert_allclose(d.cdf(low), 1e-12, rtol=1e-6, atol=1e-15)  # times near the start have this grain
+        reached = np.isfinite(high)
+        log_s = d.log_survival(np.where(reached, high, 0.0))[reached]
+        np.testing.assert_allclose(log_s, np.log1p(-(1 - 1e-12)), rtol=1e-6 if not kind.bounded else 1e-3)
+        assert reached.all() == kind.total
+    assert np.isinf(one).all() == (not kind.bounded)
+    assert np.array_equal(d.median(), d.quantile(0.5))
+
+
+def test_quantile_shapes_and_errors(kind):
+    d = kind()
+    assert d.quantile(0.5).shape == (N,)
+    assert d.quantile([0.5]).shape == (N, 1)
+    assert d.quantile([0.1, 0.2, 0.3]).shape == (N, 3)
+    own = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+    np.testing.assert_array_equal(d.quantile(own)[1], d[1].quantile(own[1])[0])
+    for wrong in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match=r"\[0, 1\]"):
+            d.quantile(wrong)
+    with pytest.raises(ValueError, match="do not fit 3 subjects"):
+        d.quantile(np.full((2, 2), 0.5))
+
+
+# ---------------------------------------------------------------------- means
+
+
+def test_restricted_mean_equals_quadrature(kind):
+    d = kind()
+    for horizon in (0.3 * kind.scale, 4.0 * kind.scale):
+        area = quadrature(d.survival, kind.breaks, horizon)
+        np.testing.assert_allclose(d.restricted_mean(horizon), area, rtol=1e-9)
+    own = kind.scale * np.array([0.2, 1.7, 5.0])
+    each = [d[i].restricted_mean(own[i])[0] for i in range(N)]
+    np.testing.assert_allclose(d.restricted_mean(own), each, rtol=1e-10)
+    assert (d.restricted_mean(0.0) == 0.0).all()
+
+
+def test_mean_equals_quadrature(kind):
+    d = kind()
+    if not kind.total:
+        assert np.isinf(d.mean()).all()
+        return
+    end = far_end(kind)
+    np.testing.assert_allclose(d.mean(), quadrature(d.survival, kind.breaks, end), rtol=1e-8)
+    # E[T] is also the integral of the quantile function: a second reading that needs no tail
+    np.testing.assert_allclose(d.restricted_mean(1e30 * kind.scale), d.mean(), rtol=1e-9)
+
+
+def test_mean_is_the_integral_of_time_times_density(smooth):
+    if smooth.total:
+        d = smooth()
+        mean = quadrature(lambda t: t * d.density(t), smooth.breaks, far_end(smooth))
+        np.testing.assert_allclose(d.mean(), mean, rtol=1e-7)
+
+
+# ---------------------------------------------------------------------- conditional
+
+
+def test_conditional_follows_its_definition(kind):
+    d = kind()
+    after = kind.start + kind.scale * np.array([0.1, 0.4, 0.8])
+    given = d.conditional(after)
+    t = after[:, None] + kind.scale * np.array([[0.0, 0.05, 0.33, 1.1]])
+    np.testing.assert_allclose(given.survival(t), d.survival(t) / d.survival(after)[:, None], rtol=1e-12)
+    np.testing.assert_allclose(given.density(t), d.density(t) / d.survival(after)[:, None], rtol=1e-12)
+    before = after[:, None] * np.array([[0.0, 0.5, 0.999]])
+    assert (given.survival(before) == 1.0).all()
+    assert (given.density(before) == 0.0).all()
+    whole, known = d.restricted_mean(50 * kind.scale), d.restricted_mean(after)
+    expected = after + (whole - known) / d.survival(after)
+    np.testing.assert_allclose(given.restricted_mean(50 * kind.scale), expected, rtol=1e-6)  # the difference cancels
+    assert np.allclose(given.restricted_mean(0.5 * after), 0.5 * after, rtol=1e-14)
+
+
+def test_conditional_mean_equals_quadrature(kind):
+    d = kind().conditional(0.9 * kind.scale + kind.start)
+    if kind.total:
+        breaks = (0.9 * kind.scale + kind.start, *kind.breaks)
+        np.testing.assert_allclose(d.mean(), quadrature(d.survival, breaks, far_end(kind)), rtol=1e-8)
+    else:
+        assert np.isinf(d.mean()).all()
+
+
+# ---------------------------------------------------------------------- sampling
+
+
+def test_samples_have_the_distribution(kind):
+    d, size = kind(), 3000
+    draws = d.sample(size, random_state=7)
+    assert draws.shape == (N, size)
+    assert np.array_equal(draws, d.sample(size, random_state=7))
+    assert d.sample(random_state=1).shape == (N,)
+    for i in range(N):
+        row = d[i]
+        if kind.smooth and kind.total:
+            assert stats.kstest(draws[i], lambda t, row=row: row.cdf(t[None])[0]).pvalue > 1e-3
+            continue
+        # jumps, or mass at infinity: the share of draws up to each of many times
+        grid = np.unique(np.concatenate([np.array(kind.breaks), kind.scale * np.linspace(0.01, 6, 50)]))
+        shares = (draws[i][:, None] <= grid).mean(0)
+        assert np.abs(shares - row.cdf(grid[None])[0]).max() < 1.95 / np.sqrt(size)
+
+
+def test_samples_of_different_subjects_are_independent(kind):
+    draws = kind().sample(2000, random_state=3)
+    finite = np.isfinite(draws).all(0)
+    assert abs(stats.spearmanr(draws[0][finite], draws[1][finite]).statistic) < 0.08
+
+
+# ---------------------------------------------------------------------- doors
+
+
+def test_shapes_of_times(kind):
+    d = kind()
+    own = kind.scale * np.array([0.3, 0.9, 1.9])
+    grid = kind.scale * np.array([0.1, 0.5, 1.2, 2.0])
+    assert len(d) == N
+    for name in ("survival", "log_survival", "cdf", "density", "log_density", "hazard", "cumulative_hazard"):
+        f = getattr(d, name)
+        assert f(float(own[0])).shape == (N,)
+        at_own = f(own)
+        assert at_own.shape == (N,)
+        assert f(grid).shape == (N, 4)
+        np.testing.assert_allclose(f(grid[None]), f(grid), rtol=1e-12)
+        np.testing.assert_allclose(f(np.tile(grid, (N, 1))), f(grid), rtol=1e-12)
+        assert f(own[None]).shape == (N, N)
+        np.testing.assert_allclose(np.diagonal(f(own[None])), at_own, rtol=1e-12)
+        assert f(own[:, None]).shape == (N, 1)
+        assert f(np.zeros((1, 0))).shape == (N, 0)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, [0.5, -1e-9, 2.0], [[1.0, np.nan]]])
+def test_times_that_cannot_be(kind, wrong):
+    d = kind()
+    with pytest.raises(ValueError, match=r"zero or more and not missing; got (-|nan)"):
+        d.survival(wrong)
+    with pytest.raises(ValueError, match="horizon must be zero or more"):
+        d.restricted_mean(-1.0)
+    with pytest.raises(ValueError, match="after must be zero or more"):
+        d.conditional(np.nan)
+
+
+def test_times_that_do_not_fit(kind):
+    d = kind()
+    with pytest.raises(ValueError, match=r"times of shape \(2, 4\) do not fit 3 subjects"):
+        d.survival(np.ones((2, 4)))
+    with pytest.raises(ValueError, match=r"one per subject \(3\)"):
+        d.restricted_mean(np.ones(2))
+    with pytest.raises(ValueError, match=r"one time per subject \(3\)"):
+        d.conditional(np.zeros(2))
+
+
+def test_tensors_in_tensors_out(kind):
+    d = kind()
+    t = torch.tensor([0.5, 1.0, 1.5], dtype=torch.float64) * kind.scale
+    for name in ("survival", "log_survival", "cdf", "density", "log_density", "hazard", "cumulative_hazard"):
+        result = getattr(d, name)(t)
+        assert isinstance(result, torch.Tensor)
+        assert result.dtype == torch.float64
+        np.testing.assert_array_equal(result.detach().numpy(), getattr(d, name)(t.numpy()))
+    assert isinstance(d.quantile(torch.tensor(0.5)), torch.Tensor)
+    assert isinstance(d.restricted_mean(t), torch.Tensor)
+    assert isinstance(d.survival(t.tolist()), np.ndarray)
+    assert d.survival([1, 2, 3]).dtype == np.float64
+
+
+def test_indexing(kind):
+    d, grid = kind(), kind.scale * np.array([[0.2, 0.8, 1.5, 4.0]])
+    whole = d.survival(grid)
+    for rows, expected in (
+        (1, [1]),
+        (-1, [2]),
+        (slice(1, None), [1, 2]),
+        ([2, 0, 2], [2, 0, 2]),
+        (np.array([True, False, True]), [0, 2]),
+    ):
+        part = d[rows]
+        assert type(part) is type(d)
+        assert len(part) == len(expected)
+        np.testing.assert_allclose(part.survival(grid), whole[expected], rtol=1e-13)
+        np.testing.assert_allclose(part.mean(), d.mean()[expected], rtol=1e-9)
+    with pytest.raises(IndexError):
+        d[3]
+    assert repr(d) == f"{type(d).__name__}(n=3)"

@@ -1,0 +1,276 @@
+"""Each kind against a closed form or another library, and its own errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+
+from distribution_kinds import FALLING, KNOTS, TO_ZERO
+from sumosurv.distributions import Conditional, LogNormal, Mixture, Monotone, Normal, Rescaled, Tabulated, Weibull
+
+TIMES = np.array([[1e-3, 0.1, 0.7, 1.0, 2.5, 10.0, 80.0]])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (Weibull(2.0, 0.7), stats.weibull_min(0.7, scale=2.0)),
+        (Weibull(2.0, 1.0), stats.expon(scale=2.0)),
+        (LogNormal(0.5, 1.2), stats.lognorm(1.2, scale=np.exp(0.5))),
+        (Normal(1.0, 2.0), stats.truncnorm(-0.5, np.inf, loc=1.0, scale=2.0)),
+        (Normal(-4.0, 2.0), stats.truncnorm(2.0, np.inf, loc=-4.0, scale=2.0)),
+    ],
+)
+def test_parametric_kinds_equal_scipy(ours, theirs):
+    t = TIMES[:, :6]
+    np.testing.assert_allclose(ours.log_survival(t)[0], theirs.logsf(t[0]), rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(ours.log_density(t)[0], theirs.logpdf(t[0]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ours.cdf(t)[0], theirs.cdf(t[0]), rtol=1e-9)
+    q = np.array([1e-6, 0.1, 0.5, 0.9, 0.9999])
+    np.testing.assert_allclose(ours.quantile(q)[0], theirs.ppf(q), rtol=1e-8)
+    np.testing.assert_allclose(ours.mean()[0], theirs.mean(), rtol=1e-9)
+
+
+def test_exponential_at_zero_has_its_rate_as_density():
+    assert Weibull(4.0, 1.0).density(0.0)[0] == 0.25
+    assert Weibull(4.0, 2.0).density(0.0)[0] == 0.0
+    assert np.isinf(Weibull(4.0, 0.5).density(0.0)[0])
+
+
+@pytest.mark.parametrize("sigma", [1.0, 3.0, 5.0, 8.0])
+def test_mean_of_heavy_tails(sigma):
+    np.testing.assert_allclose(LogNormal(0.0, sigma).mean(), np.exp(0.5 * sigma**2), rtol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [0.1, 0.3, 1.0, 10.0, 200.0])
+def test_mean_of_extreme_weibulls(shape):
+    scale = np.array([1e-9, 1.0, 1e9])
+    np.testing.assert_allclose(Weibull(scale, shape).mean(), scale * special.gamma(1 + 1 / shape), rtol=1e-8)
+
+
+@pytest.mark.parametrize("horizon", [1e5, 1e20, 1e30, 1e200])
+def test_restricted_mean_with_a_horizon_far_past_the_curve_is_the_mean(horizon):
+    d = Weibull([1.0, 3.0], [1.0, 2.0])
+    np.testing.assert_allclose(d.restricted_mean(horizon), d.mean(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("after", [0.0, 1.0, 30.0, 300.0, 1e5])
+def test_an_exponential_forgets(after):
+    """Also where almost nobody gets: the mean of what remains is not a difference of two nearly equal areas."""
+    d = Weibull([1.0, 2.0], 1.0)
+    np.testing.assert_allclose(d.conditional(after).mean() - after, [1.0, 2.0], rtol=1e-9)
+    mixed = Mixture([Weibull(1.0, 1.0), Weibull(2.0, 1.0)]).conditional(after)
+    share = 1 / (1 + np.exp(-0.5 * after))  # of the slower component among the survivors
+    np.testing.assert_allclose(mixed.mean()[0] - after, share * 2.0 + (1 - share) * 1.0, rtol=1e-9)
+    table = Tabulated([1.0], [np.exp(-0.5)], between="hazard").conditional(after)
+    np.testing.assert_allclose(table.mean()[0] - after, 2.0, rtol=1e-9)
+    again = Rescaled(d, 7.0).conditional(7.0 * after).conditional(7.0 * after + 3.0)
+    np.testing.assert_allclose(again.mean() - 7 * after - 3.0, [7.0, 14.0], rtol=1e-9)
+
+
+def test_mean_of_a_conditional_table_with_an_open_end():
+    d = Tabulated(KNOTS, TO_ZERO, between="density").conditional([0.2, 2.6, 7.99])
+    rest = (8 - 7.99) / 2  # a line down to zero: half of what is left
+    assert d.mean()[2] == pytest.approx(7.99 + rest, rel=1e-9)
+
+
+# ---------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 8])
+def test_interpolated_density_is_the_paper_s_equation(k):
+    """f(t) = -(S(t_{i+k}) - S(t_{i-k+1})) / (t_{i+k} - t_{i-k+1}), the indices held inside the table."""
+    times, table = np.concatenate([[0.0], KNOTS]), np.concatenate([np.ones((3, 1)), FALLING], axis=1)
+    last = len(times) - 1
+    asked = np.array([0.0, 0.1, 0.5, 0.7, 1.0, 2.0, 2.5, 2.9, 3.0, 4.9, 5.0, 7.9, 8.0, 9.0, 1e6])
+    d = Tabulated(KNOTS, FALLING, half_width=k)
+    expected = np.empty((3, len(asked)))
+    for column, t in enumerate(asked):
+        i = max(j for j in range(len(times)) if times[j] <= t)
+        right = min(i + k, last)
+        left = max(i - k + 1, 0)
+        if left >= right:  # past the end: the last cell
+            left = right - 1
+        for row in range(3):
+            expected[row, column] = -(table[row, right] - table[row, left]) / (times[right] - times[left])
+    np.testing.assert_allclose(d.density(asked[None]), expected, rtol=1e-12)
+    np.testing.assert_array_equal(
+        d.survival(asked[None]), Tabulated(KNOTS, FALLING, half_width=1).survival(asked[None])
+    )
+    np.testing.assert_array_equal(
+        d.density(asked[None]), Tabulated(KNOTS, FALLING).with_half_width(k).density(asked[None])
+    )
+
+
+def test_a_step_curve_is_right_continuous():
+    d = Tabulated([1.0, 2.0], [0.6, 0.2])
+    np.testing.assert_array_equal(d.survival([[0.0, 1 - 1e-12, 1.0, 1.5, 2.0, 99.0]])[0], [1, 1, 0.6, 0.6, 0.2, 0.2])
+    np.testing.assert_array_equal(d.quantile([0.0, 0.3, 0.4, 0.400001, 0.8, 0.81])[0], [0, 1, 1, 2, 2, np.inf])
+
+
+def test_a_table_that_starts_at_zero_may_have_an_atom_there():
+    d = Tabulated([0.0, 2.0], [0.75, 0.5])
+    assert d.survival(0.0)[0] == 0.75
+    assert d.quantile([0.0, 0.25, 0.3])[0].tolist() == [0.0, 0.0, 2.0]
+    assert d.restricted_mean(4.0)[0] == 0.75 * 2 + 0.5 * 2
+    assert (d.sample(400, random_state=0) == 0.0).mean() == pytest.approx(0.25, abs=0.07)
+
+
+def test_interpolation_between_two_times():
+    s = np.array([[1.0, 0.8, 0.2]])
+    linear, exponential = (Tabulated([0.0, 1.0, 3.0], s, between=name) for name in ("density", "hazard"))
+    np.testing.assert_allclose(linear.survival([[0.5, 2.0, 3.0, 7.0]]), [[0.9, 0.5, 0.2, 0.2]])
+    np.testing.assert_allclose(exponential.survival([[0.5, 2.0, 3.0, 5.0]]), [[0.8**0.5, 0.4, 0.2, 0.05]])
+    assert exponential.mean()[0] == pytest.approx(
+        0.2 / np.log(1.25) + 0.6 / (0.5 * np.log(4)) + 0.2 / (0.5 * np.log(4))
+    )
+
+
+def test_repeat_makes_one_curve_serve_many():
+    d = Tabulated([1.0, 2.0], [0.6, 0.2]).repeat(4)
+    assert len(d) == 4
+    np.testing.assert_array_equal(d.survival([0.5, 1.0, 2.0, 9.0]), [1.0, 0.6, 0.2, 0.2])
+    with pytest.raises(ValueError, match="single curve; this has 4"):
+        d.repeat(2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (([1.0, 2.0], [0.5]), {}, "one column per time"),
+        (([], []), {}, "one column per time"),
+        (([2.0, 1.0], [0.5, 0.2]), {}, "strictly increasing"),
+        (([-1.0, 1.0], [0.5, 0.2]), {}, "zero or more"),
+        (([1.0, np.inf], [0.5, 0.2]), {}, "finite"),
+        (([1.0, 2.0], [0.5, 0.6]), {}, "never increase"),
+        (([1.0, 2.0], [1.5, 0.6]), {}, r"lie in \[0, 1\]"),
+        (([1.0, 2.0], [0.5, np.nan]), {}, r"lie in \[0, 1\]"),
+        (([1.0, 2.0], [0.5, 0.0]), {"between": "hazard"}, "never reaches zero"),
+        (([1.0], [0.5]), {"between": "cubic"}, "'cubic'"),
+        (([1.0], [0.5]), {"half_width": 0}, "half_width is 1 or more"),
+    ],
+)
+def test_tables_that_are_no_survival_curves(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        Tabulated(*arguments, **options)
+
+
+# ---------------------------------------------------------------------- wrappers
+
+
+def test_mixture_likelihood_is_the_log_mean_of_its_members():
+    parts = [Weibull([1.0, 2.0], 1.5), LogNormal([0.0, 0.3], 0.8), Normal([1.0, 2.0], 1.0)]
+    mixed = Mixture(parts)
+    for name in ("log_survival", "log_density"):
+        each = np.stack([getattr(part, name)(TIMES) for part in parts])
+        np.testing.assert_allclose(getattr(mixed, name)(TIMES), special.logsumexp(each, axis=0) - np.log(3), atol=1e-14)
+
+
+def test_mixture_in_the_tail_keeps_its_logarithm():
+    far = Mixture([Weibull(1.0, 1.0), Weibull(2.0, 1.0)]).log_survival(1e5)[0]
+    assert far == pytest.approx(-5e4 + np.log(0.5), rel=1e-12)
+
+
+def test_wrappers_say_what_is_wrong():
+    one, two = Weibull(1.0, 1.0), Weibull([1.0, 2.0], 1.0)
+    with pytest.raises(ValueError, match="at least one component"):
+        Mixture([])
+    with pytest.raises(ValueError, match=r"same subjects; they have \[1, 2\]"):
+        Mixture([one, two])
+    for weights in ([0.5, 0.6], [1.5, -0.5], [1.0], [1.0, 0.0]):
+        with pytest.raises(ValueError, match="2 positive weights that sum to one"):
+            Mixture([one, one], weights)
+    for scale in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="finite and positive"):
+            Rescaled(one, scale)
+    with pytest.raises(ValueError, match=r"Subject 1 .* after = 8"):
+        Conditional(Tabulated(KNOTS, TO_ZERO), [0.0, 8.0, 1.0])
+
+
+def test_rescaled_is_the_same_distribution_in_another_unit():
+    years, days = LogNormal(0.2, 0.9), Rescaled(LogNormal(0.2, 0.9), 365.25)
+    direct = LogNormal(0.2 + np.log(365.25), 0.9)
+    for name in ("log_survival", "log_density", "hazard"):
+        np.testing.assert_allclose(getattr(days, name)(365 * TIMES), getattr(direct, name)(365 * TIMES), rtol=1e-10)
+    np.testing.assert_allclose(days.mean(), 365.25 * years.mean())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Weibull(0.0, 1.0), "scale must be finite and positive"),
+        (lambda: Weibull([1.0, np.nan], 1.0), "scale must be finite and positive"),
+        (lambda: Weibull(1.0, [[1.0]]), "shape is a number or one per subject"),
+        (lambda: LogNormal(np.inf, 1.0), "mu must be finite"),
+        (lambda: LogNormal(0.0, -1.0), "sigma must be finite and positive"),
+        (lambda: Normal(0.0, 0.0), "sd must be finite and positive"),
+    ],
+)
+def test_parameters_that_cannot_be(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# ---------------------------------------------------------------------- the monotone kind
+
+
+def line(code, t):
+    """h = code + log t: the log-logistic distribution, S = 1 / (1 + e^code t)."""
+    return code + torch.log(t + 0.0), (1.0 / t).expand(len(code), -1)
+
+
+def test_monotone_is_the_log_logistic_distribution_for_a_line():
+    code = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    d = Monotone(line, code, anchored=True, horizon=None)
+    t = np.array([[0.1, 1.0, 5.0]])
+    for row, scale in enumerate([1.0, np.exp(-1.0)]):
+        theirs = stats.fisk(1.0, scale=scale)
+        np.testing.assert_allclose(d.log_survival(t)[row], theirs.logsf(t[0]), rtol=1e-12)
+        np.testing.assert_allclose(d.log_density(t)[row], theirs.logpdf(t[0]), rtol=1e-12, atol=1e-12)
+    assert np.isinf(d.mean()).all()  # as it should be for this tail
+    np.testing.assert_allclose(d.quantile(0.9), [9.0, 9.0 * np.exp(-1.0)], rtol=1e-12)
+
+
+def test_exponential_tail_past_the_horizon():
+    code = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+    horizon = 2.0
+    d = Monotone(line, code, horizon=horizon)
+    at, half = d.cumulative_hazard(horizon), d.cumulative_hazard(horizon / 2)
+    rate = np.maximum(at / horizon, (at - half) / (horizon / 2))
+    np.testing.assert_allclose(d.hazard([[2.5, 10.0, 1e3, 1e6]]), np.repeat(rate[:, None], 4, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(d.cumulative_hazard(7.0), at + 5.0 * rate, rtol=1e-12)
+    np.testing.assert_allclose(d.mean(), d.restricted_mean(horizon) + d.survival(horizon) / rate, rtol=1e-9)
+    assert np.isfinite(d.quantile(1 - 1e-12)).all()
+
+
+def test_without_anchor_mass_is_lost_at_zero_and_quantiles_know():
+    def curve(code, t):  # the paper's bounded network
+        return code + torch.tanh(t), (1 - torch.tanh(t) ** 2).expand(len(code), -1)
+
+    d = Monotone(curve, torch.tensor([[-1.0], [0.0]], dtype=torch.float64), anchored=False, horizon=None)
+    start, end = special.expit([1.0, 0.0]), special.expit([0.0, -1.0])
+    np.testing.assert_allclose(d.survival(0.0), start, rtol=1e-12)
+    np.testing.assert_allclose(d.survival(1e9), end, rtol=1e-12)
+    assert (d.quantile(0.2) == [0.0, 0.0]).all()
+    assert np.isinf(d.quantile(0.9)).all()
+    assert np.isinf(d.mean()).all()
+    np.testing.assert_allclose(d.quantile(0.4)[0], np.arctanh(special.logit(0.4) + 1.0), rtol=1e-10)
+
+
+def test_many_rows_are_evaluated_in_tiles_without_a_trace():
+    code = torch.linspace(-1, 1, 1000, dtype=torch.float64)[:, None]
+    d = Monotone(line, code, horizon=2.0)
+    grid = np.linspace(0.1, 3.0, 200)
+    whole = d.survival(grid)
+    np.testing.assert_allclose(whole[[3, 998]], d[[3, 998]].survival(grid), rtol=1e-14)
+    own = np.tile(grid, (1000, 1))
+    np.testing.assert_allclose(d.survival(own), whole, rtol=1e-14)
+
+
+def test_gradients_reach_the_parameters():
+    scale = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    d = Weibull(scale, torch.ones(2, dtype=torch.float64))
+    d.log_density(torch.tensor([0.5, 1.0], dtype=torch.float64)).sum().backward()
+    np.testing.assert_allclose(scale.grad.numpy(), [-1 + 0.5, -0.5 + 0.25])  # d/ds (-log s - t/s)

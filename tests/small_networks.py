@@ -1,0 +1,78 @@
+"""Small networks with random weights, and a small outcome to fit them to."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sumosurv.networks import Inputs, MixedNetwork, MonotoneNetwork, TableEncoder
+from sumosurv.networks.time import LOG_OFFSET
+from sumosurv.outcome import Surv
+from sumosurv.preprocessing import time_features, time_unit
+
+
+def outcome(n=200, seed=0, event_share=0.7):
+    rng = np.random.default_rng(seed)
+    return Surv.from_arrays(rng.random(n) < event_share, 3.0 * rng.weibull(1.3, n))
+
+
+def marginal_knots():
+    """Scaled times at which the cubic of the time features has its knots: the density has kinks there."""
+    y = outcome()
+    table = time_features("marginal", y, time_unit(y["time"])).table
+    return tuple(float(place) for place in torch.exp(table[0, 0].double()) - LOG_OFFSET)
+
+
+def inputs(n=5, n_numeric=3, levels=(4,), seed=1):
+    rng = np.random.default_rng(seed)
+    codes = [rng.integers(0, level, n) for level in levels]
+    return Inputs(
+        torch.from_numpy(rng.normal(size=(n, n_numeric))),
+        torch.from_numpy(np.stack(codes, 1)) if codes else torch.zeros(n, 0, dtype=torch.long),
+    )
+
+
+def table_encoder(seeds=(0,), dropout=0.0, n_numeric=3, levels=(4,), widths=(8, 8), **options):
+    settings = {"activation": "silu", "residual": True, "frequencies": 2} | options
+    return TableEncoder(
+        [torch.Generator().manual_seed(s) for s in seeds],
+        torch.tensor(seeds),
+        torch.full((len(seeds),), dropout),
+        n_numeric=n_numeric,
+        levels=levels,
+        widths=widths,
+        **settings,
+    )
+
+
+def network(
+    seeds=(0,),
+    *,
+    kind="marginal",
+    widths=(6, 6),
+    positive="square",
+    proper=True,
+    derivative="forward",
+    noise=0.5,
+    **encoder,
+):
+    """A float64 network in evaluation mode; ``noise`` makes all of its weights random, biases included."""
+    generators = [torch.Generator().manual_seed(1000 + s) for s in seeds]
+    made = table_encoder(seeds, residual=proper, **encoder)
+    y = outcome()
+    features = time_features(kind, y, time_unit(y["time"]))
+    mixed = MixedNetwork(
+        generators,
+        features,
+        n_code=made.width,
+        widths=widths,
+        positive=positive,
+        residual=proper,
+        gate=proper,
+        skip=proper,
+    )
+    net = MonotoneNetwork(made, mixed, anchored=proper, tail=proper, derivative=derivative).double().eval()
+    with torch.no_grad():
+        for p in net.parameters():
+            p += noise * torch.stack([torch.randn(p.shape[1:], generator=g).double() for g in generators])
+    return net
