@@ -1,13 +1,22 @@
-"""Survival regression with exact distributions: monotone neural networks and proper scores."""
+"""Survival regression with exact distributions: monotone neural networks and proper scores.
 
-from sumosurv import datasets, scores
+Names are imported when they are first used, so that ``import sumosurv`` and the command line's help
+do not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sumosurv._version import __version__
-from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators import SumoNet
-from sumosurv.io import ModelFileError, load
-from sumosurv.nonparametric import breslow, kaplan_meier, nelson_aalen
-from sumosurv.outcome import Surv, check_outcome
-from sumosurv.training import TrainingError
+
+if TYPE_CHECKING:
+    from sumosurv import datasets, distributions, plots, scores
+    from sumosurv.distributions import SurvivalDistribution
+    from sumosurv.estimators import SumoNet
+    from sumosurv.io import ModelFileError, load
+    from sumosurv.nonparametric import breslow, kaplan_meier, nelson_aalen
+    from sumosurv.outcome import Surv, check_outcome
+    from sumosurv.training import TrainingError
 
 __all__ = [
     "ModelFileError",
@@ -19,8 +28,38 @@ __all__ = [
     "breslow",
     "check_outcome",
     "datasets",
+    "distributions",
     "kaplan_meier",
     "load",
     "nelson_aalen",
+    "plots",
     "scores",
 ]
+
+_HOMES = {
+    "ModelFileError": "io",
+    "SumoNet": "estimators",
+    "Surv": "outcome",
+    "SurvivalDistribution": "distributions",
+    "TrainingError": "training",
+    "breslow": "nonparametric",
+    "check_outcome": "outcome",
+    "kaplan_meier": "nonparametric",
+    "load": "io",
+    "nelson_aalen": "nonparametric",
+}
+_ROOMS = ("datasets", "distributions", "plots", "scores")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"sumosurv.{name}")
+    if name in _HOMES:
+        value = getattr(import_module(f"sumosurv.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'sumosurv' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -1,0 +1,144 @@
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sumosurv
+from sumosurv.cli import EXPERIMENTS, main
+
+FAST = ["--ensemble-size", "2", "--max-epochs", "2", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(60, 10, n).round(1),
+            "stage": rng.choice(["I", "II", "III"], n),
+            "id": np.arange(n),
+            "months": rng.exponential(12, n).round(2),
+            "died": rng.integers(0, 2, n),
+        }
+    )
+    frame.loc[3, "age"] = np.nan
+    folder = tmp_path_factory.mktemp("cli")
+    frame.to_csv(folder / "data.csv", index=False)
+    sumosurv.datasets.write_parquet(frame, folder / "data.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model_file(table):
+    path = table / "model.sumo"
+    columns = ["--time", "months", "--event", "died", "--drop", "id"]
+    assert main(["fit", str(table / "data.csv"), *columns, "--out", str(path), *FAST]) == 0
+    return path
+
+
+def test_predictions_equal_the_library(table, model_file, capsys):
+    frame = pd.read_csv(table / "data.csv")
+    model = sumosurv.load(model_file)
+    assert list(model.feature_names_in_) == ["age", "stage"]
+    capsys.readouterr()
+    options = ["--times", "6,12", "--quantiles", "0.25,0.5", "--mean", "--restricted-mean", "24", "--risk"]
+    assert main(["predict", str(model_file), str(table / "data.csv"), *options]) == 0
+    printed = pd.read_csv(pd.io.common.StringIO(capsys.readouterr().out))
+    d = model.predict_distribution(frame[["age", "stage"]])
+    np.testing.assert_allclose(printed["survival_6"], d.survival(6.0))
+    np.testing.assert_allclose(printed["survival_12"], d.survival(12.0))
+    np.testing.assert_allclose(printed["quantile_0.25"], d.quantile(0.25))
+    np.testing.assert_allclose(printed["median"], d.median())
+    np.testing.assert_allclose(printed["mean"], d.mean())
+    np.testing.assert_allclose(printed["restricted_mean_24"], d.restricted_mean(24.0))
+    np.testing.assert_allclose(printed["risk"], model.predict(frame[["age", "stage"]]))
+
+
+def test_parquet_in_and_out_equals_csv(table, model_file):
+    out = table / "predictions.parquet"
+    assert main(["predict", str(model_file), str(table / "data.parquet"), "--out", str(out)]) == 0
+    assert main(["predict", str(model_file), str(table / "data.csv"), "--out", str(table / "p.csv")]) == 0
+    written = sumosurv.datasets.read_parquet(out)
+    assert list(written.columns) == ["risk", "mean", "quantile_0.25", "median", "quantile_0.75"]
+    pd.testing.assert_frame_equal(written, pd.read_csv(table / "p.csv"))
+
+
+def test_evaluate_prints_the_library_s_likelihood(table, model_file, capsys):
+    arguments = ["--time", "months", "--event", "died", "--bootstrap", "20", "--out", str(table / "scores.csv")]
+    assert main(["evaluate", str(model_file), str(table / "data.csv"), *arguments]) == 0
+    frame = pd.read_csv(table / "data.csv")
+    y = sumosurv.Surv.from_columns(frame, event="died", time="months")
+    expected = sumosurv.load(model_file).score(frame[["age", "stage"]], y)
+    scores = pd.read_csv(table / "scores.csv").set_index("score")
+    assert scores.loc["log_likelihood", "value"] == pytest.approx(expected)
+    assert "Gain over Kaplan-Meier" in capsys.readouterr().out
+
+
+def test_validation_file_and_categorical(table):
+    arguments = ["--time", "months", "--event", "died", "--valid", str(table / "data.parquet"), "--categorical", "id"]
+    assert main(["fit", str(table / "data.csv"), *arguments, "--out", str(table / "v.sumo"), *FAST]) == 0
+    assert [type(c).__name__ for c in sumosurv.load(table / "v.sumo").preprocessor_.columns][2] == "CategoricalColumn"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "nothing.csv", "--time", "t", "--event", "e", "--out", "m"], "no file nothing.csv"),
+        (["fit", "{data}", "--time", "weeks", "--event", "died", "--out", "{new}"], "no column 'weeks'"),
+        (["fit", "{data}", "--time", "stage", "--event", "died", "--out", "{new}"], "must hold numbers"),
+        (["fit", "{data}", "--time", "months", "--event", "age", "--out", "{new}"], "must be bool or 0/1"),
+        (["fit", "{data}", "--time", "months", "--event", "died", "--drop", "x", "--out", "{new}"], "no column 'x'"),
+        (["fit", "{data}", "--time", "months", "--event", "died", "--out", "no/such/folder/m"], "does not exist"),
+        (["predict", "{model}", "{other}"], "lacks columns"),
+        (["predict", "{data}", "{data}"], "not a model file"),
+        (["evaluate", "nothing.sumo", "{data}", "--time", "months", "--event", "died"], "no model file"),
+        (["datasets", "titanic"], "titanic"),
+    ],
+)
+def test_errors_are_one_line_without_traceback(arguments, message, table, model_file, capsys):
+    other = table / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    places = {"data": table / "data.csv", "model": model_file, "other": other, "new": table / "new.sumo"}
+    assert main([part.format(**places) for part in arguments]) == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "Traceback" not in printed
+    assert not (table / "new.sumo").exists()
+
+
+def test_wrong_usage_exits_with_2(capsys):
+    assert main([]) == 2
+    with pytest.raises(SystemExit) as error:
+        main(["fit"])
+    assert error.value.code == 2
+    with pytest.raises(SystemExit) as error:
+        main(["reproduce", "table99"])
+    assert error.value.code == 2
+    assert "invalid choice" in capsys.readouterr().err
+
+
+def test_datasets_writes_a_simulated_one(tmp_path, capsys):
+    out = tmp_path / "weibull.csv"
+    assert main(["datasets", "weibull", "--rows", "50", "--seed", "3", "--out", str(out)]) == 0
+    made = sumosurv.datasets.simulate("weibull", 50, random_state=3)
+    np.testing.assert_allclose(pd.read_csv(out)["time"], made.y["time"])
+    assert main(["datasets"]) == 0
+    assert "support" in capsys.readouterr().out
+
+
+def test_help_names_every_command_and_does_not_import_torch():
+    code = "import sys\nfrom sumosurv.cli import main\ntry:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("False")
+    for command in ("fit", "predict", "evaluate", "datasets", "reproduce"):
+        assert command in done.stdout
+
+
+def test_every_experiment_can_be_run():
+    from importlib import import_module
+
+    for name in EXPERIMENTS:
+        assert callable(import_module(f"sumosurv.experiments.{name}").run)

@@ -1,0 +1,53 @@
+"""Every snippet of the README runs as it stands."""
+
+import re
+import shlex
+import warnings
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    found = re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert found, f"the README has no {language} block"
+    return found
+
+
+@pytest.mark.parametrize("number", range(len(blocks("python"))))
+def test_python_block_runs(number, tmp_path, monkeypatch):
+    pytest.importorskip("sksurv", reason="the quick start reads FLCHAIN from scikit-survival")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    exec(compile(blocks("python")[number], f"README.md, python block {number}", "exec"), namespace)
+    if number == 0:
+        assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -3.1
+        assert (tmp_path / "flchain.sumo").stat().st_size > 1000
+
+
+def test_shell_block_runs(tmp_path, monkeypatch, capsys):
+    from sumosurv.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    for line in blocks("sh")[0].strip().splitlines():
+        command = shlex.split(line)
+        assert command[0] == "sumosurv"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert main(command[1:]) == 0, line
+    assert "log_likelihood" in capsys.readouterr().out
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 2001
+
+
+def test_links_and_pictures_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (README.parent / target).exists(), target
+
+
+def test_makefile_has_the_two_commands():
+    text = (README.parent / "Makefile").read_text()
+    assert re.search(r"^demo:", text, re.MULTILINE)
+    assert re.search(r"^test:", text, re.MULTILINE)
