@@ -49,7 +49,7 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2) -> Tab
         total = np.append(-np.diff(at_risk), at_risk[-1])
         events, at_risk = total - events, at_risk - events
     jumps = _jumps(events)
-    return Tabulated(times[jumps], np.cumprod(1.0 - events[jumps] / at_risk[jumps]), half_width=half_width)
+    return Tabulated(times[jumps], np.cumprod(1.0 - _shares(events, at_risk)[jumps]), half_width=half_width)
 
 
 def nelson_aalen(y: Any, *, half_width: int = 2) -> Tabulated:
@@ -63,7 +63,7 @@ def nelson_aalen(y: Any, *, half_width: int = 2) -> Tabulated:
     """
     times, events, at_risk = risk_table(y)
     jumps = _jumps(events)
-    return Tabulated(times[jumps], np.exp(-np.cumsum(events[jumps] / at_risk[jumps])), half_width=half_width)
+    return Tabulated(times[jumps], np.exp(-np.cumsum(_shares(events, at_risk)[jumps])), half_width=half_width)
 
 
 def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2) -> Tabulated:
@@ -80,12 +80,19 @@ def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2) ->
     log_risk_new : array of shape (m,)
         g(x) of the subjects to predict.
     """
-    risk = np.asarray(log_risk, dtype=np.float64)
+    outcome = check_outcome(y)
+    risk, new = np.asarray(log_risk, dtype=np.float64), np.asarray(log_risk_new, dtype=np.float64)
+    for name, values, wanted in (
+        ("log_risk", risk, f"training row ({len(outcome)})"),
+        ("log_risk_new", new, "subject to predict"),
+    ):
+        if values.ndim != 1 or not np.isfinite(values).all() or (values is risk and len(risk) != len(outcome)):
+            raise ValueError(f"{name} has shape {values.shape}; give one finite number per {wanted}.")
     shift = float(risk.max())
-    times, events, at_risk = risk_table(y, weights=np.exp(risk - shift))
+    times, events, at_risk = risk_table(outcome, weights=np.exp(risk - shift))
     jumps = _jumps(events)
-    baseline = np.cumsum(events[jumps] / at_risk[jumps])
-    relative = np.exp(np.asarray(log_risk_new, dtype=np.float64) - shift)
+    baseline = np.cumsum(_shares(events, at_risk)[jumps])
+    relative = np.exp(new - shift)
     return Tabulated(times[jumps], torch.exp(torch.from_numpy(-relative[:, None] * baseline)), half_width=half_width)
 
 
@@ -93,3 +100,8 @@ def _jumps(events: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
     """Where the curve jumps (the first time, if it never does): the knots of its interpolated density."""
     found = np.flatnonzero(events > 0)
     return found if len(found) else np.zeros(1, dtype=np.intp)
+
+
+def _shares(events: npt.NDArray[np.float64], at_risk: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Events among those at risk; none where nobody is at risk any more (censoring, all with an event first)."""
+    return np.divide(events, at_risk, out=np.zeros_like(at_risk), where=events > 0)

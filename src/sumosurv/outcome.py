@@ -111,14 +111,17 @@ def check_outcome(y: Any, n_rows: int | None = None) -> Outcome:
 
 def _outcome_from_any(y: Any) -> Outcome:
     if y is None:
-        raise ValueError("requires y to be passed, but the target y is None; make one with Surv.from_arrays(event, time).")
+        raise ValueError(
+            "requires y to be passed, but the target y is None; make one with Surv.from_arrays(event, time)."
+        )
     if isinstance(y, pd.DataFrame):
         return _outcome_from_frame(y)
     if isinstance(y, np.ndarray) and y.dtype.names is not None:
         return _outcome_from_structured(y)
-    if isinstance(y, (tuple, list)) and len(y) == 2 and (isinstance(y, tuple) or all(_is_column(part) for part in y)):
-        if all(np.ndim(part) == 1 for part in y):
-            return Surv.from_arrays(event=y[1], time=y[0])
+    if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
+        return Surv.from_arrays(event=y[1], time=y[0])
+    if isinstance(y, list) and len(y) == 2 and all(_is_column(part) for part in y):
+        return Surv.from_arrays(event=y[1], time=y[0])
     table = np.asarray(y)
     if table.ndim == 2 and table.shape[1] == 2:
         return Surv.from_pairs(table)
@@ -127,7 +130,9 @@ def _outcome_from_any(y: Any) -> Outcome:
             from sklearn.exceptions import DataConversionWarning
 
             warnings.warn(
-                "A column-vector y was passed when a 1d array was expected; it is flattened.", DataConversionWarning, stacklevel=4
+                "A column-vector y was passed when a 1d array was expected; it is flattened.",
+                DataConversionWarning,
+                stacklevel=4,
             )
         times = _check_time(table.ravel(), "y")
         warnings.warn(
@@ -150,7 +155,8 @@ def _is_column(part: Any) -> bool:
 def _outcome_from_frame(frame: pd.DataFrame) -> Outcome:
     if frame.shape[1] != 2:
         raise ValueError(
-            f"An outcome DataFrame has two columns, time and event; got {frame.shape[1]} ({', '.join(map(repr, frame.columns))})."
+            f"An outcome DataFrame has two columns, time and event; got {frame.shape[1]} "
+            f"({', '.join(map(repr, frame.columns))})."
         )
     first, second = frame.columns
     event, time = _tell_apart(
@@ -166,7 +172,10 @@ def _outcome_from_frame(frame: pd.DataFrame) -> Outcome:
 def _outcome_from_structured(y: npt.NDArray[np.void]) -> Outcome:
     names = y.dtype.names
     if y.ndim != 1 or names is None or len(names) != 2:
-        raise ValueError(f"A structured outcome is one-dimensional with two fields, event and time; got fields {names}, shape {y.shape}.")
+        raise ValueError(
+            "A structured outcome is one-dimensional with two fields, event and time; "
+            f"got fields {names}, shape {y.shape}."
+        )
     first, second = names
     event, time = _tell_apart(first, second, y[first].dtype == bool, y[second].dtype == bool, otherwise=(first, second))
     return Surv.from_arrays(y[event], y[time], event_name=event, time_name=time)
@@ -194,23 +203,37 @@ def _check_time(time: Any, name: str) -> npt.NDArray[np.float64]:
         raise ValueError(f"Complex data not supported: {name!r} must hold real times.")
     if len(values) == 0:
         raise ValueError(f"{name!r} has no rows; at least one subject is needed.")
+    if values.dtype == bool:
+        raise ValueError(f"{name!r} holds True and False; it looks as if time and event were swapped.")
     if np.issubdtype(values.dtype, np.datetime64) or np.issubdtype(values.dtype, np.timedelta64):
-        raise ValueError(f"{name!r} holds dates; turn them into numbers first, for example days: (end - start).dt.days.")
-    try:
-        times = values.astype(np.float64)
-    except (TypeError, ValueError):
-        bad = [i for i, value in enumerate(values) if not _is_number(value)]
         raise ValueError(
-            f"{name!r} must hold numbers; rows {_rows(bad)} do not ({_values(values, bad)}). Convert or drop them first."
-        ) from None
+            f"{name!r} holds dates; turn them into numbers first, for example days: (end - start).dt.days."
+        )
+    times = _as_numbers(values)
+    if times is None:
+        text = np.flatnonzero([not _is_number(value) for value in values])
+        raise ValueError(
+            f"{name!r} must hold numbers; rows {_rows(text)} do not ({_values(values, text)}). "
+            "Convert or drop them first."
+        )
     for wrong, what, remedy in (
-        (np.isnan(times), "missing (NaN)", "drop these rows: a subject without a follow-up time carries no information"),
-        (np.isinf(times), "infinite (inf)", "use the last time at which the subject was known to be event-free, with event = 0"),
+        (
+            np.isnan(times),
+            "missing (NaN)",
+            "drop these rows: a subject without a follow-up time carries no information",
+        ),
+        (
+            np.isinf(times),
+            "infinite (inf)",
+            "use the last time at which the subject was known to be event-free, with event = 0",
+        ),
         (times < 0, "negative", "measure time from each subject's own start, so that it is zero or more"),
     ):
         if wrong.any():
             bad = np.flatnonzero(wrong)
-            raise ValueError(f"{name!r} is {what} in {len(bad)} rows, first at {_rows(bad)} ({_values(values, bad)}); {remedy}.")
+            raise ValueError(
+                f"{name!r} is {what} in {len(bad)} rows, first at {_rows(bad)} ({_values(values, bad)}); {remedy}."
+            )
     return times
 
 
@@ -220,9 +243,8 @@ def _check_event(event: Any, name: str) -> npt.NDArray[np.bool_]:
         raise ValueError(f"{name!r} must be one-dimensional, one indicator per subject; got shape {values.shape}.")
     if values.dtype == bool:
         return values.copy()
-    try:
-        numbers = values.astype(np.float64)
-    except (TypeError, ValueError):
+    numbers = _as_numbers(values)
+    if numbers is None:
         numbers = np.array([float(value) if _is_number(value) else np.nan for value in values])
     wrong = ~((numbers == 0) | (numbers == 1))
     if wrong.any():
@@ -231,7 +253,14 @@ def _check_event(event: Any, name: str) -> npt.NDArray[np.bool_]:
             f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored); {len(bad)} rows are not, "
             f"first at {_rows(bad)} ({_values(values, bad)}). Recode the column, for example (status == 'dead')."
         )
-    return numbers == 1
+    return np.asarray(numbers == 1)
+
+
+def _as_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:
+    """As float64, or None where some value is no number; text is none, whatever it spells."""
+    if values.dtype.kind in "USO" and not all(_is_number(value) for value in values):
+        return None
+    return values.astype(np.float64)
 
 
 def _is_number(value: Any) -> bool:

@@ -233,15 +233,21 @@ def test_monotone_is_the_log_logistic_distribution_for_a_line():
     np.testing.assert_allclose(d.quantile(0.9), [9.0, 9.0 * np.exp(-1.0)], rtol=1e-12)
 
 
-def test_exponential_tail_past_the_horizon():
-    code = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
+@pytest.mark.parametrize("power", [1.0, 3.0, 40.0])
+def test_the_tail_is_the_weibull_curve_through_the_half_and_the_horizon(power):
+    def curve(code, t):  # a log-logistic of that shape, whose hazard rises at first if it is above 1
+        return code + power * torch.log(t), (power / t).expand(len(code), -1)
+
     horizon = 2.0
-    d = Monotone(line, code, horizon=horizon)
+    d = Monotone(curve, torch.tensor([[-4.0], [0.0], [1.0]], dtype=torch.float64), horizon=horizon)
     at, half = d.cumulative_hazard(horizon), d.cumulative_hazard(horizon / 2)
-    rate = np.maximum(at / horizon, (at - half) / (horizon / 2))
-    np.testing.assert_allclose(d.hazard([[2.5, 10.0, 1e3, 1e6]]), np.repeat(rate[:, None], 4, axis=1), rtol=1e-9)
-    np.testing.assert_allclose(d.cumulative_hazard(7.0), at + 5.0 * rate, rtol=1e-12)
-    np.testing.assert_allclose(d.mean(), d.restricted_mean(horizon) + d.survival(horizon) / rate, rtol=1e-9)
+    shape = np.clip(np.log2(at / half), 1.0, 10.0)
+    weibull = Weibull(horizon * at ** (-1 / shape), shape)
+    t = np.array([[2.0 + 1e-9, 2.5, 10.0, 1e3, 1e6]])
+    np.testing.assert_allclose(d.log_survival(t), weibull.log_survival(t), rtol=1e-8)
+    np.testing.assert_allclose(d.hazard(t[:, 1:3]), weibull.hazard(t[:, 1:3]), rtol=1e-8)
+    given = weibull.conditional(horizon).mean() - horizon
+    np.testing.assert_allclose(d.mean(), d.restricted_mean(horizon) + d.survival(horizon) * given, rtol=1e-9)
     assert np.isfinite(d.quantile(1 - 1e-12)).all()
 
 

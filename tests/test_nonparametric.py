@@ -1,0 +1,142 @@
+"""Kaplan-Meier, Nelson-Aalen and Breslow against lifelines and scikit-survival."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sumosurv import Surv, breslow, kaplan_meier, nelson_aalen
+from sumosurv.nonparametric import risk_table
+
+lifelines = pytest.importorskip("lifelines")
+sksurv_np = pytest.importorskip("sksurv.nonparametric")
+
+
+def sample(n, seed, *, ties=False, zeros=False, event_share=0.6):
+    rng = np.random.default_rng(seed)
+    time = rng.exponential(5.0, n)
+    if ties:
+        time = np.ceil(time)
+    if zeros:
+        time[:3] = 0.0
+    return rng.random(n) < event_share, time
+
+
+CASES = {
+    "plain": sample(80, 0),
+    "ties": sample(200, 1, ties=True),
+    "zero times": sample(60, 2, zeros=True),
+    "ties and zeros": sample(90, 3, ties=True, zeros=True),
+    "no censored": sample(50, 4, event_share=1.1),
+    "all censored": sample(50, 5, event_share=-1.0),
+    "one event": (np.array([True]), np.array([3.0])),
+    "one censored": (np.array([False]), np.array([3.0])),
+    "all at one time": (np.array([True, False, True]), np.array([2.0, 2.0, 2.0])),
+}
+
+
+def grid(time):
+    """Before, at and after every time, and past the end."""
+    return np.unique(np.concatenate([[0.0], time, np.maximum(time - 1e-9, 0.0), time + 1e-9, [time.max() * 2]]))
+
+
+def step(times, values, at, before):
+    """A right-continuous step function."""
+    index = np.searchsorted(times, at, side="right") - 1
+    return np.where(index >= 0, values[np.maximum(index, 0)], before)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kaplan_meier(case):
+    event, time = CASES[case]
+    at = grid(time)
+    ours = kaplan_meier(Surv.from_arrays(event, time)).survival(at[None])[0]
+    fitter = lifelines.KaplanMeierFitter().fit(time, event)
+    np.testing.assert_allclose(ours, fitter.predict(at).to_numpy(), atol=1e-12)
+    x, s = sksurv_np.kaplan_meier_estimator(event, time)
+    np.testing.assert_allclose(ours, step(x, s, at, 1.0), atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kaplan_meier_of_the_censoring_time(case):
+    event, time = CASES[case]
+    at = grid(time)
+    ours = kaplan_meier(Surv.from_arrays(event, time), censoring=True).survival(at[None])[0]
+    x, s = sksurv_np.kaplan_meier_estimator(event, time, reverse=True)
+    np.testing.assert_allclose(ours, step(x, s, at, 1.0), atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nelson_aalen(case):
+    event, time = CASES[case]
+    at = grid(time)
+    ours = nelson_aalen(Surv.from_arrays(event, time)).cumulative_hazard(at[None])[0]
+    fitter = lifelines.NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event)
+    np.testing.assert_allclose(ours, fitter.predict(at).to_numpy(), atol=1e-12)
+    if not event.any():  # which scikit-survival refuses
+        assert (ours == 0.0).all()
+        return
+    x, h = sksurv_np.nelson_aalen_estimator(event, time)
+    np.testing.assert_allclose(ours, step(x, h, at, 0.0), atol=1e-12)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_breslow_is_the_baseline_of_scikit_survival_s_cox_model(ties):
+    linear_model = pytest.importorskip("sksurv.linear_model")
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(150, 2))
+    time = rng.exponential(np.exp(-X[:, 0]))
+    time = np.ceil(time * 5) if ties else time
+    event = rng.random(150) < 0.7
+    y = Surv.from_arrays(event, time)
+    cox = linear_model.CoxPHSurvivalAnalysis(ties="breslow").fit(X, y)
+    new = X[:7]
+    ours = breslow(y, X @ cox.coef_, new @ cox.coef_)
+    at = np.unique(time)
+    theirs = np.stack([curve(at) for curve in cox.predict_survival_function(new)])
+    np.testing.assert_allclose(ours.survival(at[None]), theirs, rtol=1e-10)
+
+
+def test_breslow_is_the_baseline_of_lifelines_cox_model():
+    rng = np.random.default_rng(9)
+    frame = pd.DataFrame({"a": rng.normal(size=120), "time": rng.exponential(size=120), "event": rng.random(120) < 0.6})
+    cox = lifelines.CoxPHFitter(baseline_estimation_method="breslow").fit(frame, "time", "event")
+    y = Surv.from_columns(frame, event="event", time="time")
+    risk = np.log(cox.predict_partial_hazard(frame).to_numpy())
+    at = np.sort(frame["time"].to_numpy())
+    theirs = cox.predict_survival_function(frame.iloc[:5], times=at).to_numpy().T
+    np.testing.assert_allclose(breslow(y, risk, risk[:5]).survival(at[None]), theirs, rtol=1e-6)
+
+
+def test_breslow_without_risks_is_nelson_aalen_and_survives_large_ones():
+    event, time = CASES["ties"]
+    y = Surv.from_arrays(event, time)
+    at = grid(time)[None]
+    flat = breslow(y, np.zeros(len(y)), [0.0])
+    np.testing.assert_allclose(flat.survival(at), nelson_aalen(y).survival(at), rtol=1e-12)
+    shifted = breslow(y, np.full(len(y), 900.0), [900.0])
+    np.testing.assert_allclose(shifted.survival(at), nelson_aalen(y).survival(at), rtol=1e-12)
+
+
+def test_breslow_says_what_does_not_fit():
+    y = Surv.from_arrays([1, 0, 1], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"log_risk has shape \(2,\); give one finite number per training row \(3\)"):
+        breslow(y, [0.0, 1.0], [0.0])
+    with pytest.raises(ValueError, match="log_risk has shape"):
+        breslow(y, [0.0, np.nan, 1.0], [0.0])
+    with pytest.raises(ValueError, match=r"log_risk_new has shape \(\)"):
+        breslow(y, [0.0, 0.0, 0.0], 0.0)
+
+
+def test_risk_table_counts():
+    times, events, at_risk = risk_table(Surv.from_arrays([1, 0, 1, 1, 0], [2.0, 2.0, 2.0, 5.0, 1.0]))
+    assert times.tolist() == [1.0, 2.0, 5.0]
+    assert events.tolist() == [0.0, 2.0, 1.0]
+    assert at_risk.tolist() == [5.0, 4.0, 1.0]
+
+
+def test_the_knots_of_the_interpolated_density_are_the_event_times():
+    km = kaplan_meier(Surv.from_arrays([1, 0, 1, 0], [1.0, 2.0, 3.0, 4.0]), half_width=1)
+    assert km.times.tolist() == [0.0, 1.0, 3.0]
+    assert km.density(2.0)[0] == pytest.approx((0.75 - 0.375) / 2.0)

@@ -1,0 +1,195 @@
+"""The one target format: every accepted form through every door, and errors that help."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import DataConversionWarning
+
+from sumosurv import SumoNet, Surv, check_outcome
+
+TIME = [2.0, 0.0, 7.5, 3.0, 1.0, 6.0]
+EVENT = [True, False, True, False, True, True]
+N = len(TIME)
+EXPECTED = np.array(list(zip(EVENT, TIME)), dtype=[("event", "?"), ("time", "<f8")])
+ZERO_ONE = [int(e) for e in EVENT]
+
+
+def structured(first, second, dtype):
+    return np.array(list(zip(first, second)), dtype=dtype)
+
+
+FORMS = {
+    "surv": Surv.from_arrays(EVENT, TIME),
+    "surv of ints": Surv.from_arrays(ZERO_ONE, TIME),
+    "columns": Surv.from_columns(pd.DataFrame({"t": TIME, "x": 0, "dead": ZERO_ONE}), event="dead", time="t"),
+    "from pairs": Surv.from_pairs(list(zip(TIME, EVENT))),
+    "structured, other names": structured(EVENT, TIME, [("cens", "?"), ("days", "<f4")]),
+    "structured, time first": structured(TIME, EVENT, [("days", "<f8"), ("seen", "?")]),
+    "structured, ints by name": structured(TIME, ZERO_ONE, [("time", "<f8"), ("event", "<i8")]),
+    "structured, ints by order": structured(ZERO_ONE, TIME, [("a", "<i8"), ("b", "<f8")]),
+    "frame": pd.DataFrame({"time": TIME, "event": EVENT}),
+    "frame, event first": pd.DataFrame({"event": EVENT, "time": TIME}),
+    "frame, ints by name": pd.DataFrame({"status": ZERO_ONE, "futime": TIME}),
+    "frame, ints by order": pd.DataFrame({"a": TIME, "b": ZERO_ONE}),
+    "frame, own index": pd.DataFrame({"time": TIME, "event": EVENT}, index=list("uvwxyz")),
+    "frame, nullable": pd.DataFrame({"time": pd.array(TIME, "Float64"), "event": pd.array(EVENT, "boolean")}),
+    "pair of lists": (TIME, EVENT),
+    "pair of arrays": (np.array(TIME), np.array(EVENT)),
+    "pair of series": (pd.Series(TIME), pd.Series(ZERO_ONE)),
+    "list of two arrays": [np.array(TIME), np.array(ZERO_ONE)],
+    "list of pairs": list(zip(TIME, EVENT)),
+    "table": np.column_stack([TIME, ZERO_ONE]),
+    "objects": np.array(list(zip(TIME, EVENT)), dtype=object),
+    "floats as events": (TIME, [float(e) for e in EVENT]),
+}
+
+
+def through_fit(y):
+    """What ``fit`` understood: seen in what it keeps of the outcome."""
+    model = SumoNet(ensemble_size=1, max_epochs=1, covariate_layers=(2,), mixed_layers=(2,), random_state=0)
+    model.fit(np.arange(N, dtype=float)[:, None], y)
+    return model
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_alike(form):
+    result = check_outcome(FORMS[form])
+    assert result.dtype == EXPECTED.dtype
+    np.testing.assert_array_equal(result["event"], EXPECTED["event"])
+    np.testing.assert_array_equal(result["time"], EXPECTED["time"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_alike_by_fit_and_score(form):
+    expected, X = through_fit(EXPECTED), np.arange(N, dtype=float)[:, None]
+    model = through_fit(FORMS[form])
+    np.testing.assert_array_equal(model.risk_times_, expected.risk_times_)
+    np.testing.assert_array_equal(model.predict(X), expected.predict(X))
+    assert model.score(X, FORMS[form]) == expected.score(X, EXPECTED)
+
+
+def test_the_result_is_a_copy():
+    event, time = np.array(EVENT), np.array(TIME)
+    y = Surv.from_arrays(event, time)
+    y["time"][0], y["event"][0] = 99.0, False
+    assert time[0] == 2.0
+    assert event[0]
+
+
+def test_times_alone_mean_no_censoring_and_say_so():
+    with pytest.warns(UserWarning, match=r"every event is taken as seen.*Surv\.from_arrays"):
+        y = check_outcome(TIME)
+    assert y["event"].all()
+    with pytest.warns() as caught:
+        check_outcome(np.array(TIME)[:, None])
+    assert {warning.category for warning in caught} == {UserWarning, DataConversionWarning}
+
+
+def door_arrays(event, time):
+    return Surv.from_arrays(event, time)
+
+
+def door_pair(event, time):
+    return check_outcome((time, event))
+
+
+def door_frame(event, time):
+    return check_outcome(pd.DataFrame({"time": time, "event": event}))
+
+
+def door_fit(event, time):
+    return through_fit((time, event))
+
+
+def door_columns(event, time):
+    return Surv.from_columns(pd.DataFrame({"time": time, "event": event}), event="event", time="time")
+
+
+@pytest.mark.parametrize("door", [door_arrays, door_pair, door_frame, door_fit, door_columns])
+@pytest.mark.parametrize(
+    ("event", "time", "message"),
+    [
+        (
+            EVENT,
+            [2.0, -1.0, 7.5, -3.0, 1.0, 6.0],
+            r"'time' is negative in 2 rows, first at 1, 3 .*-1\.0, -3\.0.*own start",
+        ),
+        (
+            EVENT,
+            [2.0, 1.0, np.nan, 3.0, 1.0, 6.0],
+            r"'time' is missing \(NaN\) in 1 rows, first at 2 .*drop these rows",
+        ),
+        (EVENT, [2.0, 1.0, 7.5, 3.0, 1.0, np.inf], r"'time' is infinite \(inf\) in 1 rows, first at 5 .*last time"),
+        (EVENT, ["2", "x", "7", "3", "1", "6"], r"'time' must hold numbers; rows 0, 1, 2, 3, 4, \.\.\..*Convert"),
+        (EVENT, [2.0, None, "late", 3.0, 1.0, 6.0], r"'time' must hold numbers; rows 1, 2 .*None, late.*Convert"),
+        (EVENT, pd.date_range("2020-01-01", periods=N), r"'time' holds dates; .*dt\.days"),
+        (EVENT, EVENT, r"'time' holds True and False.*swapped"),
+        ([1, 2, 0, 1, 3, 0], TIME, r"'event' must be bool or 0/1 .*2 rows are not, first at 1, 4 .*2, 3.*Recode"),
+        ([0.5, 1, 0, 1, 1, 0], TIME, r"'event' must be bool or 0/1 .*first at 0 .*0\.5"),
+        ([1, np.nan, 0, 1, 1, 0], TIME, r"'event' must be bool or 0/1 .*first at 1 .*nan"),
+        (["dead", "alive"] * 3, TIME, r"'event' must be bool or 0/1 .*6 rows are not.*dead, alive.*== 'dead'"),
+        (["1", "0"] * 3, TIME, r"'event' must be bool or 0/1 .*6 rows are not"),
+    ],
+)
+def test_errors_name_the_column_the_rows_and_the_remedy(door, event, time, message):
+    with pytest.raises(ValueError, match=message):
+        door(event, time)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "requires y"),
+        ((TIME, EVENT[:-1]), r"'time' has 6 rows and 'event' has 5; give one time and one event"),
+        (([], []), "'time' has no rows; at least one subject"),
+        (pd.DataFrame({"a": TIME}), r"two columns, time and event; got 1 \('a'\)"),
+        (pd.DataFrame({"a": TIME, "b": TIME, "c": EVENT}), "got 3 "),
+        (np.zeros((3, 3)), r"shape \(3, 3\); pass Surv\.from_arrays"),
+        (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
+        (structured(EVENT, TIME, [("event", "?"), ("time", "<f8")]).reshape(2, 3), "one-dimensional with two fields"),
+        (np.zeros(3, dtype=[("a", "?"), ("b", "<f8"), ("c", "<f8")]), "two fields, event and time"),
+        ((np.array(TIME) + 1j, EVENT), "Complex data not supported"),
+        (np.zeros((0, 2)), "no rows"),
+    ],
+)
+def test_things_that_are_no_outcome(y, message):
+    with pytest.raises(ValueError, match=message):
+        check_outcome(y)
+    with pytest.raises(ValueError, match=message):
+        through_fit(y)
+
+
+def test_from_columns_lists_the_columns_there_are():
+    with pytest.raises(ValueError, match=r"no column 'death'; the columns are 'days', 'relapse'"):
+        Surv.from_columns(pd.DataFrame({"days": [1.0], "relapse": [1]}), event="death", time="days")
+    with pytest.raises(ValueError, match=r"'days' is negative in 1 rows, first at 0"):
+        Surv.from_columns(pd.DataFrame({"days": [-1.0], "relapse": [1]}), event="relapse", time="days")
+
+
+def test_from_arrays_and_from_pairs_check_shapes():
+    with pytest.raises(ValueError, match=r"'time' must be one-dimensional.*\(2, 2\)"):
+        Surv.from_arrays([True, False], np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"'event' must be one-dimensional.*\(1, 2\)"):
+        Surv.from_arrays([[True, False]], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"one \(time, event\) pair per subject; got .*\(2, 3\)"):
+        Surv.from_pairs([(1.0, True, 0), (2.0, False, 0)])
+
+
+def test_row_counts_must_agree():
+    with pytest.raises(ValueError, match="X has 4 rows and y has 6; give one outcome per row"):
+        check_outcome(EXPECTED, n_rows=4)
+    with pytest.raises(ValueError, match="X has 4 rows and y has 6"):
+        SumoNet(max_epochs=1).fit(np.zeros((4, 1)), EXPECTED)
+
+
+def test_long_lists_of_wrong_rows_are_cut():
+    with pytest.raises(ValueError, match=r"in 100 rows, first at 0, 1, 2, 3, 4, \.\.\. \(values -1\.0(, -1\.0){4}\)"):
+        Surv.from_arrays(np.ones(100), -np.ones(100))
+
+
+def test_scikit_survival_outcomes_are_read():
+    sksurv = pytest.importorskip("sksurv.util")
+    y = sksurv.Surv.from_arrays(EVENT, TIME, name_event="fstat", name_time="lenfol")
+    np.testing.assert_array_equal(check_outcome(y), EXPECTED)
