@@ -54,7 +54,9 @@ def main() -> None:
     train, valid, test = datasets.fold("flchain", 0)
     X, y = data.X, data.y
     print(data.description)
-    print(f"{len(train):,} rows to train on, {len(valid):,} for early stopping, {len(test):,} to test on.\n", flush=True)
+    print(
+        f"{len(train):,} rows to train on, {len(valid):,} for early stopping, {len(test):,} to test on.\n", flush=True
+    )
 
     started = time.perf_counter()
     model = SumoNet(random_state=0, verbose=True)

@@ -52,17 +52,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    fit = commands.add_parser("fit", help="fit SuMo-net to a table", description="Fit SuMo-net to a CSV or Parquet table.")
+    fit = commands.add_parser(
+        "fit", help="fit SuMo-net to a table", description="Fit SuMo-net to a CSV or Parquet table."
+    )
     fit.add_argument("data", type=Path, help="CSV or Parquet file; every column but time and event is a covariate")
     fit.add_argument("--time", required=True, metavar="COLUMN", help="time of the event or of censoring")
-    fit.add_argument("--event", required=True, metavar="COLUMN", help="1 or true where the event was seen, 0 where censored")
+    fit.add_argument(
+        "--event", required=True, metavar="COLUMN", help="1 or true where the event was seen, 0 where censored"
+    )
     fit.add_argument("--out", required=True, type=Path, metavar="FILE", help="model file to write")
-    fit.add_argument("--valid", type=Path, metavar="FILE", help="table for early stopping; a fifth of the rows by default")
+    fit.add_argument(
+        "--valid", type=Path, metavar="FILE", help="table for early stopping; a fifth of the rows by default"
+    )
     fit.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
-    fit.add_argument("--categorical", nargs="+", default=[], metavar="COLUMN", help="numeric columns that are categories")
+    fit.add_argument(
+        "--categorical", nargs="+", default=[], metavar="COLUMN", help="numeric columns that are categories"
+    )
     fit.add_argument("--ensemble-size", type=int, metavar="K", help="networks in the mixture")
     fit.add_argument("--max-epochs", type=int, metavar="N")
-    fit.add_argument("--variant", choices=("sumo", "paper"), default="sumo", help="'paper' for the paper's plain network")
+    fit.add_argument(
+        "--variant", choices=("sumo", "paper"), default="sumo", help="'paper' for the paper's plain network"
+    )
     fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
     fit.add_argument("--device", default="auto", help="auto, cpu or cuda")
     fit.add_argument("--seed", type=int, default=0)
@@ -77,9 +87,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     predict.add_argument("model", type=Path)
     predict.add_argument("data", type=Path, help="CSV or Parquet file with the covariates")
-    predict.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default")
+    predict.add_argument(
+        "--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default"
+    )
     predict.add_argument("--times", type=_numbers, metavar="T,T,...", help="survival probabilities at these times")
-    predict.add_argument("--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time, 0.5 the median")
+    predict.add_argument(
+        "--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time, 0.5 the median"
+    )
     predict.add_argument("--mean", action="store_true", help="life expectancy")
     predict.add_argument("--restricted-mean", type=float, metavar="HORIZON", help="expected time up to a horizon")
     predict.add_argument("--risk", action="store_true", help="risk score, higher for earlier events")
@@ -114,7 +128,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     reproduce.add_argument("name", choices=tuple(EXPERIMENTS), metavar="NAME")
-    reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="for the record and pictures")
+    reproduce.add_argument(
+        "--out", type=Path, default=Path("results"), metavar="DIR", help="for the record and pictures"
+    )
     reproduce.add_argument("--seed", type=int, default=0)
     reproduce.set_defaults(run=_reproduce)
     return parser
@@ -128,7 +144,9 @@ def _fit(arguments: argparse.Namespace) -> None:
 
     X, y = _covariates_and_outcome(frame, arguments)
     options = {
-        name: getattr(arguments, name) for name in ("ensemble_size", "max_epochs") if getattr(arguments, name) is not None
+        name: getattr(arguments, name)
+        for name in ("ensemble_size", "max_epochs")
+        if getattr(arguments, name) is not None
     }
     model = SumoNet(
         variant=arguments.variant,
@@ -161,7 +179,9 @@ def _predict(arguments: argparse.Namespace) -> None:
     model = load(arguments.model)
     X = _for_model(_read_table(arguments.data), model)
     distribution = model.predict_distribution(X)
-    nothing = not (arguments.times or arguments.quantiles or arguments.mean or arguments.restricted_mean or arguments.risk)
+    nothing = not (
+        arguments.times or arguments.quantiles or arguments.mean or arguments.restricted_mean or arguments.risk
+    )
     columns: dict[str, Any] = {}
     if arguments.risk or nothing:
         columns["risk"] = model.predict(X)
@@ -170,7 +190,9 @@ def _predict(arguments: argparse.Namespace) -> None:
     if arguments.mean or nothing:
         columns["mean"] = distribution.mean()
     if arguments.restricted_mean is not None:
-        columns[f"restricted_mean_{arguments.restricted_mean:g}"] = distribution.restricted_mean(arguments.restricted_mean)
+        columns[f"restricted_mean_{arguments.restricted_mean:g}"] = distribution.restricted_mean(
+            arguments.restricted_mean
+        )
     for q in arguments.quantiles or ([0.25, 0.5, 0.75] if nothing else []):
         columns["median" if q == 0.5 else f"quantile_{q:g}"] = distribution.quantile(float(q))
     table = pd.DataFrame(columns, index=X.index)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
     partial = target.with_name(target.name + ".partial")
     try:
         save_file(tensors, str(partial), metadata={_KEY: text, "sha256": _digest(text, tensors)})
-        os.replace(partial, target)
+        partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -90,7 +89,9 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
         if unknown:
             raise ModelFileError(f"{path} sets parameters that {name} does not have: {', '.join(unknown)}.")
         if description["encoder"] and encoder is None:
-            raise ModelFileError(f"{path} was fitted with an encoder of your own; pass it: load(path, encoder=MyModule()).")
+            raise ModelFileError(
+                f"{path} was fitted with an encoder of your own; pass it: load(path, encoder=MyModule())."
+            )
         if encoder is not None:
             parameters["encoder"] = encoder
         model = cls(**parameters)

@@ -134,7 +134,9 @@ class Preprocessor:
             else:
                 codes.append(coded)
         n = len(frame)
-        numeric = torch.as_tensor(np.stack(numbers, axis=1).astype(np.float32) if numbers else np.zeros((n, 0), np.float32))
+        numeric = torch.as_tensor(
+            np.stack(numbers, axis=1).astype(np.float32) if numbers else np.zeros((n, 0), np.float32)
+        )
         return Inputs(numeric, torch.as_tensor(np.stack(codes, axis=1) if codes else np.zeros((n, 0), np.int64)))
 
     @property
@@ -256,8 +258,10 @@ def _is_categorical(values: pd.Series) -> bool:
     if pd.api.types.is_numeric_dtype(dtype):
         return False
     if pd.api.types.is_datetime64_any_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
-        raise ValueError(f"Column {values.name!r} holds dates or durations; turn it into numbers first, for example days.")
-    if dtype == object:
+        raise ValueError(
+            f"Column {values.name!r} holds dates or durations; turn it into numbers first, for example days."
+        )
+    if pd.api.types.is_object_dtype(dtype):
         present = values.dropna()
         for value in present:
             if not isinstance(value, (str, bool, int, float, np.generic)):
@@ -279,7 +283,9 @@ def _numbers(values: pd.Series, name: str) -> npt.NDArray[np.float64]:
     wrong = np.isinf(numbers)
     if wrong.any():
         rows = ", ".join(map(str, np.flatnonzero(wrong)[:5]))
-        raise ValueError(f"Column {name!r} contains infinity in rows {rows}; replace these values or mark them as missing (NaN).")
+        raise ValueError(
+            f"Column {name!r} contains infinity in rows {rows}; replace these values or mark them as missing (NaN)."
+        )
     return np.array(numbers)
 
 

@@ -130,7 +130,16 @@ def test_datasets_writes_a_simulated_one(tmp_path, capsys):
 
 
 def test_help_names_every_command_and_does_not_import_torch():
-    code = "import sys\nfrom sumosurv.cli import main\ntry:\n    main(['--help'])\nfinally:\n    print('torch' in sys.modules)"
+    code = "\n".join(
+        [
+            "import sys",
+            "from sumosurv.cli import main",
+            "try:",
+            "    main(['--help'])",
+            "finally:",
+            "    print('torch' in sys.modules)",
+        ]
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")
     for command in ("fit", "predict", "evaluate", "datasets", "reproduce"):

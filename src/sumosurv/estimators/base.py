@@ -40,7 +40,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The survival distribution of each row, in the unit of the training times."""
         check_is_fitted(self)
         with torch.no_grad():
-            return self._distribution(self._check_X(X, reset=False))
+            return self._distribution(self._check_covariates(X, reset=False))
 
     def predict_survival_function(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
         """S(t|x) on a grid of times: shape (rows, times)."""
@@ -122,13 +122,13 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _start(self, X: Any, y: Any) -> tuple[Any, Outcome]:
         """Check the training data and learn what every estimator keeps of it."""
-        X = self._check_X(X, reset=True)
+        X = self._check_covariates(X, reset=True)
         outcome = check_outcome(y, n_rows=len(X))
         times = outcome["time"][outcome["event"]] if outcome["event"].any() else outcome["time"]
         self.risk_times_ = np.quantile(times, (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES)
         return X, outcome
 
-    def _check_X(self, X: Any, *, reset: bool) -> Any:
+    def _check_covariates(self, X: Any, *, reset: bool) -> Any:
         if hasattr(X, "columns"):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) == 0:
@@ -140,13 +140,17 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             if reset:
                 self.n_features_in_ = int(X.shape[1])
             return np.asarray(X)
-        is_object = getattr(X, "dtype", None) == object
-        return validate_data(self, X, reset=reset, dtype=None if is_object else "numeric", ensure_all_finite="allow-nan")
+        is_object = getattr(getattr(X, "dtype", None), "kind", "") == "O"
+        return validate_data(
+            self, X, reset=reset, dtype=None if is_object else "numeric", ensure_all_finite="allow-nan"
+        )
 
     def _on_grid(self, X: Any, times: Any, quantity: str) -> npt.NDArray[np.float64]:
         grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
         if grid.ndim != 1:
-            raise ValueError(f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times.")
+            raise ValueError(
+                f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times."
+            )
         with torch.no_grad():
             result: npt.NDArray[np.float64] = getattr(self.predict_distribution(X), quantity)(grid[None, :])
         return result

@@ -92,7 +92,7 @@ class NetworkEstimator(SurvivalEstimator):
         n = len(outcome)
         if validation_data is not None:
             X_valid, y_valid = validation_data
-            X_valid = self._check_X(X_valid, reset=False)
+            X_valid = self._check_covariates(X_valid, reset=False)
             y_valid = check_outcome(y_valid, n_rows=len(X_valid))
             more = self.preprocessor_.transform(X_valid)
             inputs = Inputs(torch.cat([inputs.numeric, more.numeric]), torch.cat([inputs.codes, more.codes]))
@@ -103,7 +103,9 @@ class NetworkEstimator(SurvivalEstimator):
             every = outcome
             train_rows, valid_rows = self._split(outcome, seeds)
         device = self._device()
-        data = TrainingData(inputs, torch.from_numpy(every["time"] / self.time_unit_).float(), torch.from_numpy(every["event"]))
+        data = TrainingData(
+            inputs, torch.from_numpy(every["time"] / self.time_unit_).float(), torch.from_numpy(every["event"])
+        )
         network, history = self._train(data.to(device), seeds, train_rows, valid_rows, outcome, None)
         self._keep_history(history, outcome, None if valid_rows is None else every[valid_rows[0]])
         if self.refit and valid_rows is not None:
@@ -197,7 +199,8 @@ class NetworkEstimator(SurvivalEstimator):
         counts = np.bincount(outcome["event"].astype(int), minlength=2)
         stratify = outcome["event"] if counts.min() >= 2 and math.ceil(self.validation_fraction * n) >= 2 else None
         pairs = [
-            train_test_split(rows, test_size=self.validation_fraction, random_state=int(seed), stratify=stratify) for seed in seeds
+            train_test_split(rows, test_size=self.validation_fraction, random_state=int(seed), stratify=stratify)
+            for seed in seeds
         ]
         return [np.sort(pair[0]) for pair in pairs], [np.sort(pair[1]) for pair in pairs]
 

@@ -141,6 +141,8 @@ class SumoNet(NetworkEstimator):
     (2, 3)
     """
 
+    time_features_: TimeFeatureKind
+
     def __init__(
         self,
         *,
@@ -258,7 +260,13 @@ class SumoNet(NetworkEstimator):
             ("time_features", ("marginal", "log", "linear")),
             ("numeric_scaling", ("quantile", "standard")),
         ):
-            value = getattr(self, name) if name == "variant" else self._choice(name) if name in _VARIANTS["sumo"] else getattr(self, name)
+            value = (
+                getattr(self, name)
+                if name == "variant"
+                else self._choice(name)
+                if name in _VARIANTS["sumo"]
+                else getattr(self, name)
+            )
             if value not in known:
                 raise ValueError(f"{name} is one of {', '.join(map(repr, known))}; got {value!r}.")
         if not 0 <= self._choice("dropout") < 1:

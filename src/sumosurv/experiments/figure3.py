@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 
 from sumosurv import datasets
+from sumosurv.datasets.simulated import Name as SimulatedName
 from sumosurv.estimators import SumoNet
 from sumosurv.experiments._record import make_record, save_figure, save_record
 from sumosurv.scores import log_likelihood
 
 __all__ = ["run"]
 
-_TITLES = {"weibull": "Weibull", "checkerboard": "Checkerboard", "normal": "Normal"}
-_RANGES = {"weibull": (0.0, 2.0), "checkerboard": (0.0, 1.0), "normal": (80.0, 120.0)}
+_TITLES: dict[SimulatedName, str] = {"weibull": "Weibull", "checkerboard": "Checkerboard", "normal": "Normal"}
+_RANGES: dict[SimulatedName, tuple[float, float]] = {
+    "weibull": (0.0, 2.0),
+    "checkerboard": (0.0, 1.0),
+    "normal": (80.0, 120.0),
+}
 # One covariate and a sharp truth: more capacity and less noise than the default for real data.
 SETTINGS: dict[str, Any] = {
     "ensemble_size": 4,

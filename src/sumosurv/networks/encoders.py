@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +16,14 @@ from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, Mem
 __all__ = ["Inputs", "ModuleEncoder", "TableEncoder"]
 
 
-class Inputs(NamedTuple):
+@dataclass(frozen=True)
+class Inputs:
     """What a covariate network reads: numbers of shape (rows, ...) and category codes of shape (rows, c)."""
 
     numeric: Tensor
     codes: Tensor
 
-    def __getitem__(self, rows: Any) -> Inputs:  # type: ignore[override]
+    def __getitem__(self, rows: Any) -> Inputs:
         return Inputs(self.numeric[rows], self.codes[rows])
 
     def shared(self) -> Inputs:

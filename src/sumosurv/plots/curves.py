@@ -147,7 +147,10 @@ def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: A
     matplotlib Axes
     """
     ax = _axes(ax)
-    for column, colour, name in (("train", "#0072B2", "training rows (dropout on)"), ("valid", "#D55E00", "validation rows")):
+    for column, colour, name in (
+        ("train", "#0072B2", "training rows (dropout on)"),
+        ("valid", "#D55E00", "validation rows"),
+    ):
         table = history.pivot(index="epoch", columns="member", values=column)
         if table.isna().all(axis=None):
             continue
