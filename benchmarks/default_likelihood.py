@@ -58,9 +58,9 @@ def page(record) -> str:
         "    python benchmarks/default_likelihood.py --out results --page docs/default_likelihood.md",
         "",
         "Trained on the training rows of each fold, stopped early on its validation rows, scored on its test rows;",
-        "nothing was chosen on test rows. S_L is the mean right-censored log-likelihood on the paper's scale (durations",
-        "min-max scaled on the training rows; higher is better), mean ± sd over the five test folds. The paper's",
-        "figures are those of 300 tuned trials, the best chosen by its likelihood on the test fold, on other splits.",
+        "nothing was chosen on test rows. S_L is the mean right-censored log-likelihood on the paper's scale",
+        "(durations min-max scaled on the training rows; higher is better), mean ± sd over the five test folds. The",
+        "paper's figures are those of 300 tuned trials, the best chosen by its likelihood on the test fold, on other splits.",
         "",
         "| S_L | " + " | ".join(name.upper() for name in names) + " |",
         "|---|" + "---|" * len(names),
@@ -98,9 +98,7 @@ def main() -> None:
     rows = []
     for name in arguments.datasets:
         data = datasets.load(name)
-        print(
-            f"\n{name}: S_L on the paper's scale, mean ± sd of five test folds (paper, selected on test: {PAPER[name]:.3f})"
-        )
+        print(f"\n{name}: S_L on the paper's scale, five test folds (paper, selected on test: {PAPER[name]:.3f})")
         for label in arguments.models:
             folds = [score_fold(MODELS[label], data, datasets.fold(name, i), arguments.seed) for i in range(5)]
             values = np.array([fold["S_L"] for fold in folds])

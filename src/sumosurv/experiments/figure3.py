@@ -38,7 +38,8 @@ def run(out: Path, *, seed: int = 0, n: int = 25_000, max_epochs: int = 80, devi
     Writes ``figure3.json``, ``figure3.png`` and ``.svg`` under ``out`` and returns the record.
     """
     x = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-    results, curves = {}, {}
+    results: dict[str, Any] = {}
+    curves: dict[SimulatedName, Any] = {}
     print(f"Mean log-likelihood on {n:,} fresh rows (nats)\n{'':14s}{'true':>9s}{'learned':>9s}{'gap':>9s}")
     for name in _TITLES:
         data = datasets.simulate(name, n, random_state=seed)
@@ -65,7 +66,7 @@ def run(out: Path, *, seed: int = 0, n: int = 25_000, max_epochs: int = 80, devi
     return record
 
 
-def _draw(x: Any, curves: dict[str, Any]) -> Any:
+def _draw(x: Any, curves: dict[SimulatedName, Any]) -> Any:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
