@@ -54,11 +54,12 @@ def network(
     proper=True,
     derivative="forward",
     noise=0.5,
+    encoder_widths=(8, 8),
     **encoder,
 ):
     """A float64 network in evaluation mode; ``noise`` makes all of its weights random, biases included."""
     generators = [torch.Generator().manual_seed(1000 + s) for s in seeds]
-    made = table_encoder(seeds, residual=proper, **encoder)
+    made = table_encoder(seeds, residual=proper, widths=encoder_widths, **encoder)
     y = outcome()
     features = time_features(kind, y, time_unit(y["time"]))
     mixed = MixedNetwork(

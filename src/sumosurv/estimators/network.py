@@ -107,8 +107,8 @@ class NetworkEstimator(SurvivalEstimator):
             inputs, torch.from_numpy(every["time"] / self.time_unit_).float(), torch.from_numpy(every["event"])
         )
         network, history = self._train(data.to(device), seeds, train_rows, valid_rows, outcome, None)
-        self._keep_history(history, outcome, None if valid_rows is None else every[valid_rows[0]])
-        if self.refit and valid_rows is not None:
+        self._keep_history(history, every["event"], train_rows, valid_rows)
+        if self.refit and valid_rows is not None and not history.interrupted:
             stop_after = np.where(history.failed, -1, history.best_epoch)
             rows = [np.arange(len(every))] * self.ensemble_size
             network, history = self._train(data.to(device), seeds, rows, None, outcome, stop_after)
@@ -160,7 +160,8 @@ class NetworkEstimator(SurvivalEstimator):
         stop_after: npt.NDArray[np.int64] | None,
     ) -> tuple[nn.Module, History]:
         device = data.time.device
-        network = self._make_network(seeds, outcome, data.inputs[:2].to(torch.device("cpu"), torch.float32)).to(device)
+        example = Inputs(data.inputs.numeric[:2].cpu().float(), data.inputs.codes[:2].cpu())
+        network = self._make_network(seeds, outcome, example).to(device)
         batch = self._batch_size(len(train_rows[0]))
         plan = TrainingPlan(
             seeds=seeds,
@@ -204,10 +205,17 @@ class NetworkEstimator(SurvivalEstimator):
         ]
         return [np.sort(pair[0]) for pair in pairs], [np.sort(pair[1]) for pair in pairs]
 
-    def _keep_history(self, history: History, y_train: Outcome, y_valid: Outcome | None) -> None:
+    def _keep_history(
+        self,
+        history: History,
+        event: npt.NDArray[np.bool_],
+        train_rows: list[npt.NDArray[np.int64]],
+        valid_rows: list[npt.NDArray[np.int64]] | None,
+    ) -> None:
         """``history_``: mean log-likelihood per epoch and member, on the scale of the user's times."""
-        train_shift = y_train["event"].mean() * math.log(self.time_unit_)
-        valid_shift = 0.0 if y_valid is None else y_valid["event"].mean() * math.log(self.time_unit_)
+        unit = math.log(self.time_unit_)
+        train_shift = unit * np.array([event[rows].mean() for rows in train_rows])
+        valid_shift = 0.0 if valid_rows is None else unit * np.array([event[rows].mean() for rows in valid_rows])
         epochs, members = len(history.train), self.ensemble_size
         train_values = np.array(history.train) - train_shift
         valid_values = np.array(history.valid) - valid_shift if history.valid else np.full((epochs, members), np.nan)

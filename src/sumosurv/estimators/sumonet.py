@@ -96,7 +96,7 @@ class SumoNet(NetworkEstimator):
     batch_size : int or "auto"
         "auto" is the power of two nearest to 4 √rows.
     patience : int, optional
-        Epochs without improvement after which a member is done; None trains all epochs. Either way each
+        A member is done when its best epoch is more than so many epochs back; None trains all. Either way each
         member keeps the weights of its best epoch on validation rows.
     validation_fraction : float
         Share of rows that each member holds out where ``fit`` gets no ``validation_data``; 0 for none.

@@ -76,7 +76,7 @@ class TableEncoder(nn.Module):
         frequencies: int,
     ) -> None:
         super().__init__()
-        self.activation, self.residual, self.n_numeric = activation, residual, n_numeric
+        self.activation, self.residual = activation, residual
         sizes = [min(16, 1 + math.ceil(math.sqrt(level))) for level in levels]
         self.embeddings = nn.ParameterList(
             normal_parameter(generators, (level, size), 1.0 / math.sqrt(size)) for level, size in zip(levels, sizes)
@@ -128,7 +128,8 @@ class ModuleEncoder(nn.Module):
     ----------
     module : nn.Module or callable
         A module, whose layers are initialised anew for each member by their ``reset_parameters``, or a
-        function without arguments that returns a new module.
+        function without arguments that returns a new module (for weights that no layer resets, or that
+        must not be reset because they were trained before). Weights that need no gradient stay as they are.
     seeds : sequence of int
         One per member.
     example : Tensor
@@ -144,11 +145,13 @@ class ModuleEncoder(nn.Module):
         per_copy = [dict(c.named_parameters()) for c in copies]
         buffers = [dict(c.named_buffers()) for c in copies]
         self.stacked = nn.ParameterList(
-            nn.Parameter(torch.stack([p[name].detach() for p in per_copy])) for name in self._names
+            nn.Parameter(
+                torch.stack([p[name].detach() for p in per_copy]), requires_grad=per_copy[0][name].requires_grad
+            )
+            for name in self._names
         )
         for i, name in enumerate(self._buffer_names):
             self.register_buffer(f"buffer_{i}", torch.stack([b[name] for b in buffers]))
-        self.members = len(copies)
         self._loop = False
         with torch.no_grad():
             copies[0].eval()
@@ -164,22 +167,23 @@ class ModuleEncoder(nn.Module):
         skeleton = self._skeleton[0]
         skeleton.train(self.training)
         x = inputs.numeric
-        parameters = dict(zip(self._names, self.stacked))
-        buffers = {name: getattr(self, f"buffer_{i}") for i, name in enumerate(self._buffer_names)}
-        if not self._loop:
-            shared = x.shape[0] == 1 and self.members > 1
+        states: dict[str, Tensor] = dict(zip(self._names, self.stacked))
+        states |= {name: getattr(self, f"buffer_{i}") for i, name in enumerate(self._buffer_names)}
+        members = len(next(iter(states.values()))) if states else len(x)
+        if states and not self._loop:
+            shared = x.shape[0] == 1 and members > 1
             try:
                 result: Tensor = torch.vmap(
                     lambda state, row: torch.func.functional_call(skeleton, state, (row,)),
                     in_dims=(0, None if shared else 0),
                     randomness="different",
-                )({**parameters, **buffers}, x[0] if shared else x)
+                )(states, x[0] if shared else x)
                 return result
             except (RuntimeError, NotImplementedError):
                 self._loop = True  # vmap cannot follow this module
         outputs = []
-        for k in range(self.members):
-            state = {name: value[k] for name, value in {**parameters, **buffers}.items()}
+        for k in range(members):
+            state = {name: value[k] for name, value in states.items()}
             outputs.append(torch.func.functional_call(skeleton, state, (x[k if x.shape[0] > 1 else 0],)))
         return torch.stack(outputs)
 
@@ -194,7 +198,11 @@ def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mo
             return made
         fresh = copy.deepcopy(module)
         for part in fresh.modules():
-            reset = getattr(part, "reset_parameters", None)
+            reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
             if callable(reset):
                 reset()
+        with torch.no_grad():
+            for name, p in module.named_parameters():
+                if not p.requires_grad:
+                    fresh.get_parameter(name).copy_(p)
         return fresh

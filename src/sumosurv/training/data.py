@@ -57,7 +57,7 @@ class Rows:
 class TrainingPlan:
     """How to train. Arrays have one entry per member.
 
-    ``patience`` epochs without a better validation likelihood end a member's training; ``stop_after``
+    A member is done when its best validation likelihood is more than ``patience`` epochs back; ``stop_after``
     is the epoch whose weights it keeps where there are no validation rows (the last by default).
     """
 

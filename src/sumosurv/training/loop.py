@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from sumosurv.networks.streams import random_bits, stream_key
 from sumosurv.training.data import Rows, TrainingData, TrainingPlan
-from sumosurv.training.optimiser import PopulationAdamW
 from sumosurv.training.step import TrainingStep, captured, row_log_likelihood
 
 __all__ = ["History", "TrainingError", "mean_log_likelihood", "shuffled", "train"]
@@ -47,7 +46,7 @@ def train(
 
     Each member sees all of its training rows once per epoch, in an order of its own. After every epoch
     the validation likelihood is taken, and each member ends with the weights of its best epoch; a
-    member that has not improved for ``patience`` epochs is done. Learning rates fall to zero along a
+    member whose best epoch is more than ``patience`` epochs back is done. Learning rates fall to zero along a
     cosine if ``decay``. Without validation rows the last weights are kept.
 
     Parameters
@@ -75,7 +74,9 @@ def train(
     last = plan.max_epochs - 1
     stop_after = torch.as_tensor(np.full(members, last) if plan.stop_after is None else plan.stop_after, device=device)
     history = History()
-    best = step.optimiser.weights.clone()
+    # what makes a member what it is: its weights, and buffers such as the averages of batch normalisation
+    current = [step.optimiser.weights, *(b for b in network.buffers() if b.ndim and b.shape[0] == members)]
+    best = [tensor.clone() for tensor in current]
     best_valid = torch.full((members,), -math.inf, dtype=torch.float64, device=device)
     best_epoch = torch.full((members,), -1, dtype=torch.long, device=device)
     stalled = torch.zeros(members, dtype=torch.long, device=device)
@@ -88,28 +89,38 @@ def train(
                 step.load(order, i)
                 run_step()
             likelihood, moved = step.end_epoch()
-            history.train.append((likelihood / train_rows.present.sum(1)).cpu().numpy())
+            mean = (likelihood / train_rows.present.sum(1)).cpu().numpy()
             stalled = torch.where(moved, 0, stalled + 1)
             running &= stalled < _STALLED_EPOCHS
             if valid_rows is None:
                 due = running & moved & (stop_after >= epoch)
-                best = torch.where(due[:, None], step.optimiser.weights, best)
+                best = _keep(due, current, best)
                 best_epoch = torch.where(due, epoch, best_epoch)
                 running &= stop_after > epoch
             else:
                 score = mean_log_likelihood(network, data, valid_rows)
-                history.valid.append(score.cpu().numpy())
                 better = running & moved & torch.isfinite(score) & (score > best_valid)
-                best = torch.where(better[:, None], step.optimiser.weights, best)
+                best = _keep(better, current, best)
                 best_valid = torch.where(better, score, best_valid)
                 best_epoch = torch.where(better, epoch, best_epoch)
                 if plan.patience is not None:
                     running &= epoch - best_epoch <= plan.patience
+                history.valid.append(score.cpu().numpy())
+            history.train.append(mean)
             bar.update(history.train[-1], None if valid_rows is None else best_valid.cpu().numpy())
             if not bool(running.any()):
                 break
-    _finish(network, step.optimiser, history, best, best_valid, best_epoch)
+    with torch.no_grad():
+        for tensor, value in zip(current, best):
+            tensor.copy_(value)
+    network.eval()
+    _finish(history, best_valid, best_epoch)
     return history
+
+
+def _keep(who: Tensor, current: list[Tensor], best: list[Tensor]) -> list[Tensor]:
+    """The current tensors of some members, the best so far of the others."""
+    return [torch.where(who.reshape(-1, *[1] * (now.ndim - 1)), now, old) for now, old in zip(current, best)]
 
 
 @torch.no_grad()
@@ -134,23 +145,13 @@ def shuffled(rows: Rows, seeds: Tensor, epoch: int) -> Rows:
     return Rows(rows.index.gather(1, order), rows.present.gather(1, order))
 
 
-def _finish(
-    network: nn.Module,
-    optimiser: PopulationAdamW,
-    history: History,
-    best: Tensor,
-    best_valid: Tensor,
-    best_epoch: Tensor,
-) -> None:
-    with torch.no_grad():
-        optimiser.weights.copy_(best)
-    failed = best_epoch < 0
-    network.eval()
+def _finish(history: History, best_valid: Tensor, best_epoch: Tensor) -> None:
+    """Note the best epochs, and speak up where members have none."""
     history.best_epoch = best_epoch.cpu().numpy()
     history.best_valid = best_valid.cpu().numpy()
-    history.failed = failed.cpu().numpy()
-    if history.interrupted and not history.train:
-        raise KeyboardInterrupt
+    history.failed = history.best_epoch < 0
+    if history.interrupted and history.failed.all():
+        raise KeyboardInterrupt  # before there was anything to keep
     if not history.failed.any():
         return
     who = ", ".join(map(str, np.flatnonzero(history.failed)))

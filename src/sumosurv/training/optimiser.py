@@ -32,7 +32,7 @@ class PopulationAdamW:
         epsilon: float = 1e-8,
         max_norm: float = math.inf,
     ) -> None:
-        self.parameters = list(network.parameters())
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
         members = self.parameters[0].shape[0]
         self.weights = torch.cat([p.detach().reshape(members, -1) for p in self.parameters], dim=1)
         place = 0
@@ -48,7 +48,7 @@ class PopulationAdamW:
 
     def step(self, loss: Tensor, factor: float | Tensor = 1.0) -> Tensor:
         """One step down the loss, all learning rates times ``factor``; tells which members took it."""
-        gradients = torch.autograd.grad(loss, self.parameters)
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             return self._update(torch.cat([g.reshape(len(self.weights), -1) for g in gradients], dim=1), factor)
 

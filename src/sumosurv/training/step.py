@@ -80,7 +80,7 @@ class TrainingStep:
 
     def state(self) -> list[Tensor]:
         """All tensors that a step changes."""
-        own = [self.number, self.likelihood, self.moved, *(dropout.step for dropout in self.dropouts)]
+        own = [self.number, self.likelihood, self.moved, *self.network.buffers()]
         adam = self.optimiser
         return [*own, adam.weights, adam.mean, adam.square, adam.count]
 
