@@ -1,0 +1,111 @@
+"""AdamW for a population against torch's own, member by member."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sumosurv.networks import select_members
+from sumosurv.training.optimiser import PopulationAdamW
+
+RATES, DECAYS = [0.1, 0.01, 0.003], [0.0, 0.3, 0.05]
+
+
+class Population(nn.Module):
+    """Three quadratic problems with parameters of several shapes."""
+
+    def __init__(self, members=3, seed=0):
+        super().__init__()
+        g = torch.Generator().manual_seed(seed)
+        self.a = nn.Parameter(torch.randn(members, 4, 5, generator=g, dtype=torch.float64))
+        self.b = nn.Parameter(torch.randn(members, 1, 3, generator=g, dtype=torch.float64))
+        self.c = nn.Parameter(torch.randn(members, 2, generator=g, dtype=torch.float64))
+
+    def losses(self, step):
+        """One per member; the problem moves with the step."""
+        wave = math.sin(step)
+        return (
+            (self.a - wave).pow(2).flatten(1).mean(1)
+            + (self.b * self.b).flatten(1).sum(1) * (1 + wave)
+            + self.c.cos().sum(1)
+        )
+
+
+def make(members=3, **options):
+    net = Population(members)
+    rates, decays = torch.tensor(RATES[:members]).double(), torch.tensor(DECAYS[:members]).double()
+    return net, PopulationAdamW(net, rates, decays, **options)
+
+
+def test_each_member_follows_torch_adamw_with_its_own_rate_and_decay():
+    net, ours = make()
+    for k in range(3):
+        alone = Population()
+        with torch.no_grad():
+            for p in alone.parameters():
+                p.data = p.data[k : k + 1].clone()
+        theirs = torch.optim.AdamW(alone.parameters(), lr=RATES[k], weight_decay=DECAYS[k])
+        for step in range(30):
+            theirs.zero_grad()
+            alone.losses(step).sum().backward()
+            theirs.step()
+        if k == 0:
+            for step in range(30):
+                assert ours.step(net.losses(step).sum()).all()
+        for mine, other in zip(net.parameters(), alone.parameters()):
+            torch.testing.assert_close(mine[k], other[0], rtol=1e-6, atol=1e-9)
+
+
+def test_the_factor_scales_every_rate():
+    net, ours = make()
+    twin, theirs = make()
+    theirs.learning_rate *= 0.25
+    for step in range(5):
+        ours.step(net.losses(step).sum(), 0.25)
+        theirs.step(twin.losses(step).sum())
+    torch.testing.assert_close(ours.weights, theirs.weights)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_member_without_a_finite_gradient_stands_still_and_the_others_do_not_notice(bad):
+    net, ours = make()
+    calm, reference = make()
+    before = ours.weights[1].clone()
+    spoil = torch.tensor([1.0, bad, 1.0], dtype=torch.float64)
+    for step in range(4):
+        taken = ours.step((net.losses(step) * spoil).sum())
+        reference.step(calm.losses(step).sum())
+        assert taken.tolist() == [True, False, True]
+    assert torch.equal(ours.weights[1], before)
+    assert torch.equal(ours.weights[[0, 2]], reference.weights[[0, 2]])
+    # once it recovers it starts as if nothing had been
+    ours.step(net.losses(0).sum())
+    fresh, first = make()
+    first.step(fresh.losses(0).sum())
+    torch.testing.assert_close(ours.weights[1], first.weights[1])
+
+
+def test_clipping_is_per_member():
+    net, ours = make(max_norm=0.5)
+    gradients = torch.autograd.grad(net.losses(1).sum(), ours.parameters)
+    flat = torch.cat([g.reshape(3, -1) for g in gradients], dim=1)
+    norm = flat.norm(dim=1, keepdim=True)
+    ours.step(net.losses(1).sum())
+    expected = 0.1 * flat * torch.where(norm > 0.5, 0.5 / norm, 1.0)  # the first mean of Adam
+    torch.testing.assert_close(ours.mean, expected)
+
+
+def test_parameters_are_views_of_one_matrix():
+    net, ours = make()
+    assert ours.weights.shape == (3, 25)
+    with torch.no_grad():
+        ours.weights[1] = 7.0
+    assert all((p[1] == 7.0).all() for p in net.parameters())
+    assert not any((p[0] == 7.0).any() for p in net.parameters())
+    part = select_members(net, slice(1, 2))
+    assert all((p == 7.0).all() and len(p) == 1 for p in part.parameters())
+    np.testing.assert_array_equal(part.a.numpy(), net.a[1:2].detach().numpy())
