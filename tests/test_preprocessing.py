@@ -1,0 +1,268 @@
+"""Preprocessing: against scikit-learn, direct readings, and every dtype a frame can bring."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.preprocessing import StandardScaler
+
+from sumosurv import SumoNet, Surv
+from sumosurv.preprocessing import Preprocessor
+
+RNG = np.random.default_rng(0)
+NUMBERS = pd.DataFrame({"a": RNG.normal(5, 2, 60), "b": RNG.exponential(size=60), "c": RNG.integers(0, 9, 60)})
+
+
+def numeric(frame, scaling="standard", new=None, **options):
+    fitted = Preprocessor(scaling, **options).fit(frame)
+    return fitted.transform(frame if new is None else new).numeric.numpy()
+
+
+def test_standard_scaling_is_scikit_learn_s():
+    new = pd.DataFrame({"a": [0.0, 99.0], "b": [1.0, -3.0], "c": [2, 40]})
+    expected = StandardScaler().fit(NUMBERS).transform(new)
+    np.testing.assert_allclose(numeric(NUMBERS, new=new), expected, rtol=1e-5)
+
+
+def test_a_missing_value_is_the_centre_beside_an_indicator():
+    frame = NUMBERS.copy()
+    frame.loc[[3, 7], "a"] = np.nan
+    result = numeric(frame)
+    expected = StandardScaler().fit_transform(frame)  # which ignores missing values
+    np.testing.assert_allclose(result[:, 0], np.nan_to_num(expected[:, 0]), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(result[:, 1], frame["a"].isna())
+    assert result.shape == (60, 4)
+    late = numeric(NUMBERS, new=frame)  # missing for the first time at prediction: the centre, nothing to flag
+    assert late.shape == (60, 3)
+    assert (late[[3, 7], 0] == 0.0).all()
+
+
+def direct_scores(values, new):
+    """Normal scores by a loop: the mean rank among the sorted training values, a line between two of them."""
+    knots = np.sort(values)
+    ranks = []
+    for v in new:
+        equal = np.flatnonzero(knots == v)
+        if len(equal):
+            rank = equal.mean()
+        elif v < knots[0]:
+            rank = 0.0
+        elif v > knots[-1]:
+            rank = len(knots) - 1.0
+        else:
+            right = int(np.argmax(knots > v))
+            rank = right - 1 + (v - knots[right - 1]) / (knots[right] - knots[right - 1])
+        ranks.append(rank)
+    return stats.norm.ppf((np.array(ranks) + 0.5) / len(knots))
+
+
+@pytest.mark.parametrize("column", ["a", "b", "c"])
+def test_quantile_scaling_gives_normal_scores(column):
+    """With fewer rows than knots the quantiles are the sorted values themselves."""
+    frame = NUMBERS[[column]]
+    new = np.concatenate([frame[column], [-100.0, 100.0, frame[column].median() + 0.1]]).astype(float)
+    train = direct_scores(frame[column].to_numpy(float), frame[column].to_numpy(float))
+    expected = (direct_scores(frame[column].to_numpy(float), new) - train.mean()) / train.std()
+    result = numeric(frame, "quantile", pd.DataFrame({column: new}))
+    np.testing.assert_allclose(result[:, 0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_quantile_scaling_of_many_rows_is_close_to_normal_whatever_the_shape():
+    values = np.exp(3 * np.random.default_rng(1).normal(size=5000))
+    result = numeric(pd.DataFrame({"x": values}), "quantile")[:, 0]
+    assert stats.kstest(result, "norm").statistic < 0.01
+    assert np.abs(result).max() < 4.0
+    assert (np.argsort(result, kind="stable") == np.argsort(values, kind="stable")).mean() > 0.9
+    assert stats.spearmanr(result, values).statistic > 0.9999
+
+
+def test_two_valued_columns_are_standardised_in_either_way():
+    frame = pd.DataFrame({"x": [0, 1, 1, 0, 1]})
+    np.testing.assert_allclose(numeric(frame, "quantile"), numeric(frame, "standard"))
+
+
+@pytest.mark.parametrize("scaling", ["standard", "quantile"])
+def test_constant_and_empty_columns(scaling):
+    frame = pd.DataFrame({"k": np.full(6, 3.0), "none": np.full(6, np.nan), "some": [2.0, np.nan, 2.0, 2.0, 2.0, 2.0]})
+    result = numeric(frame, scaling)
+    assert np.isfinite(result).all()
+    np.testing.assert_array_equal(result[:, 0], 0.0)
+    np.testing.assert_array_equal(result[:, 1:3], [[0.0, 1.0]] * 6)
+    np.testing.assert_array_equal(result[:, 4], [0, 1, 0, 0, 0, 0])
+    np.testing.assert_allclose(
+        numeric(frame, scaling, pd.DataFrame({"k": [4.0], "none": [1.0], "some": [5.0]}))[0, 0], 1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "levels"),
+    [
+        (lambda: pd.Series(["u", "v", None, "u"], dtype=object), ("u", "v")),
+        (lambda: pd.Series(["u", "v", None, "u"], dtype="string"), ("u", "v")),
+        (lambda: pd.Series(["u", "v", None, "u"], dtype="category"), ("u", "v")),
+        (lambda: pd.Series(pd.Categorical([1, 2, None, 1], categories=[2, 1, 7])), (1, 2)),
+        (lambda: pd.Series([False, True, None, False], dtype="boolean"), (False, True)),
+        (lambda: pd.Series([False, True, None, False], dtype=object), (False, True)),
+    ],
+)
+def test_categorical_dtypes(make, levels):
+    column = make()
+    fitted = Preprocessor().fit(pd.DataFrame({"x": column}))
+    assert fitted.columns[0].levels == levels
+    assert fitted.transform(pd.DataFrame({"x": column})).codes[:, 0].tolist() == [2, 3, 1, 2]
+    assert fitted.levels == [4]
+    assert fitted.n_numeric == 0
+
+
+def test_plain_bool_is_a_category():
+    fitted = Preprocessor().fit(pd.DataFrame({"x": [True, False, True]}))
+    assert fitted.transform(pd.DataFrame({"x": [False, True]})).codes[:, 0].tolist() == [2, 3]
+    assert fitted.transform(pd.DataFrame({"x": [0, 1]})).codes[:, 0].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "Float32", "int8", "uint16", "float32", object])
+def test_numeric_dtypes(dtype):
+    frame = pd.DataFrame({"x": pd.Series([1, 2, 3, 6], dtype=dtype)})
+    np.testing.assert_allclose(numeric(frame), StandardScaler().fit_transform(frame.astype(float)), rtol=1e-5)
+
+
+def test_nullable_and_object_numbers_with_gaps():
+    for column in (pd.array([1, None, 3], "Int64"), pd.Series([1, None, 3.0], dtype=object), [1.0, np.nan, 3.0]):
+        np.testing.assert_allclose(numeric(pd.DataFrame({"x": column})), [[-1, 0], [0, 1], [1, 0]], rtol=1e-6)
+
+
+def test_unseen_and_missing_levels():
+    fitted = Preprocessor().fit(pd.DataFrame({"x": ["u", "v"], "y": ["p", None]}))
+    codes = fitted.transform(pd.DataFrame({"x": ["w", None], "y": ["w", None]})).codes
+    assert codes.tolist() == [[0, 0], [0, 1]]  # x had no missing values to learn from: as good as unseen
+    mixed = Preprocessor().fit(pd.DataFrame({"x": [1, "1", 2.5, True]}, dtype=object))
+    assert mixed.levels == [5 + 1] or mixed.levels == [5]  # 1 and True are one value to Python
+    assert mixed.transform(pd.DataFrame({"x": ["1", "3"]}, dtype=object)).codes[1, 0] == 0
+
+
+def test_one_hot_for_encoders():
+    frame = pd.DataFrame({"n": [1.0, 3.0], "c": ["u", "v"]})
+    fitted = Preprocessor(one_hot=True).fit(frame)
+    inputs = fitted.transform(pd.DataFrame({"n": [2.0, 3.0, 1.0], "c": ["v", "w", None]}))
+    np.testing.assert_allclose(inputs.numeric, [[0, 0, 0, 0, 1], [1, 1, 0, 0, 0], [-1, 1, 0, 0, 0]])
+    assert inputs.codes.shape == (3, 0)
+    assert (fitted.n_numeric, fitted.levels) == (5, [])
+
+
+def test_inputs_are_left_alone():
+    frame = pd.DataFrame({"a": [1.0, np.nan, 3.0], "c": pd.Categorical(["u", None, "v"])})
+    before = frame.copy(deep=True)
+    array = np.array([[1.0, np.nan], [2.0, 3.0]])
+    array.setflags(write=False)
+    with pd.option_context("mode.copy_on_write", True):
+        Preprocessor("quantile").fit(frame).transform(frame)
+        Preprocessor().fit(array).transform(array)
+    pd.testing.assert_frame_equal(frame, before)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([1.0, np.inf, 2.0], r"Column 'x' contains infinity in rows 1; replace"),
+        (pd.date_range("2020", periods=3), "Column 'x' holds dates or durations; turn it into numbers"),
+        (pd.to_timedelta([1, 2, 3], unit="D"), "Column 'x' holds dates or durations"),
+        (pd.date_range("2020", periods=3, tz="UTC"), "Column 'x' holds dates"),
+        (np.array([1 + 2j, 0, 1]), "Complex data not supported"),
+    ],
+)
+def test_columns_that_cannot_be_used(column, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessor().fit(pd.DataFrame({"x": column}))
+
+
+def test_objects_that_are_neither_text_nor_numbers():
+    with pytest.raises(TypeError, match="Column 'x': argument must be a string or a real number, not 'dict'"):
+        Preprocessor().fit(pd.DataFrame({"x": [{}, {}]}))
+
+
+def test_a_numeric_column_that_became_text():
+    fitted = Preprocessor().fit(NUMBERS)
+    with pytest.raises(ValueError, match=r"Column 'a' was numeric in training and now holds 'high'"):
+        fitted.transform(pd.DataFrame({"a": ["high"], "b": [1.0], "c": [1]}))
+    with pytest.raises(ValueError, match="Column 'b' contains infinity in rows 0"):
+        fitted.transform(pd.DataFrame({"a": [1.0], "b": [-np.inf], "c": [1]}))
+
+
+@pytest.mark.parametrize("scaling", ["standard", "quantile"])
+@pytest.mark.parametrize("one_hot", [True, False])
+def test_state_survives_json(scaling, one_hot):
+    frame = NUMBERS.assign(
+        s=["u", "vé", None] * 20, t=[True, False] * 30, i=pd.Categorical([3, 1, 2] * 20), f=[0.5, np.nan, 2.5] * 20
+    )
+    fitted = Preprocessor(scaling, one_hot=one_hot).fit(frame)
+    again = Preprocessor.from_state(json.loads(json.dumps(fitted.state(), allow_nan=False)))
+    assert again.columns == fitted.columns
+    new = frame.sample(20, random_state=0)
+    for ours, theirs in zip(again.transform(new), fitted.transform(new)):
+        np.testing.assert_array_equal(ours, theirs)
+    assert (again.n_numeric, again.levels) == (fitted.n_numeric, fitted.levels)
+
+
+# ---------------------------------------------------------------------- through the estimator
+
+SMALL = {"ensemble_size": 2, "covariate_layers": (8,), "mixed_layers": (6,), "max_epochs": 5, "random_state": 0}
+
+
+def example(n=120):
+    rng = np.random.default_rng(2)
+    X = pd.DataFrame({"a": rng.normal(size=n), "b": rng.choice(["x", "y"], n), "c": rng.random(n) > 0.5})
+    time = np.round(rng.exponential(np.exp(X["a"])), 3) + 0.001
+    return X, Surv.from_arrays(rng.random(n) < 0.7, time)
+
+
+def test_names_and_order_are_checked_at_prediction():
+    X, y = example()
+    model = SumoNet(**SMALL).fit(X, y)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert model.n_features_in_ == 3
+    with pytest.raises(ValueError, match="should match those that were passed during fit"):
+        model.predict(X.rename(columns={"a": "z"}))
+    with pytest.raises(ValueError, match="must be in the same order as they were in fit"):
+        model.predict(X[["b", "a", "c"]])
+    with pytest.raises(ValueError, match="missing"):
+        model.predict(X[["a", "b"]])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        model.predict(X.to_numpy(dtype=object))
+
+
+def test_an_odd_frame_goes_all_the_way_through():
+    X, y = example()
+    X = X.assign(
+        missing=np.nan,
+        constant=1,
+        nullable=pd.array([1, None, 3] * 40, "Int64"),
+        text=pd.array(["u", None] * 60, "string"),
+        lot=[f"lot{i}" for i in range(120)],
+    )
+    model = SumoNet(**SMALL).fit(X, y)
+    new = X.head(5).copy()
+    new["b"] = ["never seen", None, "x", "y", "x"]
+    assert np.isfinite(model.predict(new)).all()
+    assert np.isfinite(model.predict_mean(new)).all()
+
+
+@pytest.mark.parametrize("variant", ["sumo", "paper"])
+def test_the_unit_of_time_does_not_matter(variant):
+    X, y = example()
+    days = y.copy()
+    days["time"] *= 365.0
+    one, two = (SumoNet(**SMALL, variant=variant).fit(X, outcome) for outcome in (y, days))
+    assert two.time_unit_ == pytest.approx(365 * one.time_unit_)
+    grid = np.quantile(y["time"], [0.01, 0.2, 0.5, 0.9, 1.0])
+    np.testing.assert_allclose(
+        two.predict_survival_function(X, 365 * grid), one.predict_survival_function(X, grid), rtol=2e-3, atol=1e-5
+    )
+    shift = y["event"].mean() * np.log(365)
+    assert two.score(X, days) == pytest.approx(one.score(X, y) - shift, abs=1e-4)
+    np.testing.assert_allclose(two.predict(X), one.predict(X), rtol=1e-3)
+    if variant == "sumo":
+        np.testing.assert_allclose(two.predict_median(X), 365 * one.predict_median(X), rtol=2e-3)
