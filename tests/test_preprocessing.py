@@ -93,9 +93,7 @@ def test_constant_and_empty_columns(scaling):
     np.testing.assert_array_equal(result[:, 0], 0.0)
     np.testing.assert_array_equal(result[:, 1:3], [[0.0, 1.0]] * 6)
     np.testing.assert_array_equal(result[:, 4], [0, 1, 0, 0, 0, 0])
-    np.testing.assert_allclose(
-        numeric(frame, scaling, pd.DataFrame({"k": [4.0], "none": [1.0], "some": [5.0]}))[0, 0], 1.0
-    )
+    np.testing.assert_allclose(numeric(frame, scaling, frame.head(1).assign(k=4.0))[0, 0], 1.0)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,7 @@ def test_unseen_and_missing_levels():
     codes = fitted.transform(pd.DataFrame({"x": ["w", None], "y": ["w", None]})).codes
     assert codes.tolist() == [[0, 0], [0, 1]]  # x had no missing values to learn from: as good as unseen
     mixed = Preprocessor().fit(pd.DataFrame({"x": [1, "1", 2.5, True]}, dtype=object))
-    assert mixed.levels == [5 + 1] or mixed.levels == [5]  # 1 and True are one value to Python
+    assert mixed.levels == [5]  # 1 and True are one value to Python
     assert mixed.transform(pd.DataFrame({"x": ["1", "3"]}, dtype=object)).codes[1, 0] == 0
 
 
@@ -171,7 +169,7 @@ def test_inputs_are_left_alone():
         (pd.date_range("2020", periods=3), "Column 'x' holds dates or durations; turn it into numbers"),
         (pd.to_timedelta([1, 2, 3], unit="D"), "Column 'x' holds dates or durations"),
         (pd.date_range("2020", periods=3, tz="UTC"), "Column 'x' holds dates"),
-        (np.array([1 + 2j, 0, 1]), "Complex data not supported"),
+        (np.array([1 + 2j, 0, 1]), "Complex data not supported: column 'x'"),
     ],
 )
 def test_columns_that_cannot_be_used(column, message):
@@ -202,8 +200,9 @@ def test_state_survives_json(scaling, one_hot):
     again = Preprocessor.from_state(json.loads(json.dumps(fitted.state(), allow_nan=False)))
     assert again.columns == fitted.columns
     new = frame.sample(20, random_state=0)
-    for ours, theirs in zip(again.transform(new), fitted.transform(new)):
-        np.testing.assert_array_equal(ours, theirs)
+    ours, theirs = again.transform(new), fitted.transform(new)
+    np.testing.assert_array_equal(ours.numeric.numpy(), theirs.numeric.numpy())
+    np.testing.assert_array_equal(ours.codes.numpy(), theirs.codes.numpy())
     assert (again.n_numeric, again.levels) == (fitted.n_numeric, fitted.levels)
 
 

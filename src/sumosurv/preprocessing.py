@@ -255,6 +255,8 @@ def _is_categorical(values: pd.Series) -> bool:
     dtype = values.dtype
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
         return True
+    if pd.api.types.is_complex_dtype(dtype):
+        raise ValueError(f"Complex data not supported: column {values.name!r}.")
     if pd.api.types.is_numeric_dtype(dtype):
         return False
     if pd.api.types.is_datetime64_any_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
