@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["invert_log_survival", "mean_survival_time"]
+__all__ = ["integrate_panels", "invert_log_survival", "mean_survival_time"]
 
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
 
@@ -112,7 +112,6 @@ def _far_end(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, scale: 
 
 def _integrate(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: Tensor, tolerance: float) -> Tensor:
     """∫₀^exp(end) S(t) dt for each row, over panels of log time cut in two until each is accurate."""
-    nodes, kronrod, gauss = (torch.from_numpy(part).to(end) for part in _gauss_kronrod())
     # Panel edges at multiples of 2 in log time; below the first S hardly changes, or the time is too short to matter.
     top = torch.ceil(end / 2) * 2
     for panels in (22, 44, 88, 176, 352, 704):
@@ -129,21 +128,68 @@ def _integrate(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: 
     a, b = lower[keep], upper[keep]
     total = first * s_first
     size = torch.minimum(torch.exp(end).clamp_min(torch.finfo(end.dtype).tiny), size)
+    return _adaptive(
+        lambda rows, u: torch.exp(u) * survival(rows, torch.exp(u)),
+        who,
+        a,
+        b,
+        total,
+        size,
+        max(1e-11, tolerance),
+        tolerance,
+    )
+
+
+def integrate_panels(
+    function: Callable[[Tensor, Tensor], Tensor], start: Tensor, end: Tensor, edges: Tensor, precision: float
+) -> Tensor:
+    """∫ function(t) dt from start to end, each (n,), over panels between given edges, cut in two until accurate.
+
+    For functions that are smooth between the edges. ``function`` takes (rows, times of shape (rows, m)), as above.
+    """
+    rows = torch.arange(len(start), device=start.device)
+    lower = torch.maximum(edges[None, :-1], start[:, None])
+    upper = torch.minimum(edges[None, 1:], end[:, None])
+    keep = upper > lower
+    who = rows[:, None].expand_as(lower)[keep]
+    a, b = lower[keep], upper[keep]
+    zero = torch.zeros_like(start)
+    if len(who) == 0:
+        return zero
+    return _adaptive(function, who, a, b, zero, None, max(1e-11, 16.0 * precision), max(1e-12, 16.0 * precision))
+
+
+def _adaptive(
+    integrand: Callable[[Tensor, Tensor], Tensor],
+    who: Tensor,
+    a: Tensor,
+    b: Tensor,
+    total: Tensor,
+    size: Tensor | None,
+    of_size: float,
+    of_panel: float,
+) -> Tensor:
+    """Add to each row's total the integral over its panels [a, b], cut in two until the error is small enough.
+
+    Small is ``of_size`` of the row's whole integral (taken from the first pass if ``size`` is None), or
+    ``of_panel`` of the panel's own.
+    """
+    nodes, kronrod, gauss = (torch.from_numpy(part).to(a) for part in _gauss_kronrod())
     for _ in range(48):
         centre, half = 0.5 * (a + b), 0.5 * (b - a)
-        u = centre[:, None] + half[:, None] * nodes
-        t = torch.exp(u)
-        values = t * survival(who, t)
+        values = integrand(who, centre[:, None] + half[:, None] * nodes)
         fine = half * (values @ kronrod)
         error = (fine - half * (values @ gauss)).abs()
-        done = error <= max(1e-11, tolerance) * size[who] + tolerance * fine.abs()
+        if size is None:
+            size = total.index_add(0, who, fine)
+        done = error <= of_size * size[who] + of_panel * fine.abs()
         total = total.index_add(0, who[done], fine[done])
         if bool(done.all()):
             return total
         who, a, b, centre = who[~done], a[~done], b[~done], centre[~done]
         who = torch.cat([who, who])
         a, b = torch.cat([a, centre]), torch.cat([centre, b])
-    return total.index_add(0, who, (b - a) * torch.exp(a) * survival(who, torch.exp(a)[:, None])[:, 0])
+    return total.index_add(0, who, (b - a) * integrand(who, 0.5 * (a + b)[:, None])[:, 0])
 
 
 def _rough_size(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: Tensor, steps: int) -> Tensor:

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from sumosurv.distributions._numerics import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 
 __all__ = ["Monotone", "monotone_log_likelihood_terms"]
 
 # (code of shape (n, w), times of shape (n or 1, m)) -> h and dh/dt of shape (n, m)
 Curve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Value = Callable[[Tensor, Tensor], Tensor]  # h alone
 
 _STEEPEST = 10.0  # shape of the tail
-_CELLS = 1 << 16  # subjects × times evaluated at once: keeps the hidden layers in cache
+_CELLS = 1 << 13  # subjects × times evaluated at once: keeps the hidden layers in cache
 
 
-def monotone_log_likelihood_terms(h: Tensor, slope: Tensor, h_zero: Tensor | None) -> tuple[Tensor, Tensor]:
+def monotone_log_likelihood_terms(h: Tensor, slope: Tensor, log_start: Tensor | None) -> tuple[Tensor, Tensor]:
     r"""log S and log f of the survival head S(t) = 1 - sigmoid(h(t)) = exp(-softplus(h(t))).
 
     .. math::
         \log S = \log\sigma(-h), \qquad \log f = \log h' + \log\sigma(h) + \log\sigma(-h).
 
-    With ``h_zero`` = h(0) both are divided by S(0), the distribution given T > 0, so that S(0) = 1.
+    With ``log_start`` = log σ(-h(0)) both are divided by S(0), the distribution given T > 0, so that S(0) = 1.
     """
     log_survival = logsigmoid(-h)
     log_density = torch.log(slope) + logsigmoid(h) + log_survival
-    if h_zero is None:
+    if log_start is None:
         return log_survival, log_density
-    log_start = logsigmoid(-h_zero)
     return log_survival - log_start, log_density - log_start
 
 
@@ -45,6 +47,10 @@ class Monotone(SurvivalDistribution):
         (code, times) to (h, dh/dt): the mixed network of one member.
     code : Tensor of shape (n, w)
         What the covariate network made of each subject; it runs once per subject.
+    value : callable, optional
+        (code, times) to h alone, where that is cheaper.
+    breaks : sequence of float
+        Times at which h is not smooth, a help to quadrature.
     anchored : bool
         Divide by S(0|x), so that S(0|x) = 1. Without it (the paper's network) mass is lost at zero.
     horizon : float or None
@@ -57,8 +63,20 @@ class Monotone(SurvivalDistribution):
         finite. None leaves the network's own tail (the paper's: S(∞|x) > 0).
     """
 
-    def __init__(self, curve: Curve, code: Tensor, *, anchored: bool = True, horizon: float | None = 1.0) -> None:
+    def __init__(
+        self,
+        curve: Curve,
+        code: Tensor,
+        *,
+        value: Value | None = None,
+        breaks: Sequence[float] = (),
+        anchored: bool = True,
+        horizon: float | None = 1.0,
+    ) -> None:
         self.curve, self.code, self.anchored, self.horizon = curve, code, anchored, horizon
+        self.value: Value = (lambda rows, t: curve(rows, t)[0]) if value is None else value
+        self.breaks = tuple(breaks)
+        self._start_cache: Tensor | None = None
         self._tail_cache: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
@@ -69,56 +87,116 @@ class Monotone(SurvivalDistribution):
         return self.code
 
     def _take(self, rows: Tensor) -> Monotone:
-        part = Monotone(self.curve, self.code[rows], anchored=self.anchored, horizon=self.horizon)
-        if self._tail_cache is not None:
-            part._tail_cache = (self._tail_cache[0][rows], self._tail_cache[1][rows])
+        part = copy.copy(self)
+        part.code = self.code[rows]
+        part._start_cache = None if self._start_cache is None else self._start_cache[rows]
+        part._tail_cache = None if self._tail_cache is None else (self._tail_cache[0][rows], self._tail_cache[1][rows])
         return part
 
     def _log_survival(self, t: Tensor) -> Tensor:
-        return self._log_both(t)[0]
+        if self.horizon is None or not bool((beyond := t > self.horizon).any()):
+            return self._inside(t)
+        return torch.where(beyond, self._beyond(t)[0], self._inside(t.clamp_max(self.horizon)))
 
     def _log_density(self, t: Tensor) -> Tensor:
         return self._log_both(t)[1]
 
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        if self.horizon is None:
-            return self._network(t)
-        beyond = t > self.horizon
-        if not bool(beyond.any()):
-            return self._network(t)
-        log_survival, log_density = self._network(t.clamp_max(self.horizon))
+        if self.horizon is None or not bool((beyond := t > self.horizon).any()):
+            return self._inside_both(t)
+        pairs = zip(self._beyond(t), self._inside_both(t.clamp_max(self.horizon)))
+        log_survival, log_density = (torch.where(beyond, far, near) for far, near in pairs)
+        return log_survival, log_density
+
+    # ------------------------------------------------------------------ up to the horizon: the network
+
+    def _inside(self, t: Tensor) -> Tensor:
+        """log S, without the derivative."""
+        start = self._log_start()
+
+        def tile(rows: slice, t: Tensor) -> tuple[Tensor, ...]:
+            log_survival = logsigmoid(-self.value(self.code[rows], t))
+            return (log_survival if start is None else (log_survival - start[rows]).clamp_max(0.0),)
+
+        return self._tiles(tile, t)[0]
+
+    def _inside_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        start = self._log_start()
+
+        def tile(rows: slice, t: Tensor) -> tuple[Tensor, ...]:
+            h, slope = self.curve(self.code[rows], t)
+            return monotone_log_likelihood_terms(h, slope, None if start is None else start[rows])
+
+        log_survival, log_density = self._tiles(tile, t)
+        return (log_survival.clamp_max(0.0) if self.anchored else log_survival), log_density
+
+    def _log_start(self) -> Tensor | None:
+        """log of the survival head at time zero, (n, 1); None where it is not divided out."""
+        if self.anchored and self._start_cache is None:
+            zero = self.code.new_zeros(1, 1)
+            self._start_cache = self._tiles(lambda rows, t: (logsigmoid(-self.value(self.code[rows], t)),), zero)[0]
+        return self._start_cache
+
+    def _tiles(self, tile: Callable[[slice, Tensor], tuple[Tensor, ...]], t: Tensor) -> tuple[Tensor, ...]:
+        """Evaluate some subjects at a time, so that the hidden layers stay in cache."""
+        n = len(self)
+        step = max(1, _CELLS // max(t.shape[1], 1))
+        if n <= step:
+            return tile(slice(0, n), t)
+        places = [slice(i, i + step) for i in range(0, n, step)]
+        parts = [tile(rows, t if t.shape[0] == 1 else t[rows]) for rows in places]
+        return tuple(torch.cat(columns) for columns in zip(*parts))
+
+    # ------------------------------------------------------------------ past the horizon: a Weibull curve
+
+    def _beyond(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.horizon is not None
         cumulative, shape = self._tail()
         log_ratio = torch.log(t.clamp_min(self.horizon) / self.horizon)
-        log_tail = -cumulative * torch.exp(shape * log_ratio)
+        log_survival = -cumulative * torch.exp(shape * log_ratio)
         log_hazard = torch.log(shape * cumulative / self.horizon) + (shape - 1.0) * log_ratio
-        log_tail_density = torch.where(torch.isinf(t), -math.inf, log_hazard + log_tail)
-        return torch.where(beyond, log_tail, log_survival), torch.where(beyond, log_tail_density, log_density)
+        return log_survival, torch.where(torch.isinf(t), -math.inf, log_hazard + log_survival)
 
     def _tail(self) -> tuple[Tensor, Tensor]:
         """Λ at the horizon and the shape k of the curve past it, (n, 1) each."""
         if self._tail_cache is None:
             assert self.horizon is not None
             ends = self.code.new_tensor([[0.5 * self.horizon, self.horizon]])
-            cumulative = (-self._network(ends)[0]).clamp_min(torch.finfo(self.code.dtype).tiny)
+            cumulative = (-self._inside(ends)).clamp_min(torch.finfo(self.code.dtype).tiny)
             shape = torch.log2(cumulative[:, 1:] / cumulative[:, :1]).clamp(1.0, _STEEPEST)
             self._tail_cache = (cumulative[:, 1:], shape)
         return self._tail_cache
 
-    def _network(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        n, m = len(self), t.shape[1]
-        rows = max(1, _CELLS // max(m, 1))
-        if n <= rows:
-            return self._network_tile(self.code, t)
-        parts = [
-            self._network_tile(self.code[i : i + rows], t if t.shape[0] == 1 else t[i : i + rows])
-            for i in range(0, n, rows)
-        ]
-        return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+    # ------------------------------------------------------------------ means
 
-    def _network_tile(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        h, slope = self.curve(code, t)
-        h_zero = self.curve(code, t.new_zeros(1, 1))[0] if self.anchored else None
-        log_survival, log_density = monotone_log_likelihood_terms(h, slope, h_zero)
-        if self.anchored:
-            log_survival = log_survival.clamp_max(0.0)
-        return log_survival, log_density
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        if self.horizon is None or not self.anchored:
+            return super()._restricted_mean(horizon)
+        return self._remaining_mean(torch.zeros_like(horizon), horizon)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        """Quadrature up to the horizon, the incomplete gamma function past it."""
+        if self.horizon is None or bool((start >= self.horizon).any()):
+            return super()._remaining_mean(start, end)
+        last = self.horizon
+        log_first = self._log_survival(start[:, None])
+
+        def remaining(rows: Tensor, t: Tensor) -> Tensor:
+            return torch.exp((self._take(rows)._log_survival(t.to(self.code)) - log_first[rows]).to(t))
+
+        halves = [last * 0.5**j for j in range(11)]
+        edges = sorted({0.0, *halves, *(b for b in self.breaks if 0.0 < b < last)})
+        inside = integrate_panels(
+            remaining,
+            start.double(),
+            end.clamp_max(last).double(),
+            torch.tensor(edges, dtype=torch.float64, device=start.device),
+            self._precision,
+        )
+        cumulative, shape = (part[:, 0].double() for part in self._tail())
+        power = 1.0 / shape
+        far = cumulative * torch.exp(shape * torch.log(end.double().clamp_min(last) / last))
+        share = torch.special.gammaincc(power, cumulative) - torch.special.gammaincc(power, far)
+        log_scale = torch.lgamma(power) + math.log(last) + torch.log(power) - power * torch.log(cumulative)
+        beyond = torch.where(share > 0, torch.exp(log_scale + torch.log(share) - log_first[:, 0].double()), 0.0)
+        return (inside + beyond).to(start)

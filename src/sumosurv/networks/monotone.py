@@ -208,10 +208,12 @@ class MonotoneNetwork(nn.Module):
         """d log f + (1 - d) log S of shape (K, n), at own scaled times (K or 1, n)."""
         code = self.mixed.code(self.encoder(inputs))
         h, slope = self.mixed.jet(code, t[:, :, None], self.derivative)
-        h_zero = self.mixed.value(code, t.new_zeros(1, 1, 1))[:, :, 0] if self.anchored else None
+        log_start = None
+        if self.anchored:
+            log_start = functional.logsigmoid(-self.mixed.value(code, t.new_zeros(1, 1, 1))[:, :, 0])
         # a censored row has no use for its slope, and a slope of zero would spoil its gradient
         slope = torch.where(event, slope[:, :, 0], 1.0)
-        log_survival, log_density = monotone_log_likelihood_terms(h[:, :, 0], slope, h_zero)
+        log_survival, log_density = monotone_log_likelihood_terms(h[:, :, 0], slope, log_start)
         return torch.where(event, log_density, log_survival)
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
@@ -227,4 +229,14 @@ class MonotoneNetwork(nn.Module):
             h, slope = mixed.jet(rows[None], t[None], self.derivative)
             return h[0], slope[0]
 
-        return Monotone(curve, code, anchored=self.anchored, horizon=1.0 if self.tail else None)
+        def value(rows: Tensor, t: Tensor) -> Tensor:
+            return mixed.value(rows[None], t[None])[0]
+
+        return Monotone(
+            curve,
+            code,
+            value=value,
+            breaks=mixed.features.breaks(),
+            anchored=self.anchored,
+            horizon=1.0 if self.tail else None,
+        )

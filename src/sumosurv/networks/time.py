@@ -58,6 +58,12 @@ class TimeFeatures(nn.Module):
             torch.stack([part.expand(shape) for part in slopes], dim=-1),
         )
 
+    def breaks(self) -> list[float]:
+        """Times at which a feature is not smooth (of the first member): the knots of the cubic."""
+        if self.kind != "marginal":
+            return []
+        return (torch.exp(self.table[0, 0].double()) - LOG_OFFSET).tolist()
+
     def _marginal(self, log_t: Tensor) -> tuple[Tensor, Tensor]:
         """The monotone cubic and its derivative, at log(t + 0.001)."""
         x, y, d = self.table[:, 0], self.table[:, 1], self.table[:, 2]
