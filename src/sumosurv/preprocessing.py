@@ -170,7 +170,10 @@ class Preprocessor:
             knots = tuple(float(v) for v in np.quantile(present, np.linspace(0, 1, min(_KNOTS, len(present)))))
             scores = NumericColumn(name, 0.0, 1.0, False, knots).transform(present)[0]
             return NumericColumn(name, float(scores.mean()), float(scores.std()) or 1.0, indicator, knots)
-        return NumericColumn(name, float(present.mean()), float(present.std()) or 1.0, indicator)
+        size = float(np.abs(present).max())
+        size = size if size > 1e100 else 1.0  # squares of larger numbers overflow
+        centre, width = size * float((present / size).mean()), size * float((present / size).std())
+        return NumericColumn(name, centre, width or 1.0, indicator)
 
     # ------------------------------------------------------------------ model files
 

@@ -156,3 +156,13 @@ def test_the_paper_variant_loses_mass_and_the_default_does_not():
     assert np.isinf(paper.mean()).all()
     assert (ours.survival(0.0) == 1).all()
     assert np.isfinite(ours.mean()).all()
+
+
+def test_past_the_last_training_time_the_likelihood_has_the_tail_of_the_distribution():
+    net, inputs = small_networks.network((4, 5)), small_networks.inputs(6)
+    t = torch.tensor([0.2, 0.9, 1.0, 1.1, 3.0, 40.0], dtype=torch.float64)
+    event = torch.tensor([True, False, True, True, False, True])
+    d = net.distribution(inputs)
+    value = net.log_likelihood(inputs.shared(), t[None], event[None])
+    for k, part in enumerate(d.components):
+        torch.testing.assert_close(value[k], torch.where(event, part.log_density(t), part.log_survival(t)))

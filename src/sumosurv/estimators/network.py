@@ -264,6 +264,10 @@ class NetworkEstimator(SurvivalEstimator):
                 raise ValueError(f"{name} is a whole number of at least {low}; got {value!r}.")
         if self.batch_size != "auto" and not (isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1):
             raise ValueError(f"batch_size is 'auto' or a whole number of at least 1; got {self.batch_size!r}.")
+        for name, low in (("patience", 0), ("n_threads", 1)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, (int, np.integer)) or value < low):
+                raise ValueError(f"{name} is None or a whole number of at least {low}; got {value!r}.")
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(f"validation_fraction lies in [0, 1); got {self.validation_fraction!r}.")
         if not self._learning_rate() > 0:

@@ -272,8 +272,9 @@ class SumoNet(NetworkEstimator):
         if not 0 <= self._choice("dropout") < 1:
             raise ValueError(f"dropout lies in [0, 1); got {self.dropout!r}.")
         for name in ("covariate_layers", "mixed_layers"):
-            if any(not isinstance(width, (int, np.integer)) or width < 1 for width in self._choice(name)):
-                raise ValueError(f"{name} is a sequence of positive widths; got {self._choice(name)!r}.")
+            widths = self._choice(name)
+            if not np.iterable(widths) or any(not isinstance(w, (int, np.integer)) or w < 1 for w in widths):
+                raise ValueError(f"{name} is a sequence of positive widths; got {widths!r}.")
         if not self._choice("mixed_layers"):
             raise ValueError("mixed_layers needs at least one hidden layer.")
         super()._check_parameters()

@@ -181,7 +181,7 @@ class MonotoneNetwork(nn.Module):
     anchored : bool
         Divide by S(0|x).
     tail : bool
-        Exponential tail past scaled time 1, the last time seen in training; see `Monotone`.
+        Weibull tail past scaled time 1, the last time seen in training; see `Monotone`.
     derivative : {"forward", "autograd", "chain", "difference"}
     """
 
@@ -205,8 +205,17 @@ class MonotoneNetwork(nn.Module):
         return int(self.mixed.out_bias.shape[0])
 
     def log_likelihood(self, inputs: Inputs, t: Tensor, event: Tensor) -> Tensor:
-        """d log f + (1 - d) log S of shape (K, n), at own scaled times (K or 1, n)."""
+        """d log f + (1 - d) log S of shape (K, n), at own scaled times (K or 1, n).
+
+        Validation rows may lie past the last training time, where the tail of the distribution counts;
+        training rows never do.
+        """
         code = self.mixed.code(self.encoder(inputs))
+        if self.tail and not self.training and bool((t > 1.0).any()):
+            own = t.expand(self.members, -1)[:, :, None]
+            pairs = [self._member(k, code[k])._log_both(own[k]) for k in range(self.members)]
+            log_survival, log_density = (torch.stack([pair[i][:, 0] for pair in pairs]) for i in range(2))
+            return torch.where(event, log_density, log_survival)
         h, slope = self.mixed.jet(code, t[:, :, None], self.derivative)
         log_start = None
         if self.anchored:
