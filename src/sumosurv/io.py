@@ -53,6 +53,8 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
     text = json.dumps(description, default=_plain, allow_nan=False)
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {target.parent} to save {target.name} in.")
     partial = target.with_name(target.name + ".partial")
     try:
         save_file(tensors, str(partial), metadata={_KEY: text, "sha256": _digest(text, tensors)})
@@ -79,7 +81,7 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
     """
     description, tensors = _read(Path(path))
     name = description.get("estimator")
-    if name not in _ESTIMATORS:
+    if not isinstance(name, str) or name not in _ESTIMATORS:
         raise ModelFileError(f"{path} holds an estimator {name!r} that this version ({__version__}) does not know.")
     cls = _ESTIMATORS[name]
     known = inspect.signature(cls).parameters
@@ -95,6 +97,7 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
         if encoder is not None:
             parameters["encoder"] = encoder
         model = cls(**parameters)
+        model._check_parameters()
         model._restore(description["fitted"], tensors)
     except ModelFileError:
         raise
@@ -123,7 +126,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         description = json.loads(text)
     except json.JSONDecodeError as error:
         raise ModelFileError(f"{path} has a damaged description ({error}).") from None
-    if not isinstance(description, dict) or not isinstance(description.get("format"), int):
+    if not isinstance(description, dict) or not isinstance(description.get("format"), int) or description["format"] < 1:
         raise ModelFileError(f"{path} has no description that sumosurv understands.")
     if description["format"] > _FORMAT:
         raise ModelFileError(

@@ -120,6 +120,9 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self.feature_names_in_ = np.array([str(name) for name in fitted["feature_names_in_"]], dtype=object)
         self.risk_times_ = tensors["risk_times_"].double().numpy()
 
+    def _check_parameters(self) -> None:
+        """Raise a ValueError that names a setting which cannot be; nothing to check by default."""
+
     def _start(self, X: Any, y: Any) -> tuple[Any, Outcome]:
         """Check the training data and learn what every estimator keeps of it."""
         X = self._check_covariates(X, reset=True)

@@ -136,6 +136,8 @@ class NetworkEstimator(SurvivalEstimator):
         super()._restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self.time_unit_ = float(fitted["time_unit_"])
+        if not self.time_unit_ > 0:
+            raise ValueError(f"the unit of time is {self.time_unit_}")
         self.n_members_ = int(fitted["n_members_"])
         shape = self.preprocessor_.row_shape or (self.preprocessor_.n_numeric,)
         example = Inputs(torch.zeros(2, *shape), torch.zeros(2, len(self.preprocessor_.levels), dtype=torch.long))
