@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 from sumosurv.distributions._numerics import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["Monotone", "monotone_log_likelihood_terms"]
+__all__ = ["Monotone", "monotone_log_likelihood_terms", "tail_log_terms", "tail_parameters"]
 
 # (code of shape (n, w), times of shape (n or 1, m)) -> h and dh/dt of shape (n, m)
 Curve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -36,6 +36,21 @@ def monotone_log_likelihood_terms(h: Tensor, slope: Tensor, log_start: Tensor | 
     if log_start is None:
         return log_survival, log_density
     return log_survival - log_start, log_density - log_start
+
+
+def tail_parameters(log_survival_half: Tensor, log_survival_end: Tensor) -> tuple[Tensor, Tensor]:
+    """Λ at the horizon and the shape k of the Weibull curve past it, from log S at half the horizon and at it."""
+    tiny = torch.finfo(log_survival_end.dtype).tiny
+    half, end = (-log_survival_half).clamp_min(tiny), (-log_survival_end).clamp_min(tiny)
+    return end, torch.log2(end / half).clamp(1.0, _STEEPEST)
+
+
+def tail_log_terms(cumulative: Tensor, shape: Tensor, t: Tensor, horizon: float) -> tuple[Tensor, Tensor]:
+    """log S and log f past the horizon T, where Λ(t) = Λ(T) (t / T)^k; at the horizon itself for t before it."""
+    log_ratio = torch.log(t.clamp_min(horizon) / horizon)
+    log_survival = -cumulative * torch.exp(shape * log_ratio)
+    log_hazard = torch.log(shape * cumulative / horizon) + (shape - 1.0) * log_ratio
+    return log_survival, torch.where(torch.isinf(t), -math.inf, log_hazard + log_survival)
 
 
 class Monotone(SurvivalDistribution):
@@ -151,20 +166,15 @@ class Monotone(SurvivalDistribution):
 
     def _beyond(self, t: Tensor) -> tuple[Tensor, Tensor]:
         assert self.horizon is not None
-        cumulative, shape = self._tail()
-        log_ratio = torch.log(t.clamp_min(self.horizon) / self.horizon)
-        log_survival = -cumulative * torch.exp(shape * log_ratio)
-        log_hazard = torch.log(shape * cumulative / self.horizon) + (shape - 1.0) * log_ratio
-        return log_survival, torch.where(torch.isinf(t), -math.inf, log_hazard + log_survival)
+        return tail_log_terms(*self._tail(), t, self.horizon)
 
     def _tail(self) -> tuple[Tensor, Tensor]:
         """Λ at the horizon and the shape k of the curve past it, (n, 1) each."""
         if self._tail_cache is None:
             assert self.horizon is not None
             ends = self.code.new_tensor([[0.5 * self.horizon, self.horizon]])
-            cumulative = (-self._inside(ends)).clamp_min(torch.finfo(self.code.dtype).tiny)
-            shape = torch.log2(cumulative[:, 1:] / cumulative[:, :1]).clamp(1.0, _STEEPEST)
-            self._tail_cache = (cumulative[:, 1:], shape)
+            log_survival = self._inside(ends)
+            self._tail_cache = tail_parameters(log_survival[:, :1], log_survival[:, 1:])
         return self._tail_cache
 
     # ------------------------------------------------------------------ means

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import Mixture, Monotone, SurvivalDistribution
-from sumosurv.distributions.monotone import monotone_log_likelihood_terms
+from sumosurv.distributions.monotone import monotone_log_likelihood_terms, tail_log_terms, tail_parameters
 from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
 from sumosurv.networks.time import TimeFeatures
@@ -22,6 +22,7 @@ __all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
 Derivative = Literal["forward", "autograd", "chain", "difference"]
 DERIVATIVES: tuple[Derivative, ...] = ("forward", "autograd", "chain", "difference")
 
+_HORIZON = 1.0  # the last training time, in scaled time
 _GATE_SHIFT = math.log(math.e - 1.0)  # softplus of it is 1: no gate at the start
 _SKIP_SHIFT = -3.0  # softplus of it is 0.05: a faint direct path at the start
 _EPSILON = {torch.float64: 1e-6, torch.float32: 1e-3}  # step of the two difference quotients
@@ -211,19 +212,19 @@ class MonotoneNetwork(nn.Module):
         training rows never do.
         """
         code = self.mixed.code(self.encoder(inputs))
-        if self.tail and not self.training and bool((t > 1.0).any()):
-            own = t.expand(self.members, -1)[:, :, None]
-            pairs = [self._member(k, code[k])._log_both(own[k]) for k in range(self.members)]
-            log_survival, log_density = (torch.stack([pair[i][:, 0] for pair in pairs]) for i in range(2))
-            return torch.where(event, log_density, log_survival)
-        h, slope = self.mixed.jet(code, t[:, :, None], self.derivative)
-        log_start = None
-        if self.anchored:
-            log_start = functional.logsigmoid(-self.mixed.value(code, t.new_zeros(1, 1, 1))[:, :, 0])
+        may_lie_beyond = self.tail and not self.training
+        h, slope = self.mixed.jet(code, (t.clamp_max(_HORIZON) if may_lie_beyond else t)[:, :, None], self.derivative)
+        log_start = functional.logsigmoid(-self.mixed.value(code, t.new_zeros(1, 1, 1))) if self.anchored else None
         # a censored row has no use for its slope, and a slope of zero would spoil its gradient
-        slope = torch.where(event, slope[:, :, 0], 1.0)
-        log_survival, log_density = monotone_log_likelihood_terms(h[:, :, 0], slope, log_start)
-        return torch.where(event, log_density, log_survival)
+        slope = torch.where(event[:, :, None], slope, 1.0)
+        log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
+        result = torch.where(event, log_density[:, :, 0], log_survival[:, :, 0])
+        if not may_lie_beyond:
+            return result
+        ends = functional.logsigmoid(-self.mixed.value(code, t.new_tensor([[[0.5 * _HORIZON, _HORIZON]]])))
+        ends = ends if log_start is None else ends - log_start
+        far_survival, far_density = tail_log_terms(*tail_parameters(ends[:, :, 0], ends[:, :, 1]), t, _HORIZON)
+        return torch.where(t > _HORIZON, torch.where(event, far_density, far_survival), result)
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' distributions, in scaled time."""
@@ -247,5 +248,5 @@ class MonotoneNetwork(nn.Module):
             value=value,
             breaks=mixed.features.breaks(),
             anchored=self.anchored,
-            horizon=1.0 if self.tail else None,
+            horizon=_HORIZON if self.tail else None,
         )
