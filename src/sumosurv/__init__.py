@@ -12,18 +12,24 @@ from sumosurv._version import __version__
 if TYPE_CHECKING:
     from sumosurv import datasets, distributions, plots, scores
     from sumosurv.distributions import SurvivalDistribution
-    from sumosurv.estimators import SumoNet
+    from sumosurv.estimators import (
+        LogNormalNet,
+        SumoNet,
+        WeibullNet,
+    )
     from sumosurv.io import ModelFileError, load
     from sumosurv.nonparametric import breslow, kaplan_meier, nelson_aalen
     from sumosurv.outcome import Surv, check_outcome
     from sumosurv.training import TrainingError
 
 __all__ = [
+    "LogNormalNet",
     "ModelFileError",
     "SumoNet",
     "Surv",
     "SurvivalDistribution",
     "TrainingError",
+    "WeibullNet",
     "__version__",
     "breslow",
     "check_outcome",
@@ -37,11 +43,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LogNormalNet": "estimators",
     "ModelFileError": "io",
     "SumoNet": "estimators",
     "Surv": "outcome",
     "SurvivalDistribution": "distributions",
     "TrainingError": "training",
+    "WeibullNet": "estimators",
     "breslow": "nonparametric",
     "check_outcome": "outcome",
     "kaplan_meier": "nonparametric",

@@ -12,14 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sumosurv import estimators
 from sumosurv._version import __version__
-from sumosurv.estimators import SumoNet, SurvivalEstimator
+from sumosurv.estimators import SurvivalEstimator
 
 __all__ = ["ModelFileError", "load", "save"]
 
 _FORMAT = 1
 _KEY = "sumosurv"
-_ESTIMATORS: dict[str, type[SurvivalEstimator]] = {"SumoNet": SumoNet}
+_ESTIMATORS: dict[str, type[SurvivalEstimator]] = {
+    "LogNormalNet": estimators.LogNormalNet,
+    "SumoNet": estimators.SumoNet,
+    "WeibullNet": estimators.WeibullNet,
+}
 
 
 class ModelFileError(ValueError):

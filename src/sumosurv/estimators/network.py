@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +33,13 @@ class NetworkEstimator(SurvivalEstimator):
     """A population of networks behind one estimator.
 
     A model defines ``_make_network`` (and ``_make_preprocessor``); this class checks the data, holds out
-    validation rows, trains and predicts.
+    validation rows, trains and predicts. A model whose objective is not a right-censored likelihood may
+    also say on which rows it is taken (``_cases``), what the network must know of all rows beforehand
+    (``_prepare``), and what is added once the weights are final (``_complete``), such as a baseline hazard.
     """
+
+    # the objective has densities in it, which change with the unit of time (a partial likelihood has none)
+    _objective_has_density: ClassVar[bool] = True
 
     ensemble_size: int
     learning_rate: float | None
@@ -114,7 +119,20 @@ class NetworkEstimator(SurvivalEstimator):
             network, history = self._train(data.to(device), seeds, rows, None, outcome, stop_after)
         self.network_ = self._settle(network, history)
         self.n_members_ = int(self.ensemble_size - history.failed.sum())
+        with self._threads(0.0), torch.no_grad():
+            p = next(self.network_.parameters())
+            self._complete(self.network_, inputs[:n].to(p.device, p.dtype), outcome)
         return self
+
+    def _cases(self, rows: npt.NDArray[np.int64], event: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """The rows, of those given, over which the objective is summed: all of them."""
+        return rows
+
+    def _prepare(self, network: nn.Module, data: TrainingData, rows: Rows) -> None:
+        """Tell the network about all training rows of its members: nothing to tell."""
+
+    def _complete(self, network: nn.Module, inputs: Inputs, outcome: Outcome) -> None:
+        """Add to the trained network what it needs of the training rows: nothing."""
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         p = next(self.network_.parameters())
@@ -128,8 +146,9 @@ class NetworkEstimator(SurvivalEstimator):
             "time_unit_": self.time_unit_,
             "n_members_": self.n_members_,
         }
-        # trained in float32, so that nothing is lost
-        weights = {f"network.{name}": value.float() for name, value in self.network_.state_dict().items()}
+        # weights were trained in float32, so that nothing is lost; tables such as baselines keep their precision
+        weights = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
+        weights |= {f"network.{name}": value.float() for name, value in self.network_.named_parameters()}
         return fitted, tensors | weights
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
@@ -141,14 +160,14 @@ class NetworkEstimator(SurvivalEstimator):
         self.n_members_ = int(fitted["n_members_"])
         shape = self.preprocessor_.row_shape or (self.preprocessor_.n_numeric,)
         example = Inputs(torch.zeros(2, *shape), torch.zeros(2, len(self.preprocessor_.levels), dtype=torch.long))
-        network = self._make_network(np.zeros(self.n_members_, dtype=np.int64), None, example)
+        network = self._make_network(np.zeros(self.n_members_, dtype=np.int64), None, example).double()
         weights = {name.removeprefix("network."): v for name, v in tensors.items() if name.startswith("network.")}
         for name, buffer in list(network.named_buffers()):
             if name in weights and weights[name].shape != buffer.shape:  # tables whose size depends on the data
                 owner, _, leaf = name.rpartition(".")
                 setattr(network.get_submodule(owner), leaf, torch.empty_like(weights[name]))
         network.load_state_dict(weights, strict=True)
-        self.network_ = network.requires_grad_(False).double().eval().to(self._device())
+        self.network_ = network.requires_grad_(False).eval().to(self._device())
 
     # ------------------------------------------------------------------
 
@@ -178,7 +197,9 @@ class NetworkEstimator(SurvivalEstimator):
         work = batch * sum(p.numel() for p in network.parameters())
         with self._threads(work), torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(seeds[0]))  # for dropout inside encoders of the user's own
-            rows = Rows.of(train_rows).to(device)
+            self._prepare(network, data, Rows.of(train_rows).to(device))
+            event = data.event.cpu().numpy()
+            rows = Rows.of([self._cases(part, event) for part in train_rows]).to(device)
             history = train(network, data, rows, None if valid_rows is None else Rows.of(valid_rows).to(device), plan)
         return network, history
 
@@ -215,7 +236,7 @@ class NetworkEstimator(SurvivalEstimator):
         valid_rows: list[npt.NDArray[np.int64]] | None,
     ) -> None:
         """``history_``: mean log-likelihood per epoch and member, on the scale of the user's times."""
-        unit = math.log(self.time_unit_)
+        unit = math.log(self.time_unit_) if self._objective_has_density else 0.0
         train_shift = unit * np.array([event[rows].mean() for rows in train_rows])
         valid_shift = 0.0 if valid_rows is None else unit * np.array([event[rows].mean() for rows in valid_rows])
         epochs, members = len(history.train), self.ensemble_size
@@ -233,6 +254,8 @@ class NetworkEstimator(SurvivalEstimator):
         self.best_valid_ = history.best_valid - valid_shift
 
     def _batch_size(self, n: int) -> int:
+        if self.batch_size == "full":
+            return n
         if self.batch_size != "auto":
             return int(self.batch_size)
         return int(2 ** round(math.log2(max(8.0, 4.0 * math.sqrt(n)))))
@@ -264,8 +287,9 @@ class NetworkEstimator(SurvivalEstimator):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or value < low:
                 raise ValueError(f"{name} is a whole number of at least {low}; got {value!r}.")
-        if self.batch_size != "auto" and not (isinstance(self.batch_size, (int, np.integer)) and self.batch_size >= 1):
-            raise ValueError(f"batch_size is 'auto' or a whole number of at least 1; got {self.batch_size!r}.")
+        size = self.batch_size
+        if size not in ("auto", "full") and not (isinstance(size, (int, np.integer)) and size >= 1):
+            raise ValueError(f"batch_size is 'auto', 'full' or a whole number of at least 1; got {size!r}.")
         for name, low in (("patience", 0), ("n_threads", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, (int, np.integer)) or value < low):

@@ -19,6 +19,7 @@ __all__ = [
     "Activation",
     "MemberDropout",
     "MemberLinear",
+    "MemberStream",
     "Positive",
     "normal_parameter",
     "positive_parameter",
@@ -96,24 +97,38 @@ class MemberLinear(nn.Module):
         return torch.baddbmm(self.bias, x.expand(self.weight.shape[0], -1, -1), self.weight)
 
 
-class MemberDropout(nn.Module):
-    """Dropout with a rate per member and masks from counter-based random numbers."""
+class MemberStream(nn.Module):
+    """Random numbers of each member that depend on its seed, the training step and a place alone.
+
+    The training step counts ``step`` up, in place, so that a captured step draws anew at every replay.
+    """
 
     seeds: Tensor
-    rates: Tensor
     step: Tensor
 
-    def __init__(self, seeds: Tensor, rates: Tensor, place: int) -> None:
+    def __init__(self, seeds: Tensor, place: int) -> None:
         super().__init__()
         self.place = place
         self.register_buffer("seeds", seeds.to(torch.int32), persistent=False)
-        self.register_buffer("rates", rates.float(), persistent=False)
         self.register_buffer("step", torch.zeros((), dtype=torch.int32), persistent=False)
+
+    def keys(self) -> Tensor:
+        """The key of each member's stream at this step, (K,)."""
+        return stream_key(self.seeds, self.step, self.place)
+
+
+class MemberDropout(MemberStream):
+    """Dropout with a rate per member and masks from counter-based random numbers."""
+
+    rates: Tensor
+
+    def __init__(self, seeds: Tensor, rates: Tensor, place: int) -> None:
+        super().__init__(seeds, place)
+        self.register_buffer("rates", rates.float(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
         if not self.training:
             return x
-        keys = stream_key(self.seeds, self.step, self.place)
-        keep = keep_mask(keys, self.rates, tuple(x.shape[1:]))
+        keep = keep_mask(self.keys(), self.rates, tuple(x.shape[1:]))
         return x * keep / (1.0 - self.rates)[:, None, None].to(x.dtype)

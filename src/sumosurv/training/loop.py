@@ -125,13 +125,16 @@ def _keep(who: Tensor, current: list[Tensor], best: list[Tensor]) -> list[Tensor
 
 @torch.no_grad()
 def mean_log_likelihood(network: nn.Module, data: TrainingData, rows: Rows, chunk: int = 8192) -> Tensor:
-    """Each member's mean log-likelihood on its rows, dropout off, (K,) in float64."""
+    """Each member's mean log-likelihood (or what it trains on) on its rows, dropout off, (K,) in float64."""
     was_training = network.training
     network.eval()
+    longest = rows.index.shape[1]
+    if hasattr(network, "validation_rows"):
+        chunk = int(network.validation_rows or longest)  # type: ignore[arg-type]
     total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
-    for start in range(0, rows.index.shape[1], chunk):
+    for start in range(0, longest, chunk):
         part = slice(start, start + chunk)
-        values = row_log_likelihood(network, data, rows.index[:, part])
+        values = row_log_likelihood(network, data, rows.index[:, part], rows.present[:, part])
         total += torch.where(rows.present[:, part], values, 0.0).double().sum(1)
     network.train(was_training)
     return total / rows.present.sum(1)

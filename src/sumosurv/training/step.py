@@ -8,16 +8,22 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from sumosurv.networks.layers import MemberDropout
+from sumosurv.networks.batch import Batch
+from sumosurv.networks.layers import MemberStream
 from sumosurv.training.data import Rows, TrainingData, TrainingPlan
 from sumosurv.training.optimiser import PopulationAdamW
 
 __all__ = ["TrainingStep", "captured", "row_log_likelihood"]
 
 
-def row_log_likelihood(network: nn.Module, data: TrainingData, index: Tensor) -> Tensor:
-    """The log-likelihood of rows (K, b) of the table under each member."""
-    result: Tensor = network.log_likelihood(data.inputs[index], data.time[index], data.event[index])  # type: ignore[operator]
+def row_log_likelihood(network: nn.Module, data: TrainingData, index: Tensor, present: Tensor | None = None) -> Tensor:
+    """The log-likelihood (or what the network trains on in its place) of rows (K, b) under each member."""
+    inputs, time, event = data.inputs[index], data.time[index], data.event[index]
+    if hasattr(network, "batch_terms"):
+        present = torch.ones_like(event) if present is None else present
+        terms: Tensor = network.batch_terms(Batch(inputs, time, event, present, index, data.inputs, data.time))  # type: ignore[operator]
+        return terms
+    result: Tensor = network.log_likelihood(inputs, time, event)  # type: ignore[operator]
     return result
 
 
@@ -41,9 +47,9 @@ class TrainingStep:
             torch.as_tensor(plan.weight_decay, device=device),
             max_norm=plan.max_norm,
         )
-        self.dropouts = [module for module in network.modules() if isinstance(module, MemberDropout)]
-        for dropout in self.dropouts:
-            dropout.step.zero_()
+        self.streams = [module for module in network.modules() if isinstance(module, MemberStream)]
+        for stream in self.streams:
+            stream.step.zero_()
         self.index = torch.zeros(members, self.size, dtype=torch.long, device=device)
         self.present = torch.zeros(members, self.size, dtype=torch.bool, device=device)
         self.number = torch.zeros((), device=device)
@@ -59,9 +65,10 @@ class TrainingStep:
 
     def __call__(self) -> None:
         """Take one step."""
-        for dropout in self.dropouts:
-            dropout.step += 1
-        likelihood = torch.where(self.present, row_log_likelihood(self.network, self.data, self.index), 0.0)
+        for stream in self.streams:
+            stream.step += 1
+        terms = row_log_likelihood(self.network, self.data, self.index, self.present)
+        likelihood = torch.where(self.present, terms, 0.0)
         sums = likelihood.sum(1)
         loss = -(sums / self.present.sum(1).clamp_min(1)).sum()
         factor = (

@@ -1,0 +1,114 @@
+"""Networks whose outputs are the parameters of a Weibull or a log-normal distribution."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sumosurv.distributions import LogNormal, Mixture, SurvivalDistribution, Weibull
+from sumosurv.distributions.shifted import Shifted
+from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.layers import MemberLinear
+
+__all__ = ["LogNormalNetwork", "ParametricNetwork", "WeibullNetwork"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class ParametricNetwork(nn.Module):
+    r"""A covariate network and two outputs: location a(x) and log of a dispersion, b(x), both of log T.
+
+    The distribution is that of T + offset, given that it is larger than the offset.
+
+    Parameters
+    ----------
+    generators : sequence of torch.Generator
+        One per member, for its initial weights.
+    encoder : TableEncoder or ModuleEncoder
+    start : tuple of two floats
+        What the outputs are at the beginning, and without covariates' say.
+    offset : float
+        In scaled time.
+    """
+
+    start: Tensor
+    offset: Tensor
+
+    def __init__(
+        self,
+        generators: Sequence[torch.Generator],
+        encoder: TableEncoder | ModuleEncoder,
+        start: tuple[float, float],
+        offset: float,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = MemberLinear(generators, encoder.width, 2)
+        with torch.no_grad():
+            self.head.weight.mul_(0.1)
+        self.register_buffer("start", torch.tensor(start, dtype=torch.float32)[None, None])
+        self.register_buffer("offset", torch.tensor([[offset]], dtype=torch.float64))
+
+    def forward(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """The two parameters, (K, n) each."""
+        both = self.head(self.encoder(inputs)) + self.start
+        return both[..., 0], both[..., 1]
+
+    def log_likelihood(self, inputs: Inputs, t: Tensor, event: Tensor) -> Tensor:
+        """d log f + (1 - d) log S of shape (K, n), at own scaled times (K or 1, n)."""
+        a, b = self(inputs)
+        offset = self.offset.to(t)
+        later = t + offset
+        known = later > 0  # at time zero itself nothing has happened yet: log S = 0
+        log_t = torch.log(torch.where(known, later, 1.0))
+        log_survival, log_density = self._terms(a, b, log_t)
+        start = self._terms(a, b, torch.log(torch.where(offset > 0, offset, 1.0)))[0]
+        start = torch.where(offset > 0, start, 0.0)
+        return torch.where(event, log_density, torch.where(known, log_survival, 0.0)) - start
+
+    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
+        """The equal mixture of the members' distributions, in scaled time."""
+        a, b = self(inputs.shared())
+        parts = [self._member(a[k], b[k]) for k in range(len(a))]
+        whole = parts[0] if len(parts) == 1 else Mixture(parts)
+        return whole
+
+    def _member(self, a: Tensor, b: Tensor) -> SurvivalDistribution:
+        made, offset = self._family(a, b), float(self.offset)
+        return Shifted(made, offset) if offset > 0 else made
+
+    @abstractmethod
+    def _terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
+        """log S and log f at a time given by its logarithm."""
+
+    @abstractmethod
+    def _family(self, a: Tensor, b: Tensor) -> SurvivalDistribution:
+        """The distribution with these parameters."""
+
+
+class WeibullNetwork(ParametricNetwork):
+    r"""S(t|x) = exp(-(t / e^{a(x)})^{k(x)}) with k(x) = e^{b(x)}."""
+
+    def _terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
+        log_hazard = torch.exp(b) * (log_t - a)  # log of the cumulative hazard
+        log_survival = -torch.exp(log_hazard)
+        return log_survival, b - log_t + log_hazard + log_survival
+
+    def _family(self, a: Tensor, b: Tensor) -> Weibull:
+        return Weibull(torch.exp(a), torch.exp(b))
+
+
+class LogNormalNetwork(ParametricNetwork):
+    r"""log T is normal with mean a(x) and standard deviation e^{b(x)}."""
+
+    def _terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
+        z = (log_t - a) * torch.exp(-b)
+        log_survival: Tensor = torch.special.log_ndtr(-z)
+        return log_survival, -0.5 * z * z - _HALF_LOG_2PI - b - log_t
+
+    def _family(self, a: Tensor, b: Tensor) -> LogNormal:
+        return LogNormal(a, torch.exp(b))
