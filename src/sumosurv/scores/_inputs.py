@@ -48,9 +48,13 @@ def check_times(times: Any) -> Array:
 
 
 def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
-    """The grid of an integrated score: an array as it is, a tuple (low, high) or None filled evenly."""
+    """The grid of an integrated score: an array as it is, a tuple (low, high) or None filled evenly.
+
+    None is the range of the positive times. At zero every curve is one, which makes the logarithmic score of an
+    event at time zero infinite there: a point of no weight in the integral, and of all in a sum.
+    """
     if times is None:
-        low, high = float(time.min()), float(time.max())
+        low, high = float(time.min(initial=np.inf, where=time > 0)), float(time.max())
     elif isinstance(times, tuple) and len(times) == 2:
         low, high = (float(end) for end in times)
     else:

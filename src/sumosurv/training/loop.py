@@ -194,6 +194,7 @@ class _Bar:
         text = f"train {np.nanmean(train):.4f}"
         if best_valid is not None:
             text += f", best valid {np.nanmean(best_valid):.4f}"
+        text += " (nats, time scaled to 1)"
         self._bar.set_postfix_str(text, refresh=False)  # type: ignore[attr-defined]
         self._bar.update(1)  # type: ignore[attr-defined]
 
