@@ -73,8 +73,8 @@ def evaluate(
         ``kaplan_meier(y_train, censoring=True)`` for that of the training rows.
     times : array or tuple (low, high), optional
         Grid or range of the integrated scores; from the smallest positive to the largest time of y by default. Scores
-        at one time (`brier`, `binomial_log_likelihood`, `km_calibration`) are taken at the median time of y unless their
-        options say otherwise.
+        at one time (`brier`, `binomial_log_likelihood`, `km_calibration`) are taken at the median time of y unless
+        their options say otherwise.
     n_bootstrap : int
         0 for no intervals.
     confidence : float

@@ -156,8 +156,8 @@ def integrated_brier(
     distribution, y, censoring, normalize, left_limit, on_zero, max_weight
         As in `brier`.
     times : array of shape (m,), tuple (low, high) or None
-        A grid; or a range, or None for that from the smallest positive to the largest time of y, filled with ``n_times``
-        evenly spaced times.
+        A grid; or a range, or None for that from the smallest positive to the largest time of y, filled with
+        ``n_times`` evenly spaced times.
     n_times : int
     rule : {"trapezoid", "simpson"}
         How the grid is integrated: as scikit-survival does, or as pycox does.
