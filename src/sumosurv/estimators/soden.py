@@ -1,0 +1,1 @@
+"""SODEN: survival regression by an ordinary differential equation for the cumulative hazard."""

@@ -1,0 +1,1 @@
+"""SurvNODE: survival as the transition probability of a Markov process driven by a neural ODE."""
