@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from sklearn.preprocessing import StandardScaler
 
+from pandas_modes import pandas_copy_on_write
 from sumosurv import SumoNet, Surv
 from sumosurv.preprocessing import Preprocessor
 
@@ -156,7 +157,7 @@ def test_inputs_are_left_alone():
     before = frame.copy(deep=True)
     array = np.array([[1.0, np.nan], [2.0, 3.0]])
     array.setflags(write=False)
-    with pd.option_context("mode.copy_on_write", True):
+    with pandas_copy_on_write():
         Preprocessor("quantile").fit(frame).transform(frame)
         Preprocessor().fit(array).transform(array)
     pd.testing.assert_frame_equal(frame, before)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
+from pandas_modes import pandas_copy_on_write
 from sumosurv import SumoNet, Surv, TrainingError, datasets, kaplan_meier
 from sumosurv.distributions import Mixture, Rescaled
 from sumosurv.scores import harrell_c, log_likelihood
@@ -141,7 +142,7 @@ def test_a_member_does_not_depend_on_the_size_of_the_ensemble():
 def test_inputs_are_not_changed():
     frame, y = data(60)
     before, y_before = frame.copy(deep=True), y.copy()
-    with pd.option_context("mode.copy_on_write", True):
+    with pandas_copy_on_write():
         SumoNet(**SMALL).fit(frame, y).predict(frame)
     pd.testing.assert_frame_equal(frame, before)
     np.testing.assert_array_equal(y, y_before)
