@@ -93,18 +93,27 @@ class TrainingStep:
 
 
 def captured(step: TrainingStep) -> Callable[[], None]:
-    """The step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host."""
+    """The step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host.
+
+    A network whose step cannot be captured (an encoder of the user's own that waits for the device) gets
+    the step as it is.
+    """
     before = [tensor.clone() for tensor in step.state()]
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     step.network.train()
-    with torch.cuda.stream(side):
-        for _ in range(3):
+    run: Callable[[], None] = graph.replay
+    try:
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(graph):
             step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        run = step
     for tensor, value in zip(step.state(), before):
         tensor.copy_(value)
-    return graph.replay
+    return run
