@@ -100,7 +100,7 @@ def captured(step: TrainingStep) -> Callable[[], None]:
     """
     before = [tensor.clone() for tensor in step.state()]
     graph = torch.cuda.CUDAGraph()
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     step.network.train()
     run: Callable[[], None] = graph.replay
