@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from sumosurv import datasets, distributions, plots, scores
     from sumosurv.distributions import SurvivalDistribution
     from sumosurv.estimators import (
+        CoxCC,
+        CoxPH,
+        CoxTime,
+        DeepHit,
+        DeepSurv,
+        KaplanMeier,
         LogNormalNet,
         SumoNet,
         WeibullNet,
@@ -23,6 +29,12 @@ if TYPE_CHECKING:
     from sumosurv.training import TrainingError
 
 __all__ = [
+    "CoxCC",
+    "CoxPH",
+    "CoxTime",
+    "DeepHit",
+    "DeepSurv",
+    "KaplanMeier",
     "LogNormalNet",
     "ModelFileError",
     "SumoNet",
@@ -43,6 +55,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CoxCC": "estimators",
+    "CoxPH": "estimators",
+    "CoxTime": "estimators",
+    "DeepHit": "estimators",
+    "DeepSurv": "estimators",
+    "KaplanMeier": "estimators",
     "LogNormalNet": "estimators",
     "ModelFileError": "io",
     "SumoNet": "estimators",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ __all__ = ["ModelFileError", "load", "save"]
 _FORMAT = 1
 _KEY = "sumosurv"
 _ESTIMATORS: dict[str, type[SurvivalEstimator]] = {
+    "CoxCC": estimators.CoxCC,
+    "CoxPH": estimators.CoxPH,
+    "CoxTime": estimators.CoxTime,
+    "DeepHit": estimators.DeepHit,
+    "DeepSurv": estimators.DeepSurv,
+    "KaplanMeier": estimators.KaplanMeier,
     "LogNormalNet": estimators.LogNormalNet,
     "SumoNet": estimators.SumoNet,
     "WeibullNet": estimators.WeibullNet,
@@ -63,6 +70,7 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
     partial = target.with_name(target.name + ".partial")
     try:
         save_file(tensors, str(partial), metadata={_KEY: text, "sha256": _digest(text, tensors)})
+        partial.chmod(0o666 & ~_umask())  # as any file of the user's; safetensors makes it private
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -139,6 +147,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"this version reads up to {_FORMAT}. Upgrade sumosurv."
         )
     return description, tensors
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _digest(text: str, tensors: dict[str, Tensor]) -> str:

@@ -120,6 +120,11 @@ class Preprocessor:
             if not bool(torch.isfinite(numeric).all()):
                 raise ValueError("X contains NaN or infinity; arrays that bypass preprocessing must be finite.")
             return Inputs(numeric, torch.zeros(len(numeric), 0, dtype=torch.long))
+        numbers, codes = self.table(X)
+        return Inputs(torch.as_tensor(numbers.astype(np.float32)), torch.as_tensor(codes))
+
+    def table(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Numbers in float64 and codes, of a table: what `transform` gives to networks in float32."""
         frame = _as_frame(X)
         numbers: list[npt.NDArray[np.float64]] = []
         codes: list[npt.NDArray[np.int64]] = []
@@ -134,10 +139,10 @@ class Preprocessor:
             else:
                 codes.append(coded)
         n = len(frame)
-        numeric = torch.as_tensor(
-            np.stack(numbers, axis=1).astype(np.float32) if numbers else np.zeros((n, 0), np.float32)
+        return (
+            np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),
+            np.stack(codes, axis=1) if codes else np.zeros((n, 0), np.int64),
         )
-        return Inputs(numeric, torch.as_tensor(np.stack(codes, axis=1) if codes else np.zeros((n, 0), np.int64)))
 
     @property
     def n_numeric(self) -> int:

@@ -1,10 +1,20 @@
 """scikit-learn estimators."""
 
 from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators.cox_networks import CoxCC, CoxTime, DeepSurv
+from sumosurv.estimators.coxph import CoxPH
+from sumosurv.estimators.deephit import DeepHit
+from sumosurv.estimators.kaplan_meier import KaplanMeier
 from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
 from sumosurv.estimators.sumonet import SumoNet
 
 __all__ = [
+    "CoxCC",
+    "CoxPH",
+    "CoxTime",
+    "DeepHit",
+    "DeepSurv",
+    "KaplanMeier",
     "LogNormalNet",
     "SumoNet",
     "SurvivalEstimator",

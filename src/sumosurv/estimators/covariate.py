@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.networks import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks import Inputs, ModuleEncoder, TableEncoder, TimeFeatures
 from sumosurv.networks.layers import ACTIVATIONS, Activation
+from sumosurv.networks.time import TimeFeatureKind
 from sumosurv.outcome import Outcome
-from sumosurv.preprocessing import NumericScaling, Preprocessor
+from sumosurv.preprocessing import NumericScaling, Preprocessor, time_features
 
-__all__ = ["CovariateNetworkEstimator", "Encoder", "Generators"]
+__all__ = ["CovariateNetworkEstimator", "Encoder", "Generators", "UsesTimeFeatures"]
 
 Encoder = TableEncoder | ModuleEncoder
 Generators = Sequence[torch.Generator]
@@ -140,3 +141,29 @@ class CovariateNetworkEstimator(NetworkEstimator):
     def _check_widths(self, name: str) -> None:
         if any(not isinstance(width, (int, np.integer)) or width < 1 for width in getattr(self, name)):
             raise ValueError(f"{name} is a sequence of positive widths; got {getattr(self, name)!r}.")
+
+
+class UsesTimeFeatures(CovariateNetworkEstimator):
+    """For networks that see features of time: fits them, and keeps which they are."""
+
+    time_features: TimeFeatureKind
+    time_features_: TimeFeatureKind
+
+    def _make_time_features(self, y: Outcome | None) -> TimeFeatures:
+        if y is None:
+            return TimeFeatures(self.time_features_)
+        features = time_features(self.time_features, y, self.time_unit_)
+        self.time_features_ = features.kind
+        return features
+
+    def _check_parameters(self) -> None:
+        self._check_choice("time_features", ("marginal", "log", "linear"))
+        super()._check_parameters()
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        fitted, tensors = super()._state()
+        return fitted | {"time_features_": self.time_features_}, tensors
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        self.time_features_ = cast(TimeFeatureKind, fitted["time_features_"])
+        super()._restore(fitted, tensors)

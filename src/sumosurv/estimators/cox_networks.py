@@ -1,0 +1,205 @@
+"""Cox models with a network for the risk: DeepSurv, CoxCC and Cox-Time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from sumosurv.estimators.covariate import CovariateNetworkEstimator, Encoder, Generators, UsesTimeFeatures
+from sumosurv.networks import Inputs
+from sumosurv.networks.cox_time import CoxTimeNetwork
+from sumosurv.networks.risk import CaseControl, RiskNetwork
+from sumosurv.networks.time import TimeFeatureKind
+from sumosurv.outcome import Outcome
+from sumosurv.training import Rows, TrainingData
+
+__all__ = ["CoxCC", "CoxTime", "DeepSurv"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _CoxNet(CovariateNetworkEstimator):
+    _objective_has_density: ClassVar[bool] = False
+
+    half_width: int = 2
+
+    def _complete(self, network: nn.Module, inputs: Inputs, outcome: Outcome) -> None:
+        device = inputs.numeric.device
+        time = torch.from_numpy(outcome["time"] / self.time_unit_).to(device)
+        network.complete(inputs, time, torch.from_numpy(outcome["event"].copy()).to(device))  # type: ignore[operator]
+
+    def _check_parameters(self) -> None:
+        if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
+            raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
+        super()._check_parameters()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class DeepSurv(_CoxNet):
+    r"""DeepSurv (Katzman et al. 2018): λ(t|x) = λ₀(t) e^{g(x)} with g by a network, under the partial likelihood.
+
+    .. math:: \sum_{i: d_i = 1} \Big[ g(x_i) - \log \sum_{j: z_j \ge z_i} e^{g(x_j)} \Big], \qquad
+        S(t|x) = \exp(-Λ_0(t) e^{g(x)}).
+
+    The risk sets are those of the batch (``batch_size="full"``: of all rows); Breslow's baseline is computed
+    from all training rows at the end of ``fit``, for each member its own. Curves are steps, with a density
+    interpolated with half-width k. The equal mixture of ``ensemble_size`` members is such a curve again.
+
+    Parameters
+    ----------
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+        The networks, as in `SumoNet`.
+    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
+        Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
+    device, n_threads, random_state, verbose
+        As in `SumoNet`.
+
+    Examples
+    --------
+    >>> from sumosurv import DeepSurv, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = DeepSurv(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
+    (2, 3)
+    """
+
+    def _make_head(
+        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
+    ) -> nn.Module:
+        return RiskNetwork(generators, encoder, half_width=self.half_width)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _CaseControlNet(_CoxNet):
+    n_controls: int = 1
+    shrink: float = 0.001
+
+    def _controls(self, seeds: npt.NDArray[np.int64]) -> CaseControl:
+        return CaseControl(torch.as_tensor(seeds), self.n_controls)
+
+    def _cases(self, rows: npt.NDArray[np.int64], event: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        cases = rows[event[rows]]
+        return cases if len(cases) else rows
+
+    def _prepare(self, network: nn.Module, data: TrainingData, rows: Rows) -> None:
+        cast(CaseControl, network.controls).prepare(data.time, rows.index, rows.present)
+
+    def _check_parameters(self) -> None:
+        if not isinstance(self.n_controls, (int, np.integer)) or self.n_controls < 1:
+            raise ValueError(f"n_controls is a whole number of at least 1; got {self.n_controls!r}.")
+        if not self.shrink >= 0:
+            raise ValueError(f"shrink must not be negative; got {self.shrink!r}.")
+        super()._check_parameters()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CoxCC(_CaseControlNet):
+    r"""Cox-CC (Kvamme et al. 2019): proportional hazards with a network, trained on sampled controls.
+
+    .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(x_j) - g(x_i)}\Big), \qquad
+        S(t|x) = \exp(-Λ_0(t) e^{g(x)}),
+
+    with controls C_i drawn anew at each step, uniformly from the training rows that are at risk at z_i. A
+    batch is one of cases, and its cost does not depend on the size of the risk sets.
+
+    Parameters
+    ----------
+    n_controls : int
+        Controls per case.
+    shrink : float
+        Penalty on the mean of |g| over case and controls: only differences of g matter, this holds its level.
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+        The networks, as in `SumoNet`.
+    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
+        Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
+    device, n_threads, random_state, verbose
+        As in `SumoNet`.
+
+    Examples
+    --------
+    >>> from sumosurv import CoxCC, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = CoxCC(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model.predict(data.X[:2]).shape
+    (2,)
+    """
+
+    def _make_head(
+        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
+    ) -> nn.Module:
+        controls = self._controls(seeds)
+        return RiskNetwork(generators, encoder, half_width=self.half_width, controls=controls, shrink=self.shrink)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CoxTime(_CaseControlNet, UsesTimeFeatures):
+    r"""Cox-Time (Kvamme et al. 2019): λ(t|x) = λ₀(t) e^{g(t, x)}, a relative risk that changes with time.
+
+    .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(z_i, x_j) - g(z_i, x_i)}\Big), \qquad
+        S(t|x) = \exp\Big(-\sum_{t_i \le t} ΔΛ_0(t_i) e^{g(t_i, x)}\Big),
+
+    with controls C_i drawn anew at each step from those at risk at z_i, and ΔΛ₀(tᵢ) = dᵢ / Σ_{j at risk} e^{g(tᵢ, x_j)}
+    computed from all training rows at the end of ``fit``. The hazard is summed over all event times once per
+    prediction; every later question to the distribution reads that table.
+
+    Parameters
+    ----------
+    mixed_layers : sequence of int
+        Hidden widths of the layers over covariates' code and time. Prediction costs one pass through them for
+        each pair of subject and event time; the covariate network runs once per subject.
+    time_features : {"marginal", "log", "linear"}
+        What they see of time; see `sumosurv.networks.TimeFeatures`.
+    n_controls : int
+        Controls per case.
+    shrink : float
+        Penalty on the mean of |g| over case and controls.
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+        The networks, as in `SumoNet`.
+    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
+        Their training, as in `SumoNet`; early stopping looks at the same loss with controls drawn, once and
+        for all, among the validation rows.
+    device, n_threads, random_state, verbose
+        As in `SumoNet`.
+
+    Examples
+    --------
+    >>> from sumosurv import CoxTime, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = CoxTime(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
+    (2, 3)
+    """
+
+    mixed_layers: Sequence[int] = (32,)
+    time_features: TimeFeatureKind = "marginal"
+
+    def _make_head(
+        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
+    ) -> nn.Module:
+        return CoxTimeNetwork(
+            generators,
+            encoder,
+            self._make_time_features(y),
+            widths=self.mixed_layers,
+            activation=self.activation,
+            half_width=self.half_width,
+            controls=self._controls(seeds),
+            shrink=self.shrink,
+        )
+
+    def _check_parameters(self) -> None:
+        self._check_widths("mixed_layers")
+        if not self.mixed_layers:
+            raise ValueError("mixed_layers needs at least one hidden layer.")
+        super()._check_parameters()

@@ -1,0 +1,57 @@
+"""Kaplan-Meier as an estimator: the floor that every model with covariates must beat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.nonparametric import kaplan_meier
+
+__all__ = ["KaplanMeier"]
+
+
+class KaplanMeier(SurvivalEstimator):
+    r"""The product-limit estimate for all subjects alike: S(t|x) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), whatever x.
+
+    Parameters
+    ----------
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+
+    Attributes
+    ----------
+    curve_ : Tabulated
+        The estimate.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> from sumosurv import KaplanMeier, Surv
+    >>> y = Surv.from_arrays(event=[1, 0, 1], time=[1.0, 2.0, 3.0])
+    >>> KaplanMeier().fit([[0.0], [1.0], [2.0]], y).predict_survival_function([[5.0]], [0.5, 1.0, 2.5]).round(3)
+    array([[1.   , 0.667, 0.667]])
+    """
+
+    def __init__(self, *, half_width: int = 2) -> None:
+        self.half_width = half_width
+
+    def fit(self, X: Any, y: Any) -> KaplanMeier:
+        """Fit to an outcome; of the covariates only the number of columns is kept."""
+        _, outcome = self._start(X, y)
+        self.curve_ = kaplan_meier(outcome, half_width=self.half_width)
+        return self
+
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        return self.curve_.repeat(len(X))
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        fitted, tensors = super()._state()
+        return fitted, tensors | {"times": self.curve_.times, "survival": self.curve_.table[0]}
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super()._restore(fitted, tensors)
+        self.curve_ = Tabulated(tensors["times"], tensors["survival"], half_width=self.half_width)
