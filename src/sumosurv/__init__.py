@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         DeepSurv,
         KaplanMeier,
         LogNormalNet,
+        RandomSurvivalForest,
         SumoNet,
         WeibullNet,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "KaplanMeier",
     "LogNormalNet",
     "ModelFileError",
+    "RandomSurvivalForest",
     "SumoNet",
     "Surv",
     "SurvivalDistribution",
@@ -63,6 +65,7 @@ _HOMES = {
     "KaplanMeier": "estimators",
     "LogNormalNet": "estimators",
     "ModelFileError": "io",
+    "RandomSurvivalForest": "estimators",
     "SumoNet": "estimators",
     "Surv": "outcome",
     "SurvivalDistribution": "distributions",

@@ -29,6 +29,7 @@ _ESTIMATORS: dict[str, type[SurvivalEstimator]] = {
     "DeepSurv": estimators.DeepSurv,
     "KaplanMeier": estimators.KaplanMeier,
     "LogNormalNet": estimators.LogNormalNet,
+    "RandomSurvivalForest": estimators.RandomSurvivalForest,
     "SumoNet": estimators.SumoNet,
     "WeibullNet": estimators.WeibullNet,
 }

@@ -4,6 +4,7 @@ from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.cox_networks import CoxCC, CoxTime, DeepSurv
 from sumosurv.estimators.coxph import CoxPH
 from sumosurv.estimators.deephit import DeepHit
+from sumosurv.estimators.forest import RandomSurvivalForest
 from sumosurv.estimators.kaplan_meier import KaplanMeier
 from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
 from sumosurv.estimators.sumonet import SumoNet
@@ -16,6 +17,7 @@ __all__ = [
     "DeepSurv",
     "KaplanMeier",
     "LogNormalNet",
+    "RandomSurvivalForest",
     "SumoNet",
     "SurvivalEstimator",
     "WeibullNet",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sumosurv.scores import log_likelihood
 __all__ = ["SurvivalEstimator"]
 
 _RISK_TIMES = 32
+_BLOCK = 20_000  # rows predicted at a time
 
 
 class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -60,9 +62,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def predict_quantile(self, X: Any, q: Any) -> npt.NDArray[np.float64]:
         """The time by which a share q of such subjects has had the event: (rows,), or (rows, levels)."""
-        with torch.no_grad():
-            result: npt.NDArray[np.float64] = self.predict_distribution(X).quantile(q)
-        return result
+        return self._by_blocks(X, lambda distribution, rows: distribution.quantile(q))
 
     def predict_median(self, X: Any) -> npt.NDArray[np.float64]:
         """The median survival time of each row."""
@@ -70,15 +70,14 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def predict_mean(self, X: Any) -> npt.NDArray[np.float64]:
         """Life expectancy ∫ S(t|x) dt of each row."""
-        with torch.no_grad():
-            result: npt.NDArray[np.float64] = self.predict_distribution(X).mean()
-        return result
+        return self._by_blocks(X, lambda distribution, rows: distribution.mean())
 
     def predict_restricted_mean(self, X: Any, horizon: Any) -> npt.NDArray[np.float64]:
-        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt, of each row."""
-        with torch.no_grad():
-            result: npt.NDArray[np.float64] = self.predict_distribution(X).restricted_mean(horizon)
-        return result
+        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt, of each row; a number or one per row."""
+        limits = np.asarray(horizon, dtype=np.float64)
+        return self._by_blocks(
+            X, lambda distribution, rows: distribution.restricted_mean(limits if limits.ndim == 0 else limits[rows])
+        )
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         r"""A risk score in [0, 1], higher for earlier events.
@@ -86,15 +85,14 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         The mean of F(tⱼ|x) over quantiles tⱼ of the event times seen in training: the probability of
         having had the event, averaged over when events happen.
         """
-        with torch.no_grad():
-            cdf = self.predict_distribution(X).cdf(self._risk_grid())
-        result: npt.NDArray[np.float64] = cdf.mean(axis=1)
-        return result
+        check_is_fitted(self)
+        grid = self.risk_times_[None, :]
+        return self._by_blocks(X, lambda distribution, rows: distribution.cdf(grid).mean(axis=1))
 
     def score(self, X: Any, y: Any) -> float:
         """Mean right-censored log-likelihood, in nats, on the scale of the training times (higher is better)."""
-        with torch.no_grad():
-            return float(np.mean(log_likelihood(self.predict_distribution(X), check_outcome(y))))
+        outcome = check_outcome(y, n_rows=_count_rows(X))
+        return float(self._by_blocks(X, lambda distribution, rows: log_likelihood(distribution, outcome[rows])).mean())
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, to be read by `sumosurv.load`: tensors and JSON, no code, no data."""
@@ -154,13 +152,19 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             raise ValueError(
                 f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times."
             )
-        with torch.no_grad():
-            result: npt.NDArray[np.float64] = getattr(self.predict_distribution(X), quantity)(grid[None, :])
-        return result
+        return self._by_blocks(X, lambda distribution, rows: getattr(distribution, quantity)(grid[None, :]))
 
-    def _risk_grid(self) -> npt.NDArray[np.float64]:
-        grid: npt.NDArray[np.float64] = self.risk_times_[None, :]
-        return grid
+    def _by_blocks(
+        self, X: Any, quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]]
+    ) -> npt.NDArray[np.float64]:
+        """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
+        n = _count_rows(X)
+        with torch.no_grad():
+            if n <= _BLOCK:
+                return quantity(self.predict_distribution(X), slice(0, n))
+            places = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
+            take = X.iloc if hasattr(X, "iloc") else X
+            return np.concatenate([quantity(self.predict_distribution(take[rows]), rows) for rows in places])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -170,3 +174,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _count_rows(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") and len(X.shape) else len(X)

@@ -1,0 +1,228 @@
+"""Random survival forests: grown by scikit-survival, kept and read as plain arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+from sklearn.utils import check_random_state
+
+from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators.design import Design
+from sumosurv.outcome import Outcome
+from sumosurv.preprocessing import Preprocessor
+
+__all__ = ["RandomSurvivalForest"]
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+_ROWS = 1 << 10  # rows predicted at once
+_TREE = ("left", "right", "feature", "threshold")
+_LEAF = ("leaf_start", "fall_time", "fall")
+
+
+class RandomSurvivalForest(SurvivalEstimator):
+    r"""Random survival forest (Ishwaran et al. 2008): the mean of the Kaplan-Meier curves of the leaves of many trees.
+
+    .. math:: S(t|x) = \frac{1}{B} \sum_b S_b(t), \qquad
+        S_b \text{ the product-limit estimate of the rows in the leaf of tree } b \text{ that holds } x.
+
+    The trees are grown by scikit-survival (the log-rank test chooses the splits), which must be installed to fit:
+    ``pip install "sumosurv[forest]"``. It is licensed under the GPL and imported by ``fit`` alone. What is kept of
+    a forest are arrays, from which curves are read; a fitted model predicts, is saved and is loaded without
+    scikit-survival. Curves are steps, with a density interpolated with half-width k.
+
+    Parameters
+    ----------
+    n_estimators : int
+        Trees.
+    min_samples_split, min_samples_leaf : int
+        Smallest node that is split, and smallest leaf.
+    max_features : {"sqrt", "log2"}, int, float or None
+        Columns looked at for a split.
+    max_depth : int, optional
+    n_jobs : int, optional
+        Processes that grow trees.
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    event_times_ : ndarray
+        Where curves may fall.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> from sumosurv import RandomSurvivalForest, datasets
+    >>> data = datasets.simulate("weibull", 200, random_state=0)
+    >>> model = RandomSurvivalForest(n_estimators=5, random_state=0).fit(data.X, data.y)
+    >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        *,
+        n_estimators: int = 200,
+        min_samples_split: int = 20,
+        min_samples_leaf: int = 10,
+        max_features: Literal["sqrt", "log2"] | float | None = "sqrt",
+        max_depth: int | None = None,
+        n_jobs: int | None = None,
+        half_width: int = 2,
+        random_state: Any = None,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.min_samples_split = min_samples_split
+        self.min_samples_leaf = min_samples_leaf
+        self.max_features = max_features
+        self.max_depth = max_depth
+        self.n_jobs = n_jobs
+        self.half_width = half_width
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> RandomSurvivalForest:
+        """Grow a forest on covariates (see `Design`) and right-censored times."""
+        X, outcome = self._start(X, y)
+        self.preprocessor_ = Preprocessor().fit(X)
+        matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
+        self.event_times_ = np.unique(outcome["time"][outcome["event"]])
+        self.trees_ = _no_trees() if len(self.event_times_) == 0 else self._grow(matrix, outcome)
+        return self
+
+    def _grow(self, matrix: npt.NDArray[np.float32], outcome: Outcome) -> dict[str, npt.NDArray[Any]]:
+        try:
+            from sksurv.ensemble import RandomSurvivalForest as Forest
+        except ImportError:
+            raise ImportError(
+                "RandomSurvivalForest grows its trees with scikit-survival, which is not installed: "
+                'pip install "sumosurv[forest]".'
+            ) from None
+        forest = Forest(
+            n_estimators=self.n_estimators,
+            min_samples_split=self.min_samples_split,
+            min_samples_leaf=self.min_samples_leaf,
+            max_features=self.max_features,
+            max_depth=self.max_depth,
+            n_jobs=self.n_jobs,
+            low_memory=True,  # no curves in the nodes: the leaves' are made below, as sparse as they are
+            random_state=check_random_state(self.random_state).randint(2**31 - 1),
+        ).fit(matrix, outcome)
+        parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in (*_TREE, *_LEAF, "roots")}
+        nodes = falls = 0
+        for tree, sample in zip(forest.estimators_, forest.estimators_samples_):
+            structure = tree.tree_
+            inner = structure.children_left >= 0
+            parts["left"].append(np.where(inner, structure.children_left + nodes, -1))
+            parts["right"].append(np.where(inner, structure.children_right + nodes, -1))
+            parts["feature"].append(np.where(inner, structure.feature, 0))
+            parts["threshold"].append(np.where(inner, structure.threshold, 0.0))
+            leaf = structure.apply(matrix[sample])
+            start, when, fall = leaf_curves(leaf, outcome[sample], self.event_times_, structure.node_count)
+            parts["leaf_start"].append(start + falls)
+            parts["fall_time"].append(when)
+            parts["fall"].append(fall)
+            parts["roots"].append(np.array([nodes]))
+            nodes, falls = nodes + structure.node_count, falls + len(fall)
+        arrays = {name: np.concatenate(part) for name, part in parts.items()}
+        arrays["leaf_start"] = np.append(arrays["leaf_start"], falls)
+        return {
+            name: array.astype(np.float64 if name in ("threshold", "fall") else np.int64)
+            for name, array in arrays.items()
+        }
+
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
+        times, trees = self.event_times_, self.trees_
+        if len(times) == 0:  # no event was ever seen
+            return Tabulated([0.0], np.ones((len(matrix), 1)), half_width=self.half_width)
+        n_nodes, n_trees = len(trees["left"]), len(trees["roots"])
+        falls = sparse.csr_array((trees["fall"], trees["fall_time"], trees["leaf_start"]), shape=(n_nodes, len(times)))
+        survival = np.empty((len(matrix), len(times)))
+        for i in range(0, len(matrix), _ROWS):
+            leaves = self._leaves(matrix[i : i + _ROWS])
+            n = len(leaves)
+            places = np.arange(n + 1) * n_trees
+            holds = sparse.csr_array((np.full(n * n_trees, 1.0 / n_trees), leaves.ravel(), places), shape=(n, n_nodes))
+            survival[i : i + n] = 1.0 - np.cumsum((holds @ falls).toarray(), axis=1)
+        return Tabulated(times, np.minimum.accumulate(survival.clip(0.0, 1.0), axis=1), half_width=self.half_width)
+
+    def _leaves(self, matrix: npt.NDArray[np.float32]) -> Integers:
+        """The leaf of each row in each tree, (rows, trees)."""
+        trees = self.trees_
+        node = np.tile(trees["roots"], (len(matrix), 1))
+        rows = np.arange(len(matrix))[:, None]
+        while True:
+            left = trees["left"][node]
+            inner = left >= 0
+            if not inner.any():
+                return np.sort(node, axis=1)
+            goes_left = matrix[rows, trees["feature"][node]] <= trees["threshold"][node]
+            node = np.where(inner, np.where(goes_left, left, trees["right"][node]), node)
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        fitted, tensors = super()._state()
+        arrays = {f"trees.{name}": torch.from_numpy(array) for name, array in self.trees_.items()}
+        arrays["event_times_"] = torch.from_numpy(self.event_times_)
+        return fitted | {"preprocessor_": self.preprocessor_.state()}, tensors | arrays
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super()._restore(fitted, tensors)
+        self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
+        self.event_times_ = tensors["event_times_"].numpy()
+        self.trees_ = {name: tensors[f"trees.{name}"].numpy() for name in (*_TREE, *_LEAF, "roots")}
+
+
+def leaf_curves(leaf: Integers, y: Outcome, times: Floats, n_nodes: int) -> tuple[Integers, Integers, Floats]:
+    """Kaplan-Meier of the rows in each leaf, as its falls.
+
+    Returns
+    -------
+    start : ndarray of shape (n_nodes,)
+        Where the falls of a node begin in the other two.
+    when : ndarray
+        Which of the times.
+    fall : ndarray
+        S just before minus S at that time.
+    """
+    order = np.lexsort((y["time"], leaf))
+    leaf, time, event = leaf[order], y["time"][order], y["event"][order]
+    new = np.append(True, (np.diff(leaf) != 0) | (np.diff(time) != 0))
+    first = np.flatnonzero(new)  # of each (leaf, time)
+    deaths = np.add.reduceat(event.astype(np.float64), first)
+    end = np.searchsorted(leaf, leaf[first], side="right")
+    at_risk = end - first
+    keep = deaths > 0
+    node, deaths, at_risk, when = (
+        leaf[first][keep],
+        deaths[keep],
+        at_risk[keep],
+        np.searchsorted(times, time[first][keep]),
+    )
+    survival = np.empty(len(node))
+    before = np.empty(len(node))
+    counts = np.bincount(node, minlength=n_nodes)
+    start = np.cumsum(counts) - counts
+    ratio = 1.0 - deaths / at_risk
+    for a, size in zip(start[counts > 0], counts[counts > 0]):
+        survival[a : a + size] = np.cumprod(ratio[a : a + size])
+        before[a] = 1.0
+        before[a + 1 : a + size] = survival[a : a + size - 1]
+    return start.astype(np.int64), when.astype(np.int64), before - survival
+
+
+def _as_trees_read(matrix: Floats) -> npt.NDArray[np.float32]:
+    return matrix.astype(np.float32)
+
+
+def _no_trees() -> dict[str, npt.NDArray[Any]]:
+    floats = ("threshold", "fall")
+    return {name: np.zeros(0, np.float64 if name in floats else np.int64) for name in (*_TREE, *_LEAF, "roots")}
