@@ -76,8 +76,8 @@ class DeepHit(_Fitted):
 
     n_cuts: int = 30
     cuts: Literal["quantile", "equidistant"] = "quantile"
-    alpha: float = 0.5
-    sigma: float = 0.5
+    alpha: float = 0.2
+    sigma: float = 0.25
     interpolation: Interpolation = "hazard"
 
     @property

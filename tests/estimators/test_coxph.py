@@ -1,0 +1,143 @@
+"""Cox's model against lifelines and scikit-survival, and its likelihood against a literal reading."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from sumosurv import CoxPH, Surv, datasets
+from sumosurv.estimators.coxph import PartialLikelihood
+from sumosurv.scores import log_likelihood
+
+lifelines = pytest.importorskip("lifelines")
+linear_model = pytest.importorskip("sksurv.linear_model")
+
+
+def sample(n=150, seed=0, ties=True):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    time = rng.exponential(np.exp(-x @ [0.8, -0.5, 0.0]))
+    return x, Surv.from_arrays(rng.random(n) < 0.7, np.ceil(5 * time) if ties else time)
+
+
+def literal(beta, x, y, ties):
+    """Σ over distinct event times, as the textbooks write it."""
+    total = 0.0
+    g = x @ beta
+    for t in np.unique(y["time"][y["event"]]):
+        dead, at_risk = (y["time"] == t) & y["event"], y["time"] >= t
+        d = dead.sum()
+        for place in range(d):
+            share = place / d if ties == "efron" else 0.0
+            total -= np.log(np.exp(g[at_risk]).sum() - share * np.exp(g[dead]).sum())
+        total += g[dead].sum()
+    return total
+
+
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+def test_value_gradient_and_information_are_those_of_the_formula(ties):
+    x, y = sample(40)
+    beta = np.array([0.3, -0.2, 0.1])
+    value, gradient, information = PartialLikelihood(x, y, ties)(beta)
+    assert value == pytest.approx(literal(beta, x, y, ties), rel=1e-12)
+    step = 1e-5 * np.eye(3)
+    slopes = [(literal(beta + e, x, y, ties) - literal(beta - e, x, y, ties)) / 2e-5 for e in step]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-6)
+    rows = [
+        (PartialLikelihood(x, y, ties)(beta - e)[1] - PartialLikelihood(x, y, ties)(beta + e)[1]) / 2e-5 for e in step
+    ]
+    np.testing.assert_allclose(information, rows, rtol=1e-6)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["metabric", "gbsg", "flchain", "support"])
+def test_coefficients_errors_likelihood_and_baseline_on_real_data(name, real_data):
+    X, y = datasets.load(name)
+    frame = X.astype(float)
+    frame = (frame - frame.mean()) / frame.std()  # lifelines does not solve FLCHAIN in its own units
+    model = CoxPH().fit(frame, y)
+    table = frame.assign(time_=y["time"], event_=y["event"])
+    theirs = lifelines.CoxPHFitter().fit(table, "time_", "event_", fit_options={"precision": 1e-12})
+    np.testing.assert_allclose(model.coef_, theirs.params_, atol=1e-6)
+    np.testing.assert_allclose(model.standard_errors_, theirs.standard_errors_, atol=1e-6)
+    assert model.log_likelihood_ == pytest.approx(theirs.log_likelihood_, abs=1e-6)
+    np.testing.assert_allclose(model.summary()["p"], theirs.summary["p"], atol=1e-6)
+    at = np.unique(y["time"])[::7]
+    rows = frame.iloc[::97]
+    cumulative = theirs.predict_cumulative_hazard(rows, times=at).to_numpy().T
+    np.testing.assert_allclose(model.predict_cumulative_hazard_function(rows, at), cumulative, rtol=1e-6, atol=1e-9)
+    for ties in ("efron", "breslow"):
+        ours = CoxPH(ties=ties).fit(frame, y)
+        other = linear_model.CoxPHSurvivalAnalysis(ties=ties, tol=1e-14, n_iter=200).fit(frame.to_numpy(), y)
+        np.testing.assert_allclose(ours.coef_, other.coef_, atol=1e-6)
+        curves = np.stack([curve(at) for curve in other.predict_survival_function(rows.to_numpy())])
+        np.testing.assert_allclose(ours.predict_survival_function(rows, at), curves, atol=1e-6)
+
+
+@pytest.mark.real_data
+def test_categories_are_dummies_and_units_are_the_columns(real_data):
+    X, y = datasets.load("gbsg")
+    dummies = pd.get_dummies(X, drop_first=True, dtype=float).astype(float)
+    model, plain = CoxPH().fit(X, y), CoxPH().fit(dummies, y)
+    assert set(model.terms_) >= {"x1[1]", "x1[2]"}
+    assert model.log_likelihood_ == pytest.approx(plain.log_likelihood_, rel=1e-12)
+    np.testing.assert_allclose(model.predict(X), plain.predict(dummies), rtol=1e-8)
+    scaled = CoxPH().fit(dummies * 1000.0, y)
+    np.testing.assert_allclose(scaled.coef_ * 1000.0, plain.coef_, rtol=1e-8)
+    np.testing.assert_allclose(scaled.standard_errors_ * 1000.0, plain.standard_errors_, rtol=1e-8)
+
+
+def test_ridge_is_that_of_scikit_survival_on_standardised_columns():
+    x, y = sample()
+    x = (x - x.mean(0)) / x.std(0)
+    other = linear_model.CoxPHSurvivalAnalysis(alpha=7.0, ties="efron", tol=1e-14, n_iter=200).fit(x, y)
+    np.testing.assert_allclose(CoxPH(alpha=7.0).fit(x, y).coef_, other.coef_, atol=1e-7)
+
+
+def test_columns_that_say_nothing_new_have_no_coefficient_of_their_own():
+    x, y = sample()
+    alone = CoxPH().fit(x, y)
+    more = CoxPH().fit(np.column_stack([x, np.full(len(x), 3.0)]), y)
+    np.testing.assert_allclose(more.coef_, [*alone.coef_, 0.0], atol=1e-10)
+    twice = CoxPH().fit(np.column_stack([x, x[:, 0]]), y)
+    assert twice.log_likelihood_ == pytest.approx(alone.log_likelihood_, rel=1e-10)
+    np.testing.assert_allclose(twice.predict(np.column_stack([x, x[:, 0]])), alone.predict(x), rtol=1e-8)
+
+
+def test_a_column_that_tells_all_events_is_named_as_the_trouble():
+    x = np.linspace(0.0, 1.0, 20)[:, None]
+    y = Surv.from_arrays(np.ones(20), 2.0 - x[:, 0])
+    with pytest.warns(ConvergenceWarning, match="alpha > 0"):
+        CoxPH(max_iter=5).fit(x, y)
+    assert np.isfinite(CoxPH(alpha=1.0).fit(x, y).coef_).all()
+
+
+def test_the_truth_is_found():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20000, 2))
+    beta = np.array([0.7, -0.4])
+    time = rng.weibull(1.5, len(x)) * np.exp(-(x @ beta) / 1.5)
+    censoring = rng.exponential(2.0, len(x))
+    y = Surv.from_arrays(time <= censoring, np.minimum(time, censoring))
+    model = CoxPH(half_width=64).fit(x[:10000], y[:10000])
+    np.testing.assert_allclose(model.coef_, beta, atol=0.04)
+    truth = sum_of_weibull(x[10000:], beta, y[10000:])
+    assert abs(model.score(x[10000:], y[10000:]) - truth) < 0.02
+
+
+def sum_of_weibull(x, beta, y):
+    from sumosurv.distributions import Weibull
+
+    return log_likelihood(Weibull(np.exp(-(x @ beta) / 1.5), 1.5), y).mean()
+
+
+def test_errors():
+    x, y = sample(20)
+    with pytest.raises(ValueError, match="ties is 'efron' or 'breslow'; got 'exact'"):
+        CoxPH(ties="exact").fit(x, y)
+    with pytest.raises(ValueError, match="alpha must not be negative"):
+        CoxPH(alpha=-1.0).fit(x, y)
+    with pytest.raises(ValueError, match="reads a table of two dimensions"):
+        CoxPH().fit(np.zeros((20, 3, 3)), y)

@@ -1,0 +1,187 @@
+"""Contracts that every method keeps, beside SuMo-net: scikit-learn's checks, files, hard data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import sumosurv
+from sumosurv import Surv, load
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.scores import log_likelihood
+
+SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
+NETWORKS = dict.fromkeys(("WeibullNet", "LogNormalNet", "DeepSurv", "CoxCC", "CoxTime", "DeepHit"), SMALL)
+OTHERS = {"CoxPH": {"alpha": 0.1}, "KaplanMeier": {}, "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0}}
+METHODS = NETWORKS | OTHERS
+
+
+def make(name, **options):
+    if name == "RandomSurvivalForest":
+        pytest.importorskip("sksurv")
+    return getattr(sumosurv, name)(**(METHODS[name] | options))
+
+
+def data(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n), "c": rng.choice(["u", "v", "w"], n)})
+    X.loc[::17, "b"] = np.nan
+    time = rng.weibull(1.5, n) * np.exp(-1.2 * X["a"])
+    return X, Surv.from_arrays(rng.random(n) < 0.8, time)
+
+
+X, Y = data()
+GRID = np.array([0.0, 0.1, 0.5, 1.0, 3.0])
+
+
+@pytest.fixture(scope="module", params=list(METHODS))
+def model(request):
+    return make(request.param).fit(X, Y)
+
+
+def _for_checks():
+    names = [name for name in METHODS if name != "RandomSurvivalForest"]
+    return [getattr(sumosurv, name)(**METHODS[name]) for name in names]
+
+
+@pytest.mark.filterwarnings("ignore:y holds times only")
+@pytest.mark.filterwarnings("ignore:Newton's method has not converged")
+@parametrize_with_checks(_for_checks())
+def test_scikit_learn_s_own_checks(estimator, check):
+    check(estimator)
+
+
+def test_predictions_are_those_of_a_proper_distribution(model):
+    d = model.predict_distribution(X)
+    assert isinstance(d, SurvivalDistribution)
+    assert len(d) == len(X)
+    survival = model.predict_survival_function(X, GRID)
+    assert survival.shape == (len(X), len(GRID))
+    np.testing.assert_allclose(survival[:, 0], 1.0, atol=1e-12)
+    assert (np.diff(survival, axis=1) <= 1e-12).all()
+    np.testing.assert_array_equal(survival, d.survival(GRID[None]))
+    assert (model.predict_density(X, GRID) >= 0).all()
+    assert model.predict(X).shape == (len(X),)
+    assert ((model.predict(X) >= 0) & (model.predict(X) <= 1)).all()
+    assert model.predict_restricted_mean(X, 1.0).shape == (len(X),)
+    assert model.score(X, Y) == pytest.approx(log_likelihood(d, Y).mean())
+    one = model.predict_survival_function(X.iloc[[7]], GRID)
+    np.testing.assert_allclose(one[0], survival[7], atol=1e-10)
+
+
+def test_a_file_gives_back_the_same_model_without_training_data(model, tmp_path):
+    path = tmp_path / "model"
+    model.save(path)
+    again = load(path)
+    assert type(again) is type(model)
+    for ask in ("predict", "predict_median", "predict_mean"):
+        np.testing.assert_array_equal(getattr(again, ask)(X), getattr(model, ask)(X))
+    np.testing.assert_array_equal(
+        again.predict_survival_function(X, Y["time"]), model.predict_survival_function(X, Y["time"])
+    )
+    assert again.get_params() == model.get_params()
+    assert again.score(X, Y) == model.score(X, Y)
+
+
+def test_a_model_keeps_no_training_rows(model):
+    held = [value for value in vars(model).values() if isinstance(value, (np.ndarray, pd.DataFrame, torch.Tensor))]
+    for module in model.network_.modules() if hasattr(model, "network_") else ():
+        held += [value for value in vars(module).values() if isinstance(value, (np.ndarray, torch.Tensor, tuple))]
+    for value in held:
+        if isinstance(value, tuple):
+            assert not any(isinstance(part, torch.Tensor) for part in value)
+        elif not isinstance(value, pd.DataFrame):  # the history of training
+            assert len(value) != len(X)
+
+
+def test_clone_and_repeat(model):
+    twin = clone(model)
+    assert twin.get_params() == model.get_params()
+    assert not hasattr(twin, "risk_times_")
+    np.testing.assert_array_equal(twin.fit(X, Y).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_pipelines_and_cross_validation(name):
+    numbers = X[["a"]]
+    assert make_pipeline(StandardScaler(), make(name)).fit(numbers, Y).predict(numbers).shape == (len(X),)
+    assert cross_val_score(make(name), X, Y, cv=KFold(2)).shape == (2,)
+
+
+def hard(kind, n=60):
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n)})
+    time, event = rng.exponential(size=n) * np.exp(-table["a"]), rng.random(n) < 0.7
+    if kind == "ties":
+        time = np.ceil(2 * time)
+    elif kind == "zero times":
+        time[:6] = 0.0
+        event[:3], event[3:6] = True, False
+    elif kind == "all censored":
+        event[:] = False
+    elif kind == "one feature":
+        table = table[["a"]]
+    elif kind == "constant feature":
+        table["b"] = 4.0
+    elif kind == "all at one time":
+        time[:] = 2.0
+    return table, Surv.from_arrays(event, time)
+
+
+HARD = ("ties", "zero times", "all censored", "one feature", "constant feature", "all at one time")
+
+
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("name", METHODS)
+def test_hard_data(name, kind):
+    table, y = hard(kind)
+    model = make(name).fit(table, y)
+    survival = model.predict_survival_function(table, [0.0, 0.5, 2.0, 50.0])
+    assert np.isfinite(survival).all()
+    assert (np.diff(survival, axis=1) <= 1e-12).all()
+    if name in NETWORKS:
+        assert all(torch.isfinite(p).all() for p in model.network_.parameters())
+        assert np.isfinite(model.history_[["train", "valid"]].to_numpy()).all()
+        assert model.n_members_ == 2
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_member_is_the_same_alone_and_in_company(name):
+    both = make(name, ensemble_size=2, validation_fraction=0.0).fit(X, Y)
+    alone = make(name, ensemble_size=1, validation_fraction=0.0).fit(X, Y)
+    for mine, theirs in zip(alone.network_.parameters(), both.network_.parameters()):
+        torch.testing.assert_close(mine[0], theirs[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_members_are_mixed_equally(name):
+    model = make(name).fit(X, Y)
+    whole = model.predict_survival_function(X, GRID)
+    parts = []
+    for k in range(2):
+        network = sumosurv.networks.select_members(model.network_, [k])
+        twin = clone(model)
+        twin.__dict__.update(model.__dict__)
+        twin.network_ = network
+        parts.append(twin.predict_survival_function(X, GRID))
+    np.testing.assert_allclose(np.mean(parts, axis=0), whole, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_validation_rows_refit_and_encoders_of_ones_own(name):
+    settings = {"refit": True, "batch_size": "full"}
+    model = make(name, **settings).fit(X, Y, validation_data=data(40, seed=1))
+    assert model.best_epoch_.shape == (2,)
+    own = make(name, encoder=torch.nn.Linear(8, 5)).fit(X, Y)
+    assert own.predict(X).shape == (len(X),)
+    with pytest.raises(ValueError, match="batch_size is 'auto', 'full' or"):
+        make(name, batch_size="all").fit(X, Y)
+    with pytest.raises(ValueError, match="activation is one of"):
+        make(name, activation="step").fit(X, Y)
