@@ -55,7 +55,7 @@ def simulated(family, n, seed):
     x = rng.uniform(-1, 1, size=(n, 2))
     a, b = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1], 0.5 * x[:, 0]
     truth = Weibull(np.exp(a), np.exp(b)) if family is WeibullNet else LogNormal(a, np.exp(b - 0.5))
-    time, censoring = truth.sample(random_state=seed), rng.exponential(4.0, n)
+    time, censoring = truth.sample(random_state=100 + seed), rng.exponential(4.0, n)
     return pd.DataFrame(x), Surv.from_arrays(time <= censoring, np.minimum(time, censoring)), truth
 
 

@@ -48,8 +48,10 @@ class RandomSurvivalForest(SurvivalEstimator):
     max_depth : int, optional
     n_jobs : int, optional
         Processes that grow trees.
-    half_width : int
-        k of the interpolated density; see `Tabulated`.
+    half_width : int or "auto"
+        k of the interpolated density; see `Tabulated`. The curve of a subject is flat wherever none of the rows that
+        share its leaves has an event, and a window without a fall has density zero: with the k = 2 of other
+        step curves many events would have likelihood zero. "auto" makes a window a twentieth of the event times.
     random_state : int, RandomState or None
 
     Attributes
@@ -77,7 +79,7 @@ class RandomSurvivalForest(SurvivalEstimator):
         max_features: Literal["sqrt", "log2"] | float | None = "sqrt",
         max_depth: int | None = None,
         n_jobs: int | None = None,
-        half_width: int = 2,
+        half_width: int | Literal["auto"] = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_estimators = n_estimators
@@ -143,7 +145,7 @@ class RandomSurvivalForest(SurvivalEstimator):
         matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
         times, trees = self.event_times_, self.trees_
         if len(times) == 0:  # no event was ever seen
-            return Tabulated([0.0], np.ones((len(matrix), 1)), half_width=self.half_width)
+            return Tabulated([0.0], np.ones((len(matrix), 1)))
         n_nodes, n_trees = len(trees["left"]), len(trees["roots"])
         falls = sparse.csr_array((trees["fall"], trees["fall_time"], trees["leaf_start"]), shape=(n_nodes, len(times)))
         survival = np.empty((len(matrix), len(times)))
@@ -153,7 +155,8 @@ class RandomSurvivalForest(SurvivalEstimator):
             places = np.arange(n + 1) * n_trees
             holds = sparse.csr_array((np.full(n * n_trees, 1.0 / n_trees), leaves.ravel(), places), shape=(n, n_nodes))
             survival[i : i + n] = 1.0 - np.cumsum((holds @ falls).toarray(), axis=1)
-        return Tabulated(times, np.minimum.accumulate(survival.clip(0.0, 1.0), axis=1), half_width=self.half_width)
+        half_width = max(2, len(times) // 40) if self.half_width == "auto" else int(self.half_width)
+        return Tabulated(times, np.minimum.accumulate(survival.clip(0.0, 1.0), axis=1), half_width=half_width)
 
     def _leaves(self, matrix: npt.NDArray[np.float32]) -> Integers:
         """The leaf of each row in each tree, (rows, trees)."""

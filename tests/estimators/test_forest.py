@@ -1,0 +1,94 @@
+"""Random survival forest: the arrays say what scikit-survival says; and Kaplan-Meier as an estimator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.utils import check_random_state
+
+from sumosurv import KaplanMeier, RandomSurvivalForest, Surv, kaplan_meier, load
+from sumosurv.scores import log_likelihood
+
+ensemble = pytest.importorskip("sksurv.ensemble")
+
+
+def sample(n=200, seed=0, ties=False):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    time = rng.exponential(np.exp(-X[:, 0]))
+    return X, Surv.from_arrays(rng.random(n) < 0.7, np.ceil(6 * time) if ties else time)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_curves_are_those_of_scikit_survival(ties):
+    X, y = sample(ties=ties)
+    settings = {"n_estimators": 12, "min_samples_leaf": 4, "min_samples_split": 8, "max_features": 2}
+    model = RandomSurvivalForest(**settings, random_state=5).fit(X, y)
+    seed = check_random_state(5).randint(2**31 - 1)
+    theirs = ensemble.RandomSurvivalForest(**settings, random_state=seed).fit(X, y)
+    new, _ = sample(70, seed=1)
+    at = np.unique(y["time"])
+    curves = np.stack([curve(at) for curve in theirs.predict_survival_function(new)])
+    np.testing.assert_allclose(model.predict_survival_function(new, at), curves, atol=1e-12)
+
+
+def test_a_forest_is_saved_as_arrays_and_read_without_scikit_survival(tmp_path):
+    X, y = sample()
+    model = RandomSurvivalForest(n_estimators=5, random_state=0).fit(X, y)
+    model.save(tmp_path / "forest")
+    np.testing.assert_array_equal(load(tmp_path / "forest").predict(X), model.predict(X))
+    code = (
+        "import sys; sys.modules['sksurv'] = None\n"
+        "import numpy as np; from sumosurv import load\n"
+        f"print(load({str(tmp_path / 'forest')!r}).predict(np.zeros((1, 3)))[0])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert float(out) == pytest.approx(model.predict(np.zeros((1, 3)))[0], rel=1e-12)
+
+
+def test_without_scikit_survival_fit_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sksurv.ensemble", None)
+    with pytest.raises(ImportError, match=r"sumosurv\[forest\]"):
+        RandomSurvivalForest().fit(*sample(30))
+
+
+def test_categories_and_missing_values():
+    X, y = sample()
+    frame = pd.DataFrame(X, columns=list("abc"))
+    frame["d"] = np.where(frame["a"] > 0, "high", "low")
+    frame.loc[::9, "b"] = np.nan
+    model = RandomSurvivalForest(n_estimators=5, random_state=0).fit(frame, y)
+    assert np.isfinite(model.predict(frame)).all()
+
+
+def test_a_forest_finds_what_kaplan_meier_cannot():
+    (X, y), (new, _) = sample(800), sample(300, seed=1)
+    at = np.array([0.2, 0.5, 1.0, 2.0])
+    truth = np.exp(-at * np.exp(new[:, :1]))
+    forest, floor = RandomSurvivalForest(n_estimators=50, random_state=0), KaplanMeier()
+    error, most = (abs(m.fit(X, y).predict_survival_function(new, at) - truth).mean() for m in (forest, floor))
+    assert error < 0.6 * most
+
+
+def test_windows_of_the_density():
+    X, y = sample()
+    settings = {"n_estimators": 5, "random_state": 0}
+    wide = RandomSurvivalForest(**settings).fit(X, y).predict_distribution(X)
+    assert wide.half_width == max(2, len(np.unique(y["time"][y["event"]])) // 40)
+    assert RandomSurvivalForest(**settings, half_width=7).fit(X, y).predict_distribution(X).half_width == 7
+
+
+def test_kaplan_meier_is_the_same_curve_for_everyone():
+    X, y = sample(ties=True)
+    model = KaplanMeier(half_width=3).fit(X, y)
+    at = np.unique(y["time"])
+    expected = kaplan_meier(y, half_width=3)
+    np.testing.assert_array_equal(
+        model.predict_survival_function(X, at), np.tile(expected.survival(at[None]), (200, 1))
+    )
+    assert model.score(X, y) == pytest.approx(log_likelihood(expected.repeat(200), y).mean())
+    assert len(np.unique(model.predict(X))) == 1
