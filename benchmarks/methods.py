@@ -4,7 +4,8 @@ Trains on the training rows of each fold, stops early on its validation rows whe
 them, scores on its test rows; nothing is chosen on test rows. S_L is on the paper's scale (durations min-max scaled
 on the training rows); a star marks methods without a density of their own, whose S_L comes from the interpolated
 density of half-width 2 (of a forest with its own default). IBS and IBLL in pycox's convention: Kaplan-Meier of the
-test fold's censoring, weights normalised, 100 times from the smallest to the largest test duration. The last lines say which bars hold.
+test fold's censoring, weights normalised, 100 times from the smallest to the largest test duration. The last
+lines say which bars hold.
 
     python benchmarks/methods.py --out results
     python benchmarks/methods.py --methods CoxPH DeepSurv --datasets gbsg --folds 0 1
