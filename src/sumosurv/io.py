@@ -30,7 +30,9 @@ _ESTIMATORS: dict[str, type[SurvivalEstimator]] = {
     "KaplanMeier": estimators.KaplanMeier,
     "LogNormalNet": estimators.LogNormalNet,
     "RandomSurvivalForest": estimators.RandomSurvivalForest,
+    "Soden": estimators.Soden,
     "SumoNet": estimators.SumoNet,
+    "SurvNode": estimators.SurvNode,
     "WeibullNet": estimators.WeibullNet,
 }
 

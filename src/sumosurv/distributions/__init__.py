@@ -2,6 +2,7 @@
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.monotone import Monotone
+from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import LogNormal, Normal, Weibull
 from sumosurv.distributions.tabulated import Tabulated
 from sumosurv.distributions.wrappers import Conditional, Mixture, Rescaled
@@ -12,6 +13,7 @@ __all__ = [
     "Mixture",
     "Monotone",
     "Normal",
+    "Ode",
     "Rescaled",
     "SurvivalDistribution",
     "Tabulated",

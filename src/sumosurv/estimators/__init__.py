@@ -7,7 +7,9 @@ from sumosurv.estimators.deephit import DeepHit
 from sumosurv.estimators.forest import RandomSurvivalForest
 from sumosurv.estimators.kaplan_meier import KaplanMeier
 from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
+from sumosurv.estimators.soden import Soden
 from sumosurv.estimators.sumonet import SumoNet
+from sumosurv.estimators.survnode import SurvNode
 
 __all__ = [
     "CoxCC",
@@ -18,7 +20,9 @@ __all__ = [
     "KaplanMeier",
     "LogNormalNet",
     "RandomSurvivalForest",
+    "Soden",
     "SumoNet",
+    "SurvNode",
     "SurvivalEstimator",
     "WeibullNet",
 ]

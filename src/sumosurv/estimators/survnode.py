@@ -1,1 +1,94 @@
 """SurvNODE: survival as the transition probability of a Markov process driven by a neural ODE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sumosurv.estimators.covariate import Encoder, Generators
+from sumosurv.estimators.ode import OdeEstimator
+from sumosurv.networks.ode import HazardOde, LatentHazardOde
+from sumosurv.outcome import Outcome
+
+__all__ = ["SurvNode"]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SurvNode(OdeEstimator):
+    r"""SurvNODE: a Markov process with the states alive and event, whose rate follows a latent neural ODE.
+
+    .. math::
+        m(0) = network(x), \qquad \frac{dm}{dt} = network(m, t), \qquad λ(t|x) = softplus(network(m, t)) > 0.
+
+    Kolmogorov's forward equation for the probability P of being alive is dP/dt = -λ P, so that with
+    dΛ/dt = λ, S(t|x) = P = exp(-Λ(t|x)), and the density λ exp(-Λ) is exact. Trained on the right-censored
+    log-likelihood less a regulariser, one more entry of the state of the equation,
+
+    .. math::
+        d \log λ(z|x) - Λ(z|x) - ρ R(z|x), \qquad
+        R(z|x) = \int_0^{τ(z)} \frac1{|m|} \Big\|\frac{dm}{dτ}\Big\|^2 + \Big(\frac{dΛ}{dτ}\Big)^2 dτ,
+
+    the squared rates along the path: it keeps both the path and the hazard from moving faster than the data ask
+    for, which also keeps the equation easy to solve. τ is the solver's clock, below. Validation rows
+    are judged by their likelihood alone. ``ensemble_size`` networks predict as their equal mixture.
+
+    Parameters
+    ----------
+    latent_size : int
+        Entries of m.
+    regularisation : float
+        ρ.
+    hazard_layers : sequence of int
+        Hidden widths (tanh) of the network of m and t that gives dm/dt and the hazard.
+    clock : {"log", "linear"}
+        The time τ in which the equation is solved, as in `Soden`.
+    solver, steps, gradient
+        As in `Soden`.
+    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+        The networks, as in `SumoNet`.
+    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
+        Their training, as in `SumoNet`.
+    device, n_threads, random_state, verbose
+        As in `SumoNet`.
+
+    Notes
+    -----
+    Past the last training time the curve goes on as in `Soden`.
+
+    References
+    ----------
+    S. Groha, S. M. Schmon, A. Gusev. A general framework for survival analysis and multi-state modelling.
+    arXiv 2006.04893 (2020).
+
+    Examples
+    --------
+    >>> from sumosurv import SurvNode, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = SurvNode(ensemble_size=2, max_epochs=5, steps=4, random_state=0).fit(data.X, data.y)
+    >>> model.predict_median(data.X[:2]).shape
+    (2,)
+    """
+
+    latent_size: int = 8
+    regularisation: float = 1e-4
+
+    def _make_head(
+        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
+    ) -> HazardOde:
+        return LatentHazardOde(
+            generators,
+            encoder,
+            self.hazard_layers,
+            latent=int(self.latent_size),
+            regularisation=float(self.regularisation),
+            **self._options(y),
+        )
+
+    def _check_parameters(self) -> None:
+        if not isinstance(self.latent_size, (int, np.integer)) or self.latent_size < 1:
+            raise ValueError(f"latent_size is a whole number of at least 1; got {self.latent_size!r}.")
+        if not (np.isfinite(self.regularisation) and self.regularisation >= 0):
+            raise ValueError(f"regularisation is a number, zero or more; got {self.regularisation!r}.")
+        super()._check_parameters()

@@ -1,0 +1,244 @@
+"""The distribution whose cumulative hazard solves an ordinary differential equation."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sumosurv.distributions._numerics import integrate_panels
+from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.monotone import tail_log_terms, tail_parameters
+
+__all__ = ["Ode", "clock", "clock_inverse", "clock_log_slope"]
+
+# (codes of shape (r, w), number of steps J) -> Λ and log dΛ/dτ at the J + 1 nodes τ = j / J, each (r, J + 1)
+Solution = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+
+_HORIZON = 1.0  # scaled time of the last training row
+_FEWEST, _MOST = 16, 1024  # steps of a table
+_CELLS = 1 << 15  # subjects × times evaluated at once
+
+
+def clock(t: Tensor, offset: float | None) -> Tensor:
+    r"""The solver's time τ = log(1 + t/c) / log(1 + 1/c) of scaled time t in [0, 1]; t itself without an offset c."""
+    return t if offset is None else torch.log1p(t / offset) / math.log1p(1.0 / offset)
+
+
+def clock_inverse(tau: Tensor, offset: float | None) -> Tensor:
+    """The scaled time at which the solver's time is τ."""
+    return tau if offset is None else offset * torch.expm1(tau * math.log1p(1.0 / offset))
+
+
+def clock_log_slope(t: Tensor, offset: float | None) -> Tensor:
+    """log dτ/dt."""
+    return torch.zeros_like(t) if offset is None else -torch.log((t + offset) * math.log1p(1.0 / offset))
+
+
+class Ode(SurvivalDistribution):
+    r"""S(t|x) = exp(-Λ(t|x)) with Λ the solution of dΛ/dτ = q(Λ, τ, x), Λ(0) = 0, and τ(t) a clock common to all.
+
+    The equation is solved once per subject, over the whole of [0, 1], when a value is first asked for. The number
+    of steps doubles until the solution between its nodes is known to ``tolerance``. From then on any time is
+    read from that table: Λ from the polynomial of degree five through values and slopes at three nodes, log q from
+    the one through values at six. The density is f(t) = q τ'(t) exp(-Λ).
+
+    Parameters
+    ----------
+    solution : callable
+        (codes, steps J) to (Λ, log q) at τ = j/J, each of shape (rows, J + 1).
+    code : Tensor of shape (r, w)
+        What the covariate network made of each subject (r = n), or of what subjects have in common.
+    log_risk : Tensor of shape (n,), optional
+        Proportional hazards: subject i has exp(log_risk[i]) times the hazard of ``code[0]``, which is all there is
+        to solve.
+    offset : float or None
+        c of the clock τ(t) = log(1 + t/c) / log(1 + 1/c); None for τ = t.
+    tolerance : float
+        Of Λ, relative to Λ + min(1, Λ(1)), and ten times that of q, relative to 1 + q, for the table with half the
+        steps of the one in use; the one in use is some 30 times better.
+
+    Notes
+    -----
+    Past t = 1, the last time of training, Λ(t) = Λ(1) t^k with k = log₂(Λ(1) / Λ(1/2)) clipped to [1, 10], as in
+    `Monotone`: S(∞) = 0, mean and quantiles are finite.
+
+    Examples
+    --------
+    >>> def exponential(code, steps):
+    ...     tau = torch.linspace(0, 1, steps + 1, dtype=code.dtype)
+    ...     return torch.exp(code) * tau, code.expand(-1, steps + 1)
+    >>> d = Ode(exponential, torch.tensor([[0.0], [1.0]], dtype=torch.float64), offset=None)
+    >>> d.mean().round(6)
+    array([1.      , 0.367879])
+    """
+
+    def __init__(
+        self,
+        solution: Solution,
+        code: Tensor,
+        *,
+        log_risk: Tensor | None = None,
+        offset: float | None = 1e-2,
+        tolerance: float = 1e-6,
+    ) -> None:
+        self.solution, self.code, self.log_risk = solution, code, log_risk
+        self.offset, self.tolerance = offset, tolerance
+        n = len(code) if log_risk is None else len(log_risk)
+        everyone = torch.arange(n, device=code.device)
+        self.rows = everyone if log_risk is None else torch.zeros_like(everyone)  # of the table
+        self._table_cache: tuple[Tensor, Tensor] | None = None
+        self._tail_cache: tuple[Tensor, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.code
+
+    def _take(self, rows: Tensor) -> Ode:
+        part = copy.copy(self)
+        part.rows = self.rows[rows]
+        part.log_risk = None if self.log_risk is None else self.log_risk[rows]
+        part._tail_cache = None if self._tail_cache is None else (self._tail_cache[0][rows], self._tail_cache[1][rows])
+        if self._table_cache is None:  # solve for these subjects alone
+            used, part.rows = torch.unique(part.rows, return_inverse=True)
+            part.code = self.code[used]
+        return part
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self._log_both(t)[0]
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return self._log_both(t)[1]
+
+    def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        inside = self._inside(t.clamp_max(_HORIZON))
+        if not bool((beyond := t > _HORIZON).any()):
+            return inside
+        pairs = zip(tail_log_terms(*self._tail(), t, _HORIZON), inside)
+        log_survival, log_density = (torch.where(beyond, far, near) for far, near in pairs)
+        return log_survival, log_density
+
+    # ------------------------------------------------------------------ up to the horizon: the table
+
+    def _table(self) -> tuple[Tensor, Tensor]:
+        """Λ and log dΛ/dτ at the nodes, (r, J + 1) each, for as many steps as the tolerance asks for."""
+        if self._table_cache is None:
+            with torch.no_grad():
+                coarse, steps = self.solution(self.code, _FEWEST), _FEWEST
+                while True:
+                    steps *= 2
+                    fine = self.solution(self.code, steps)
+                    if steps >= _MOST or self._agree(coarse, fine):
+                        break
+                    coarse = fine
+            self._table_cache = fine
+        return self._table_cache
+
+    def _agree(self, coarse: tuple[Tensor, Tensor], fine: tuple[Tensor, Tensor]) -> bool:
+        """Whether the coarse table says at all nodes of the fine one what that says."""
+        steps = fine[0].shape[1] - 1
+        tau = torch.arange(steps + 1, device=self.code.device).to(self.code)[None] / steps
+        cumulative, log_hazard = _interpolate(*coarse, tau.expand(len(fine[0]), -1))
+        allowed = self.tolerance * (fine[0] + fine[0][:, -1:].clamp_max(1.0))
+        loose = (10.0 * self.tolerance * (1.0 + torch.exp(-fine[1]))).clamp_max(0.01)
+        close = ((cumulative - fine[0]).abs() <= allowed) & ((log_hazard - fine[1]).abs() <= loose)
+        return bool((close | ~torch.isfinite(fine[1])).all())
+
+    def _inside(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        values, log_slopes = self._table()
+        n, m = len(self), t.shape[1]
+        tau, log_speed = clock(t, self.offset), clock_log_slope(t, self.offset)
+        step = max(1, _CELLS // max(m, 1))
+        parts = []
+        for i in range(0, max(n, 1), step):
+            rows = self.rows[i : i + step]
+            own = (tau if len(tau) == 1 else tau[i : i + step]).expand(len(rows), m)
+            parts.append(_interpolate(values[rows], log_slopes[rows], own))
+        cumulative, log_hazard = (torch.cat(columns) for columns in zip(*parts))
+        if self.log_risk is not None:
+            cumulative = cumulative * torch.exp(self.log_risk)[:, None]
+            log_hazard = log_hazard + self.log_risk[:, None]
+        return -cumulative, log_hazard + log_speed - cumulative
+
+    # ------------------------------------------------------------------ past the horizon: a Weibull curve
+
+    def _tail(self) -> tuple[Tensor, Tensor]:
+        """Λ at the horizon and the shape k of the curve past it, (n, 1) each."""
+        if self._tail_cache is None:
+            log_survival = self._inside(self.code.new_tensor([[0.5 * _HORIZON, _HORIZON]]))[0]
+            self._tail_cache = tail_parameters(log_survival[:, :1], log_survival[:, 1:])
+        return self._tail_cache
+
+    # ------------------------------------------------------------------ means
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        return self._remaining_mean(torch.zeros_like(horizon), horizon)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        """Quadrature up to the horizon, the incomplete gamma function past it."""
+        self._table()  # before rows are taken, so that all share it
+        cumulative, shape = (part[:, 0].double() for part in self._tail())
+        if bool((start >= _HORIZON).any()):
+            return super()._remaining_mean(start, end)
+        log_first = self._log_survival(start[:, None])
+
+        def remaining(rows: Tensor, t: Tensor) -> Tensor:
+            return torch.exp((self._take(rows)._log_survival(t.to(self.code)) - log_first[rows]).to(t))
+
+        edges = torch.tensor([0.0, *(_HORIZON * 0.5**j for j in range(10, -1, -1))], dtype=torch.float64)
+        inside = integrate_panels(
+            remaining,
+            start.double(),
+            end.clamp_max(_HORIZON).double(),
+            edges.to(start.device),
+            max(self._precision, 1e-11),  # the pieces of the table meet with a rounding error of their own
+        )
+        power = 1.0 / shape
+        far = cumulative * torch.exp(shape * torch.log(end.double().clamp_min(_HORIZON) / _HORIZON))
+        share = torch.special.gammaincc(power, cumulative) - torch.special.gammaincc(power, far)
+        log_scale = torch.lgamma(power) + math.log(_HORIZON) + torch.log(power) - power * torch.log(cumulative)
+        beyond = torch.where(share > 0, torch.exp(log_scale + torch.log(share) - log_first[:, 0].double()), 0.0)
+        return (inside + beyond).to(start)
+
+
+def _interpolate(values: Tensor, log_slopes: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+    """Λ and log dΛ/dτ at τ (r, m) in [0, 1], from tables (r, J + 1) with J even."""
+    steps = values.shape[1] - 1
+    place = (tau.detach() * (steps // 2)).floor().clamp(0, steps // 2 - 1).long()
+    s = tau * (steps // 2) - place
+    first, middle, last = (values.gather(1, 2 * place + j) for j in range(3))
+    slopes = [torch.exp(log_slopes.gather(1, 2 * place + j)) * (2.0 / steps) for j in range(3)]
+    known = (middle - first, slopes[1] - slopes[0], last - first, slopes[2] - slopes[0])
+    known = (known[0] - 0.5 * slopes[0], known[1], known[2] - slopes[0], known[3])
+    rising = torch.zeros_like(s)
+    for row in _quintic()[::-1]:
+        rising = rising * s + sum(weight * part for weight, part in zip(row, known))
+    # a polynomial may leave the range of its ends by a rounding error, a cumulative hazard may not
+    cumulative = torch.minimum(torch.maximum(first + s * (slopes[0] + s * rising), first), last)
+    left = (tau.detach() * steps).floor().long().sub(2).clamp(0, steps - 5)
+    x = tau * steps - left
+    gaps = [x - j for j in range(6)]
+    log_hazard = torch.zeros_like(x)
+    for j in range(6):
+        weight = torch.ones_like(x)
+        for k in range(6):
+            if k != j:
+                weight = weight * (gaps[k] / (j - k))
+        log_hazard = log_hazard + weight * log_slopes.gather(1, left + j)
+    return cumulative, log_hazard
+
+
+@lru_cache(maxsize=1)
+def _quintic() -> tuple[tuple[float, ...], ...]:
+    """Coefficients of s², ..., s⁵ from value and slope at s = 1/2 and at s = 1, where both are 0 at s = 0."""
+    powers = np.arange(2, 6)
+    conditions = [row for s in (0.5, 1.0) for row in (s**powers, powers * s ** (powers - 1))]
+    return tuple(tuple(float(v) for v in row) for row in np.linalg.inv(np.array(conditions)))

@@ -1,0 +1,76 @@
+"""What estimators share whose networks are right-hand sides of ordinary differential equations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from sumosurv.distributions.ode import clock
+from sumosurv.estimators.covariate import CovariateNetworkEstimator
+from sumosurv.networks.solvers import Gradient, Solver
+from sumosurv.outcome import Outcome
+
+__all__ = ["OdeEstimator"]
+
+_OFFSET = 0.01  # c of the logarithmic clock, scaled time
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class OdeEstimator(CovariateNetworkEstimator):
+    """A population of networks whose likelihood takes a differential equation to solve."""
+
+    hazard_layers: Sequence[int] = (32,)
+    clock: Literal["log", "linear"] = "log"
+    solver: Solver = "rk4"
+    steps: int = 8
+    gradient: Gradient = "direct"
+    ensemble_size: int = 8
+    dropout: float = 0.3
+    learning_rate: float = 0.01
+    max_epochs: int = 40
+    patience: int | None = 10
+
+    def _options(self, y: Outcome | None) -> dict[str, Any]:
+        """What the network must know beside its sizes; without an outcome it starts from a placeholder."""
+        offset = _OFFSET if self.clock == "log" else None
+        rate = 1.0
+        if y is not None:
+            lived = float(clock(torch.from_numpy(y["time"] / self.time_unit_), offset).sum())
+            rate = max(float(y["event"].sum()), 0.5) / max(lived, 1e-3)
+        return {
+            "rate": min(max(rate, 1e-6), 1e6),
+            "offset": offset,
+            "solver": self.solver,
+            "steps": int(self.steps),
+            "gradient": self.gradient,
+        }
+
+    def _device(self) -> torch.device:
+        if self.solver == "dopri5" and self.device == "auto":
+            return torch.device("cpu")
+        device = super()._device()
+        if self.solver == "dopri5" and device.type == "cuda":
+            raise ValueError(
+                "solver='dopri5' chooses its steps as it goes, which the CUDA graph of a training step cannot; "
+                "use solver='rk4', or device='cpu'."
+            )
+        return device
+
+    def _check_parameters(self) -> None:
+        self._check_choice("clock", ("log", "linear"))
+        self._check_choice("solver", ("rk4", "dopri5"))
+        self._check_choice("gradient", ("direct", "adjoint"))
+        if self.solver == "rk4" and self.gradient == "adjoint":
+            raise ValueError(
+                "gradient='adjoint' is for solver='dopri5'; the steps of 'rk4' are differentiated directly."
+            )
+        self._check_widths("hazard_layers")
+        if not self.hazard_layers:
+            raise ValueError("hazard_layers needs at least one hidden layer.")
+        if not isinstance(self.steps, (int, np.integer)) or self.steps < 1:
+            raise ValueError(f"steps is a whole number of at least 1; got {self.steps!r}.")
+        super()._check_parameters()

@@ -1,0 +1,302 @@
+"""Networks that are the right-hand side of an ordinary differential equation for the cumulative hazard."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sumosurv.distributions import Mixture, SurvivalDistribution
+from sumosurv.distributions.monotone import tail_log_terms, tail_parameters
+from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
+from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.layers import MemberLinear, select_members
+from sumosurv.networks.solvers import DOPRI5, RK4, Gradient, Solver, adaptive, runge_kutta
+
+__all__ = ["CoxHazardOde", "GeneralHazardOde", "HazardOde", "LatentHazardOde"]
+
+_HORIZON = 1.0
+_ROWS = 1024  # subjects solved at once in prediction: keeps the layers in cache
+
+Encoder = TableEncoder | ModuleEncoder
+Generators = Sequence[torch.Generator]
+
+
+def _log_softplus(raw: Tensor) -> Tensor:
+    """log log(1 + eˣ), also where eˣ is too small for its precision."""
+    near = torch.log(functional.softplus(raw.clamp_min(-12.0)))
+    return torch.where(raw < -12.0, raw - 0.5 * torch.exp(raw.clamp_max(-12.0)), near)
+
+
+class _Layers(nn.Module):
+    """tanh layers and a linear output, with K members; a summand per row may take the place of the first bias."""
+
+    def __init__(self, generators: Generators, n_in: int, widths: Sequence[int], n_out: int) -> None:
+        super().__init__()
+        self.entry = MemberLinear(generators, n_in, widths[0])
+        self.hidden = nn.ModuleList(MemberLinear(generators, a, b) for a, b in pairwise(widths))
+        self.out = MemberLinear(generators, widths[-1], n_out)
+        with torch.no_grad():
+            self.entry.weight.mul_(2.0)
+            self.out.weight.mul_(0.3)
+
+    def forward(self, x: Tensor, summand: Tensor | None = None) -> Tensor:
+        """Outputs (K, n, n_out) of x (K or 1, n, n_in)."""
+        a = torch.tanh(self.entry(x) if summand is None else torch.baddbmm(summand, x, self.entry.weight))
+        for layer in self.hidden:
+            a = torch.tanh(layer(a))
+        result: Tensor = self.out(a)
+        return result
+
+
+class HazardOde(nn.Module):
+    r"""K networks, each with a state y(τ) whose first entry is the cumulative hazard Λ.
+
+    .. math:: \frac{dy}{dτ} = g(y, τ, x), \qquad Λ(0) = 0, \qquad \frac{dΛ}{dτ} = q > 0.
+
+    τ runs from 0 to 1 as scaled time t does, evenly or logarithmically (see `clock`), so the hazard is
+    λ(t) = q τ'(t). Rows of a batch end at different times τ(z); with τ = s τ(z) all are solved over s in [0, 1]
+    in one call.
+
+    Parameters
+    ----------
+    encoder : TableEncoder or ModuleEncoder
+    rate : float
+        dΛ/dτ to start from.
+    offset : float or None
+        Of the clock.
+    solver : {"rk4", "dopri5"}
+        In training; prediction always uses steps of order five, doubled in number until they are accurate.
+    steps : int
+        Of "rk4".
+    gradient : {"direct", "adjoint"}
+        Of "dopri5".
+    tolerance : float
+        Relative error of a step of "dopri5".
+    """
+
+    start: Tensor
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        rate: float = 1.0,
+        offset: float | None = 1e-2,
+        solver: Solver = "rk4",
+        steps: int = 8,
+        gradient: Gradient = "direct",
+        tolerance: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.encoder, self.offset, self.steps, self.tolerance = encoder, offset, steps, tolerance
+        self.solver: Solver = solver
+        self.gradient: Gradient = gradient
+        self.capturable = solver == "rk4"  # adaptive steps depend on values, which a CUDA graph cannot ask for
+        start = rate if rate > 30 else math.log(math.expm1(rate))  # softplus(start) = rate
+        self.register_buffer("start", torch.full((1, 1, 1), start))
+
+    # ------------------------------------------------------------------ what a model defines
+
+    @abstractmethod
+    def code(self, inputs: Inputs) -> Tensor:
+        """All that the equation needs of the covariates, (K, n, w)."""
+
+    @abstractmethod
+    def initial(self, code: Tensor) -> Tensor:
+        """The state at τ = 0, (K, n, d), its first entry 0."""
+
+    @abstractmethod
+    def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
+        """dy/dτ (K, n, d) and log dΛ/dτ (K, n, 1) at τ of shape (K or 1, n or 1, 1)."""
+
+    def penalty(self, state: Tensor) -> Tensor | float:
+        """What is taken off the log-likelihood of each row in training."""
+        return 0.0
+
+    # ------------------------------------------------------------------ what follows
+
+    def solve(self, code: Tensor, tau: Tensor) -> Tensor:
+        """The state (K, n, d) of each row at its own τ (K or 1, n)."""
+        end = tau[:, :, None]
+
+        def speed(s: float | Tensor, state: Tensor) -> Tensor:
+            return end * self.rates(s * end, state, code)[0]
+
+        state = self.initial(code)
+        if self.solver == "rk4":
+            return runge_kutta(speed, state, self.steps, RK4)[-1]
+        weights = [p for name, p in self.named_parameters() if not name.startswith("encoder.")]
+        return adaptive(speed, state, self.tolerance, self.gradient, (code, *weights))
+
+    def log_likelihood(self, inputs: Inputs, t: Tensor, event: Tensor) -> Tensor:
+        """d log λ(z) - Λ(z) of shape (K, n), at own scaled times (K or 1, n); in training less the penalty.
+
+        Validation rows may lie past the last training time, where the tail of the distribution counts.
+        """
+        code = self.code(inputs)
+        near = t if self.training else t.clamp_max(_HORIZON)
+        tau = clock(near, self.offset)
+        state = self.solve(code, tau)
+        log_hazard = self.rates(tau[:, :, None], state, code)[1][:, :, 0] + clock_log_slope(near, self.offset)
+        result = torch.where(event, log_hazard, 0.0) - state[:, :, 0]
+        if self.training:
+            return result - self.penalty(state)
+        if not bool((t > _HORIZON).any()):
+            return result
+        ends = [clock(torch.full_like(t, share * _HORIZON), self.offset) for share in (0.5, 1.0)]
+        half, last = (-self.solve(code, end)[:, :, 0] for end in ends)
+        log_survival, log_density = tail_log_terms(*tail_parameters(half, last), t, _HORIZON)
+        return torch.where(t > _HORIZON, torch.where(event, log_density, log_survival), result)
+
+    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
+        """The equal mixture of the members' distributions, in scaled time."""
+        codes = self.code(inputs.shared())
+        parts = [self._member(k, codes[k]) for k in range(len(codes))]
+        return parts[0] if len(parts) == 1 else Mixture(parts)
+
+    def _member(self, k: int, code: Tensor) -> Ode:
+        return Ode(select_members(self, slice(k, k + 1)).table, code, offset=self.offset)
+
+    def table(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        """Λ and log dΛ/dτ of one network at τ = 0, 1/steps, ..., 1, each (n, steps + 1), for codes (n, w)."""
+        parts = [self._table_of(rows[None], steps) for rows in code.split(_ROWS)]
+        cumulative, log_hazard = (torch.cat(columns) for columns in zip(*parts))
+        return cumulative, log_hazard
+
+    def _table_of(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        one = code.new_ones(1, 1, 1)
+        path = runge_kutta(lambda s, y: self.rates(s * one, y, code)[0], self.initial(code), steps, DOPRI5)
+        log_hazards = [self.rates(j / steps * one, state, code)[1] for j, state in enumerate(path)]
+        return torch.stack([state[0, :, 0] for state in path], 1), torch.cat(log_hazards, 2)[0]
+
+    def _times(self, tau: Tensor) -> list[Tensor]:
+        """What networks read of time: τ and t, centred."""
+        return [2.0 * tau - 1.0, 2.0 * clock_inverse(tau, self.offset) - 1.0]
+
+
+class GeneralHazardOde(HazardOde):
+    r"""SODEN's general form: dΛ/dτ = softplus(network(log(1 + Λ), τ, t, code(x)))."""
+
+    def __init__(self, generators: Generators, encoder: Encoder, widths: Sequence[int], **options: Any) -> None:
+        super().__init__(encoder, **options)
+        self.read = MemberLinear(generators, encoder.width, widths[0])
+        self.layers = _Layers(generators, 3, widths, 1)
+
+    def code(self, inputs: Inputs) -> Tensor:
+        """The covariates' part of the first layer."""
+        part: Tensor = self.read(self.encoder(inputs))
+        return part + self.layers.entry.bias
+
+    def initial(self, code: Tensor) -> Tensor:
+        """Λ = 0."""
+        return torch.zeros_like(code[:, :, :1])
+
+    def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
+        """The hazard q in τ, and log q."""
+        read = [torch.log1p(state), *(time.expand_as(state) for time in self._times(tau))]
+        raw = self.layers(torch.cat(read, 2), code) + self.start
+        return functional.softplus(raw), _log_softplus(raw)
+
+
+class CoxHazardOde(HazardOde):
+    r"""SODEN's Cox forms: dΛ/dτ = softplus(network(τ, t)) exp(w · code(x)), code(x) being x itself or a network.
+
+    The baseline does not depend on Λ. Runge and Kutta's method is Simpson's rule then, taken at all places at once.
+    """
+
+    def __init__(self, generators: Generators, encoder: Encoder, widths: Sequence[int], **options: Any) -> None:
+        super().__init__(encoder, **options)
+        self.risk = MemberLinear(generators, encoder.width, 1)
+        with torch.no_grad():
+            self.risk.weight.mul_(0.1)
+        self.layers = _Layers(generators, 2, widths, 1)
+
+    def code(self, inputs: Inputs) -> Tensor:
+        """The log of the relative risk."""
+        risk: Tensor = self.risk(self.encoder(inputs))
+        return risk
+
+    def initial(self, code: Tensor) -> Tensor:
+        """Λ = 0."""
+        return torch.zeros_like(code)
+
+    def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
+        """The hazard q in τ, and log q."""
+        raw = self._baseline(tau)
+        log_hazard = (_log_softplus(raw) + code).expand_as(state)
+        return (functional.softplus(raw) * torch.exp(code)).expand_as(state), log_hazard
+
+    def solve(self, code: Tensor, tau: Tensor) -> Tensor:
+        """The cumulative hazard of each row at its own τ."""
+        if self.solver != "rk4":
+            return super().solve(code, tau)
+        places = torch.linspace(0.0, 1.0, 2 * self.steps + 1, dtype=tau.dtype, device=tau.device)
+        raw = self._baseline((tau[:, :, None] * places).reshape(len(tau), -1, 1))
+        q = functional.softplus(raw).reshape(len(raw), tau.shape[1], -1)
+        sums = q[:, :, 0] + 4.0 * q[:, :, 1::2].sum(2) + 2.0 * q[:, :, 2:-1:2].sum(2) + q[:, :, -1]
+        return (tau * sums / (6 * self.steps))[:, :, None] * torch.exp(code)
+
+    def _baseline(self, tau: Tensor) -> Tensor:
+        raw: Tensor = self.layers(torch.cat(self._times(tau), 2)) + self.start
+        return raw
+
+    def _member(self, k: int, code: Tensor) -> Ode:
+        alone, nobody = select_members(self, slice(k, k + 1)), torch.zeros_like(code[:1])
+        return Ode(alone.table, nobody, log_risk=code[:, 0], offset=self.offset)
+
+
+class LatentHazardOde(HazardOde):
+    r"""SurvNODE with two states: a latent path m(τ) that starts at a function of x, and the hazard along it.
+
+    .. math:: m(0) = w · code(x), \qquad \frac{dm}{dτ}, r = network(m, τ, t), \qquad \frac{dΛ}{dτ} = softplus(r).
+
+    The penalty of a row is ``regularisation`` times the squared rates of its path,
+
+    .. math:: R(z) = \int_0^{τ(z)} \frac1{|m|} \Big\|\frac{dm}{dτ}\Big\|^2 + \Big(\frac{dΛ}{dτ}\Big)^2 dτ,
+
+    one more entry of the state, which is (Λ, R, m).
+    """
+
+    def __init__(
+        self,
+        generators: Generators,
+        encoder: Encoder,
+        widths: Sequence[int],
+        *,
+        latent: int,
+        regularisation: float,
+        **options: Any,
+    ) -> None:
+        super().__init__(encoder, **options)
+        self.regularisation = regularisation
+        self.read = MemberLinear(generators, encoder.width, latent)
+        self.layers = _Layers(generators, latent + 2, widths, latent + 1)
+
+    def code(self, inputs: Inputs) -> Tensor:
+        """The latent state at time zero, m(0)."""
+        code: Tensor = self.read(self.encoder(inputs))
+        return code
+
+    def initial(self, code: Tensor) -> Tensor:
+        """Λ = 0, R = 0 and m(0)."""
+        return functional.pad(code, (2, 0))
+
+    def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
+        """The rates of (Λ, R, m), and log dΛ/dτ."""
+        times = [time.expand_as(state[:, :, :1]) for time in self._times(tau)]
+        out = self.layers(torch.cat([state[:, :, 2:], *times], 2))
+        raw, moves = out[:, :, :1] + self.start, out[:, :, 1:]
+        hazard = functional.softplus(raw)
+        energy = moves.square().mean(2, keepdim=True) + hazard.square()
+        return torch.cat([hazard, energy, moves], 2), _log_softplus(raw)
+
+    def penalty(self, state: Tensor) -> Tensor | float:
+        """The regularisation times R."""
+        return self.regularisation * state[:, :, 1]
