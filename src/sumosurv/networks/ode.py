@@ -82,6 +82,7 @@ class HazardOde(nn.Module):
     """
 
     start: Tensor
+    layers: _Layers  # the right-hand side, which reads the state, the time and the code
 
     def __init__(
         self,
@@ -132,8 +133,8 @@ class HazardOde(nn.Module):
         state = self.initial(code)
         if self.solver == "rk4":
             return runge_kutta(speed, state, self.steps, RK4)[-1]
-        weights = [p for name, p in self.named_parameters() if not name.startswith("encoder.")]
-        return adaptive(speed, state, self.tolerance, self.gradient, (code, *weights))
+        # what the rates depend on; weights behind the code must not be named beside it, or they would count twice
+        return adaptive(speed, state, self.tolerance, self.gradient, (code, *self.layers.parameters()))
 
     def log_likelihood(self, inputs: Inputs, t: Tensor, event: Tensor) -> Tensor:
         """d log λ(z) - Λ(z) of shape (K, n), at own scaled times (K or 1, n); in training less the penalty.
@@ -192,7 +193,7 @@ class GeneralHazardOde(HazardOde):
     def code(self, inputs: Inputs) -> Tensor:
         """The covariates' part of the first layer."""
         part: Tensor = self.read(self.encoder(inputs))
-        return part + self.layers.entry.bias
+        return part
 
     def initial(self, code: Tensor) -> Tensor:
         """Λ = 0."""
