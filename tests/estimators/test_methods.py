@@ -15,10 +15,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import sumosurv
 from sumosurv import Surv, load
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.networks import Inputs
 from sumosurv.scores import log_likelihood
+from sumosurv.training import TrainingData
+from sumosurv.training.step import row_log_likelihood
 
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 NETWORKS = dict.fromkeys(("WeibullNet", "LogNormalNet", "DeepSurv", "CoxCC", "CoxTime", "DeepHit"), SMALL)
+NETWORKS |= dict.fromkeys(("Soden", "SurvNode"), SMALL | {"steps": 3, "hazard_layers": (6,)})
 OTHERS = {"CoxPH": {"alpha": 0.1}, "KaplanMeier": {}, "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0}}
 METHODS = NETWORKS | OTHERS
 
@@ -185,3 +189,24 @@ def test_validation_rows_refit_and_encoders_of_ones_own(name):
         make(name, batch_size="all").fit(X, Y)
     with pytest.raises(ValueError, match="activation is one of"):
         make(name, activation="step").fit(X, Y)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_objective_asks_the_device_for_a_value(name):
+    """Shapes must not depend on values either: a CUDA graph holds the step."""
+    fake_tensor = pytest.importorskip("torch._subclasses.fake_tensor")
+    model = make(name).fit(X, Y)
+    network = model.network_.float().train().requires_grad_(True)
+    inputs = model.preprocessor_.transform(X)
+    time, event = torch.from_numpy(Y["time"] / model.time_unit_).float(), torch.from_numpy(Y["event"].copy())
+    index = torch.arange(40).repeat(2, 1)
+    if getattr(network, "controls", None) is not None:
+        network.controls.prepare(time, torch.arange(len(X)).repeat(2, 1), torch.ones(2, len(X), dtype=torch.bool))
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = mode.from_tensor
+        data = TrainingData(Inputs(fake(inputs.numeric), fake(inputs.codes)), fake(time), fake(event))
+        with pytest.raises(fake_tensor.DataDependentOutputException):
+            data.time.sum().item()  # what is looked for
+        terms = row_log_likelihood(network, data, fake(index), fake(torch.ones_like(index, dtype=torch.bool)))
+        torch.autograd.grad(terms.sum(), list(network.parameters()), allow_unused=True)
+    assert terms.shape == (2, 40)
