@@ -266,3 +266,17 @@ def test_the_unit_of_time_does_not_matter(variant):
     np.testing.assert_allclose(two.predict(X), one.predict(X), rtol=1e-3)
     if variant == "sumo":
         np.testing.assert_allclose(two.predict_median(X), 365 * one.predict_median(X), rtol=2e-3)
+
+
+def test_integer_column_names_are_checked_too():
+    frame = pd.DataFrame(np.arange(12.0).reshape(6, 2))
+    fitted = Preprocessor().fit(frame)
+    with pytest.raises(ValueError, match="expected 0, 1; got 1, 0"):
+        fitted.transform(frame[[1, 0]])
+
+
+def test_a_column_coded_in_another_way_is_named():
+    frame = pd.DataFrame({"g": ["a", "b"] * 10})
+    fitted = Preprocessor().fit(frame)
+    with pytest.warns(UserWarning, match="Column 'g': no value occurs among the levels seen in training"):
+        fitted.transform(pd.DataFrame({"g": ["A", "B"] * 10}))

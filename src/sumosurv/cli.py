@@ -166,6 +166,11 @@ def _fit(arguments: argparse.Namespace) -> None:
     model.fit(X, y, validation_data=validation)
     model.save(arguments.out)
     print(f"{len(y):,} rows, {X.shape[1]} covariates, {y['event'].mean():.1%} events; {model.n_members_} networks.")
+    numeric = [c.name for c in model.preprocessor_.columns if not hasattr(c, "levels")]
+    coded = [f"{c.name} ({len(c.levels)} levels)" for c in model.preprocessor_.columns if hasattr(c, "levels")]
+    for kind, names in (("Numeric", numeric), ("Categorical", coded)):
+        if names:
+            print(f"{kind}: {', '.join(names)}.")
     if model.best_valid_.size and model.best_valid_.max() > float("-inf"):
         print(f"Mean log-likelihood on validation rows, average network: {model.best_valid_.mean():.4f} nats.")
     print(f"Model written to {arguments.out}")
@@ -316,12 +321,15 @@ def _covariates_and_outcome(frame: pd.DataFrame, arguments: argparse.Namespace) 
     from sumosurv import Surv
 
     y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
-    for name in [*arguments.drop, *arguments.categorical]:
+    for name in arguments.drop:
         if name not in frame.columns:
             raise ValueError(f"There is no column {name!r}; the columns are {', '.join(map(repr, frame.columns))}.")
     X = frame.drop(columns=[arguments.time, arguments.event, *arguments.drop])
     if X.shape[1] == 0:
         raise ValueError("No covariates are left beside time and event.")
+    for name in arguments.categorical:
+        if name not in X.columns:
+            raise ValueError(f"There is no covariate {name!r}; they are {', '.join(map(repr, X.columns))}.")
     return X.astype(dict.fromkeys(arguments.categorical, "category")), y
 
 

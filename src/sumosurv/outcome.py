@@ -276,4 +276,5 @@ def _rows(bad: Any) -> str:
 
 
 def _values(values: Any, bad: Any) -> str:
-    return "values " + ", ".join(str(values[i]) for i in bad[:5])
+    shown = (values[i] for i in bad[:5])
+    return "values " + ", ".join(repr(str(value)) if isinstance(value, str) else str(value) for value in shown)

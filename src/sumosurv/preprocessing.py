@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ NumericScaling = Literal["standard", "quantile"]
 
 _UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
 _KNOTS = 257  # of the quantiles of a numeric column
+_MANY = 10  # rows: if not one of them has a level that was seen, something is wrong
 _CLOSEST = 1e-2  # least distance of two knots in log time
 
 
@@ -100,6 +102,7 @@ class Preprocessor:
         self.scaling: NumericScaling = scaling
         self.one_hot = one_hot
         self.columns: list[NumericColumn | CategoricalColumn] = []
+        self.named = False  # fitted on a DataFrame
         self.row_shape: tuple[int, ...] | None = None  # of pass-through arrays
 
     def fit(self, X: Any) -> Preprocessor:
@@ -108,6 +111,7 @@ class Preprocessor:
             self.row_shape = tuple(int(size) for size in X.shape[1:])
             return self
         frame = _as_frame(X)
+        self.named = isinstance(X, pd.DataFrame)
         self.columns = [self._learn(str(name), frame.iloc[:, j]) for j, name in enumerate(frame.columns)]
         return self
 
@@ -126,6 +130,13 @@ class Preprocessor:
     def table(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Numbers in float64 and codes, of a table: what `transform` gives to networks in float32."""
         frame = _as_frame(X)
+        if self.named and isinstance(X, pd.DataFrame):
+            names, expected = [str(name) for name in frame.columns], [column.name for column in self.columns]
+            if names != expected:
+                raise ValueError(
+                    f"The columns are not those of training, in their order: expected {', '.join(expected)}; "
+                    f"got {', '.join(names)}."
+                )
         numbers: list[npt.NDArray[np.float64]] = []
         codes: list[npt.NDArray[np.int64]] = []
         for j, column in enumerate(self.columns):
@@ -134,6 +145,13 @@ class Preprocessor:
                 numbers += column.transform(_numbers(values, column.name))
                 continue
             coded = column.transform(values)
+            if len(coded) >= _MANY and (coded == _UNSEEN).all():
+                warnings.warn(
+                    f"Column {column.name!r}: no value occurs among the levels seen in training (such as "
+                    f"{', '.join(map(repr, column.levels[:3]))}); is it coded in another way?",
+                    UserWarning,
+                    stacklevel=2,
+                )
             if self.one_hot:
                 numbers += list((coded[:, None] == np.arange(column.n_codes)).astype(np.float64).T)
             else:
@@ -163,6 +181,12 @@ class Preprocessor:
         if _is_categorical(values):
             present = values.dropna()
             levels = pd.unique(present.astype(object))
+            odd = next((level for level in levels if not isinstance(level, (str, bool, int, float, np.generic))), None)
+            if odd is not None:
+                raise ValueError(
+                    f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
+                    ".astype(str)."
+                )
             kinds = {type(level) for level in levels}
             ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
             return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()))
@@ -187,6 +211,7 @@ class Preprocessor:
         return {
             "scaling": self.scaling,
             "one_hot": self.one_hot,
+            "named": self.named,
             "row_shape": self.row_shape,
             "columns": [
                 {"kind": "numeric", **vars(c)} if isinstance(c, NumericColumn) else {"kind": "categorical", **vars(c)}
@@ -198,6 +223,7 @@ class Preprocessor:
     def from_state(cls, state: dict[str, Any]) -> Preprocessor:
         """The inverse of `state`."""
         made = cls(state["scaling"], one_hot=bool(state["one_hot"]))
+        made.named = bool(state["named"])
         made.row_shape = None if state["row_shape"] is None else tuple(int(size) for size in state["row_shape"])
         for column in state["columns"]:
             if column["kind"] == "numeric":

@@ -92,6 +92,10 @@ def test_validation_file_and_categorical(table):
         (["fit", "{data}", "--time", "months", "--event", "age", "--out", "{new}"], "must be bool or 0/1"),
         (["fit", "{data}", "--time", "months", "--event", "died", "--drop", "x", "--out", "{new}"], "no column 'x'"),
         (["fit", "{data}", "--time", "months", "--event", "died", "--out", "no/such/folder/m"], "does not exist"),
+        (
+            ["fit", "{data}", "--time", "months", "--event", "died", "--categorical", "months", "--out", "{new}"],
+            "covariate",
+        ),
         (["predict", "{model}", "{other}"], "lacks columns"),
         (["predict", "{data}", "{data}"], "not a model file"),
         (["evaluate", "nothing.sumo", "{data}", "--time", "months", "--event", "died"], "no model file"),

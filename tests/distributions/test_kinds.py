@@ -280,3 +280,19 @@ def test_gradients_reach_the_parameters():
     d = Weibull(scale, torch.ones(2, dtype=torch.float64))
     d.log_density(torch.tensor([0.5, 1.0], dtype=torch.float64)).sum().backward()
     np.testing.assert_allclose(scale.grad.numpy(), [-1 + 0.5, -0.5 + 0.25])  # d/ds (-log s - t/s)
+
+
+def test_hazard_far_out_is_not_a_difference_of_huge_logarithms():
+    d = Rescaled(Weibull([2.0, 1.0], [1.0, 0.5]), 4.0)
+    np.testing.assert_allclose(d.hazard([[1e17]])[:, 0], [1 / 8, 0.5 * (1e17 / 4) ** -0.5 / 4], rtol=1e-12)
+
+
+def test_distributions_of_networks_travel_through_pickle():
+    import pickle
+
+    from sumosurv import SumoNet, datasets
+
+    data = datasets.simulate("weibull", 60, random_state=0)
+    d = SumoNet(ensemble_size=2, max_epochs=1, random_state=0).fit(data.X, data.y).predict_distribution(data.X)
+    again = pickle.loads(pickle.dumps(d))
+    np.testing.assert_array_equal(again.survival([[0.1, 1.0, 3.0]]), d.survival([[0.1, 1.0, 3.0]]))

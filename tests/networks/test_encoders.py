@@ -202,7 +202,9 @@ def test_what_is_no_encoder():
     X, y = data(20)
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module or return one; it returned int"):
         SumoNet(encoder=lambda: 3, max_epochs=1).fit(X, y)
-    with pytest.raises(ValueError, match=r"one vector per row, shape \(rows, width\); it returned \(2, 3, 1\)"):
+    with pytest.raises(ValueError, match=r"for 2 rows it returned a tensor of shape \(2, 3, 1\)"):
         SumoNet(encoder=nn.Unflatten(1, (3, 1)), max_epochs=1).fit(X, y)
+    with pytest.raises(TypeError, match=r"a function that makes one; got 'resnet'"):
+        SumoNet(encoder="resnet", max_epochs=1).fit(X, y)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         SumoNet(encoder=nn.Linear(7, 2), max_epochs=1).fit(X, y)

@@ -67,6 +67,10 @@ class SurvivalDistribution(ABC):
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
         return self._log_survival(t), self._log_density(t)
 
+    def _log_hazard(self, t: Tensor) -> Tensor:
+        log_survival, log_density = self._log_both(t)
+        return log_density - log_survival
+
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         """The smallest t with log S(t) <= level, for levels of shape (n, m); inf where there is none."""
         return invert_log_survival(self._log_both, level)
@@ -125,11 +129,7 @@ class SurvivalDistribution(ABC):
     def hazard(self, times: Any) -> Any:
         r"""λ(t) = f(t) / S(t): the event rate among those who got as far as t; NaN where nobody does."""
 
-        def log_ratio(t: Tensor) -> Tensor:
-            log_survival, log_density = self._log_both(t)
-            return torch.exp(log_density - log_survival)
-
-        return self._at(times, log_ratio)
+        return self._at(times, lambda t: torch.exp(self._log_hazard(t)))
 
     def cumulative_hazard(self, times: Any) -> Any:
         r"""Λ(t) = -log S(t)."""

@@ -63,12 +63,14 @@ class Weibull(SurvivalDistribution):
     def _log_survival(self, t: Tensor) -> Tensor:
         return -torch.exp(self.shape * torch.log(t / self.scale))
 
-    def _log_density(self, t: Tensor) -> Tensor:
+    def _log_hazard(self, t: Tensor) -> Tensor:
         log_ratio = torch.log(t / self.scale)
         # 0 · log 0 = 0 for the exponential distribution at t = 0
         power = torch.where(self.shape == 1.0, torch.zeros_like(log_ratio), (self.shape - 1.0) * log_ratio)
-        log_density = torch.log(self.shape / self.scale) + power - torch.exp(self.shape * log_ratio)
-        return torch.where(torch.isinf(t), -math.inf, log_density)
+        return torch.log(self.shape / self.scale) + power
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return torch.where(torch.isinf(t), -math.inf, self._log_hazard(t) + self._log_survival(t))
 
 
 class LogNormal(SurvivalDistribution):

@@ -79,9 +79,13 @@ class Mixture(SurvivalDistribution):
         return total
 
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
-        draws = torch.stack([part._sample(size, rng) for part in self.components])
         choice = torch.from_numpy(rng.choice(len(self.components), size=(len(self), size), p=self.weights))
-        return draws.gather(0, choice[None].to(draws.device))[0]
+        draws = self._like.new_empty(len(self), size)
+        for k, part in enumerate(self.components):
+            rows, columns = (index.to(draws.device) for index in (choice == k).nonzero(as_tuple=True))
+            if len(rows):
+                draws[rows, columns] = part._take(rows)._sample(1, rng)[:, 0]
+        return draws
 
 
 class Rescaled(SurvivalDistribution):
@@ -111,6 +115,9 @@ class Rescaled(SurvivalDistribution):
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
         log_survival, log_density = self.base._log_both(t / self.scale)
         return log_survival, log_density - math.log(self.scale)
+
+    def _log_hazard(self, t: Tensor) -> Tensor:
+        return self.base._log_hazard(t / self.scale) - math.log(self.scale)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         return self.scale * self.base._inverse_log_survival(level)

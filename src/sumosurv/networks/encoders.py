@@ -156,9 +156,11 @@ class ModuleEncoder(nn.Module):
         with torch.no_grad():
             copies[0].eval()
             out = copies[0](example)
-        if out.ndim != 2:
+        if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(example):
+            what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
             raise ValueError(
-                f"The encoder must return one vector per row, shape (rows, width); it returned {tuple(out.shape)}."
+                f"The encoder must return one vector per row, a tensor of shape (rows, width); for {len(example)} rows "
+                f"it returned {what}."
             )
         self.width = int(out.shape[1])
 
@@ -192,6 +194,8 @@ def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mo
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if not isinstance(module, nn.Module):
+            if not callable(module):
+                raise TypeError(f"encoder must be a torch.nn.Module or a function that makes one; got {module!r}.")
             made = module()
             if not isinstance(made, nn.Module):
                 raise TypeError(f"encoder must be a torch.nn.Module or return one; it returned {type(made).__name__}.")

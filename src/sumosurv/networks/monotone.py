@@ -172,6 +172,23 @@ class MixedNetwork(nn.Module):
         return h, density / (torch.sigmoid(h) * torch.sigmoid(-h))
 
 
+class MemberCurve:
+    """h and dh/dt of one member, for codes (n, w) and times (n or 1, m): what a `Monotone` distribution evaluates."""
+
+    def __init__(self, mixed: MixedNetwork, derivative: Derivative) -> None:
+        self.mixed = mixed
+        self.derivative: Derivative = derivative
+
+    def __call__(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """h and its slope."""
+        h, slope = self.mixed.jet(code[None], t[None], self.derivative)
+        return h[0], slope[0]
+
+    def value(self, code: Tensor, t: Tensor) -> Tensor:
+        """h alone."""
+        return self.mixed.value(code[None], t[None])[0]
+
+
 class MonotoneNetwork(nn.Module):
     """SuMo-net: covariate network, mixed network and survival head, for K members at once.
 
@@ -235,17 +252,11 @@ class MonotoneNetwork(nn.Module):
     def _member(self, k: int, code: Tensor) -> Monotone:
         mixed = select_members(self.mixed, slice(k, k + 1))
 
-        def curve(rows: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-            h, slope = mixed.jet(rows[None], t[None], self.derivative)
-            return h[0], slope[0]
-
-        def value(rows: Tensor, t: Tensor) -> Tensor:
-            return mixed.value(rows[None], t[None])[0]
-
+        curve = MemberCurve(mixed, self.derivative)
         return Monotone(
             curve,
             code,
-            value=value,
+            value=curve.value,
             breaks=mixed.features.breaks(),
             anchored=self.anchored,
             horizon=_HORIZON if self.tail else None,

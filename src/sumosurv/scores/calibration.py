@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import chi2
+from scipy.stats import chi2, rankdata
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import risk_table
@@ -202,8 +202,8 @@ def km_calibration(
 ) -> KMCalibration:
     r"""Kaplan-Meier calibration at one time (one-calibration); lower is better; not proper.
 
-    Subjects are put into groups of equal size by S(t|x); in each, the mean S(t|x) is set against the Kaplan-Meier
-    estimate of the group. The test is that of Greenwood, Nam and D'Agostino,
+    Subjects are put into groups of equal size by S(t|x), equal predictions together; in each, the mean S(t|x) is set
+    against the Kaplan-Meier estimate of the group. The test is that of Greenwood, Nam and D'Agostino,
 
     .. math:: χ^2 = \sum_g (\bar S_g - KM_g)^2 / Var(KM_g),
 
@@ -246,7 +246,9 @@ def km_calibration(
     survival = np.empty(len(event))
     for rows, block in curve_blocks(distribution, np.array([at])):
         survival[rows] = block[:, 0]
-    parts = [part for part in np.array_split(np.argsort(survival, kind="stable"), groups) if len(part)]
+    # by middle ranks, so that equal predictions are never parted and the order of the rows does not matter
+    group = np.floor((rankdata(survival) - 0.5) / len(survival) * groups)
+    parts = [np.flatnonzero(group == g) for g in np.unique(group)]
     predicted = np.array([survival[part].mean() for part in parts])
     estimates = [_greenwood(event[part], observed_time[part], at) for part in parts]
     observed, std_error = np.array([pair[0] for pair in estimates]), np.array([pair[1] for pair in estimates])
