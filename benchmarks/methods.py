@@ -106,6 +106,38 @@ def verdicts(rows):
     return lines or ["every bar that could be checked holds"]
 
 
+def page(record) -> str:
+    """The record as a page."""
+    rows = record["results"]["rows"]
+    folds = sorted({len(row["folds"]) for row in rows})
+    lines = [
+        "# Every method with its default setting",
+        "",
+        "Made by `benchmarks/methods.py`; what the columns mean is said there and in [methods](methods.md).",
+        f"Test folds averaged: {' or '.join(map(str, folds))}. Nothing was chosen on test rows.",
+    ]
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        lines += [
+            "",
+            f"## {name.upper()}",
+            "",
+            "| | S_L | IBLL | IBS | Ctd | D-calibration p < .05 | fit s | predict s |",
+        ]
+        lines.append("|---|" + "---|" * 7)
+        for row in rows:
+            if row["dataset"] == name:
+                rejected = sum(fold["D_calibration_p"] < 0.05 for fold in row["folds"])
+                lines.append(
+                    f"| {row['method']}{' *' if row['interpolated'] else ''} | {row['S_L']:.4f} | {row['IBLL']:.4f} | "
+                    f"{row['IBS']:.4f} | {row['Ctd']:.4f} | {rejected} of {len(row['folds'])} | "
+                    f"{row['fit_seconds']:.2f} | {row['predict_seconds']:.3f} |"
+                )
+    machine, versions = record["machine"], record["versions"]
+    lines += ["", "\\* interpolated density", "", *(f"- {note}" for note in record["results"]["notes"]), ""]
+    lines += [f"{machine['cores']} cores ({machine['processor']}), torch {versions['torch']}.", ""]
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=DATASETS)
@@ -114,6 +146,7 @@ def main() -> None:
     parser.add_argument("--options", type=json.loads, default={}, help="other than defaults: '{\"ensemble_size\": 1}'")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder for the JSON record")
+    parser.add_argument("--page", type=Path, help="write a page with the tables here")
     arguments = parser.parse_args()
     rows = []
     for name in arguments.datasets:
@@ -139,8 +172,11 @@ def main() -> None:
     for line in (notes := verdicts(rows)):
         print(line)
     configuration = {"seed": arguments.seed, "options": arguments.options, "threads": torch.get_num_threads()}
+    record = make_record("methods", configuration, {"rows": rows, "notes": notes})
     if arguments.out:
-        save_record(make_record("methods", configuration, {"rows": rows, "notes": notes}), arguments.out)
+        save_record(record, arguments.out)
+    if arguments.page:
+        arguments.page.write_text(page(record), encoding="utf-8")
 
 
 if __name__ == "__main__":
