@@ -112,6 +112,8 @@ class Ode(SurvivalDistribution):
         return self.code
 
     def _take(self, rows: Tensor) -> Ode:
+        if 4 * len(rows) >= len(self):  # a good part of all: solve for all, once
+            self._table()
         part = copy.copy(self)
         part.rows = self.rows[rows]
         part.log_risk = None if self.log_risk is None else self.log_risk[rows]
@@ -141,7 +143,8 @@ class Ode(SurvivalDistribution):
         """The solution for all codes, each with as many steps as its own tolerance asks for."""
         if self._table_cache is None:
             pending = torch.arange(len(self.code), device=self.code.device)
-            group, place, tables = torch.zeros_like(pending), torch.zeros_like(pending), []
+            group, place = torch.zeros_like(pending), torch.zeros_like(pending)
+            tables: list[tuple[Tensor, Tensor]] = []
             with torch.no_grad():
                 coarse, steps = self.solution(self.code, _FEWEST), _FEWEST
                 while len(pending):
@@ -171,7 +174,7 @@ class Ode(SurvivalDistribution):
         step = max(1, _CELLS // max(t.shape[1], 1))
         parts, order = [], []
         for g, (values, log_slopes) in enumerate(tables):
-            for rows in (group[self.rows] == g).nonzero()[:, 0].split(step):
+            for rows in torch.split((group[self.rows] == g).nonzero()[:, 0], step):
                 own = (tau if len(tau) == 1 else tau[rows]).expand(len(rows), -1)
                 at = place[self.rows[rows]]
                 parts.append(_interpolate(values[at], log_slopes[at], own))

@@ -28,7 +28,7 @@ class OdeEstimator(CovariateNetworkEstimator):
     solver: Solver = "rk4"
     steps: int = 8
     gradient: Gradient = "direct"
-    ensemble_size: int = 8
+    ensemble_size: int = 4
     dropout: float = 0.3
     learning_rate: float = 0.01
     max_epochs: int = 40

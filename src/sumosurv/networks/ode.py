@@ -167,7 +167,7 @@ class HazardOde(nn.Module):
 
     def table(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """Λ and log dΛ/dτ of one network at τ = 0, 1/steps, ..., 1, each (n, steps + 1), for codes (n, w)."""
-        parts = [self._table_of(rows[None], steps) for rows in code.split(_ROWS)]
+        parts = [self._table_of(rows[None], steps) for rows in torch.split(code, _ROWS)]
         cumulative, log_hazard = (torch.cat(columns) for columns in zip(*parts))
         return cumulative, log_hazard
 
