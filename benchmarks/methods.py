@@ -101,8 +101,9 @@ def verdicts(rows):
             for score, better in (("S_L", values["S_L"] > floor["S_L"]), ("IBS", values["IBS"] < floor["IBS"])):
                 if not better:
                     lines.append(f"{method} on {name}: {score} no better than Kaplan-Meier's")
-        if method in PAPER_CTD and abs(values["Ctd"] - PAPER_CTD[method][name]) > 0.02:
-            lines.append(f"{method} on {name}: Ctd {values['Ctd']:.3f}, paper {PAPER_CTD[method][name]:.3f}")
+        if method in PAPER_CTD and abs(gap := values["Ctd"] - PAPER_CTD[method][name]) > 0.02:
+            side = "above" if gap > 0 else "below"
+            lines.append(f"{method} on {name}: Ctd more than 0.02 {side} the paper's {PAPER_CTD[method][name]:.3f}")
     return lines or ["every bar that could be checked holds"]
 
 

@@ -17,7 +17,7 @@ from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["CoxTimeNetwork"]
 
-_CELLS = 1 << 18  # rows × times evaluated at once
+_CELLS = 1 << 15  # rows × times evaluated at once: keeps the hidden layers in cache
 
 
 class CoxTimeNetwork(nn.Module):
