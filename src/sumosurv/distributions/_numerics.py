@@ -14,58 +14,87 @@ __all__ = ["integrate_panels", "invert_log_survival", "mean_survival_time"]
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
 
 
-def invert_log_survival(log_both: Callable[[Tensor], tuple[Tensor, Tensor]], level: Tensor) -> Tensor:
+def invert_log_survival(
+    log_both: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], rows: Tensor, level: Tensor
+) -> Tensor:
     r"""The smallest t with log S(t) <= level, by a safeguarded Newton iteration.
 
     With u = log t and Λ = -log S, solves log Λ(eᵘ) = log(-level). Its slope is t·λ(t)/Λ(t), which is
     constant for a Weibull distribution and slowly varying for most others, so that Newton's steps are
-    long and few; a bracket falls back to bisection where they leave it.
+    long and few; a bracket falls back to bisection where they leave it. Only what is not yet settled is
+    evaluated again.
 
     Parameters
     ----------
     log_both : callable
-        (n, m) times to (log S, log f).
-    level : Tensor of shape (n, m)
+        (rows, times), both of shape (k,), to (log S, log f) of these subjects at these times.
+    rows : Tensor of shape (k,)
+        The subject of each level.
+    level : Tensor of shape (k,)
         log of the survival probabilities to reach; 0 gives t = 0.
     """
     target = torch.log(-level)  # -inf for level 0, inf for level -inf
-    low, high = torch.full_like(level, -math.inf), torch.full_like(level, math.inf)
-    u, last_gap = torch.zeros_like(level), torch.full_like(level, math.inf)
-    tolerance = 4 * torch.finfo(level.dtype).eps
-    probe = tolerance**0.6
-    active = torch.isfinite(target)
-    hit = torch.zeros_like(active)  # the curve is at the level in ``high``
+    result = torch.where(level >= 0, torch.zeros_like(level), torch.full_like(level, math.inf))
+    search = _Search(torch.isfinite(target).nonzero()[:, 0], target)
     for _ in range(400):
-        log_survival, log_density = log_both(torch.exp(u))
+        if len(search.who) == 0:
+            break
+        log_survival, log_density = log_both(rows[search.who], torch.exp(search.u))
+        who, u = search.advance(log_survival, log_density)
+        result[who] = u
+    else:
+        result[search.who] = torch.exp(search.u)
+    return result
+
+
+class _Search:
+    """The state of the iteration for the levels that are not settled: places, brackets, the last gap."""
+
+    def __init__(self, who: Tensor, target: Tensor) -> None:
+        self.who, self.target = who, target[who]
+        self.u = torch.zeros_like(self.target)
+        self.low, self.high = torch.full_like(self.u, -math.inf), torch.full_like(self.u, math.inf)
+        self.last_gap = torch.full_like(self.u, math.inf)
+        self.hit = torch.zeros_like(self.who, dtype=torch.bool)  # the curve is at the level in ``high``
+
+    def advance(self, log_survival: Tensor, log_density: Tensor) -> tuple[Tensor, Tensor]:
+        """One step from the curve at the current places; returns those that settled, with their times."""
+        tolerance = 4 * torch.finfo(self.u.dtype).eps
+        probe = tolerance**0.6
+        u = self.u
         cumulative = (-log_survival).clamp_min(0.0)
-        gap = torch.log(cumulative) - target
+        gap = torch.log(cumulative) - self.target
         reached = gap >= -tolerance
-        hit = torch.where(reached & (u <= high), gap <= tolerance, hit)
-        low = torch.where(reached, low, torch.maximum(low, u))
-        high = torch.where(reached, torch.minimum(high, u), high)
+        self.hit = torch.where(reached & (u <= self.high), gap <= tolerance, self.hit)
+        self.low = torch.where(reached, self.low, torch.maximum(self.low, u))
+        self.high = torch.where(reached, torch.minimum(self.high, u), self.high)
+        low, high = self.low, self.high
         slope = torch.exp(u + log_density - log_survival - torch.log(cumulative))
         newton = u + (-gap / slope).nan_to_num(nan=math.inf).clamp(-8.0, 8.0)
         middle = torch.where(torch.isinf(high), low + 8.0, 0.5 * (low + high))
         middle = torch.where(torch.isinf(low), high - 8.0, middle)
         # a step curve lends itself a density that is not its slope: trust the steps only while they help
-        trusted = (newton > low) & (newton < high) & (slope > 0) & (gap.abs() <= 0.5 * last_gap)
+        trusted = (newton > low) & (newton < high) & (slope > 0) & (gap.abs() <= 0.5 * self.last_gap)
         # on the level: a look to the left tells a crossing from a flat stretch, whose start is wanted
         proposal = torch.where(trusted, newton, middle)
-        proposal = torch.where(hit & (u == high) & (last_gap > 2 * tolerance), u - probe, proposal)
+        proposal = torch.where(self.hit & (u == high) & (self.last_gap > 2 * tolerance), u - probe, proposal)
         proposal = proposal.clamp(_LOG_MIN, _LOG_MAX)
         width = tolerance * u.abs().clamp_min(1.0)
-        bracketed = (high - low <= 4 * width) | (hit & (high - low <= 1.5 * probe))
+        bracketed = (high - low <= 4 * width) | (self.hit & (high - low <= 1.5 * probe))
         stuck = (proposal - u).abs() <= width
-        u = torch.where(active, torch.where(bracketed, high, proposal), u)
-        last_gap = gap.abs()
-        active = active & ~bracketed & ~stuck
-        if not bool(active.any()):
-            break
-    t = torch.exp(u)
-    t = torch.where(torch.isinf(high) & (u >= _LOG_MAX), math.inf, t)  # never got so low
-    t = torch.where(torch.isinf(low) & (u <= _LOG_MIN), 0.0, t)  # was there from the start
-    t = torch.where(torch.isinf(target) & (target > 0), math.inf, t)  # S = 0 is reached at infinity
-    return torch.where(level >= 0, torch.zeros_like(t), t)
+        self.u = torch.where(bracketed, high, proposal)
+        self.last_gap = gap.abs()
+        return self._settle(bracketed | stuck)
+
+    def _settle(self, done: Tensor) -> tuple[Tensor, Tensor]:
+        u, low, high = self.u[done], self.low[done], self.high[done]
+        t = torch.exp(u)
+        t = torch.where(torch.isinf(high) & (u >= _LOG_MAX), math.inf, t)  # never got so low
+        t = torch.where(torch.isinf(low) & (u <= _LOG_MIN), 0.0, t)  # was there from the start
+        settled = self.who[done]
+        for name in ("who", "target", "u", "low", "high", "last_gap", "hit"):
+            setattr(self, name, getattr(self, name)[~done])
+        return settled, t
 
 
 def mean_survival_time(

@@ -73,7 +73,13 @@ class SurvivalDistribution(ABC):
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         """The smallest t with log S(t) <= level, for levels of shape (n, m); inf where there is none."""
-        return invert_log_survival(self._log_both, level)
+        rows = torch.arange(len(self), device=level.device)[:, None].expand_as(level).reshape(-1)
+
+        def log_both(rows: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            log_survival, log_density = self._take(rows)._log_both(t[:, None])
+            return log_survival[:, 0], log_density[:, 0]
+
+        return invert_log_survival(log_both, rows, level.reshape(-1)).reshape(level.shape)
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         """The integral of S from 0 to the horizon, shape (n,); the horizon may be inf."""
