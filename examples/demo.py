@@ -19,15 +19,15 @@ from sumosurv.scores import concordance_td, integrated_brier, log_likelihood
 
 
 def contrasting_rows(X):
-    """A younger and an older woman and man with low and high free light chains, as they occur in the data."""
+    """Women and men of different ages with low and high free light chains, as they occur in the data."""
     frame = X.reset_index(drop=True)
     light_chains = frame["kappa"] + frame["lambda"]
     low, high = light_chains.quantile(0.2), light_chains.quantile(0.95)
     wanted = [
-        ("woman, about 55, low light chains", 0, 55, light_chains <= low),
-        ("man, about 65, low light chains", 1, 65, light_chains <= low),
-        ("man, about 65, high light chains", 1, 65, light_chains >= high),
-        ("woman, about 80, high light chains", 0, 80, light_chains >= high),
+        ("woman, about 70, low light chains", 0, 70, light_chains <= low),
+        ("man, about 75, low light chains", 1, 75, light_chains <= low),
+        ("man, about 70, high light chains", 1, 70, light_chains >= high),
+        ("woman, about 85, high light chains", 0, 85, light_chains >= high),
     ]
     rows, labels = [], []
     for label, sex, age, group in wanted:
@@ -94,7 +94,7 @@ def main() -> None:
 
     names = [f"{label}: {m:.1f} y, {e:.1f} y" for label, m, e in zip(labels, few.median(), few.mean())]
     for name, axes in (
-        ("survival_curves", plot_survival(few, labels=names, unit="years", seen=seen, horizon=3 * seen)),
+        ("survival_curves", plot_survival(few, labels=names, unit="years", seen=seen, horizon=2.5 * seen)),
         ("risk_groups", plot_risk_groups(Rescaled(predicted, 1 / year), in_years(y[test], year), unit="years")),
         ("training", plot_training(model.history_)),
     ):

@@ -69,7 +69,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return self.predict_quantile(X, 0.5)
 
     def predict_mean(self, X: Any) -> npt.NDArray[np.float64]:
-        """Life expectancy ∫ S(t|x) dt of each row."""
+        """Life expectancy ∫ S(t|x) dt of each row.
+
+        It rests on the tail past the last training time, which no data support; where much of the curve lies
+        there, `predict_restricted_mean` is the safer question.
+        """
         return self._by_blocks(X, lambda distribution, rows: distribution.mean())
 
     def predict_restricted_mean(self, X: Any, horizon: Any) -> npt.NDArray[np.float64]:
