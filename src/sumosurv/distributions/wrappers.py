@@ -106,27 +106,35 @@ class Rescaled(SurvivalDistribution):
     def _take(self, rows: Tensor) -> Rescaled:
         return Rescaled(self.base._take(rows), self.scale)
 
+    def _own(self, t: Tensor) -> Tensor:
+        """Times in the unit of the base.
+
+        By a true division: CUDA multiplies by the reciprocal of a Python number, which can put a time that is a knot
+        of a step curve on the wrong side of it.
+        """
+        return t / torch.full((), self.scale, dtype=t.dtype, device=t.device)
+
     def _log_survival(self, t: Tensor) -> Tensor:
-        return self.base._log_survival(t / self.scale)
+        return self.base._log_survival(self._own(t))
 
     def _log_density(self, t: Tensor) -> Tensor:
-        return self.base._log_density(t / self.scale) - math.log(self.scale)
+        return self.base._log_density(self._own(t)) - math.log(self.scale)
 
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        log_survival, log_density = self.base._log_both(t / self.scale)
+        log_survival, log_density = self.base._log_both(self._own(t))
         return log_survival, log_density - math.log(self.scale)
 
     def _log_hazard(self, t: Tensor) -> Tensor:
-        return self.base._log_hazard(t / self.scale) - math.log(self.scale)
+        return self.base._log_hazard(self._own(t)) - math.log(self.scale)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         return self.scale * self.base._inverse_log_survival(level)
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        return self.scale * self.base._restricted_mean(horizon / self.scale)
+        return self.scale * self.base._restricted_mean(self._own(horizon))
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        return self.scale * self.base._remaining_mean(start / self.scale, end / self.scale)
+        return self.scale * self.base._remaining_mean(self._own(start), self._own(end))
 
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         return self.scale * self.base._sample(size, rng)
