@@ -278,6 +278,7 @@ def rewritten(path, target, change):
     with safe_open(str(path), framework="pt") as file:
         description = json.loads(file.metadata()["sumosurv"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    del tensors["sha256"]
     change(description, tensors)
     text = json.dumps(description)
     digest = hashlib.sha256(text.encode())
@@ -285,7 +286,8 @@ def rewritten(path, target, change):
         value = tensors[name]
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
         digest.update(value.contiguous().view(torch.uint8).numpy().tobytes())
-    save_file(tensors, target, metadata={"sumosurv": text, "sha256": digest.hexdigest()})
+    tensors["sha256"] = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+    save_file(tensors, target, metadata={"sumosurv": text})
     return target
 
 

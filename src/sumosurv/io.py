@@ -21,6 +21,7 @@ __all__ = ["ModelFileError", "load", "save"]
 
 _FORMAT = 1
 _KEY = "sumosurv"
+_DIGEST = "sha256"
 _ESTIMATORS: dict[str, type[SurvivalEstimator]] = {
     "CoxCC": estimators.CoxCC,
     "CoxPH": estimators.CoxPH,
@@ -72,7 +73,10 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
         raise FileNotFoundError(f"There is no folder {target.parent} to save {target.name} in.")
     partial = target.with_name(target.name + ".partial")
     try:
-        save_file(tensors, str(partial), metadata={_KEY: text, "sha256": _digest(text, tensors)})
+        # the digest is a tensor: safetensors writes several header entries in no fixed order, and a file should not
+        # depend on chance
+        digest = torch.frombuffer(bytearray(_digest(text, tensors)), dtype=torch.uint8)
+        save_file(tensors | {_DIGEST: digest}, str(partial), metadata={_KEY: text})
         partial.chmod(0o666 & ~_umask())  # as any file of the user's; safetensors makes it private
         partial.replace(target)
     finally:
@@ -136,7 +140,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except SafetensorError as error:
         raise ModelFileError(f"{path} is not a model file, or is truncated ({error}).") from None
     text = metadata[_KEY]
-    if metadata.get("sha256") != _digest(text, tensors):
+    digest = tensors.pop(_DIGEST, torch.zeros(0, dtype=torch.uint8))
+    if bytes(digest.flatten().tolist()) != _digest(text, tensors):
         raise ModelFileError(f"{path} was changed after it was written: its checksum does not match.")
     try:
         description = json.loads(text)
@@ -158,13 +163,13 @@ def _umask() -> int:
     return mask
 
 
-def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+def _digest(text: str, tensors: dict[str, Tensor]) -> bytes:
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
         digest.update(value.contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
-    return digest.hexdigest()
+    return digest.digest()
 
 
 def _plain(value: Any) -> Any:
