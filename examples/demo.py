@@ -79,7 +79,8 @@ def main() -> None:
     ):
         gain = values[0] - values[1] if "Brier" not in label else values[1] - values[0]
         print(f"{label:26s}{values[0]:12.{digits}f}{values[1]:15.{digits}f}{gain:+10.{digits}f}")
-    print(f"{'concordance (Antolini)':26s}{concordance_td(predicted, y[test]):12.4f}{0.5:15.4f}")
+    concordances = [concordance_td(d, y[test]) for d in (predicted, marginal)]
+    print(f"{'concordance (Antolini)':26s}{concordances[0]:12.4f}{concordances[1]:15.4f}")
     print("\nS_L is the mean right-censored log-likelihood, higher is better; Kaplan-Meier's density is taken by")
     print("differences over four event times (half-width 2), which flatters it.")
 

@@ -99,7 +99,6 @@ class HazardOde(nn.Module):
         self.encoder, self.offset, self.steps, self.tolerance = encoder, offset, steps, tolerance
         self.solver: Solver = solver
         self.gradient: Gradient = gradient
-        self.capturable = solver == "rk4"  # adaptive steps depend on values, which a CUDA graph cannot ask for
         start = rate if rate > 30 else math.log(math.expm1(rate))  # softplus(start) = rate
         self.register_buffer("start", torch.full((1, 1, 1), start))
 
