@@ -7,14 +7,22 @@ density of half-width 2 (of a forest with its own default). IBS and IBLL in pyco
 test fold's censoring, weights normalised, 100 times from the smallest to the largest test duration. The last
 lines say which bars hold.
 
-    python benchmarks/methods.py --out results
+    python benchmarks/methods.py --out results --page docs/methods_benchmark.md
     python benchmarks/methods.py --methods CoxPH DeepSurv --datasets gbsg --folds 0 1
+    python benchmarks/methods.py --jobs 8 --out results
+    python benchmarks/methods.py --merge here/methods.json there/methods.json --out results
+
+A unit of work is a dataset, a method and a fold. ``--jobs`` runs that many units at once, each in a process of
+its own (say OMP_NUM_THREADS=1 then). The record in ``--out`` is written after each unit; units that it holds
+already and that are run again are replaced, the others stay, and each says on which machine it was run.
 """
 
 import argparse
 import inspect
 import json
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
@@ -55,15 +63,17 @@ PAPER_CTD = {
     "DeepHit": {"metabric": 0.692, "gbsg": 0.683, "flchain": 0.796, "support": 0.642},
 }
 COLUMNS = ("S_L", "IBLL", "IBS", "Ctd", "D_calibration_p", "fit_seconds", "predict_seconds")
+SLOW = ("support", "flchain")  # begun first, so that no process is left with a long unit at the end
 
 
-def score_fold(method, options, data, fold, seed):
-    """One method on one fold."""
-    train, valid, test = fold
+def score_fold(dataset, method, fold, seed, options):
+    """One unit: what it is, its scores and seconds, and what it ran on."""
+    data = datasets.load(dataset)
+    train, valid, test = datasets.fold(dataset, fold)
     estimator = getattr(sumosurv, method)
     y_train, y_test = data.y[train], data.y[test]
     accepted = inspect.signature(estimator).parameters
-    settings = ({"random_state": seed} if "random_state" in accepted else {}) | options
+    settings = ({"random_state": seed + fold} if "random_state" in accepted else {}) | options
     model = estimator(**{name: value for name, value in settings.items() if name in accepted})
     started = time.perf_counter()
     if "validation_data" in inspect.signature(model.fit).parameters:
@@ -80,7 +90,7 @@ def score_fold(method, options, data, fold, seed):
     flipped = kaplan_meier(Surv.from_arrays(~y_test["event"], y_test["time"]))
     pycox = {"censoring": flipped, "times": grid, "rule": "simpson", "normalize": True, "on_zero": "drop"}
     shift = y_test["event"].mean() * np.log(y_train["time"].max() - y_train["time"].min())
-    return {
+    scores = {
         "S_L": float(log_likelihood(distribution, y_test).mean() + shift),
         "IBLL": float(integrated_binomial_log_likelihood(distribution, y_test, floor=1e-7, **pycox).mean()),
         "IBS": float(integrated_brier(distribution, y_test, **pycox).mean()),
@@ -89,54 +99,188 @@ def score_fold(method, options, data, fold, seed):
         "fit_seconds": fit_seconds,
         "predict_seconds": predict_seconds,
     }
+    return {"dataset": dataset, "method": method, "fold": fold, **scores}
 
 
-def verdicts(rows):
-    """Lines that say which bars hold, for the methods and datasets that were run."""
-    mean = {(row["dataset"], row["method"]): {name: row[name] for name in COLUMNS} for row in rows}
+def environment(arguments):
+    """What all units of one call have in common: settings, machine, versions."""
+    record = make_record("methods", {}, {})
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {
+        "seed": arguments.seed,
+        "options": arguments.options,
+        "device": arguments.options.get("device", device),
+        "threads": torch.get_num_threads(),
+        "processes": arguments.jobs,
+        "machine": record["machine"],
+        "versions": record["versions"],
+    }
+
+
+def run_units(arguments, keep):
+    """Run every unit that was asked for, in this process or in several, and hand each to ``keep``."""
+    units = [(d, m, f) for d in arguments.datasets for m in arguments.methods for f in arguments.folds]
+    settings = (arguments.seed, arguments.options)
+    if arguments.jobs == 1:
+        for unit in units:
+            keep(score_fold(*unit, *settings))
+        return
+    units.sort(key=lambda unit: unit[0] not in SLOW)
+    failed = []
+    with ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(score_fold, *unit, *settings): unit for unit in units}
+        for done in as_completed(running):
+            if (error := done.exception()) is None:
+                keep(done.result())
+            else:  # the others go on
+                failed.append(f"{' '.join(map(str, running[done]))}: {error!r}")
+    if failed:
+        raise RuntimeError("\n".join(["these units failed:", *failed]))
+
+
+class Results:
+    """Units with the environments they ran in; a unit that is run again takes the place of the older one."""
+
+    def __init__(self):
+        self.runs, self.units = [], {}
+
+    def add(self, unit, run):
+        """Keep a unit that ran in the environment ``run``."""
+        if run not in self.runs:
+            self.runs.append(run)
+        key = (DATASETS.index(unit["dataset"]), METHODS.index(unit["method"]), unit["fold"])
+        self.units[key] = unit | {"run": self.runs.index(run)}
+
+    def merge(self, path):
+        """Add all units of a record."""
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+        for unit in results["units"]:
+            self.add(unit, results["runs"][unit["run"]])
+
+    def rows(self):
+        """Means over the folds of each dataset and method, in the order of the tables."""
+        folds = {}
+        for key in sorted(self.units):
+            folds.setdefault(key[:2], []).append(self.units[key])
+        return [self._row(part) for part in folds.values()]
+
+    @staticmethod
+    def _row(folds):
+        row = {name: folds[0][name] for name in ("dataset", "method")}
+        row |= {column: float(np.mean([fold[column] for fold in folds])) for column in COLUMNS}
+        row["interpolated"] = row["method"] in INTERPOLATED
+        row["rejected"] = sum(fold["D_calibration_p"] < 0.05 for fold in folds)
+        return row | {"folds": [fold["fold"] for fold in folds], "runs": sorted({fold["run"] for fold in folds})}
+
+    def record(self):
+        """What is written: means, verdicts, units and the environments of those that are left."""
+        used = sorted({unit["run"] for unit in self.units.values()})
+        self.runs = [self.runs[i] for i in used]
+        for key, unit in self.units.items():
+            self.units[key] = unit | {"run": used.index(unit["run"])}
+        rows = self.rows()
+        units = [self.units[key] for key in sorted(self.units)]
+        notes = {"kaplan_meier": against_kaplan_meier(rows), "concordance": against_paper(rows)}
+        results = {"rows": rows, "notes": notes, "runs": self.runs, "units": units}
+        return make_record("methods", {}, results)
+
+
+def against_kaplan_meier(rows):
+    """Lines on the bar that every method beats Kaplan-Meier on S_L and on IBS."""
+    floors = {row["dataset"]: row for row in rows if row["method"] == "KaplanMeier"}
+    pairs = [(row, floors[row["dataset"]]) for row in rows if row["dataset"] in floors]
+    pairs = [(row, floor) for row, floor in pairs if row["method"] != "KaplanMeier"]
     lines = []
-    for (name, method), values in mean.items():
-        floor = mean.get((name, "KaplanMeier"))
-        if floor is not None and method != "KaplanMeier":
-            for score, better in (("S_L", values["S_L"] > floor["S_L"]), ("IBS", values["IBS"] < floor["IBS"])):
-                if not better:
-                    lines.append(f"{method} on {name}: {score} no better than Kaplan-Meier's")
-        if method in PAPER_CTD and abs(gap := values["Ctd"] - PAPER_CTD[method][name]) > 0.02:
+    for row, floor in pairs:
+        for score, sign in (("S_L", 1.0), ("IBS", -1.0)):
+            if not sign * (row[score] - floor[score]) > 0:
+                lines.append(
+                    f"{row['method']} on {row['dataset'].upper()}: {score} {row[score]:.4f}, "
+                    f"no better than Kaplan-Meier's {floor[score]:.4f}"
+                )
+    failed = len(lines)
+    return [f"{2 * len(pairs) - failed} of {2 * len(pairs)} comparisons hold", *lines]
+
+
+def against_paper(rows):
+    """Lines on the bar that concordances lie within 0.02 of the paper's table."""
+    rows = [row for row in rows if row["method"] in PAPER_CTD]
+    lines = []
+    for row in rows:
+        paper = PAPER_CTD[row["method"]][row["dataset"]]
+        if abs(gap := row["Ctd"] - paper) > 0.02:
             side = "above" if gap > 0 else "below"
-            lines.append(f"{method} on {name}: Ctd more than 0.02 {side} the paper's {PAPER_CTD[method][name]:.3f}")
-    return lines or ["every bar that could be checked holds"]
+            lines.append(
+                f"{row['method']} on {row['dataset'].upper()}: {row['Ctd']:.3f}, {abs(gap):.3f} {side} the paper's "
+                f"{paper:.3f}"
+            )
+    return [f"{len(rows) - len(lines)} of {len(rows)} comparisons hold", *lines]
 
 
 def page(record) -> str:
     """The record as a page."""
-    rows = record["results"]["rows"]
-    folds = sorted({len(row["folds"]) for row in rows})
+    results = record["results"]
+    rows, notes = results["rows"], results["notes"]
+    counts = sorted({len(row["folds"]) for row in rows})
     lines = [
         "# Every method with its default setting",
         "",
-        "Made by `benchmarks/methods.py`; what the columns mean is said there and in [methods](methods.md).",
-        f"Test folds averaged: {' or '.join(map(str, folds))}. Nothing was chosen on test rows.",
+        "Made by `benchmarks/methods.py`, where the scores are described; the methods are in [methods](methods.md).",
+        f"Test folds averaged: {' or '.join(map(str, counts))}. Nothing was chosen on test rows. Seconds are those",
+        "of one fold; the letter behind them says where they were measured (below).",
     ]
     for name in dict.fromkeys(row["dataset"] for row in rows):
-        lines += [
-            "",
-            f"## {name.upper()}",
-            "",
-            "| | S_L | IBLL | IBS | Ctd | D-calibration p < .05 | fit s | predict s |",
-        ]
-        lines.append("|---|" + "---|" * 7)
+        lines += ["", f"## {name.upper()}", ""]
+        lines += ["| | S_L | IBLL | IBS | Ctd | D-calibration p < .05 | fit s | predict s | |", "|---|" + "---|" * 8]
+        lines += [_line(row) for row in rows if row["dataset"] == name]
+    lines += [
+        "",
+        "\\* density interpolated with half-width 2 (the forest's: in windows of a twentieth of the event times)",
+    ]
+    lines += ["", "## Bars", "", "Every method beats Kaplan-Meier on S_L and on IBS:", ""]
+    lines += [f"- {note}" for note in notes["kaplan_meier"]]
+    lines += ["", "Concordance of Cox-Linear, DeepSurv, Cox-Time and DeepHit within 0.02 of the paper's table:", ""]
+    lines += [f"- {note}" for note in notes["concordance"]]
+    lines += ["", "## Where", ""]
+    lines += [f"- {_letter(i)}: {_where(run)}" for i, run in enumerate(results["runs"])]
+    return "\n".join(lines) + "\n"
+
+
+def _letter(i):
+    return chr(ord("a") + i)
+
+
+def _line(row):
+    return (
+        f"| {row['method']}{' *' if row['interpolated'] else ''} | {row['S_L']:.4f} | {row['IBLL']:.4f} | "
+        f"{row['IBS']:.4f} | {row['Ctd']:.4f} | {row['rejected']} of {len(row['folds'])} | "
+        f"{row['fit_seconds']:.2f} | {row['predict_seconds']:.3f} | {', '.join(map(_letter, row['runs']))} |"
+    )
+
+
+def _where(run):
+    threads = "1 thread" if run["threads"] == 1 else f"{run['threads']} threads"
+    beside = "one process" if run["processes"] == 1 else f"{run['processes']} processes at once"
+    options = f", options {json.dumps(run['options'])}" if run["options"] else ""
+    machine, versions = run["machine"], run["versions"]
+    return (
+        f"{run['device']}, {threads}, {beside}, {machine['cores']} cores ({machine['processor']}), "
+        f"torch {versions['torch']}, seed {run['seed']}{options}"
+    )
+
+
+def show(rows) -> None:
+    """Print the tables."""
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        print(f"\n{name}\n{'':22s}     S_L    IBLL     IBS     Ctd  D-cal p < .05   fit s  predict s")
         for row in rows:
             if row["dataset"] == name:
-                rejected = sum(fold["D_calibration_p"] < 0.05 for fold in row["folds"])
-                lines.append(
-                    f"| {row['method']}{' *' if row['interpolated'] else ''} | {row['S_L']:.4f} | {row['IBLL']:.4f} | "
-                    f"{row['IBS']:.4f} | {row['Ctd']:.4f} | {rejected} of {len(row['folds'])} | "
-                    f"{row['fit_seconds']:.2f} | {row['predict_seconds']:.3f} |"
+                print(
+                    f"{row['method']:20s} {'*' if row['interpolated'] else ' '} {row['S_L']:8.4f} {row['IBLL']:7.4f} "
+                    f"{row['IBS']:7.4f} {row['Ctd']:7.4f} {row['rejected']:7d} of {len(row['folds'])} "
+                    f"{row['fit_seconds']:9.2f} {row['predict_seconds']:9.3f}"
                 )
-    machine, versions = record["machine"], record["versions"]
-    lines += ["", "\\* interpolated density", "", *(f"- {note}" for note in record["results"]["notes"]), ""]
-    lines += [f"{machine['cores']} cores ({machine['processor']}), torch {versions['torch']}.", ""]
-    return "\n".join(lines)
+    print("\n* density interpolated with half-width 2 (the forest's: in windows of a twentieth of the event times)")
 
 
 def main() -> None:
@@ -146,34 +290,34 @@ def main() -> None:
     parser.add_argument("--folds", nargs="+", type=int, default=list(range(5)), choices=range(5))
     parser.add_argument("--options", type=json.loads, default={}, help="other than defaults: '{\"ensemble_size\": 1}'")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="folder for the JSON record")
+    parser.add_argument("--jobs", type=int, default=1, help="units at once")
+    parser.add_argument("--out", type=Path, help="folder for the JSON record, which is added to")
+    parser.add_argument("--merge", nargs="*", type=Path, help="run nothing: put these records into that of --out")
     parser.add_argument("--page", type=Path, help="write a page with the tables here")
     arguments = parser.parse_args()
-    rows = []
-    for name in arguments.datasets:
-        data = datasets.load(name)
-        print(f"\n{name}, mean of test folds {' '.join(map(str, arguments.folds))}", flush=True)
-        print(f"{'':22s}     S_L    IBLL     IBS     Ctd  D-cal p < .05   fit s  predict s")
-        for method in arguments.methods:
-            folds = [
-                score_fold(method, arguments.options, data, datasets.fold(name, i), arguments.seed + i)
-                for i in arguments.folds
-            ]
-            mean = {column: float(np.mean([fold[column] for fold in folds])) for column in COLUMNS}
-            rejected = sum(fold["D_calibration_p"] < 0.05 for fold in folds)
-            print(
-                f"{method:20s} {'*' if method in INTERPOLATED else ' '} {mean['S_L']:8.4f} {mean['IBLL']:7.4f} "
-                f"{mean['IBS']:7.4f} {mean['Ctd']:7.4f} {rejected:7d} of {len(folds)} "
-                f"{mean['fit_seconds']:9.2f} {mean['predict_seconds']:9.3f}",
-                flush=True,
-            )
-            rows.append({"dataset": name, "method": method, "interpolated": method in INTERPOLATED, **mean})
-            rows[-1]["folds"] = folds
-    print("\n* density interpolated with half-width 2 (the forest's: in windows of a twentieth of the event times)")
-    for line in (notes := verdicts(rows)):
-        print(line)
-    configuration = {"seed": arguments.seed, "options": arguments.options, "threads": torch.get_num_threads()}
-    record = make_record("methods", configuration, {"rows": rows, "notes": notes})
+    results, ran = Results(), Results()
+    own = None if arguments.out is None else arguments.out / "methods.json"
+    if own is not None and own.exists():
+        results.merge(own)
+    if arguments.merge is not None:
+        for path in arguments.merge:
+            results.merge(path)
+        ran = results
+    else:
+        run = environment(arguments)
+
+        def keep(unit) -> None:
+            print(f"{unit['dataset']} {unit['method']} {unit['fold']}: S_L {unit['S_L']:.4f}", flush=True)
+            for part in (results, ran):
+                part.add(unit, run)
+            if arguments.out is not None:
+                save_record(results.record(), arguments.out)
+
+        run_units(arguments, keep)
+    show(ran.rows())
+    record = results.record()
+    for bar, notes in record["results"]["notes"].items():
+        print("", bar.replace("_", "-"), *notes, sep="\n")
     if arguments.out:
         save_record(record, arguments.out)
     if arguments.page:
