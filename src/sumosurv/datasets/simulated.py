@@ -1,6 +1,6 @@
-r"""The paper's three simulated datasets, each with its true distribution.
+r"""The paper's three simulated datasets, and a stand-in for KKBOX, each with its true distribution.
 
-X is uniform on [0, 1], and given X
+In the paper's three X is uniform on [0, 1], and given X
 
 ============  =====================================  ====================
 name          event time T                           censoring time C
@@ -10,7 +10,8 @@ checkerboard  CB(4, 6), see `simulate`               exponential, mean 1.5
 normal        normal, mean 100, sd 6X                normal, mean 100, sd 6
 ============  =====================================  ====================
 
-The paper writes N(100, 6X); its second parameter is the standard deviation.
+The paper writes N(100, 6X); its second parameter is the standard deviation. The stand-in for KKBOX is not of the
+paper: see `simulate`.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sumosurv.datasets import _simulated_kkbox
 from sumosurv.distributions import Normal, SurvivalDistribution, Tabulated, Weibull
 from sumosurv.outcome import Surv
 
 __all__ = ["Simulated", "simulate", "true_distribution"]
 
-Name = Literal["weibull", "checkerboard", "normal"]
+Name = Literal["weibull", "checkerboard", "normal", "kkbox"]
 Floats = npt.NDArray[np.float64]
 
-_NAMES = ("weibull", "checkerboard", "normal")
+_NAMES = ("weibull", "checkerboard", "normal", "kkbox")
+_PAPER_ROWS = 25_000
 _COLUMNS, _ROWS = 4, 6  # of the checkerboard
 _CENSORING_MEAN = 1.5
 _MEAN, _SD = 100.0, 6.0  # of the normal one
@@ -47,11 +50,13 @@ class Simulated:
     ----------
     name : str
     X : DataFrame
-        One column, ``x``.
+        One column, ``x``; of kkbox 15 columns.
     y : structured array
         The outcome, see `Surv`: time min(T, C), event T <= C.
     event_time, censoring_time : ndarray of shape (n,)
         T and C themselves, of which a real dataset shows the smaller.
+    customer : ndarray of shape (n,), or None
+        Of kkbox the customer of each row, for `fold_by_customer`.
     """
 
     name: Name
@@ -59,6 +64,7 @@ class Simulated:
     y: npt.NDArray[np.void]
     event_time: Floats
     censoring_time: Floats
+    customer: npt.NDArray[np.int64] | None = None
 
     @cached_property
     def distribution(self) -> SurvivalDistribution:
@@ -75,18 +81,23 @@ class Simulated:
         return f"Simulated({self.name!r}, rows={len(self)})"
 
 
-def simulate(name: Name, n: int, random_state: int | np.random.Generator | None = None) -> Simulated:
-    """Draw n rows of one of the paper's simulated datasets.
+def simulate(name: Name, n: int | None = None, random_state: int | np.random.Generator | None = None) -> Simulated:
+    """Draw n rows of one of the paper's simulated datasets, or of the stand-in for KKBOX.
 
     The checkerboard CB(4, 6) splits the unit square of (X, T) into 4 columns and 6 rows. In the 1st and
     3rd column T is uniform over the 1st, 3rd and 5th row, in the 2nd and 4th column over the 2nd, 4th
     and 6th. About 55 % (weibull), 73 % (checkerboard) and 50 % (normal) of the rows are events.
 
+    "kkbox" is made up, and only its form is KKBOX's: 15 columns of the same names and kinds (numbers, 0/1, and the
+    categories city, gender and registered_via with missing values), several rows per customer, 28 % censored. Time is
+    in days, not rounded. Given the columns T is a mixture of two Weibull distributions whose scales and shapes
+    depend on them; censoring is the end of a window of 790 days in which customers begin.
+
     Parameters
     ----------
-    name : {"weibull", "checkerboard", "normal"}
-    n : int
-        Ten million rows take seconds.
+    name : {"weibull", "checkerboard", "normal", "kkbox"}
+    n : int, optional
+        As in the paper by default: 25,000, and for kkbox 2,646,746. Millions of rows take seconds.
     random_state : int, numpy.random.Generator or None
         The same seed gives the same rows.
 
@@ -105,9 +116,14 @@ def simulate(name: Name, n: int, random_state: int | np.random.Generator | None 
     np.float64(1.0)
     """
     _check_name(name)
+    if n is None:
+        n = _simulated_kkbox.ROWS if name == "kkbox" else _PAPER_ROWS
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
         raise ValueError(f"n is the number of rows, 1 or more; got {n!r}.")
     rng = np.random.default_rng(random_state)
+    if name == "kkbox":
+        X, customer, event_time, censoring_time = _simulated_kkbox.draw(int(n), rng)
+        return Simulated(name, X, _outcome(event_time, censoring_time), event_time, censoring_time, customer)
     x = 1.0 - rng.random(n)  # in (0, 1]: never 0, where the normal one has no density
     if name == "weibull":
         event_time = rng.weibull(_weibull_shape(x))
@@ -118,8 +134,8 @@ def simulate(name: Name, n: int, random_state: int | np.random.Generator | None 
         event_time = rng.normal(_MEAN, _normal_sd(x))
     # a normal time is below zero only past 16 standard deviations, which no generator here reaches
     censoring_time = rng.normal(_MEAN, _SD, n) if name == "normal" else rng.exponential(_CENSORING_MEAN, n)
-    y = Surv.from_arrays(event=event_time <= censoring_time, time=np.minimum(event_time, censoring_time))
-    return Simulated(name, pd.DataFrame({"x": x}), y, event_time, censoring_time)
+    outcome = _outcome(event_time, censoring_time)
+    return Simulated(name, pd.DataFrame({"x": x}), outcome, event_time, censoring_time)
 
 
 def true_distribution(name: Name, X: Any) -> SurvivalDistribution:
@@ -127,13 +143,14 @@ def true_distribution(name: Name, X: Any) -> SurvivalDistribution:
 
     Parameters
     ----------
-    name : {"weibull", "checkerboard", "normal"}
+    name : {"weibull", "checkerboard", "normal", "kkbox"}
     X : DataFrame with one column, array of shape (n,) or (n, 1)
-        Values in [0, 1]. At x = 0 the normal one is all but a point mass at 100 (sd 7e-16).
+        Values in [0, 1]. At x = 0 the normal one is all but a point mass at 100 (sd 7e-16). For kkbox a DataFrame
+        with the 15 columns.
 
     Returns
     -------
-    Weibull, Tabulated (constant density in each cell) or Normal
+    Weibull, Tabulated (constant density in each cell), Normal, or Mixture (kkbox)
 
     Examples
     --------
@@ -144,6 +161,8 @@ def true_distribution(name: Name, X: Any) -> SurvivalDistribution:
     array([100., 100.])
     """
     _check_name(name)
+    if name == "kkbox":
+        return _simulated_kkbox.distribution(X)
     x = _check_x(X)
     if name == "weibull":
         return Weibull(scale=1.0, shape=_weibull_shape(x))
@@ -153,6 +172,10 @@ def true_distribution(name: Name, X: Any) -> SurvivalDistribution:
     stays = 1.0 - np.repeat(np.arange(_ROWS // 2 + 1), 2) / (_ROWS // 2)  # 1, 1, 2/3, 2/3, 1/3, 1/3, 0, 0
     curves = Tabulated(knots, np.stack([stays[1:], stays[:-1]]), between="density")
     return curves[_odd_column(x)]
+
+
+def _outcome(event_time: Floats, censoring_time: Floats) -> npt.NDArray[np.void]:
+    return Surv.from_arrays(event=event_time <= censoring_time, time=np.minimum(event_time, censoring_time))
 
 
 def _weibull_shape(x: Floats) -> Floats:
