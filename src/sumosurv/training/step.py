@@ -96,8 +96,10 @@ def captured(step: TrainingStep) -> Callable[[], None]:
     """The step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host.
 
     A network whose step cannot be captured (an encoder of the user's own that waits for the device) gets
-    the step as it is.
+    the step as it is, and so does one that says so itself (``capturable``).
     """
+    if not getattr(step.network, "capturable", True):
+        return step
     before = [tensor.clone() for tensor in step.state()]
     graph = torch.cuda.CUDAGraph()
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
