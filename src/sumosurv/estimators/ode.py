@@ -49,17 +49,6 @@ class OdeEstimator(CovariateNetworkEstimator):
             "gradient": self.gradient,
         }
 
-    def _device(self) -> torch.device:
-        if self.solver == "dopri5" and self.device == "auto":
-            return torch.device("cpu")
-        device = super()._device()
-        if self.solver == "dopri5" and device.type == "cuda":
-            raise ValueError(
-                "solver='dopri5' chooses its steps as it goes, which the CUDA graph of a training step cannot; "
-                "use solver='rk4', or device='cpu'."
-            )
-        return device
-
     def _check_parameters(self) -> None:
         self._check_choice("clock", ("log", "linear"))
         self._check_choice("solver", ("rk4", "dopri5"))

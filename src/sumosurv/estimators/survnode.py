@@ -20,28 +20,28 @@ class SurvNode(OdeEstimator):
     r"""SurvNODE: a Markov process with the states alive and event, whose rate follows a latent neural ODE.
 
     .. math::
-        m(0) = network(x), \qquad \frac{dm}{dt} = network(m, t), \qquad λ(t|x) = softplus(network(m, t)) > 0.
+        m(0) = network(x), \qquad \Big(\frac{dm}{dt}, r\Big) = network(Λ, m, m(0), t), \qquad
+        λ(t|x) = softplus(r) > 0.
 
     Kolmogorov's forward equation for the probability P of being alive is dP/dt = -λ P, so that with
     dΛ/dt = λ, S(t|x) = P = exp(-Λ(t|x)), and the density λ exp(-Λ) is exact. Trained on the right-censored
-    log-likelihood less a regulariser, one more entry of the state of the equation,
+    log-likelihood less a regulariser,
 
     .. math::
-        d \log λ(z|x) - Λ(z|x) - ρ R(z|x), \qquad
-        R(z|x) = \int_0^{τ(z)} \frac1{|m|} \Big\|\frac{dm}{dτ}\Big\|^2 + \Big(\frac{dΛ}{dτ}\Big)^2 dτ,
+        d \log λ(z|x) - Λ(z|x) - ρ \Big\|\Big(\frac{dΛ}{dτ}, \frac{dm}{dτ}\Big)\Big\|_{τ = 1},
 
-    the squared rates along the path: it keeps both the path and the hazard from moving faster than the data ask
-    for, which also keeps the equation easy to solve. τ is the solver's clock, below. Validation rows
-    are judged by their likelihood alone. ``ensemble_size`` networks predict as their equal mixture.
+    the length of the vector of all rates at the last training time, to which the path of every row is followed past
+    its own time: the process is pulled towards a state of rest. τ is the solver's clock, below. Validation
+    rows are judged by their likelihood alone. ``ensemble_size`` networks predict as their equal mixture.
 
     Parameters
     ----------
     latent_size : int
         Entries of m.
     regularisation : float
-        ρ.
+        ρ; zero leaves the regulariser out, and a third of the cost of a step with it.
     hazard_layers : sequence of int
-        Hidden widths (tanh) of the network of m and t that gives dm/dt and the hazard.
+        Hidden widths (tanh) of the network that gives dm/dt and the hazard.
     clock : {"log", "linear"}
         The time τ in which the equation is solved, as in `Soden`.
     solver, steps, gradient

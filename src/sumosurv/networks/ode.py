@@ -116,22 +116,30 @@ class HazardOde(nn.Module):
     def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
         """dy/dτ (K, n, d) and log dΛ/dτ (K, n, 1) at τ of shape (K or 1, n or 1, 1)."""
 
-    def penalty(self, state: Tensor) -> Tensor | float:
-        """What is taken off the log-likelihood of each row in training."""
+    def penalty(self, code: Tensor, tau: Tensor, state: Tensor) -> Tensor | float:
+        """What is taken off the log-likelihood of each row in training, given its state at its own τ (K or 1, n)."""
         return 0.0
 
     # ------------------------------------------------------------------ what follows
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a training step makes no decision on a value, so that a CUDA graph can hold it."""
+        return self.solver == "rk4"
+
     def solve(self, code: Tensor, tau: Tensor) -> Tensor:
         """The state (K, n, d) of each row at its own τ (K or 1, n)."""
-        end = tau[:, :, None]
+        return self._move(code, self.initial(code), torch.zeros_like(tau), tau, self.steps)
+
+    def _move(self, code: Tensor, state: Tensor, start: Tensor, end: Tensor, steps: int) -> Tensor:
+        """The state that each row gets to from its state at its own start (K or 1, n) by its own end."""
+        first, length = start[:, :, None], (end - start)[:, :, None]
 
         def speed(s: float | Tensor, state: Tensor) -> Tensor:
-            return end * self.rates(s * end, state, code)[0]
+            return length * self.rates(first + s * length, state, code)[0]
 
-        state = self.initial(code)
         if self.solver == "rk4":
-            return runge_kutta(speed, state, self.steps, RK4)[-1]
+            return runge_kutta(speed, state, steps, RK4)[-1]
         # what the rates depend on; weights behind the code must not be named beside it, or they would count twice
         return adaptive(speed, state, self.tolerance, self.gradient, (code, *self.layers.parameters()))
 
@@ -147,7 +155,7 @@ class HazardOde(nn.Module):
         log_hazard = self.rates(tau[:, :, None], state, code)[1][:, :, 0] + clock_log_slope(near, self.offset)
         result = torch.where(event, log_hazard, 0.0) - state[:, :, 0]
         if self.training:
-            return result - self.penalty(state)
+            return result - self.penalty(code, tau, state)
         if not bool((t > _HORIZON).any()):
             return result
         ends = [clock(torch.full_like(t, share * _HORIZON), self.offset) for share in (0.5, 1.0)]
@@ -255,13 +263,12 @@ class CoxHazardOde(HazardOde):
 class LatentHazardOde(HazardOde):
     r"""SurvNODE with two states: a latent path m(τ) that starts at a function of x, and the hazard along it.
 
-    .. math:: m(0) = w · code(x), \qquad \frac{dm}{dτ}, r = network(m, τ, t), \qquad \frac{dΛ}{dτ} = softplus(r).
+    .. math::
+        m(0) = w · code(x), \qquad \frac{dm}{dτ}, r = network(\log(1 + Λ), m, m(0), τ, t), \qquad
+        \frac{dΛ}{dτ} = softplus(r).
 
-    The penalty of a row is ``regularisation`` times the squared rates of its path,
-
-    .. math:: R(z) = \int_0^{τ(z)} \frac1{|m|} \Big\|\frac{dm}{dτ}\Big\|^2 + \Big(\frac{dΛ}{dτ}\Big)^2 dτ,
-
-    one more entry of the state, which is (Λ, R, m).
+    The state is (Λ, m). The penalty of a row is ``regularisation`` times the length of the vector of all rates at the
+    end of the clock, whatever the row's own time: it pulls the process towards a state of rest.
     """
 
     def __init__(
@@ -275,28 +282,34 @@ class LatentHazardOde(HazardOde):
         **options: Any,
     ) -> None:
         super().__init__(encoder, **options)
-        self.regularisation = regularisation
+        self.regularisation, self.latent = regularisation, latent
         self.read = MemberLinear(generators, encoder.width, latent)
-        self.layers = _Layers(generators, latent + 2, widths, latent + 1)
+        self.origin = MemberLinear(generators, latent, widths[0])
+        self.layers = _Layers(generators, latent + 3, widths, latent + 1)
 
     def code(self, inputs: Inputs) -> Tensor:
-        """The latent state at time zero, m(0)."""
-        code: Tensor = self.read(self.encoder(inputs))
-        return code
+        """The latent state at time zero, m(0), and its part of the first layer, the same at all times."""
+        first: Tensor = self.read(self.encoder(inputs))
+        return torch.cat([first, self.origin(first)], 2)
 
     def initial(self, code: Tensor) -> Tensor:
-        """Λ = 0, R = 0 and m(0)."""
-        return functional.pad(code, (2, 0))
+        """Λ = 0 and m(0)."""
+        return functional.pad(code[:, :, : self.latent], (1, 0))
 
     def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
-        """The rates of (Λ, R, m), and log dΛ/dτ."""
+        """The rates of (Λ, m), and log dΛ/dτ."""
         times = [time.expand_as(state[:, :, :1]) for time in self._times(tau)]
-        out = self.layers(torch.cat([state[:, :, 2:], *times], 2))
-        raw, moves = out[:, :, :1] + self.start, out[:, :, 1:]
-        hazard = functional.softplus(raw)
-        energy = moves.square().mean(2, keepdim=True) + hazard.square()
-        return torch.cat([hazard, energy, moves], 2), _log_softplus(raw)
+        read = [torch.log1p(state[:, :, :1]), state[:, :, 1:], *times]
+        out = self.layers(torch.cat(read, 2), code[:, :, self.latent :])
+        raw = out[:, :, :1] + self.start
+        return torch.cat([functional.softplus(raw), out[:, :, 1:]], 2), _log_softplus(raw)
 
-    def penalty(self, state: Tensor) -> Tensor | float:
-        """The regularisation times R."""
-        return self.regularisation * state[:, :, 1]
+    def penalty(self, code: Tensor, tau: Tensor, state: Tensor) -> Tensor | float:
+        """The regularisation times the length of the rates at τ = 1, where the path is followed to."""
+        if self.regularisation == 0:
+            return 0.0
+        end = torch.ones_like(tau)
+        last = self._move(code, state, tau, end, max(1, self.steps // 2))
+        rates = self.rates(end[:, :, None], last, code)[0]
+        lengths: Tensor = torch.linalg.vector_norm(rates, dim=2)
+        return self.regularisation * lengths
