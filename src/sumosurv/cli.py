@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ _EXACT_CONCORDANCE = 2000  # rows up to which `evaluate` takes the exact one, wh
 
 EXPERIMENTS = {
     "table1": "which scores prefer a false distribution (Table 1)",
+    "table2": "facts of the datasets (Table 2)",
     "figure1": "true curves and curves made to win on concordance (Figure 1)",
     "lemma1": "the log-likelihood is proper, in numbers; and a search for distributions that fool the other scores",
     "figure3": "true and learned curves of the simulated datasets (Figure 3; some minutes)",
@@ -116,7 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.set_defaults(run=_evaluate)
 
     data = commands.add_parser("datasets", help="list the datasets, or write one to a file")
-    data.add_argument("name", nargs="?", help="flchain, support, metabric, gbsg, whas, weibull, checkerboard or normal")
+    data.add_argument(
+        "name", nargs="?", help="flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox"
+    )
     data.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write")
     data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated one")
     data.add_argument("--seed", type=int, default=0, help="of a simulated one")
@@ -134,6 +138,9 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("results"), metavar="DIR", help="for the record and pictures"
     )
     reproduce.add_argument("--seed", type=int, default=0)
+    reproduce.add_argument("--quick", action="store_true", default=None, help="small sizes, a few minutes at most")
+    reproduce.add_argument("--device", help="auto, cpu or cuda")
+    reproduce.add_argument("--datasets", nargs="+", dest="names", metavar="NAME", help="only these datasets")
     reproduce.set_defaults(run=_reproduce)
     return parser
 
@@ -242,7 +249,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 def _datasets(arguments: argparse.Namespace) -> None:
     from sumosurv import datasets
 
-    simulated = ("weibull", "checkerboard", "normal")
+    simulated = ("weibull", "checkerboard", "normal", "kkbox")
     if arguments.name is None:
         print(datasets.available().to_string(index=False))
         print(f"\nSimulated, with their true distribution: {', '.join(simulated)}.")
@@ -265,7 +272,11 @@ def _datasets(arguments: argparse.Namespace) -> None:
 
 def _reproduce(arguments: argparse.Namespace) -> None:
     module = importlib.import_module(f"sumosurv.experiments.{arguments.name}")
-    module.run(arguments.out, seed=arguments.seed)
+    options = {name: getattr(arguments, name) for name in ("quick", "device", "names")}
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in options.keys() - inspect.signature(module.run).parameters.keys():
+        raise ValueError(f"{arguments.name} has no option --{'datasets' if name == 'names' else name}.")
+    module.run(arguments.out, seed=arguments.seed, **options)
     print(f"\nRecord and pictures are in {arguments.out}")
 
 
