@@ -41,8 +41,9 @@ class Soden(OdeEstimator):
         c = 0.01, so that steps are short where events are many; or t itself. The network reads both t and τ.
     solver : {"rk4", "dopri5"}
         In training: ``steps`` steps of equal length by the classical method of Runge and Kutta, or torchdiffeq's
-        adaptive steps (``pip install 'sumosurv[ode]'``; on a GPU no graph can
-        hold a step of training then). Predictions use neither, but steps of order five, doubled in number until Λ is accurate to 1e-6 and better.
+        adaptive steps (``pip install 'sumosurv[ode]'``; on a GPU no graph can hold a step of training then).
+        Predictions use neither, but steps of order five, doubled in number until Λ is accurate to 1e-6 and
+        better.
     steps : int
         Of "rk4".
     gradient : {"direct", "adjoint"}
