@@ -45,7 +45,7 @@ def reference(net, code, tau):
     @torch.no_grad()
     def speed(tau, y):
         state = torch.from_numpy(y).reshape(first.shape)
-        return net.rates(torch.full((1, 1, 1), tau).double(), state, code)[0].numpy().ravel()
+        return net.speed(torch.full((1, 1, 1), tau).double(), state, code).numpy().ravel()
 
     solved = solve_ivp(speed, (0.0, 1.0), first.numpy().ravel(), "DOP853", t_eval=tau, rtol=1e-8, atol=1e-10)
     return solved.y.reshape(*first.shape[1:], -1)
@@ -88,7 +88,7 @@ def test_predicted_cumulative_hazards_equal_a_reference_solution(kind, offset):
     for j, t in enumerate(TIMES):
         state = torch.from_numpy(truth[None, :, :, j].copy())
         at = torch.full((1, 3, 1), t).double()
-        log_q = net.rates(clock(at, offset), state, code)[1] + clock_log_slope(at, offset)
+        log_q = net.log_hazard(clock(at, offset), state, code) + clock_log_slope(at, offset)
         exact = (log_q[0, :, 0] - state[0, :, 0]).detach().numpy()
         np.testing.assert_allclose(d.log_density(np.full(3, t)), exact, atol=2e-6)
 
@@ -122,7 +122,7 @@ def test_the_regulariser_is_the_length_of_the_rates_at_the_end_of_the_clock():
     net, inputs = network("latent", steps=128), small_networks.inputs(3)
     code, own = net.code(inputs.shared()), torch.tensor([[0.0, 0.3, 1.0]]).double()
     states = torch.from_numpy(reference(net, code, [1.0])[None, :, :, 0].copy())
-    rates = net.rates(torch.ones(1, 1, 1).double(), states, code)[0].detach().numpy()[0]
+    rates = net.speed(torch.ones(1, 1, 1).double(), states, code).detach().numpy()[0]
     expected = 0.1 * np.sqrt((rates**2).sum(1))
     event = torch.tensor([[True, False, True]])
     judged = net.log_likelihood(inputs.shared(), own, event)

@@ -17,7 +17,17 @@ from sumosurv.distributions.monotone import tail_log_terms, tail_parameters
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
 from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
 from sumosurv.networks.layers import MemberLinear, select_members
-from sumosurv.networks.solvers import DOPRI5, RK4, Gradient, Solver, adaptive, runge_kutta
+from sumosurv.networks.solvers import (
+    DOPRI5,
+    REFINED,
+    RK4,
+    Gradient,
+    Solver,
+    adaptive,
+    refined_integral,
+    refined_path,
+    runge_kutta,
+)
 
 __all__ = ["CoxHazardOde", "GeneralHazardOde", "HazardOde", "LatentHazardOde"]
 
@@ -113,8 +123,12 @@ class HazardOde(nn.Module):
         """The state at τ = 0, (K, n, d), its first entry 0."""
 
     @abstractmethod
-    def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
-        """dy/dτ (K, n, d) and log dΛ/dτ (K, n, 1) at τ of shape (K or 1, n or 1, 1)."""
+    def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """dy/dτ (K, n, d) at τ of shape (K or 1, n or 1, 1)."""
+
+    @abstractmethod
+    def log_hazard(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """log dΛ/dτ (K, n, 1) at τ of shape (K or 1, n or 1, 1)."""
 
     def penalty(self, code: Tensor, tau: Tensor, state: Tensor) -> Tensor | float:
         """What is taken off the log-likelihood of each row in training, given its state at its own τ (K or 1, n)."""
@@ -136,7 +150,7 @@ class HazardOde(nn.Module):
         first, length = start[:, :, None], (end - start)[:, :, None]
 
         def speed(s: float | Tensor, state: Tensor) -> Tensor:
-            return length * self.rates(first + s * length, state, code)[0]
+            return length * self.speed(first + s * length, state, code)
 
         if self.solver == "rk4":
             return runge_kutta(speed, state, steps, RK4)[-1]
@@ -152,7 +166,7 @@ class HazardOde(nn.Module):
         near = t if self.training else t.clamp_max(_HORIZON)
         tau = clock(near, self.offset)
         state = self.solve(code, tau)
-        log_hazard = self.rates(tau[:, :, None], state, code)[1][:, :, 0] + clock_log_slope(near, self.offset)
+        log_hazard = self.log_hazard(tau[:, :, None], state, code)[:, :, 0] + clock_log_slope(near, self.offset)
         result = torch.where(event, log_hazard, 0.0) - state[:, :, 0]
         if self.training:
             return result - self.penalty(code, tau, state)
@@ -179,10 +193,17 @@ class HazardOde(nn.Module):
         return cumulative, log_hazard
 
     def _table_of(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        one = code.new_ones(1, 1, 1)
-        path = runge_kutta(lambda s, y: self.rates(s * one, y, code)[0], self.initial(code), steps, DOPRI5)
-        log_hazards = [self.rates(j / steps * one, state, code)[1] for j, state in enumerate(path)]
-        return torch.stack([state[0, :, 0] for state in path], 1), torch.cat(log_hazards, 2)[0]
+        """Long steps of order five; q at the nodes between them, from states that are interpolated; Λ there from q.
+
+        The solution asks for far fewer steps than the polynomials that are to run through log q ask for nodes.
+        """
+        taus = [torch.full_like(code[:, :1, :1], j / steps) for j in range(steps + 1)]
+        one = torch.ones_like(code[:, :1, :1])
+        solved = runge_kutta(lambda s, y: self.speed(s * one, y, code), self.initial(code), steps // REFINED, DOPRI5)
+        slopes = [self.speed(tau, state, code) for tau, state in zip(taus[::REFINED], solved)]
+        path = refined_path(solved, slopes)
+        log_q = torch.cat([self.log_hazard(tau, state, code) for tau, state in zip(taus, path)], 2)[0]
+        return refined_integral(torch.stack([state[0, :, 0] for state in solved], 1), torch.exp(log_q)), log_q
 
     def _times(self, tau: Tensor) -> list[Tensor]:
         """What networks read of time: τ and t, centred."""
@@ -206,11 +227,18 @@ class GeneralHazardOde(HazardOde):
         """Λ = 0."""
         return torch.zeros_like(code[:, :, :1])
 
-    def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
-        """The hazard q in τ, and log q."""
+    def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """The hazard q in τ."""
+        return functional.softplus(self._raw(tau, state, code))
+
+    def log_hazard(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """log q."""
+        return _log_softplus(self._raw(tau, state, code))
+
+    def _raw(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
         read = [torch.log1p(state), *(time.expand_as(state) for time in self._times(tau))]
-        raw = self.layers(torch.cat(read, 2), code) + self.start
-        return functional.softplus(raw), _log_softplus(raw)
+        raw: Tensor = self.layers(torch.cat(read, 2), code) + self.start
+        return raw
 
 
 class CoxHazardOde(HazardOde):
@@ -235,11 +263,13 @@ class CoxHazardOde(HazardOde):
         """Λ = 0."""
         return torch.zeros_like(code)
 
-    def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
-        """The hazard q in τ, and log q."""
-        raw = self._baseline(tau)
-        log_hazard = (_log_softplus(raw) + code).expand_as(state)
-        return (functional.softplus(raw) * torch.exp(code)).expand_as(state), log_hazard
+    def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """The hazard q in τ."""
+        return (functional.softplus(self._baseline(tau)) * torch.exp(code)).expand_as(state)
+
+    def log_hazard(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """log q."""
+        return (_log_softplus(self._baseline(tau)) + code).expand_as(state)
 
     def solve(self, code: Tensor, tau: Tensor) -> Tensor:
         """The cumulative hazard of each row at its own τ."""
@@ -296,13 +326,20 @@ class LatentHazardOde(HazardOde):
         """Λ = 0 and m(0)."""
         return functional.pad(code[:, :, : self.latent], (1, 0))
 
-    def rates(self, tau: Tensor, state: Tensor, code: Tensor) -> tuple[Tensor, Tensor]:
-        """The rates of (Λ, m), and log dΛ/dτ."""
+    def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """The rates of (Λ, m)."""
+        out = self._out(tau, state, code)
+        return torch.cat([functional.softplus(out[:, :, :1] + self.start), out[:, :, 1:]], 2)
+
+    def log_hazard(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """log dΛ/dτ."""
+        return _log_softplus(self._out(tau, state, code)[:, :, :1] + self.start)
+
+    def _out(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
         times = [time.expand_as(state[:, :, :1]) for time in self._times(tau)]
         read = [torch.log1p(state[:, :, :1]), state[:, :, 1:], *times]
-        out = self.layers(torch.cat(read, 2), code[:, :, self.latent :])
-        raw = out[:, :, :1] + self.start
-        return torch.cat([functional.softplus(raw), out[:, :, 1:]], 2), _log_softplus(raw)
+        out: Tensor = self.layers(torch.cat(read, 2), code[:, :, self.latent :])
+        return out
 
     def penalty(self, code: Tensor, tau: Tensor, state: Tensor) -> Tensor | float:
         """The regularisation times the length of the rates at τ = 1, where the path is followed to."""
@@ -310,6 +347,6 @@ class LatentHazardOde(HazardOde):
             return 0.0
         end = torch.ones_like(tau)
         last = self._move(code, state, tau, end, max(1, self.steps // 2))
-        rates = self.rates(end[:, :, None], last, code)[0]
+        rates = self.speed(end[:, :, None], last, code)
         lengths: Tensor = torch.linalg.vector_norm(rates, dim=2)
         return self.regularisation * lengths
