@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -13,11 +14,21 @@ from torch.nn.functional import logsigmoid
 from sumosurv.distributions._numerics import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["Monotone", "monotone_log_likelihood_terms", "tail_log_terms", "tail_parameters"]
+__all__ = [
+    "HEADS",
+    "NEEDS_SLOPE",
+    "Evaluator",
+    "Monotone",
+    "Quantity",
+    "monotone_log_likelihood_terms",
+    "tail_log_terms",
+    "tail_parameters",
+]
 
 # (code of shape (n, w), times of shape (n or 1, m)) -> h and dh/dt of shape (n, m)
 Curve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Value = Callable[[Tensor, Tensor], Tensor]  # h alone
+Quantity = Literal["log_survival", "survival", "density", "log_both"]
 
 _STEEPEST = 10.0  # shape of the tail
 _CELLS = 1 << 13  # subjects × times evaluated at once: keeps the hidden layers in cache
@@ -38,6 +49,51 @@ def monotone_log_likelihood_terms(h: Tensor, slope: Tensor, log_start: Tensor | 
     return log_survival - log_start, log_density - log_start
 
 
+def _log_survival_head(h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
+    log_survival = logsigmoid(-h)
+    return (log_survival if log_start is None else (log_survival - log_start).clamp_max(0.0),)
+
+
+def _survival_head(h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
+    survival = torch.sigmoid(-h)
+    return (survival if log_start is None else (survival * torch.exp(-log_start)).clamp_max(1.0),)
+
+
+def _density_head(h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
+    assert slope is not None
+    density = slope * torch.sigmoid(h) * torch.sigmoid(-h)
+    return (density if log_start is None else density * torch.exp(-log_start),)
+
+
+def _log_both_head(h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
+    assert slope is not None
+    log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
+    return (log_survival if log_start is None else log_survival.clamp_max(0.0)), log_density
+
+
+# what the survival head makes of h, its slope and log S(0)
+HEADS: dict[Quantity, Callable[[Tensor, Tensor | None, Tensor | None], tuple[Tensor, ...]]] = {
+    "log_survival": _log_survival_head,
+    "survival": _survival_head,
+    "density": _density_head,
+    "log_both": _log_both_head,
+}
+NEEDS_SLOPE: tuple[Quantity, ...] = ("density", "log_both")
+
+
+class Evaluator(Protocol):
+    """A fast way to the same numbers, where no gradient is wanted."""
+
+    def serves(self, quantity: Quantity, code: Tensor, t: Tensor) -> bool:
+        """Whether it can answer this question."""
+
+    def evaluate(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
+        """The quantity of all subjects, (n, m) each, for codes (n, w) and times (n or 1, m)."""
+
+    def to(self, dtype: torch.dtype) -> Evaluator:
+        """The same in another precision."""
+
+
 def tail_parameters(log_survival_half: Tensor, log_survival_end: Tensor) -> tuple[Tensor, Tensor]:
     """Λ at the horizon and the shape k of the Weibull curve past it, from log S at half the horizon and at it."""
     tiny = torch.finfo(log_survival_end.dtype).tiny
@@ -51,6 +107,10 @@ def tail_log_terms(cumulative: Tensor, shape: Tensor, t: Tensor, horizon: float)
     log_survival = -cumulative * torch.exp(shape * log_ratio)
     log_hazard = torch.log(shape * cumulative / horizon) + (shape - 1.0) * log_ratio
     return log_survival, torch.where(torch.isinf(t), -math.inf, log_hazard + log_survival)
+
+
+def _both_single(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return pair[0].float(), pair[1].float()
 
 
 class Monotone(SurvivalDistribution):
@@ -76,6 +136,8 @@ class Monotone(SurvivalDistribution):
 
         The hazard goes on rising where it rose, and is constant where it fell; mean and quantiles are
         finite. None leaves the network's own tail (the paper's: S(∞|x) > 0).
+    fast : Evaluator, optional
+        Gives the same as ``curve``, faster, where no gradient is wanted.
     """
 
     def __init__(
@@ -87,8 +149,9 @@ class Monotone(SurvivalDistribution):
         breaks: Sequence[float] = (),
         anchored: bool = True,
         horizon: float | None = 1.0,
+        fast: Evaluator | None = None,
     ) -> None:
-        self.curve, self.code, self.anchored, self.horizon = curve, code, anchored, horizon
+        self.curve, self.code, self.anchored, self.horizon, self.fast = curve, code, anchored, horizon, fast
         self.value: Value = (lambda rows, t: curve(rows, t)[0]) if value is None else value
         self.breaks = tuple(breaks)
         self._start_cache: Tensor | None = None
@@ -108,52 +171,83 @@ class Monotone(SurvivalDistribution):
         part._tail_cache = None if self._tail_cache is None else (self._tail_cache[0][rows], self._tail_cache[1][rows])
         return part
 
+    def single(self) -> Monotone:
+        """The same in single precision, where there is a fast way to it."""
+        if self.fast is None or self.code.dtype == torch.float32:
+            return self
+        made, exact = copy.copy(self), self.curve
+        made.code, made.fast = self.code.float(), self.fast.to(torch.float32)
+        made._start_cache = None if self._start_cache is None else self._start_cache.float()
+        made._tail_cache = None if self._tail_cache is None else _both_single(self._tail_cache)
+        made.curve = lambda code, t: _both_single(exact(code.double(), t.double()))
+        made.value = lambda code, t: exact(code.double(), t.double())[0].float()
+        return made
+
     def _log_survival(self, t: Tensor) -> Tensor:
-        if self.horizon is None or not bool((beyond := t > self.horizon).any()):
-            return self._inside(t)
-        return torch.where(beyond, self._beyond(t)[0], self._inside(t.clamp_max(self.horizon)))
+        return self._pieces("log_survival", t)[0]
+
+    def _survival(self, t: Tensor) -> Tensor:
+        return self._pieces("survival", t)[0]
 
     def _log_density(self, t: Tensor) -> Tensor:
-        return self._log_both(t)[1]
+        return self._pieces("log_both", t)[1]
+
+    def _density(self, t: Tensor) -> Tensor:
+        return self._pieces("density", t)[0]
 
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        if self.horizon is None or not bool((beyond := t > self.horizon).any()):
-            return self._inside_both(t)
-        pairs = zip(self._beyond(t), self._inside_both(t.clamp_max(self.horizon)))
-        log_survival, log_density = (torch.where(beyond, far, near) for far, near in pairs)
+        log_survival, log_density = self._pieces("log_both", t)
         return log_survival, log_density
+
+    def _pieces(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
+        """The network up to the horizon, the tail past it."""
+        if self.horizon is None or not bool((beyond := t > self.horizon).any()):
+            return self._inside(quantity, t)
+        if t.shape[0] > 1:
+            pairs = zip(self._beyond(quantity, t), self._inside(quantity, t.clamp_max(self.horizon)))
+            return tuple(torch.where(beyond, far, near) for far, near in pairs)
+        columns = beyond[0]
+        far = self._beyond(quantity, t[:, columns])
+        if bool(columns.all()):
+            return far
+        order = torch.cat([(~columns).nonzero()[:, 0], columns.nonzero()[:, 0]]).argsort()
+        near = self._inside(quantity, t[:, ~columns])
+        # a sorted grid needs no reordering: what lies beyond comes last
+        parts = [torch.cat(pair, dim=1) for pair in zip(near, far)]
+        ordered = bool((order[1:] > order[:-1]).all())
+        return tuple(parts) if ordered else tuple(part[:, order] for part in parts)
 
     # ------------------------------------------------------------------ up to the horizon: the network
 
-    def _inside(self, t: Tensor) -> Tensor:
-        """log S, without the derivative."""
+    def _inside(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
         start = self._log_start()
-
-        def tile(rows: slice, t: Tensor) -> tuple[Tensor, ...]:
-            log_survival = logsigmoid(-self.value(self.code[rows], t))
-            return (log_survival if start is None else (log_survival - start[rows]).clamp_max(0.0),)
-
-        return self._tiles(tile, t)[0]
-
-    def _inside_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        start = self._log_start()
-
-        def tile(rows: slice, t: Tensor) -> tuple[Tensor, ...]:
-            h, slope = self.curve(self.code[rows], t)
-            return monotone_log_likelihood_terms(h, slope, None if start is None else start[rows])
-
-        log_survival, log_density = self._tiles(tile, t)
-        return (log_survival.clamp_max(0.0) if self.anchored else log_survival), log_density
+        if self.fast is not None and self.fast.serves(quantity, self.code, t):
+            parts = self.fast.evaluate(quantity, self.code, t, start)
+        else:
+            parts = self._tiles(quantity, t, start)
+        if not self.anchored or quantity == "density" or not bool((zero := t == 0).any()):
+            return parts
+        # S(0) is 1 to the last bit, however the two evaluations of h(0) were rounded
+        return parts[0].masked_fill(zero, 1.0 if quantity == "survival" else 0.0), *parts[1:]
 
     def _log_start(self) -> Tensor | None:
         """log of the survival head at time zero, (n, 1); None where it is not divided out."""
         if self.anchored and self._start_cache is None:
             zero = self.code.new_zeros(1, 1)
-            self._start_cache = self._tiles(lambda rows, t: (logsigmoid(-self.value(self.code[rows], t)),), zero)[0]
+            if self.fast is not None and self.fast.serves("log_survival", self.code, zero):
+                self._start_cache = self.fast.evaluate("log_survival", self.code, zero, None)[0]
+            else:
+                self._start_cache = self._tiles("log_survival", zero, None)[0]
         return self._start_cache
 
-    def _tiles(self, tile: Callable[[slice, Tensor], tuple[Tensor, ...]], t: Tensor) -> tuple[Tensor, ...]:
-        """Evaluate some subjects at a time, so that the hidden layers stay in cache."""
+    def _tiles(self, quantity: Quantity, t: Tensor, start: Tensor | None) -> tuple[Tensor, ...]:
+        """The plain way, some subjects at a time, so that the hidden layers stay in cache."""
+
+        def tile(rows: slice, t: Tensor) -> tuple[Tensor, ...]:
+            code = self.code[rows]
+            h, slope = self.curve(code, t) if quantity in NEEDS_SLOPE else (self.value(code, t), None)
+            return HEADS[quantity](h, slope, None if start is None else start[rows])
+
         n = len(self)
         step = max(1, _CELLS // max(t.shape[1], 1))
         if n <= step:
@@ -164,16 +258,20 @@ class Monotone(SurvivalDistribution):
 
     # ------------------------------------------------------------------ past the horizon: a Weibull curve
 
-    def _beyond(self, t: Tensor) -> tuple[Tensor, Tensor]:
+    def _beyond(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
         assert self.horizon is not None
-        return tail_log_terms(*self._tail(), t, self.horizon)
+        log_survival, log_density = tail_log_terms(*self._tail(), t, self.horizon)
+        if quantity == "log_both":
+            return log_survival, log_density
+        wanted = log_density if quantity == "density" else log_survival
+        return (wanted if quantity == "log_survival" else torch.exp(wanted),)
 
     def _tail(self) -> tuple[Tensor, Tensor]:
         """Λ at the horizon and the shape k of the curve past it, (n, 1) each."""
         if self._tail_cache is None:
             assert self.horizon is not None
             ends = self.code.new_tensor([[0.5 * self.horizon, self.horizon]])
-            log_survival = self._inside(ends)
+            log_survival = self._inside("log_survival", ends)[0]
             self._tail_cache = tail_parameters(log_survival[:, :1], log_survival[:, 1:])
         return self._tail_cache
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,24 @@ class Mixture(SurvivalDistribution):
 
     def _take(self, rows: Tensor) -> Mixture:
         return Mixture([part._take(rows) for part in self.components], self.weights)
+
+    def single(self) -> Mixture:
+        """The mixture of its components in single precision."""
+        return Mixture([part.single() for part in self.components], self.weights)
+
+    def _sum(self, parts: Iterable[Tensor]) -> Tensor:
+        """Σ wᵢ partᵢ over Σ wᵢ, the two summed in the same way: where all parts are 1, so is the result."""
+        shares = torch.from_numpy(self.weights).to(self._like.dtype)
+        total, whole = torch.zeros((), dtype=shares.dtype, device=self._like.device), shares.new_zeros(())
+        for part, share in zip(parts, shares):
+            total, whole = total + part * float(share), whole + share
+        return total if float(whole) == 1.0 else total / float(whole)
+
+    def _survival(self, t: Tensor) -> Tensor:
+        return self._sum(part._survival(t) for part in self.components).clamp_max(1.0)
+
+    def _density(self, t: Tensor) -> Tensor:
+        return self._sum(part._density(t) for part in self.components)
 
     def _mix(self, parts: Sequence[Tensor]) -> Tensor:
         return torch.logsumexp(torch.stack([part + math.log(w) for part, w in zip(parts, self.weights)]), dim=0)
@@ -114,8 +132,18 @@ class Rescaled(SurvivalDistribution):
         """
         return t / torch.full((), self.scale, dtype=t.dtype, device=t.device)
 
+    def single(self) -> Rescaled:
+        """The same unit, the base in single precision."""
+        return Rescaled(self.base.single(), self.scale)
+
     def _log_survival(self, t: Tensor) -> Tensor:
         return self.base._log_survival(self._own(t))
+
+    def _survival(self, t: Tensor) -> Tensor:
+        return self.base._survival(self._own(t))
+
+    def _density(self, t: Tensor) -> Tensor:
+        return self.base._density(self._own(t)) / self.scale
 
     def _log_density(self, t: Tensor) -> Tensor:
         return self.base._log_density(self._own(t)) - math.log(self.scale)

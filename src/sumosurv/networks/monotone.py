@@ -14,6 +14,7 @@ from torch.nn import functional
 from sumosurv.distributions import Mixture, Monotone, SurvivalDistribution
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms, tail_log_terms, tail_parameters
 from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
 from sumosurv.networks.time import TimeFeatures
 
@@ -246,10 +247,11 @@ class MonotoneNetwork(nn.Module):
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' distributions, in scaled time."""
         codes = self.mixed.code(self.encoder(inputs.shared()))
-        parts = [self._member(k, codes[k]) for k in range(self.members)]
+        fast = fused_curves(self.mixed, exact_slope=self.derivative == "forward")
+        parts = [self._member(k, codes[k], fast[k]) for k in range(self.members)]
         return parts[0] if len(parts) == 1 else Mixture(parts)
 
-    def _member(self, k: int, code: Tensor) -> Monotone:
+    def _member(self, k: int, code: Tensor, fast: FusedCurve) -> Monotone:
         mixed = select_members(self.mixed, slice(k, k + 1))
 
         curve = MemberCurve(mixed, self.derivative)
@@ -260,4 +262,5 @@ class MonotoneNetwork(nn.Module):
             breaks=mixed.features.breaks(),
             anchored=self.anchored,
             horizon=_HORIZON if self.tail else None,
+            fast=fast,
         )

@@ -1,0 +1,296 @@
+r"""The mixed network for prediction: the same numbers as `MixedNetwork`, without gradients and several times faster.
+
+What makes it fast, with σ the logistic function and tanh z = 2σ(2z) - 1 throughout, the 2 and the -1 being folded into
+the weights of the next layer:
+
+- Without gates the first layer is a sum of a part of the subject and a part of time, so that
+  σ(A + B) = 1 / (1 + exp(-A) exp(-B)) needs exponentials once per subject and once per time, and one division per cell.
+- With gates it is one product of the time features of the grid with a small table per subject.
+- Subjects are taken a few at a time, so that the hidden layers stay in the cache; only the result is written to memory.
+- Features of time are computed once for all members that share them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from sumosurv.distributions.monotone import HEADS, NEEDS_SLOPE, Quantity
+from sumosurv.networks.layers import Positive, positive_weight
+from sumosurv.networks.time import TimeFeatures
+
+__all__ = ["FusedCurve", "fused_curves"]
+
+_CACHE_BYTES = 1 << 19  # of one hidden layer on the CPU
+_GPU_CELLS = 1 << 20  # subjects × times at once where there is no kernel
+_LARGEST_EXPONENT = {torch.float64: 700.0, torch.float32: 85.0}  # exp of it is still finite
+_KEPT_CELLS = 1 << 20  # times of subjects' own whose features are kept for the next member
+
+
+class Mixed(Protocol):
+    """What is read of a `MixedNetwork`."""
+
+    features: TimeFeatures
+    positive: Positive
+    residual: bool
+    gate: bool
+    skip: bool
+    width: int
+    time_weight: nn.Parameter
+    weights: nn.ParameterList
+    biases: nn.ParameterList
+    out_weight: nn.Parameter
+    out_bias: nn.Parameter
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All of its parameters."""
+
+
+class Layer(NamedTuple):
+    """σ(x weight + bias), with x added where ``residual``."""
+
+    weight: Tensor
+    bias: Tensor
+    residual: bool
+
+
+class MemberTimes:
+    """τ and τ' of one time axis, kept while the members of a mixture ask for the same times one after another."""
+
+    def __init__(self, features: TimeFeatures, member: int) -> None:
+        self._features = TimeFeatures(features.kind)
+        own = member if features.table.shape[0] > 1 else 0
+        self._features.table = features.table[own : own + 1].detach()
+        self._kept: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def __call__(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and slopes, (n or 1, m, F), in the precision of the table or better."""
+        kept = self._kept
+        if kept is not None and kept[0].shape == t.shape and kept[0].dtype == t.dtype and torch.equal(kept[0], t):
+            return kept[1], kept[2]
+        exact = t.to(torch.promote_types(t.dtype, self._features.table.dtype))
+        value, slope = (part[0] for part in self._features(exact[None]))
+        if t.numel() <= _KEPT_CELLS:
+            self._kept = (t, value, slope)
+        return value, slope
+
+
+class FusedCurve:
+    """h and dh/dt of one member, and what the survival head makes of them, for many subjects and times.
+
+    Parameters
+    ----------
+    mixed : MixedNetwork
+        The population.
+    member : int
+        Which of its members.
+    times : MemberTimes
+        Its features of time.
+    exact_slope : bool
+        False where the caller wants another derivative than the one carried forward; then only survival is offered.
+    """
+
+    def __init__(self, mixed: Mixed, member: int, times: MemberTimes, *, exact_slope: bool = True) -> None:
+        self.times, self.exact_slope = times, exact_slope
+        self.gate, self.skip, self.width = mixed.gate, mixed.skip, mixed.width
+        self.trainable = any(p.requires_grad for p in mixed.parameters())
+        with torch.no_grad():
+            self._fold(mixed, member)
+
+    def _fold(self, mixed: Mixed, k: int) -> None:
+        """The weights of σ in place of tanh: a = 2s - c with s = σ(2z), summed over residual connections."""
+
+        def positive(raw: Tensor) -> Tensor:
+            return positive_weight(raw[k].detach(), mixed.positive)
+
+        self.time_weight = 2.0 * positive(mixed.time_weight)
+        self.layers: list[Layer] = []
+        active: Tensor | None = getattr(mixed, "active", None)
+        shift = 1.0
+        for place, (raw, bias) in enumerate(zip(mixed.weights, mixed.biases), start=1):
+            if active is not None and active.numel() and not bool(active[k, place]):
+                continue  # a member of a stack that has fewer layers
+            weight = positive(raw)
+            residual = mixed.residual and weight.shape[0] == weight.shape[1]
+            self.layers.append(Layer(4.0 * weight, 2.0 * (bias[k, 0].detach() - shift * weight.sum(0)), residual))
+            shift = shift + 1.0 if residual else 1.0
+        last = positive(mixed.out_weight)
+        self.out_weight = 2.0 * last
+        self.out_bias = mixed.out_bias[k, 0].detach() - shift * last.sum(0)
+
+    def to(self, dtype: torch.dtype) -> FusedCurve:
+        """The same curve with its weights rounded to another precision."""
+        made = object.__new__(FusedCurve)
+        made.__dict__.update(self.__dict__)
+        made.time_weight, made.out_weight, made.out_bias = (
+            part.to(dtype) for part in (self.time_weight, self.out_weight, self.out_bias)
+        )
+        made.layers = [Layer(w.to(dtype), b.to(dtype), residual) for w, b, residual in self.layers]
+        return made
+
+    def serves(self, quantity: Quantity, code: Tensor, t: Tensor) -> bool:
+        """Whether this path can answer: no gradient is wanted, and the slope is the one carried forward."""
+        if quantity in NEEDS_SLOPE and not self.exact_slope:
+            return False
+        if code.dtype != self.time_weight.dtype:
+            return False
+        return not (torch.is_grad_enabled() and (self.trainable or code.requires_grad or t.requires_grad))
+
+    def evaluate(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
+        """A quantity of the survival head, each (n, m), for codes (n, w), times (n or 1, m) and log S(0) (n, 1)."""
+        with torch.no_grad():
+            return self._by_tiles(quantity, code, t, log_start)
+
+    def _by_tiles(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
+        head, n, m = HEADS[quantity], len(code), t.shape[1]
+        tile = self._shared_grid(code, t, quantity in NEEDS_SLOPE) if t.shape[0] == 1 else None
+        cells = _GPU_CELLS if code.is_cuda else _CACHE_BYTES // (code.element_size() * self._widest())
+        step = max(1, cells // max(m, 1))
+        results: tuple[Tensor, ...] = ()
+        for i in range(0, n, step):
+            rows = slice(i, min(i + step, n))
+            if tile is None:
+                h, slope = self._own_times(code[rows], t[rows], quantity in NEEDS_SLOPE)
+            else:
+                h, slope = tile(rows)
+            parts = head(h, slope, None if log_start is None else log_start[rows])
+            if n <= step:
+                return tuple(part.contiguous() for part in parts)
+            if not results:
+                results = tuple(code.new_empty(n, m) for _ in parts)
+            for result, part in zip(results, parts):
+                result[rows] = part
+        return results or tuple(code.new_empty(0, m) for _ in range(2 if quantity == "log_both" else 1))
+
+    def _widest(self) -> int:
+        return max([self.width, *(layer.weight.shape[1] for layer in self.layers)])
+
+    # ------------------------------------------------------------------ the first layer
+
+    def _shared_grid(self, code: Tensor, t: Tensor, with_slope: bool) -> _Tile:
+        """The first layer for one grid of times that all subjects share: a function of a slice of the subjects."""
+        value, slope = (part[0].to(code.dtype) for part in self.times(t))
+        if not self.gate:
+            in_time = value @ self.time_weight
+            limit = _LARGEST_EXPONENT[code.dtype]
+            first = 2.0 * code[:, : self.width]
+            if bool((in_time.abs() < limit).all()) and bool((first.abs() < limit).all()):
+                return _Separable(self, code, value, slope, with_slope)
+        return _Gated(self, code, value, slope, with_slope)
+
+    def _own_times(self, code: Tensor, t: Tensor, with_slope: bool) -> tuple[Tensor, Tensor | None]:
+        """h and its slope where each subject has times of its own."""
+        f = self.time_weight.shape[0]
+        value, slope = (part.to(code.dtype) for part in self.times(t))
+        if self.gate:
+            gates = code[:, None, self.width : self.width + f]
+            value, slope = value * gates, slope * gates
+        n, m = t.shape
+        z = torch.mm(value.reshape(-1, f), self.time_weight).view(n, m, self.width)
+        s = z.add_(2.0 * code[:, None, : self.width]).sigmoid_().view(n * m, self.width)
+        ds = None
+        if with_slope:
+            ds = torch.mm(slope.reshape(-1, f), self.time_weight).mul_(torch.addcmul(s, s, s, value=-1))
+        h, dh = self.deep_layers(s, ds)
+        h, dh = h.view(n, m), None if dh is None else dh.view(n, m)
+        if self.skip:
+            direct = code[:, -f:, None]
+            h = h + (value @ direct)[:, :, 0]
+            dh = None if dh is None else dh + (slope @ direct)[:, :, 0]
+        return h, dh
+
+    # ------------------------------------------------------------------ the others
+
+    def deep_layers(self, s: Tensor, ds: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """h and its slope, (cells,) each, from the first layer's s and ds (cells, width)."""
+        for weight, bias, residual in self.layers:
+            new = torch.addmm(bias, s, weight).sigmoid_()
+            d_new = None
+            if ds is not None:
+                d_new = torch.mm(ds, weight).mul_(torch.addcmul(new, new, new, value=-1))
+            if residual:
+                new.add_(s)
+                d_new = None if d_new is None or ds is None else d_new.add_(ds)
+            s, ds = new, d_new
+        h = torch.mm(s, self.out_weight)[:, 0].add_(self.out_bias)
+        return h, None if ds is None else torch.mm(ds, self.out_weight)[:, 0]
+
+
+class _Tile(ABC):
+    """A shared grid, ready to be evaluated for a slice of the subjects."""
+
+    def __init__(self, curve: FusedCurve, code: Tensor, value: Tensor, slope: Tensor, with_slope: bool) -> None:
+        self.curve, self.with_slope, f = curve, with_slope, value.shape[1]
+        self.value, self.slope = value, slope
+        self.gates = code[:, curve.width : curve.width + f] if curve.gate else None
+        self.direct: Tensor | None = None
+        if curve.skip:
+            self.direct = code[:, -f:] if self.gates is None else code[:, -f:] * self.gates
+        self.prepare(code)
+
+    @abstractmethod
+    def prepare(self, code: Tensor) -> None:
+        """What is computed once for all subjects."""
+
+    @abstractmethod
+    def hidden(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """h and its slope of the layers, (rows, m)."""
+
+    def __call__(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        h, dh = self.hidden(rows)
+        if self.direct is not None:
+            h = torch.addmm(h, self.direct[rows], self.value.T)
+            dh = None if dh is None else torch.addmm(dh, self.direct[rows], self.slope.T)
+        return h, dh
+
+
+class _Separable(_Tile):
+    """No gates: exponentials of the subject's part and of the time's part meet in one division."""
+
+    def prepare(self, code: Tensor) -> None:
+        self.of_subject = torch.exp(-2.0 * code[:, None, : self.curve.width])
+        self.of_time = torch.exp(-(self.value @ self.curve.time_weight))[None]
+        self.rate = self.slope @ self.curve.time_weight
+        self.one = code.new_ones(())
+
+    def hidden(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        s = torch.addcmul(self.one, self.of_subject[rows], self.of_time).reciprocal_()
+        n, m, width = s.shape
+        ds = torch.addcmul(s, s, s, value=-1).mul_(self.rate).view(-1, width) if self.with_slope else None
+        h, dh = self.curve.deep_layers(s.view(-1, width), ds)
+        return h.view(n, m), None if dh is None else dh.view(n, m)
+
+
+class _Gated(_Tile):
+    """One product of the grid's features with each subject's gated weights, its own part beside them."""
+
+    def prepare(self, code: Tensor) -> None:
+        own = 2.0 * code[None, :, : self.curve.width]
+        weight = self.curve.time_weight[:, None, :]
+        gated = weight * self.gates.T[:, :, None] if self.gates is not None else weight.expand(-1, len(code), -1)
+        self.table = torch.cat([gated, own])  # (F + 1, n, width)
+        self.with_one = torch.cat([self.value, torch.ones_like(self.value[:, :1])], dim=1)
+
+    def hidden(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        table, width = self.table[:, rows].flatten(1), self.curve.width
+        s = torch.mm(self.with_one, table).sigmoid_().view(-1, width)
+        ds = None
+        if self.with_slope:
+            ds = torch.mm(self.slope, table[:-1]).view(-1, width).mul_(torch.addcmul(s, s, s, value=-1))
+        h, dh = self.curve.deep_layers(s, ds)
+        m = len(self.value)
+        return h.view(m, -1).T, None if dh is None else dh.view(m, -1).T
+
+
+def fused_curves(mixed: Mixed, *, exact_slope: bool = True) -> list[FusedCurve]:
+    """The curve of each member; those that share their time features share what is kept of them."""
+    members = int(mixed.out_bias.shape[0])
+    shared = MemberTimes(mixed.features, 0) if mixed.features.table.shape[0] == 1 else None
+    return [
+        FusedCurve(mixed, k, MemberTimes(mixed.features, k) if shared is None else shared, exact_slope=exact_slope)
+        for k in range(members)
+    ]
