@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,17 +17,37 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from torch import nn
 
-from sumosurv.distributions import Rescaled, SurvivalDistribution
+from sumosurv.distributions import Delayed, Rescaled, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.networks import Inputs, select_members
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome import Outcome, Surv, check_outcome
 from sumosurv.preprocessing import Preprocessor, time_unit
 from sumosurv.training import History, Rows, TrainingData, TrainingPlan, train
 
-__all__ = ["NetworkEstimator"]
+__all__ = ["NetworkEstimator", "Prepared"]
 
 _ONE_THREAD_WORK = 2e8  # multiply-adds of a training step below which a second thread costs more than it gives
 _SMALLEST_SPLIT = 10  # rows below which none are held out
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The rows of one fit as its networks read them: training rows first, then those of ``validation_data``."""
+
+    data: TrainingData
+    outcome: Outcome  # times from the start of the networks' clock, in the user's unit
+    n_train: int
+
+    @property
+    def training(self) -> Outcome:
+        """The outcome of the training rows."""
+        return self.outcome[: self.n_train]
+
+    def own_rows(self, members: int) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]] | None]:
+        """The same training and validation rows for each of so many members."""
+        every = np.arange(len(self.outcome))
+        valid = every[self.n_train :]
+        return [every[: self.n_train]] * members, [valid] * members if len(valid) else None
 
 
 class NetworkEstimator(SurvivalEstimator):
@@ -57,6 +78,7 @@ class NetworkEstimator(SurvivalEstimator):
     network_: nn.Module
     preprocessor_: Preprocessor
     time_unit_: float
+    time_origin_: float
 
     @abstractmethod
     def _make_preprocessor(self) -> Preprocessor:
@@ -88,41 +110,53 @@ class NetworkEstimator(SurvivalEstimator):
             ``validation_fraction``, so that together they see them all.
         """
         self._check_parameters()
-        X, outcome = self._start(X, y)
+        prepared = self._read(X, y, validation_data)
         random = check_random_state(self.random_state)
         seeds = random.randint(0, 2**31 - 1, size=self.ensemble_size).astype(np.int64)
+        train_rows, valid_rows = (
+            self._split(prepared.outcome, seeds) if validation_data is None else prepared.own_rows(len(seeds))
+        )
+        data = prepared.data.to(self._device())
+        network, history = self._train(data, seeds, train_rows, valid_rows, prepared.training, None)
+        self._keep_history(history, prepared.outcome["event"], train_rows, valid_rows)
+        if self.refit and valid_rows is not None and not history.interrupted:
+            stop_after = np.where(history.failed, -1, history.best_epoch)
+            rows = [np.arange(len(prepared.outcome))] * self.ensemble_size
+            network, history = self._train(data, seeds, rows, None, prepared.training, stop_after)
+        self._adopt(network, history.failed, prepared)
+        return self
+
+    def _read(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None) -> Prepared:
+        """Check the data and learn from the training rows how networks are to see them."""
+        X, outcome = self._start(X, y)
         self.preprocessor_ = self._make_preprocessor().fit(X)
-        self.time_unit_ = time_unit(outcome["time"])
         inputs = self.preprocessor_.transform(X)
         n = len(outcome)
         if validation_data is not None:
             X_valid, y_valid = validation_data
             X_valid = self._check_covariates(X_valid, reset=False)
-            y_valid = check_outcome(y_valid, n_rows=len(X_valid))
             more = self.preprocessor_.transform(X_valid)
             inputs = Inputs(torch.cat([inputs.numeric, more.numeric]), torch.cat([inputs.codes, more.codes]))
-            every = np.concatenate([outcome, y_valid])
-            train_rows = [np.arange(n)] * self.ensemble_size
-            valid_rows: list[npt.NDArray[np.int64]] | None = [np.arange(n, len(every))] * self.ensemble_size
-        else:
-            every = outcome
-            train_rows, valid_rows = self._split(outcome, seeds)
-        device = self._device()
-        data = TrainingData(
-            inputs, torch.from_numpy(every["time"] / self.time_unit_).float(), torch.from_numpy(every["event"])
-        )
-        network, history = self._train(data.to(device), seeds, train_rows, valid_rows, outcome, None)
-        self._keep_history(history, every["event"], train_rows, valid_rows)
-        if self.refit and valid_rows is not None and not history.interrupted:
-            stop_after = np.where(history.failed, -1, history.best_epoch)
-            rows = [np.arange(len(every))] * self.ensemble_size
-            network, history = self._train(data.to(device), seeds, rows, None, outcome, stop_after)
-        self.network_ = self._settle(network, history)
-        self.n_members_ = int(self.ensemble_size - history.failed.sum())
+            outcome = np.concatenate([outcome, check_outcome(y_valid, n_rows=len(X_valid))])
+        self.time_origin_ = self._origin(outcome["time"])
+        if self.time_origin_:
+            outcome = Surv.from_arrays(outcome["event"], outcome["time"] - self.time_origin_)
+        self.time_unit_ = time_unit(outcome["time"][:n])
+        time, event = torch.from_numpy(outcome["time"] / self.time_unit_).float(), torch.from_numpy(outcome["event"])
+        return Prepared(TrainingData(inputs, time, event), outcome, n)
+
+    def _origin(self, times: npt.NDArray[np.float64]) -> float:
+        """When the networks' clock starts: at zero."""
+        return 0.0
+
+    def _adopt(self, network: nn.Module, failed: npt.NDArray[np.bool_], prepared: Prepared) -> None:
+        """Make a trained population the fitted model: its members that worked, and what they still need."""
+        self.network_ = self._settle(network, failed)
+        self.n_members_ = int(len(failed) - failed.sum())
         with self._threads(0.0), torch.no_grad():
             p = next(self.network_.parameters())
-            self._complete(self.network_, inputs[:n].to(p.device, p.dtype), outcome)
-        return self
+            inputs = prepared.data.inputs[: prepared.n_train]
+            self._complete(self.network_, inputs.to(p.device, p.dtype), prepared.training)
 
     def _cases(self, rows: npt.NDArray[np.int64], event: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """The rows, of those given, over which the objective is summed: all of them."""
@@ -137,13 +171,15 @@ class NetworkEstimator(SurvivalEstimator):
     def _distribution(self, X: Any) -> SurvivalDistribution:
         p = next(self.network_.parameters())
         inputs = self.preprocessor_.transform(X).to(p.device, p.dtype)
-        return Rescaled(self.network_.distribution(inputs), self.time_unit_)  # type: ignore[operator]
+        own = Rescaled(self.network_.distribution(inputs), self.time_unit_)  # type: ignore[operator]
+        return Delayed(own, self.time_origin_) if self.time_origin_ else own
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         fitted, tensors = super()._state()
         fitted |= {
             "preprocessor_": self.preprocessor_.state(),
             "time_unit_": self.time_unit_,
+            "time_origin_": self.time_origin_,
             "n_members_": self.n_members_,
         }
         # weights were trained in float32, so that nothing is lost; tables such as baselines keep their precision
@@ -154,7 +190,7 @@ class NetworkEstimator(SurvivalEstimator):
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         super()._restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
-        self.time_unit_ = float(fitted["time_unit_"])
+        self.time_unit_, self.time_origin_ = float(fitted["time_unit_"]), float(fitted["time_origin_"])
         if not self.time_unit_ > 0:
             raise ValueError(f"the unit of time is {self.time_unit_}")
         self.n_members_ = int(fitted["n_members_"])
@@ -203,10 +239,10 @@ class NetworkEstimator(SurvivalEstimator):
             history = train(network, data, rows, None if valid_rows is None else Rows.of(valid_rows).to(device), plan)
         return network, history
 
-    def _settle(self, network: nn.Module, history: History) -> nn.Module:
+    def _settle(self, network: nn.Module, failed: npt.NDArray[np.bool_]) -> nn.Module:
         """The members that worked, in float64 for prediction."""
-        if history.failed.any():
-            network = select_members(network, np.flatnonzero(~history.failed).tolist())
+        if failed.any():
+            network = select_members(network, np.flatnonzero(~failed).tolist())
         for p in network.parameters():
             p.data = p.data.contiguous()
             p.requires_grad_(False)

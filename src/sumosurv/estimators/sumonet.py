@@ -76,6 +76,10 @@ class SumoNet(NetworkEstimator):
         In the covariate network; 0.5 (0.1).
     time_features : {"marginal", "log", "linear"}, optional
         "marginal" ("linear"); see `sumosurv.networks.TimeFeatures`.
+    time_origin : {"zero", "first"}
+        When events can begin: at time zero, or at the smallest time among the rows given to ``fit``, where S(t) = 1
+        up to then. "first" is for records that begin late by design (patients enrolled after three days, say); an
+        event before it has likelihood zero.
     frequencies : int, optional
         Learned periodic features per numeric column; 4 (0).
     numeric_scaling : {"quantile", "standard"}, optional
@@ -120,8 +124,8 @@ class SumoNet(NetworkEstimator):
         Members in the mixture: ``ensemble_size`` unless one failed.
     time_features_ : str
         The time features in use ("marginal" falls back to "log" with fewer than two event times).
-    time_unit_ : float
-        The largest training time; past it each member has a Weibull tail, see Notes.
+    time_origin_, time_unit_ : float
+        When the networks' clock starts, and how long it runs: to the largest training time; past it each member has a Weibull tail, see Notes.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -154,6 +158,7 @@ class SumoNet(NetworkEstimator):
         residual: bool | None = None,
         dropout: float | None = None,
         time_features: TimeFeatureKind | None = None,
+        time_origin: Literal["zero", "first"] = "zero",
         frequencies: int | None = None,
         numeric_scaling: NumericScaling | None = None,
         positive: Positive = "square",
@@ -179,6 +184,7 @@ class SumoNet(NetworkEstimator):
         self.residual = residual
         self.dropout = dropout
         self.time_features = time_features
+        self.time_origin = time_origin
         self.frequencies = frequencies
         self.numeric_scaling = numeric_scaling
         self.positive = positive
@@ -202,6 +208,9 @@ class SumoNet(NetworkEstimator):
 
     def _learning_rate(self) -> float:
         return float(self._choice("learning_rate"))
+
+    def _origin(self, times: npt.NDArray[np.float64]) -> float:
+        return float(times.min()) if self.time_origin == "first" else 0.0
 
     def _make_preprocessor(self) -> Preprocessor:
         return Preprocessor(self._choice("numeric_scaling"), one_hot=self.encoder is not None)
@@ -259,6 +268,7 @@ class SumoNet(NetworkEstimator):
             ("derivative", DERIVATIVES),
             ("time_features", ("marginal", "log", "linear")),
             ("numeric_scaling", ("quantile", "standard")),
+            ("time_origin", ("zero", "first")),
         ):
             value = (
                 getattr(self, name)

@@ -60,7 +60,14 @@ class TableEncoder(nn.Module):
     residual : bool
     frequencies : int
         Learned periodic features sin(2π(w·x) + b) per numeric column, appended to the column itself.
+
+    Notes
+    -----
+    ``active`` is empty unless networks of different depth were stacked (see `stack_members`); then (K, layers)
+    says which layers a member has, and the others pass their input on.
     """
+
+    active: Tensor
 
     def __init__(
         self,
@@ -93,15 +100,18 @@ class TableEncoder(nn.Module):
         widths = list(widths)
         self.layers = nn.ModuleList(MemberLinear(generators, a, b) for a, b in zip([n_in, *widths], widths))
         self.dropouts = nn.ModuleList(MemberDropout(seeds, dropout, place) for place in range(len(widths)))
+        self.n_in = n_in
         self.width = widths[-1] if widths else n_in
+        self.register_buffer("active", torch.zeros(1, 0, dtype=torch.bool))
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Codes (K, n, width) of inputs with a member axis (K or 1)."""
         a = self._features(inputs)
         act = ACTIVATIONS[self.activation]
-        for layer, dropout in zip(self.layers, self.dropouts):
+        for place, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
             new = dropout(act(layer(a)))
-            a = a + new if self.residual and new.shape == a.shape else new
+            new = a + new if self.residual and new.shape == a.shape else new
+            a = torch.where(self.active[:, place, None, None], new, a) if place and self.active.numel() else new
         return a
 
     def _features(self, inputs: Inputs) -> Tensor:

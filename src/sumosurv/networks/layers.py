@@ -84,10 +84,15 @@ def select_members(module: _Module, members: slice | Sequence[int]) -> _Module:
 
 
 class MemberLinear(nn.Module):
-    """y = x W + b for each member: x (K, n, in) or (1, n, in), W (K, in, out), y (K, n, out)."""
+    """y = x W + b for each member: x (K, n, in) or (1, n, in), W (K, in, out), y (K, n, out).
 
-    def __init__(self, generators: Sequence[torch.Generator], n_in: int, n_out: int) -> None:
+    The last ``n_last`` outputs are apart from a layer's units: they stay last when narrow layers are stacked into
+    a wide one.
+    """
+
+    def __init__(self, generators: Sequence[torch.Generator], n_in: int, n_out: int, n_last: int = 0) -> None:
         super().__init__()
+        self.n_last = n_last
         bound = 1.0 / math.sqrt(max(n_in, 1))
         self.weight = normal_parameter(generators, (n_in, n_out), bound)
         self.bias = nn.Parameter(torch.zeros(len(generators), 1, n_out))

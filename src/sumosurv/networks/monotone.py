@@ -58,9 +58,15 @@ class MixedNetwork(nn.Module):
         Positive factors g(u) on the time features, so that subjects may live at different speeds.
     skip : bool
         A direct path s(u)·τ(t) with positive s: h keeps rising where every tanh is saturated.
+
+    Notes
+    -----
+    ``active`` is empty unless networks of different depth were stacked (see `stack_members`); then (K, layers) says
+    which layers a member has.
     """
 
     shift: Tensor
+    active: Tensor
 
     def __init__(
         self,
@@ -80,7 +86,7 @@ class MixedNetwork(nn.Module):
         self.features, self.positive, self.residual = features, positive, residual
         self.gate, self.skip, self.width = gate, skip, widths[0]
         extra = features.n_features * (int(gate) + int(skip))
-        self.entry = MemberLinear(generators, n_code, widths[0] + extra)
+        self.entry = MemberLinear(generators, n_code, widths[0] + extra, n_last=extra)
         with torch.no_grad():
             self.entry.weight[:, :, self.width :] *= 0.1
         shift = torch.tensor([_GATE_SHIFT] * gate + [_SKIP_SHIFT] * skip).repeat_interleave(features.n_features)
@@ -93,6 +99,7 @@ class MixedNetwork(nn.Module):
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros(k, 1, b)) for b in widths[1:])
         self.out_weight = positive_parameter(generators, (widths[-1], 1), positive, total=2.0)
         self.out_bias = nn.Parameter(torch.zeros(k, 1, 1))
+        self.register_buffer("active", torch.zeros(1, 0, dtype=torch.bool))
 
     def code(self, encoded: Tensor) -> Tensor:
         """All that the mixed network needs of the covariates, (K, n, w): first layer, gates, skip weights."""
@@ -128,7 +135,7 @@ class MixedNetwork(nn.Module):
         da = None
         if orders == 2:
             da = (1.0 - a * a) * z[:, 1].expand(-1, n, -1, -1).reshape(members, n * m, self.width)
-        for raw, bias in zip(self.weights, self.biases):
+        for place, (raw, bias) in enumerate(zip(self.weights, self.biases), start=1):
             w = positive_weight(raw, self.positive)
             if da is None:
                 new, d_new = torch.tanh(torch.baddbmm(bias, a, w)), None
@@ -139,6 +146,10 @@ class MixedNetwork(nn.Module):
             if self.residual and new.shape == a.shape:
                 new = new + a
                 d_new = None if d_new is None or da is None else d_new + da
+            if self.active.numel():
+                has = self.active[:, place, None, None]
+                new = torch.where(has, new, a)
+                d_new = None if d_new is None or da is None else torch.where(has, d_new, da)
             a, da = new, d_new
         w = positive_weight(self.out_weight, self.positive)
         h = torch.baddbmm(self.out_bias, a, w).reshape(members, n, m)

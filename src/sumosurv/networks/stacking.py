@@ -1,0 +1,128 @@
+"""Networks of different widths and depths as one population: narrow layers are padded, missing ones passed by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from sumosurv.networks.encoders import TableEncoder
+from sumosurv.networks.layers import MemberLinear, select_members
+from sumosurv.networks.monotone import MixedNetwork
+
+__all__ = ["stack_members", "unstack_members"]
+
+_Network = TypeVar("_Network", bound=nn.Module)
+
+_NO_WEIGHT = {"square": 0.0, "abs": 0.0, "softplus": -1e4}  # raw values whose non-negative image is zero
+
+
+def stack_members(parts: Sequence[_Network], template: _Network) -> _Network:
+    r"""One population of all members of several networks of one kind.
+
+    ``template`` is a network of the same kind that is at least as wide and as deep as each part; it becomes the
+    population. A unit that a part does not have gets weights of zero on both sides: its activation is zero (every
+    activation function here maps 0 to 0), so are all gradients that reach its weights, and weight decay leaves
+    zeros alone: it stays absent however long the population trains. Layers that a part does not have pass their
+    input on (``active``). Layers of a part must have one common width.
+
+    Buffers that are the same in all parts stay shared; others get one entry per member.
+    """
+    members = [next(part.parameters()).shape[0] for part in parts]
+    total = sum(members)
+    last = {
+        f"{name}.{leaf}": module.n_last
+        for name, module in template.named_modules()
+        if isinstance(module, MemberLinear)
+        for leaf in ("weight", "bias")
+    }
+    fills = _fills(template)
+    own = [dict(part.named_parameters()) for part in parts]
+    with torch.no_grad():
+        for name, wide in template.named_parameters():
+            stacked = wide.new_full((total, *wide.shape[1:]), fills.get(name, 0.0))
+            place = 0
+            for count, tensors in zip(members, own):
+                if name in tensors:
+                    _put(stacked[place : place + count], tensors[name].data, last.get(name, 0))
+                place += count
+            wide.data = stacked
+    _stack_buffers(parts, template, members)
+    _mark_layers(parts, template, members)
+    return template
+
+
+def unstack_members(network: _Network, members: Sequence[int]) -> _Network:
+    """Some members of a stacked population; buffers that are the same for all of them are shared again."""
+    chosen = select_members(network, list(members))
+    count = len(members)
+    for name, buffer in list(chosen.named_buffers()):
+        per_member = name.rpartition(".")[2] in ("active", "seeds", "rates")
+        if buffer.ndim >= 2 and len(buffer) == count > 1 and not per_member and bool((buffer == buffer[:1]).all()):
+            _set_buffer(chosen, name, buffer[:1].clone())
+    return chosen
+
+
+def _put(target: Tensor, value: Tensor, n_last: int) -> None:
+    """Copy a smaller tensor into the corner of a larger one, its last ``n_last`` columns to the end."""
+    corner = tuple(slice(0, size) for size in value.shape)
+    if n_last == 0:
+        target[corner] = value
+        return
+    target[(*corner[:-1], slice(0, value.shape[-1] - n_last))] = value[..., :-n_last]
+    target[(*corner[:-1], slice(-n_last, None))] = value[..., -n_last:]
+
+
+def _fills(template: nn.Module) -> dict[str, float]:
+    """What stands for an absent weight, where that is not zero."""
+    fills: dict[str, float] = {}
+    for name, module in template.named_modules():
+        if isinstance(module, MixedNetwork):
+            prefix = f"{name}." if name else ""
+            for leaf, _ in module.named_parameters():
+                if leaf in ("time_weight", "out_weight") or leaf.startswith("weights."):
+                    fills[prefix + leaf] = _NO_WEIGHT[module.positive]
+    return fills
+
+
+def _stack_buffers(parts: Sequence[nn.Module], template: nn.Module, members: Sequence[int]) -> None:
+    names = [name for name, buffer in template.named_buffers() if buffer.ndim]
+    own = [dict(part.named_buffers()) for part in parts]
+    for name in names:
+        if name.rpartition(".")[2] == "active":
+            continue
+        # dropout of a layer that a part does not have: anything will do, its output is passed by
+        spare = next(tensors[name] for tensors in own if name in tensors) if any(name in o for o in own) else None
+        if spare is None:
+            continue
+        values = [tensors.get(name, spare) for tensors in own]
+        first = values[0]
+        if len(first) == 1 and all(len(v) == 1 and torch.equal(v, first) for v in values):
+            _set_buffer(template, name, first.clone())
+            continue
+        rows = [v if len(v) == count else v[:1].expand(count, *v.shape[1:]) for v, count in zip(values, members)]
+        _set_buffer(template, name, torch.cat(rows))
+
+
+def _mark_layers(parts: Sequence[nn.Module], template: nn.Module, members: Sequence[int]) -> None:
+    """Fill ``active`` where depths differ."""
+    for name, module in template.named_modules():
+        if not isinstance(module, (TableEncoder, MixedNetwork)):
+            continue
+        depths = [_depth(part.get_submodule(name)) for part in parts]
+        deepest = _depth(module)
+        if all(depth == deepest for depth in depths):
+            continue
+        has = torch.arange(deepest)[None, :] < torch.tensor(depths).repeat_interleave(torch.tensor(members))[:, None]
+        module.active = has.to(module.active.device)
+
+
+def _depth(module: nn.Module) -> int:
+    return len(module.layers) if isinstance(module, TableEncoder) else len(module.weights) + 1  # type: ignore[arg-type]
+
+
+def _set_buffer(network: nn.Module, name: str, value: Tensor) -> None:
+    owner, _, leaf = name.rpartition(".")
+    setattr(network.get_submodule(owner), leaf, value)
