@@ -108,11 +108,12 @@ class CoxTimeNetwork(nn.Module):
         codes = self.code(inputs[order].shared())
         for k in range(len(codes)):
             member = select_members(self, slice(k, k + 1))
+            clock = member.time_code(moments[None])
             step = max(1, _CELLS // max(len(time), 1))
             for j in range(0, len(moments), step):
                 part = slice(j, j + step)
                 start = int(first[j])  # nobody before it is at risk at these times
-                g = member._grid(codes[k : k + 1, start:], moments[part])
+                g = member._grid(codes[k : k + 1, start:], clock[:, part])
                 late = torch.arange(start, len(time), device=time.device)[:, None] >= first[None, part]
                 total = torch.logsumexp(torch.where(late, g, -torch.inf), dim=0)
                 self.increments[k, part] = counts[0, part].to(time) * torch.exp(-total)
@@ -128,12 +129,13 @@ class CoxTimeNetwork(nn.Module):
         step = max(1, _CELLS // len(times))
         for k in range(len(codes)):
             member = select_members(self, slice(k, k + 1))
+            clock = member.time_code(times[None])
             for i in range(0, n, step):
-                hazard = torch.exp(member._grid(codes[k : k + 1, i : i + step], times)) * self.increments[k]
+                hazard = torch.exp(member._grid(codes[k : k + 1, i : i + step], clock)) * self.increments[k]
                 total[i : i + step] += torch.exp(-hazard.cumsum(1))
         return step_mixture([torch.log(total / len(codes))], times, self.half_width)
 
-    def _grid(self, code: Tensor, t: Tensor) -> Tensor:
-        """g (n, m) of one member, at codes (1, n, w) and times (m,)."""
-        z = code[:, :, None] + self.time_code(t[None])[:, None]
-        return self.log_risk(z.flatten(1, 2)).reshape(code.shape[1], len(t))
+    def _grid(self, code: Tensor, clock: Tensor) -> Tensor:
+        """g (n, m) of one member, at codes of subjects (1, n, w) and of times (1, m, w)."""
+        z = code[:, :, None] + clock[:, None]
+        return self.log_risk(z.flatten(1, 2)).reshape(code.shape[1], clock.shape[1])
