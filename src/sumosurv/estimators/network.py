@@ -169,8 +169,12 @@ class NetworkEstimator(SurvivalEstimator):
         """Add to the trained network what it needs of the training rows: nothing."""
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
+        return self._distribution_of(self.preprocessor_.transform(X))
+
+    def _distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
+        """The distribution of preprocessed rows."""
         p = next(self.network_.parameters())
-        inputs = self.preprocessor_.transform(X).to(p.device, p.dtype)
+        inputs = inputs.to(p.device, p.dtype)
         own = Rescaled(self.network_.distribution(inputs), self.time_unit_)  # type: ignore[operator]
         return Delayed(own, self.time_origin_) if self.time_origin_ else own
 

@@ -125,7 +125,8 @@ class SumoNet(NetworkEstimator):
     time_features_ : str
         The time features in use ("marginal" falls back to "log" with fewer than two event times).
     time_origin_, time_unit_ : float
-        When the networks' clock starts, and how long it runs: to the largest training time; past it each member has a Weibull tail, see Notes.
+        When the networks' clock starts, and how long it runs: to the largest training time. Past it each member
+        has a Weibull tail, see Notes.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 

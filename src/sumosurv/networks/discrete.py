@@ -101,7 +101,9 @@ class DiscreteNetwork(nn.Module):
 
     def cell(self, t: Tensor) -> Tensor:
         """The interval of each time: c with cut_{c-1} < t <= cut_c."""
-        return torch.searchsorted(self.cuts[0].to(t), t.contiguous())
+        if len(self.cuts) == 1:
+            return torch.searchsorted(self.cuts[0].to(t), t.contiguous())
+        return torch.searchsorted(self.cuts.to(t).contiguous(), t.contiguous())
 
     def batch_terms(self, batch: Batch) -> Tensor:
         """α · log-likelihood - (1 - α) · ranking loss, per row."""

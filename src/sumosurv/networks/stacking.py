@@ -12,7 +12,7 @@ from sumosurv.networks.encoders import TableEncoder
 from sumosurv.networks.layers import MemberLinear, select_members
 from sumosurv.networks.monotone import MixedNetwork
 
-__all__ = ["stack_members", "unstack_members"]
+__all__ = ["extract_members", "stack_members", "unstack_members"]
 
 _Network = TypeVar("_Network", bound=nn.Module)
 
@@ -32,12 +32,7 @@ def stack_members(parts: Sequence[_Network], template: _Network) -> _Network:
     """
     members = [next(part.parameters()).shape[0] for part in parts]
     total = sum(members)
-    last = {
-        f"{name}.{leaf}": module.n_last
-        for name, module in template.named_modules()
-        if isinstance(module, MemberLinear)
-        for leaf in ("weight", "bias")
-    }
+    last = _last_columns(template)
     fills = _fills(template)
     own = [dict(part.named_parameters()) for part in parts]
     with torch.no_grad():
@@ -63,6 +58,35 @@ def unstack_members(network: _Network, members: Sequence[int]) -> _Network:
         if buffer.ndim >= 2 and len(buffer) == count > 1 and not per_member and bool((buffer == buffer[:1]).all()):
             _set_buffer(chosen, name, buffer[:1].clone())
     return chosen
+
+
+def extract_members(network: nn.Module, members: Sequence[int], narrow: _Network) -> _Network:
+    """The inverse of stacking, for members of one shape: their weights in a network of that shape, ``narrow``.
+
+    Buffers of ``narrow`` stay as they are.
+    """
+    last = _last_columns(network)
+    rows = list(members)
+    wide = dict(network.named_parameters())
+    with torch.no_grad():
+        for name, p in narrow.named_parameters():
+            source, n_last = wide[name].data[rows], last.get(name, 0)
+            corner = tuple(slice(0, size) for size in (len(rows), *p.shape[1:]))
+            value = source[corner]
+            if n_last:
+                value = torch.cat([source[corner][..., : p.shape[-1] - n_last], source[..., -n_last:][corner[:-1]]], -1)
+            p.data = value.clone()
+    return narrow
+
+
+def _last_columns(network: nn.Module) -> dict[str, int]:
+    """How many columns of a parameter stay last, by its name."""
+    return {
+        f"{name}.{leaf}": module.n_last
+        for name, module in network.named_modules()
+        if isinstance(module, MemberLinear)
+        for leaf in ("weight", "bias")
+    }
 
 
 def _put(target: Tensor, value: Tensor, n_last: int) -> None:

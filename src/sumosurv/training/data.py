@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,4 +71,4 @@ class TrainingPlan:
     stop_after: npt.NDArray[np.int64] | None = None
     decay: bool = True
     max_norm: float = math.inf
-    progress: bool = False
+    progress: bool | Callable[[], None] = False  # a bar of its own, or something to call after each epoch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -185,10 +185,12 @@ def _interruptible(history: History) -> Iterator[None]:
 class _Bar:
     """Epochs done, and the mean log-likelihood of the members on training and validation rows."""
 
-    def __init__(self, bar: object | None) -> None:
-        self._bar = bar
+    def __init__(self, bar: object | None, after_epoch: Callable[[], None] | None = None) -> None:
+        self._bar, self._after_epoch = bar, after_epoch
 
     def update(self, train: npt.NDArray[np.float64], best_valid: npt.NDArray[np.float64] | None) -> None:
+        if self._after_epoch is not None:
+            self._after_epoch()
         if self._bar is None:
             return
         text = f"train {np.nanmean(train):.4f}"
@@ -201,6 +203,9 @@ class _Bar:
 
 @contextmanager
 def _progress_bar(plan: TrainingPlan, members: int) -> Iterator[_Bar]:
+    if not isinstance(plan.progress, bool):
+        yield _Bar(None, plan.progress)
+        return
     if not plan.progress:
         yield _Bar(None)
         return
