@@ -33,7 +33,7 @@ def spells(
     order = np.lexsort((date, ids))  # stable: transactions of one day stay in the order of the file
     ids, date, expires = ids.astype(np.int64)[order], date[order], expires[order]
     churners = train.loc[train["is_churn"] == 1, "msno"]
-    labelled = np.isin(np.asarray(customers, dtype=object), churners.to_numpy(dtype=object))[ids]
+    labelled = pd.Index(customers).isin(churners)[ids]
 
     valid = expires >= date
     if not as_published:  # what is no valid subscription cannot renew one either
