@@ -116,15 +116,15 @@ def test_a_column_that_tells_all_events_is_named_as_the_trouble():
 
 def test_the_truth_is_found():
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(20000, 2))
+    x = rng.normal(size=(25000, 2))
     beta = np.array([0.7, -0.4])
     time = rng.weibull(1.5, len(x)) * np.exp(-(x @ beta) / 1.5)
     censoring = rng.exponential(2.0, len(x))
     y = Surv.from_arrays(time <= censoring, np.minimum(time, censoring))
-    model = CoxPH(half_width=64).fit(x[:10000], y[:10000])
-    np.testing.assert_allclose(model.coef_, beta, atol=0.04)
-    truth = sum_of_weibull(x[10000:], beta, y[10000:])
-    assert abs(model.score(x[10000:], y[10000:]) - truth) < 0.02
+    model = CoxPH(half_width=64).fit(x[:20000], y[:20000])
+    np.testing.assert_allclose(model.coef_, beta, atol=0.03)
+    truth = sum_of_weibull(x[20000:], beta, y[20000:])
+    assert abs(model.score(x[20000:], y[20000:]) - truth) < 0.02
 
 
 def sum_of_weibull(x, beta, y):

@@ -125,10 +125,11 @@ def truth(n, seed, crossing):
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_truth_is_found(name):
     crossing = not name.startswith("cox")
-    X, y, _ = truth(6000, 1, crossing)
-    X_test, y_test, d = truth(1000, 2, crossing)
-    options = {"covariate_layers": (16,), "frequencies": 0, "dropout": 0.0, "max_epochs": 8, "ensemble_size": 1}
-    model = MODELS[name](**options, hazard_layers=(16,), learning_rate=0.02, weight_decay=0.01).fit(X, y)
+    X, y, _ = truth(20000, 1, crossing)
+    X_test, y_test, d = truth(2000, 2, crossing)
+    options = {"covariate_layers": (16,), "frequencies": 0, "dropout": 0.0, "max_epochs": 6, "ensemble_size": 1}
+    options |= {"batch_size": 512, "learning_rate": 0.02, "weight_decay": 0.01}
+    model = MODELS[name](**options, hazard_layers=(16,)).fit(X, y)
     best = log_likelihood(d, y_test).mean()
     assert abs(model.score(X_test, y_test) - best) < 0.02
 
