@@ -198,6 +198,7 @@ def test_missing_files_say_where_to_get_them(folder: Path) -> None:
         ("train.csv", "msno,churn\na,1\n", "lacks the columns is_churn"),
         ("train.csv", "", "cannot be read as CSV"),
         ("members_v3.csv", MEMBERS.replace("20150228", "20150229"), "20150229 is no date"),
+        ("members_v3.csv", MEMBERS + "fay,1,2,,3,20160101\n", "'fay' more than once"),
         ("transactions.csv", TRANSACTIONS.replace("20160205", "soon"), "does not fit its column"),
         ("transactions.csv", TRANSACTIONS.replace("ben,", ","), "without a customer"),
         ("transactions.csv", TRANSACTIONS.splitlines()[0] + "\n", "no membership"),

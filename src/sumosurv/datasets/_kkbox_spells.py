@@ -83,7 +83,11 @@ def spells(
 
 
 def _with_members(table: pd.DataFrame, members: pd.DataFrame, start: Ints) -> pd.DataFrame:
-    at = pd.Index(members["msno"]).get_indexer(pd.Index(table["msno"]))
+    names = pd.Index(members["msno"])
+    if not names.is_unique:
+        twice = names[names.duplicated()][0]
+        raise ValueError(f"members_v3.csv has the customer {twice!r} more than once; expected Kaggle's file.")
+    at = names.get_indexer(pd.Index(table["msno"]))
     # one more row, of missing values, for customers who are not among the members
     known = members.drop(columns="msno").reset_index(drop=True).reindex(np.where(at >= 0, at, len(members)))
     registered = known["registration_init_time"].to_numpy()
