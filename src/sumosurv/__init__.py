@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         RandomSurvivalForest,
         Soden,
         SumoNet,
+        SurvivalMixture,
         SurvNode,
         WeibullNet,
     )
     from sumosurv.io import ModelFileError, load
     from sumosurv.nonparametric import breslow, kaplan_meier, nelson_aalen
     from sumosurv.outcome import Surv, check_outcome
+    from sumosurv.search import NetworkSearch, SumoNetSearch
     from sumosurv.training import TrainingError
 
 __all__ = [
@@ -40,12 +42,15 @@ __all__ = [
     "KaplanMeier",
     "LogNormalNet",
     "ModelFileError",
+    "NetworkSearch",
     "RandomSurvivalForest",
     "Soden",
     "SumoNet",
+    "SumoNetSearch",
     "Surv",
     "SurvNode",
     "SurvivalDistribution",
+    "SurvivalMixture",
     "TrainingError",
     "WeibullNet",
     "__version__",
@@ -69,12 +74,15 @@ _HOMES = {
     "KaplanMeier": "estimators",
     "LogNormalNet": "estimators",
     "ModelFileError": "io",
+    "NetworkSearch": "search",
     "RandomSurvivalForest": "estimators",
     "Soden": "estimators",
     "SumoNet": "estimators",
+    "SumoNetSearch": "search",
     "Surv": "outcome",
     "SurvNode": "estimators",
     "SurvivalDistribution": "distributions",
+    "SurvivalMixture": "estimators",
     "TrainingError": "training",
     "WeibullNet": "estimators",
     "breslow": "nonparametric",

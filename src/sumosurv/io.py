@@ -22,6 +22,7 @@ __all__ = ["ModelFileError", "load", "save"]
 _FORMAT = 1
 _KEY = "sumosurv"
 _DIGEST = "sha256"
+_PART = "part"  # prefix of the tensors of a mixture's estimators
 _ESTIMATORS: dict[str, type[SurvivalEstimator]] = {
     "CoxCC": estimators.CoxCC,
     "CoxPH": estimators.CoxPH,
@@ -34,6 +35,7 @@ _ESTIMATORS: dict[str, type[SurvivalEstimator]] = {
     "Soden": estimators.Soden,
     "SumoNet": estimators.SumoNet,
     "SurvNode": estimators.SurvNode,
+    "SurvivalMixture": estimators.SurvivalMixture,
     "WeibullNet": estimators.WeibullNet,
 }
 
@@ -53,21 +55,11 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(model)
-    parameters = model.get_params(deep=False)
-    has_encoder = parameters.pop("encoder", None) is not None
-    if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
-        parameters["random_state"] = None
-    fitted, tensors = model._state()
-    description = {
-        "format": _FORMAT,
-        "version": __version__,
-        "estimator": type(model).__name__,
-        "parameters": parameters,
-        "encoder": has_encoder,
-        "fitted": fitted,
-    }
+    own, tensors = _describe(model)
+    description = {"format": _FORMAT, "version": __version__, **own}
     text = json.dumps(description, default=_plain, allow_nan=False)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    # copies: the parts of a mixture may share what they know of their rows
+    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {target.parent} to save {target.name} in.")
@@ -100,6 +92,29 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
         It is truncated, was changed after writing, comes from elsewhere, or from a newer version.
     """
     description, tensors = _read(Path(path))
+    return _rebuild(path, description, tensors, encoder)
+
+
+def _describe(model: SurvivalEstimator) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a file says of a model, and its tensors; the estimators of a mixture are described one by one."""
+    parameters = model.get_params(deep=False)
+    has_encoder = parameters.pop("encoder", None) is not None
+    if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
+        parameters["random_state"] = None
+    fitted, tensors = model._state()
+    described = {"estimator": type(model).__name__, "parameters": parameters, "encoder": has_encoder, "fitted": fitted}
+    if isinstance(model, estimators.SurvivalMixture):
+        del parameters["estimators"]
+        described["parts"] = []
+        for i, part in enumerate(model.estimators_):
+            own, more = _describe(part)
+            described["parts"].append(own)
+            tensors |= {f"{_PART}{i}.{name}": value for name, value in more.items()}
+    return described, tensors
+
+
+def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, Tensor], encoder: Any) -> Any:
+    """The inverse of `_describe`."""
     name = description.get("estimator")
     if not isinstance(name, str) or name not in _ESTIMATORS:
         raise ModelFileError(f"{path} holds an estimator {name!r} that this version ({__version__}) does not know.")
@@ -114,8 +129,12 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
             raise ModelFileError(
                 f"{path} was fitted with an encoder of your own; pass it: load(path, encoder=MyModule())."
             )
-        if encoder is not None:
+        if encoder is not None and "encoder" in known:
             parameters["encoder"] = encoder
+        if cls is estimators.SurvivalMixture:
+            parameters["estimators"] = [
+                _rebuild(path, part, _of_part(tensors, i), encoder) for i, part in enumerate(description["parts"])
+            ]
         model = cls(**parameters)
         model._check_parameters()
         model._restore(description["fitted"], tensors)
@@ -124,6 +143,11 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
         raise ModelFileError(f"{path} does not fit together as a {name}: {error}") from error
     return model
+
+
+def _of_part(tensors: dict[str, Tensor], i: int) -> dict[str, Tensor]:
+    prefix = f"{_PART}{i}."
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -6,6 +6,7 @@ from sumosurv.estimators.coxph import CoxPH
 from sumosurv.estimators.deephit import DeepHit
 from sumosurv.estimators.forest import RandomSurvivalForest
 from sumosurv.estimators.kaplan_meier import KaplanMeier
+from sumosurv.estimators.mixture import SurvivalMixture
 from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
 from sumosurv.estimators.soden import Soden
 from sumosurv.estimators.sumonet import SumoNet
@@ -24,5 +25,6 @@ __all__ = [
     "SumoNet",
     "SurvNode",
     "SurvivalEstimator",
+    "SurvivalMixture",
     "WeibullNet",
 ]

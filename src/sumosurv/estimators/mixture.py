@@ -1,0 +1,86 @@
+"""The mixture of several estimators, of one kind or of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+
+from sumosurv.distributions import Mixture, SurvivalDistribution
+from sumosurv.estimators.base import SurvivalEstimator
+
+__all__ = ["SurvivalMixture"]
+
+
+class SurvivalMixture(SurvivalEstimator):
+    r"""S(t|x) = Σ wᵢ Sᵢ(t|x): several estimators as one, with an exact likelihood where theirs are exact.
+
+    Parameters
+    ----------
+    estimators : sequence of estimators
+        Of any kind; ``fit`` fits a clone of each on the same rows.
+    weights : sequence of float, optional
+        Positive; they are divided by their sum. Equal by default.
+
+    Attributes
+    ----------
+    estimators_ : list of fitted estimators
+
+    Examples
+    --------
+    >>> from sumosurv import SurvivalMixture, WeibullNet, KaplanMeier, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> both = SurvivalMixture([WeibullNet(ensemble_size=2, max_epochs=5, random_state=0), KaplanMeier()])
+    >>> both.fit(data.X, data.y).predict_survival_function(data.X[:2], times=[0.0, 1.0]).shape
+    (2, 2)
+    """
+
+    def __init__(self, estimators: Sequence[SurvivalEstimator] = (), weights: Sequence[float] | None = None) -> None:
+        self.estimators = estimators
+        self.weights = weights
+
+    @classmethod
+    def of(cls, fitted: Sequence[SurvivalEstimator], weights: Sequence[float] | None = None) -> SurvivalMixture:
+        """The mixture of estimators that are fitted already, on the same columns."""
+        made = cls(list(fitted), weights)
+        made._check_parameters()
+        made.estimators_ = list(fitted)
+        made._take_over()
+        return made
+
+    def fit(self, X: Any, y: Any) -> SurvivalMixture:
+        """Fit a clone of each estimator."""
+        self._check_parameters()
+        X, outcome = self._start(X, y)
+        self.estimators_ = [clone(estimator).fit(X, outcome) for estimator in self.estimators]
+        return self
+
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        parts = [estimator._distribution(X) for estimator in self.estimators_]
+        shares = np.ones(len(parts)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
+        return parts[0] if len(parts) == 1 else Mixture(parts, shares / shares.sum())
+
+    def _take_over(self) -> None:
+        """What every estimator knows of its training rows, from the first part."""
+        first = self.estimators_[0]
+        self.n_features_in_, self.risk_times_ = first.n_features_in_, first.risk_times_
+        if hasattr(first, "feature_names_in_"):
+            self.feature_names_in_ = first.feature_names_in_
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super()._restore(fitted, tensors)
+        self.estimators_ = list(self.estimators)
+
+    def _check_parameters(self) -> None:
+        if not len(self.estimators):
+            raise ValueError("A mixture needs at least one estimator.")
+        for estimator in self.estimators:
+            if not isinstance(estimator, SurvivalEstimator):
+                raise TypeError(f"estimators are survival estimators of this library; got {estimator!r}.")
+        if self.weights is not None:
+            shares = np.asarray(self.weights, dtype=np.float64)
+            if shares.shape != (len(self.estimators),) or not (shares > 0).all():
+                raise ValueError(f"Give {len(self.estimators)} positive weights; got {self.weights!r}.")

@@ -1,0 +1,110 @@
+"""What a search searches: spaces of settings, and drawing from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from scipy import stats
+
+from sumosurv.estimators.network import NetworkEstimator
+
+__all__ = ["Space", "default_space", "draw", "paper_space", "recipe_space", "widest_layers"]
+
+Space = Mapping[str, Any]  # a parameter's name: a list of choices, or a frozen distribution of scipy.stats
+
+_LARGE = 100_000  # rows from which the paper's space for large data applies
+
+
+def _layers(depths: tuple[int, ...], widths: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [(width,) * depth for depth in depths for width in widths]
+
+
+def paper_space(estimator: NetworkEstimator, n_rows: int) -> dict[str, Any]:
+    """The space of the paper's appendix, in what of it the estimator has: one for its four datasets, one for KKBOX."""
+    large = n_rows >= _LARGE
+    space: dict[str, Any] = {
+        "covariate_layers": _layers((4, 6, 8), (128, 256, 512)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
+        "mixed_layers": _layers((1, 2, 4), (8, 16, 32, 64)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
+        "dropout": stats.uniform(0.0, 0.7) if large else [0.0, 0.1, 0.2, 0.3, 0.4, 0.5],
+        "weight_decay": [0.4, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0],
+        "batch_size": [1000, 2500, 5000] if large else [5, 10, 25, 50, 100, 250],
+    }
+    return _those_of(estimator, space)
+
+
+def recipe_space(estimator: NetworkEstimator, n_rows: int) -> dict[str, Any]:
+    """A space around our default settings, where likelihoods are flat and members of a mixture differ."""
+    space: dict[str, Any] = {
+        "covariate_layers": _layers((1, 2, 3), (32, 64, 96)),
+        "mixed_layers": _layers((1, 2, 3), (16, 32)),
+        "dropout": stats.uniform(0.3, 0.35),
+        "weight_decay": stats.loguniform(0.02, 0.5),
+        "learning_rate": stats.loguniform(0.006, 0.03),
+        "frequencies": [4, 8],
+        "time_origin": ["zero", "first"],
+        "alpha": [0.2, 0.6, 1.0],
+    }
+    return _those_of(estimator, space)
+
+
+def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkEstimator, n_rows: int) -> Space:
+    """A space by its name; one of the user's own is checked."""
+    if isinstance(space, str):
+        makers = {"paper": paper_space, "recipe": recipe_space}
+        if space not in makers:
+            raise ValueError(f"space is 'paper', 'recipe' or a mapping; got {space!r}.")
+        return makers[space](estimator, n_rows)
+    known = estimator.get_params(deep=False)
+    for name, choices in space.items():
+        if name not in known:
+            raise ValueError(f"{type(estimator).__name__} has no parameter {name!r}; it has {', '.join(known)}.")
+        if name in (
+            "ensemble_size",
+            "random_state",
+            "refit",
+            "device",
+            "n_threads",
+            "verbose",
+            "max_epochs",
+            "patience",
+        ):
+            raise ValueError(f"{name!r} is not searched over; set it on the estimator or on the search.")
+        if not hasattr(choices, "rvs") and (isinstance(choices, str) or not np.iterable(choices) or not list(choices)):
+            raise ValueError(
+                f"Give a list of choices or a frozen distribution of scipy.stats for {name!r}; got {choices!r}."
+            )
+    if not space:
+        raise ValueError("The space is empty: name at least one parameter.")
+    return space
+
+
+def draw(space: Space, random: np.random.RandomState) -> dict[str, Any]:
+    """One point of the space."""
+    point = {}
+    for name, choices in space.items():
+        if hasattr(choices, "rvs"):
+            value = choices.rvs(random_state=random)
+            point[name] = value.item() if isinstance(value, np.generic) else value
+        else:
+            point[name] = list(choices)[random.randint(len(choices))]
+    return point
+
+
+def widest_layers(space: Space, estimator: NetworkEstimator) -> dict[str, tuple[int, ...]]:
+    """The shape to which the networks of a space can be padded, for the layers that it searches over."""
+    widest = {}
+    for name in ("covariate_layers", "mixed_layers"):
+        if name in space and not hasattr(space[name], "rvs"):
+            choices = [tuple(choice) for choice in space[name]]
+            if all(choices):
+                depth, width = max(map(len, choices)), max(max(choice) for choice in choices)
+                widest[name] = (width,) * depth
+    paddable = ("covariate_layers", "mixed_layers") if type(estimator).__name__ == "SumoNet" else ("covariate_layers",)
+    return {name: widths for name, widths in widest.items() if name in paddable}
+
+
+def _those_of(estimator: NetworkEstimator, space: dict[str, Any]) -> dict[str, Any]:
+    known = estimator.get_params(deep=False)
+    return {name: choices for name, choices in space.items() if name in known}
