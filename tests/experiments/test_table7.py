@@ -48,6 +48,13 @@ def test_the_baseline_is_computed_again_and_is_the_same(part):
     torch.testing.assert_close(model.network_.increments, before)
 
 
+def test_epochs_are_counted(part):
+    model, seconds = table7._training("DeepSurv", part, 0, "cpu", 3)
+    assert len(model.history_) == 1 + len(seconds) == 21
+    assert (seconds > 0).all()
+    assert len(table7._training("CoxPH", part, 0, "cpu", 3)[1]) == 3
+
+
 def test_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(table7, "QUICK_ROWS", 400)
     record = table7.run(
