@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sumosurv import CoxCC, CoxTime, DeepSurv, Surv, breslow
+from sumosurv import CoxCC, CoxTime, DeepSurv, Surv, TrainingError, breslow
 from sumosurv.distributions import Weibull
 from sumosurv.networks import Inputs
 from sumosurv.scores import concordance_td, log_likelihood
@@ -143,3 +143,10 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=message):
             method(**SMALL, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("method", [DeepSurv, CoxCC, CoxTime])
+def test_risks_that_have_no_baseline_are_an_error_that_says_what_to_do(method):
+    X, y = sample(ties=False)
+    with pytest.raises(TrainingError, match="Try a smaller learning_rate"):
+        method(**(SMALL | {"learning_rate": 1e6})).fit(X, y)

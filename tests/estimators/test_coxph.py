@@ -114,6 +114,26 @@ def test_a_column_that_tells_all_events_is_named_as_the_trouble():
     assert np.isfinite(CoxPH(alpha=1.0).fit(x, y).coef_).all()
 
 
+@pytest.mark.parametrize(("n", "columns"), [(3, 4), (40, 80)])
+def test_a_table_that_tells_all_events_still_gives_a_distribution(n, columns):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(n, columns)), Surv.from_arrays(np.ones(n), rng.exponential(size=n))
+    with pytest.warns(ConvergenceWarning, match="tell all events from the rest"):
+        model = CoxPH().fit(x, y)
+    assert np.isfinite(model.coef_).all()
+    survival = model.predict_survival_function(x, [0.0, 0.5, 1.0, 9.0])
+    assert np.isfinite(survival).all()
+    assert (np.diff(survival, axis=1) <= 0).all()
+
+
+def test_subjects_far_from_the_data():
+    x, y = sample()
+    model = CoxPH().fit(x, y)
+    far = np.sign(model.coef_) * np.array([[1e9], [-1e9], [1e300]])
+    survival = model.predict_survival_function(far, np.quantile(y["time"], [0.5, 0.9]))
+    np.testing.assert_array_equal(survival, [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+
+
 def test_the_truth_is_found():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(25000, 2))
@@ -139,5 +159,9 @@ def test_errors():
         CoxPH(ties="exact").fit(x, y)
     with pytest.raises(ValueError, match="alpha must not be negative"):
         CoxPH(alpha=-1.0).fit(x, y)
+    with pytest.raises(ValueError, match="half_width is a whole number of at least 1; got 0"):
+        CoxPH(half_width=0).fit(x, y)
+    with pytest.raises(ValueError, match="max_iter is a whole number of at least 1; got 0"):
+        CoxPH(max_iter=0).fit(x, y)
     with pytest.raises(ValueError, match="reads a table of two dimensions"):
         CoxPH().fit(np.zeros((20, 3, 3)), y)

@@ -92,3 +92,14 @@ def test_kaplan_meier_is_the_same_curve_for_everyone():
     )
     assert model.score(X, y) == pytest.approx(log_likelihood(expected.repeat(200), y).mean())
     assert len(np.unique(model.predict(X))) == 1
+
+
+def test_subjects_far_from_the_data_and_windows_that_cannot_be():
+    X, y = sample()
+    model = RandomSurvivalForest(n_estimators=5, random_state=0).fit(X, y)
+    far = np.full((2, 3), 1e6)
+    far[1] = 1e300  # past the range of float32, in which trees compare
+    curves = model.predict_survival_function(far, [0.1, 1.0])
+    np.testing.assert_array_equal(curves[0], curves[1])
+    with pytest.raises(ValueError, match="half_width is 'auto' or a whole number of at least 1; got 0"):
+        RandomSurvivalForest(half_width=0).fit(X, y)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -136,10 +136,21 @@ def hard(kind, n=60):
         table["b"] = 4.0
     elif kind == "all at one time":
         time[:] = 2.0
+    elif kind == "one event":
+        event[:] = np.arange(n) == 5
+    elif kind == "three rows":
+        table, time, event = table[:3], time[:3], np.array([True, False, True])
+    elif kind == "columns of all kinds":
+        table["c"] = pd.Categorical(rng.choice(["u", "v"], n))
+        table["d"] = rng.random(n) < 0.5
+        table["e"] = np.where(rng.random(n) < 0.2, None, "x")
+        table.loc[::9, "a"] = np.nan
+        table.loc[0, "b"] = 1e15
     return table, Surv.from_arrays(event, time)
 
 
-HARD = ("ties", "zero times", "all censored", "one feature", "constant feature", "all at one time")
+HARD = ("ties", "zero times", "all censored", "one feature", "constant feature", "all at one time", "one event")
+HARD += ("three rows", "columns of all kinds")
 
 
 @pytest.mark.parametrize("kind", HARD)
@@ -152,8 +163,34 @@ def test_hard_data(name, kind):
     assert (np.diff(survival, axis=1) <= 1e-12).all()
     if name in NETWORKS:
         assert all(torch.isfinite(p).all() for p in model.network_.parameters())
-        assert np.isfinite(model.history_[["train", "valid"]].to_numpy()).all()
+        held_out = [] if kind == "three rows" else ["valid"]  # too few to hold any out
+        assert np.isfinite(model.history_[["train", *held_out]].to_numpy()).all()
         assert model.n_members_ == 2
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_subjects_unlike_any_in_training(name):
+    """A new level, a value that was never missing, numbers far from the data: a curve all the same."""
+    model = make(name).fit(X, Y)
+    new = X[:4].copy()
+    new.loc[0, "c"] = "never seen"
+    new.loc[1, "a"] = np.nan
+    new.loc[2, "a"], new.loc[3, "a"] = 1e12, -1e300
+    survival = model.predict_survival_function(new, GRID)
+    assert np.isfinite(survival).all()
+    assert (np.diff(survival, axis=1) <= 1e-12).all()
+    assert not np.isnan(model.predict_density(new, GRID)).any()
+    assert not np.isnan(model.predict_mean(new)).any()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_grid_search(name):
+    choices = {"KaplanMeier": {"half_width": [1, 3]}, "CoxPH": {"alpha": [0.1, 10.0]}}
+    choices["RandomSurvivalForest"] = {"min_samples_leaf": [15, 25]}
+    search = GridSearchCV(make(name), choices.get(name, {"learning_rate": [1e-3, 0.03]}), cv=KFold(2)).fit(X, Y)
+    assert search.cv_results_["mean_test_score"].shape == (2,)
+    assert np.isfinite(search.best_score_)
+    assert search.predict(X).shape == (len(X),)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -17,7 +17,7 @@ from sumosurv.networks.cox_time import CoxTimeNetwork
 from sumosurv.networks.risk import CaseControl, RiskNetwork
 from sumosurv.networks.time import TimeFeatureKind
 from sumosurv.outcome import Outcome
-from sumosurv.training import Rows, TrainingData
+from sumosurv.training import Rows, TrainingData, TrainingError
 
 __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 
@@ -25,6 +25,7 @@ __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 @dataclass(kw_only=True, eq=False, repr=False)
 class _CoxNet(CovariateNetworkEstimator):
     _objective_has_density: ClassVar[bool] = False
+    _baseline: ClassVar[str] = "baseline"  # the network's table that ``complete`` fills
 
     half_width: int = 2
 
@@ -32,6 +33,12 @@ class _CoxNet(CovariateNetworkEstimator):
         device = inputs.numeric.device
         time = torch.from_numpy(outcome["time"] / self.time_unit_).to(device)
         network.complete(inputs, time, torch.from_numpy(outcome["event"].copy()).to(device))  # type: ignore[operator]
+        jumps = network.get_buffer(self._baseline)
+        if not bool(((jumps > 0) & torch.isfinite(jumps)).all()):
+            raise TrainingError(
+                "The risks of the training rows are so far apart that no baseline hazard can be computed. Try a "
+                "smaller learning_rate, or a larger weight_decay."
+            )
 
     def _check_parameters(self) -> None:
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
@@ -180,6 +187,8 @@ class CoxTime(_CaseControlNet, UsesTimeFeatures):
     >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
     (2, 3)
     """
+
+    _baseline: ClassVar[str] = "increments"
 
     mixed_layers: Sequence[int] = (32,)
     time_features: TimeFeatureKind = "marginal"

@@ -96,6 +96,10 @@ class CoxPH(SurvivalEstimator):
             raise ValueError(f"ties is 'efron' or 'breslow'; got {self.ties!r}.")
         if not self.alpha >= 0:
             raise ValueError(f"alpha must not be negative; got {self.alpha!r}.")
+        if not isinstance(self.max_iter, (int, np.integer)) or self.max_iter < 1:
+            raise ValueError(f"max_iter is a whole number of at least 1; got {self.max_iter!r}.")
+        if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
+            raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
         X, outcome = self._start(X, y)
         self.preprocessor_ = Preprocessor().fit(X)
         design = Design(self.preprocessor_)
@@ -147,30 +151,37 @@ class CoxPH(SurvivalEstimator):
         p = likelihood.x.shape[1]
         beta = np.zeros(p)
         value, gradient, information = self._penalised(likelihood, beta)
+        start, converged, decrement = value, False, np.inf
         for iteration in range(self.max_iter):
-            inverse = np.linalg.pinv(information, rcond=1e-12, hermitian=True)
-            step = inverse @ gradient
+            step = np.linalg.pinv(information, rcond=1e-12, hermitian=True) @ gradient
             decrement = float(gradient @ step)
             self.n_iter_ = iteration
-            if decrement <= self.tol * max(1.0, abs(value)) or p == 0:
+            converged = decrement <= self.tol * max(1.0, abs(value)) or p == 0
+            found = None if converged else self._uphill(likelihood, beta, step, value)
+            if found is None:
                 break
-            size = 1.0
-            while True:  # halve until the likelihood does not fall
-                new = self._penalised(likelihood, beta + size * step)
-                if new[0] >= value - 1e-12 * abs(value) or size < 1e-8:
-                    break
-                size *= 0.5
-            beta = beta + size * step
-            value, gradient, information = new
-        else:
+            beta, (value, gradient, information) = found
+        if not converged or (start < 0 and value > 1e-8 * start):  # at zero every event is told for certain
             warnings.warn(
-                f"Newton's method has not converged in {self.max_iter} steps (decrement {decrement:.2g}). Some column "
-                "may tell all events from the rest, so that its coefficient has no limit; alpha > 0 gives it one.",
+                f"Newton's method has not converged in {self.n_iter_ + 1} steps (decrement {decrement:.2g}). "
+                "Some column may tell all events from the rest, so that its coefficient has no limit; "
+                "alpha > 0 gives it one.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         self.log_likelihood_ = likelihood(beta)[0]
         return beta, np.asarray(np.linalg.pinv(information, rcond=1e-12, hermitian=True), dtype=np.float64)
+
+    def _uphill(
+        self, likelihood: PartialLikelihood, beta: Array, step: Array, value: float
+    ) -> tuple[Array, tuple[float, Array, Array]] | None:
+        """Coefficients a step further, the step halved until the likelihood does not fall; None where that fails."""
+        for size in 0.5 ** np.arange(28.0):
+            new = self._penalised(likelihood, beta + size * step)
+            finite = np.isfinite(new[0]) and np.isfinite(new[1]).all() and np.isfinite(new[2]).all()
+            if finite and new[0] >= value - 1e-12 * abs(value):
+                return beta + size * step, new
+        return None
 
     def _penalised(self, likelihood: PartialLikelihood, beta: Array) -> tuple[float, Array, Array]:
         value, gradient, information = likelihood(beta)
@@ -178,11 +189,12 @@ class CoxPH(SurvivalEstimator):
         return value - 0.5 * float(beta @ penalty @ beta), gradient - penalty @ beta, information + penalty
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        risk = np.exp(self._log_risk(X))
+        log_risk = torch.from_numpy(self._log_risk(X))
         if len(self.baseline_times_) == 0:  # no event was ever seen
-            return Tabulated([0.0], np.ones((len(risk), 1)), half_width=self.half_width)
-        survival = torch.from_numpy(np.exp(-risk[:, None] * self.baseline_))
-        return Tabulated(self.baseline_times_, survival, half_width=self.half_width)
+            return Tabulated([0.0], np.ones((len(log_risk), 1)), half_width=self.half_width)
+        # added as logarithms: a subject far from the data may have a risk past the range of numbers
+        log_hazard = log_risk.clamp(-1e4, 1e4)[:, None] + torch.log(torch.from_numpy(self.baseline_))
+        return Tabulated(self.baseline_times_, torch.exp(-torch.exp(log_hazard)), half_width=self.half_width)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         fitted, tensors = super()._state()
@@ -221,7 +233,11 @@ class PartialLikelihood:
         self.share = place / tied[self.at] if ties == "efron" else np.zeros(len(self.rows))
 
     def __call__(self, beta: Array) -> tuple[float, Array, Array]:
-        """Value, gradient and information (minus the Hessian)."""
+        """Value, gradient and information (minus the Hessian); not finite where risks are too far apart."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return self._terms(beta)
+
+    def _terms(self, beta: Array) -> tuple[float, Array, Array]:
         log_risk = self.x @ beta
         shift = log_risk.max() if len(log_risk) else 0.0
         w = np.exp(log_risk - shift)

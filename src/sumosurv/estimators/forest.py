@@ -93,6 +93,9 @@ class RandomSurvivalForest(SurvivalEstimator):
 
     def fit(self, X: Any, y: Any) -> RandomSurvivalForest:
         """Grow a forest on covariates (see `Design`) and right-censored times."""
+        whole = isinstance(self.half_width, (int, np.integer)) and self.half_width >= 1
+        if not (whole or (isinstance(self.half_width, str) and self.half_width == "auto")):
+            raise ValueError(f"half_width is 'auto' or a whole number of at least 1; got {self.half_width!r}.")
         X, outcome = self._start(X, y)
         self.preprocessor_ = Preprocessor().fit(X)
         matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
@@ -223,7 +226,8 @@ def leaf_curves(leaf: Integers, y: Outcome, times: Floats, n_nodes: int) -> tupl
 
 
 def _as_trees_read(matrix: Floats) -> npt.NDArray[np.float32]:
-    return matrix.astype(np.float32)
+    limit = float(np.finfo(np.float32).max)
+    return matrix.clip(-limit, limit).astype(np.float32)
 
 
 def _no_trees() -> dict[str, npt.NDArray[Any]]:
