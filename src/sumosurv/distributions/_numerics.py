@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 __all__ = ["integrate_panels", "invert_log_survival", "mean_survival_time"]
 
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
+_GOAL = 1e-12  # relative error of a quantile
 
 
 def invert_log_survival(
@@ -34,8 +36,9 @@ def invert_log_survival(
         log of the survival probabilities to reach; 0 gives t = 0.
     """
     target = torch.log(-level)  # -inf for level 0, inf for level -inf
-    result = torch.where(level >= 0, torch.zeros_like(level), torch.full_like(level, math.inf))
-    search = _Search(torch.isfinite(target).nonzero()[:, 0], target)
+    at_start = log_both(rows, torch.zeros_like(level))[0] <= level  # a curve may lose mass at time zero
+    result = torch.where((level >= 0) | at_start, torch.zeros_like(level), torch.full_like(level, math.inf))
+    search = _Search((torch.isfinite(target) & ~at_start).nonzero()[:, 0], target)
     for _ in range(400):
         if len(search.who) == 0:
             break
@@ -82,9 +85,12 @@ class _Search:
         width = tolerance * u.abs().clamp_min(1.0)
         bracketed = (high - low <= 4 * width) | (self.hit & (high - low <= 1.5 * probe))
         stuck = (proposal - u).abs() <= width
+        # Newton's steps shrink faster and faster: where the one to come is below the goal, this one is the last
+        shrink = torch.where(torch.isinf(self.last_gap), math.inf, gap.abs() / self.last_gap)
+        arrived = trusted & (gap.abs() > tolerance) & ((newton - u).abs() * shrink <= max(_GOAL, tolerance))
         self.u = torch.where(bracketed, high, proposal)
         self.last_gap = gap.abs()
-        return self._settle(bracketed | stuck)
+        return self._settle(bracketed | stuck | arrived)
 
     def _settle(self, done: Tensor) -> tuple[Tensor, Tensor]:
         u, low, high = self.u[done], self.low[done], self.high[done]
@@ -98,7 +104,11 @@ class _Search:
 
 
 def mean_survival_time(
-    survival: Callable[[Tensor, Tensor], Tensor], horizon: Tensor, scale: Tensor, precision: float = 0.0
+    survival: Callable[[Tensor, Tensor], Tensor],
+    horizon: Tensor,
+    scale: Tensor,
+    precision: float = 0.0,
+    breaks: Sequence[float] = (),
 ) -> Tensor:
     r"""∫₀^horizon S(t) dt by adaptive Gauss-Kronrod quadrature in log time.
 
@@ -115,116 +125,176 @@ def mean_survival_time(
         A typical time of each subject; only a starting point.
     precision : float
         The relative rounding error of ``survival``: panels are not cut in pursuit of it.
+    breaks : sequence of float
+        Times at which S is not smooth: panels end there.
     """
     rows = torch.arange(len(horizon), device=horizon.device)
     end = torch.where(torch.isinf(horizon), _far_end(survival, rows, scale), torch.log(horizon))
     diverges = torch.isinf(end) & (end > 0)
     empty = torch.isinf(end) & (end < 0)
     ends = torch.where(torch.isinf(end), torch.zeros_like(end), end)
-    result = _integrate(survival, rows, ends, max(1e-12, 16.0 * precision))
+    result = _integrate(survival, rows, ends, max(1e-12, 16.0 * precision), breaks)
     result = torch.where(diverges, math.inf, result)
     return torch.where(empty, torch.zeros_like(result), result)
 
 
 def _far_end(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, scale: Tensor) -> Tensor:
-    """log of a time past which ∫ S is below 1e-13 of the whole; inf if there is none."""
-    exponents = torch.cat([torch.arange(-40, 64), torch.arange(64, 990, 4)]).to(scale) * math.log(2.0)
-    width = torch.diff(exponents, append=exponents[-1:] + 4 * math.log(2.0))
-    u = torch.log(scale)[:, None] + exponents
-    mass = torch.exp(u) * survival(rows, torch.exp(u)) * width
+    """log of a time past which ∫ S is below 1e-13 of the whole, in steps of 2 from ``scale``; inf if there is none."""
+    exponents = 2.0 * torch.arange(-14, 343, device=scale.device).to(scale)  # up to the largest number there is
+    shared = bool((scale == scale[0]).all()) if len(scale) else False
+    u = torch.log(scale[:1] if shared else scale)[:, None] + exponents  # one grid for all where it can be
+    mass = torch.exp(u) * survival(rows, torch.exp(u))
     tail = mass.flip(1).cumsum(1).flip(1)
-    small = tail <= 1e-13 * tail[:, :1]
+    small = tail <= 1e-14 * tail[:, :1]
     first = small.to(torch.int8).argmax(1)
     found = small.any(1)
-    return torch.where(found, u.gather(1, first[:, None])[:, 0], math.inf)
+    places = u.expand(len(rows), -1).gather(1, first[:, None])[:, 0]
+    return torch.where(found, places, math.inf)
 
 
-def _integrate(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: Tensor, tolerance: float) -> Tensor:
+def _integrate(
+    survival: Callable[[Tensor, Tensor], Tensor],
+    rows: Tensor,
+    end: Tensor,
+    tolerance: float,
+    breaks: Sequence[float],
+) -> Tensor:
     """∫₀^exp(end) S(t) dt for each row, over panels of log time cut in two until each is accurate."""
+    if len(rows) == 0:
+        return torch.zeros_like(end)
     # Panel edges at multiples of 2 in log time; below the first S hardly changes, or the time is too short to matter.
     top = torch.ceil(end / 2) * 2
-    for panels in (22, 44, 88, 176, 352, 704):
-        edges = top[:, None] - 2.0 * torch.arange(panels + 1, device=end.device).to(end)
-        first = torch.exp(edges[:, -1])
-        s_first = survival(rows, first[:, None])[:, 0]
-        size = _rough_size(survival, rows, end, 4 * panels)
-        if bool((first * (1.0 - s_first) <= 1e-13 * size).all()):
+    highest, lowest = float(top.max()), float(top.min())
+    for panels in (6, 9, 14, 22, 44, 88, 176, 352, 704):
+        count = panels + round((highest - lowest) / 2)
+        edges = highest - 2.0 * torch.arange(count + 1, device=end.device).to(end)
+        first = torch.exp(edges[-1])
+        s_first = survival(rows, first.expand(1, 1))[:, 0]
+        # S >= S(end) up to the end: the integral is at least that
+        least = torch.maximum(first * s_first, torch.exp(end) * survival(rows, torch.exp(end)[:, None])[:, 0])
+        if bool((first * (1.0 - s_first) <= 1e-13 * least).all()):
             break
-    upper = torch.minimum(edges[:, :-1], end[:, None])
-    lower = edges[:, 1:]
-    keep = upper > lower
-    who = rows[:, None].expand_as(lower)[keep]
-    a, b = lower[keep], upper[keep]
-    total = first * s_first
-    size = torch.minimum(torch.exp(end).clamp_min(torch.finfo(end.dtype).tiny), size)
-    return _adaptive(
+    kinks = torch.tensor([math.log(b) for b in breaks if b > 0]).to(end)
+    edges = torch.cat([edges, kinks[(kinks > edges[-1]) & (kinks < edges[0])]]).sort().values
+    return integrate_panels(
         lambda rows, u: torch.exp(u) * survival(rows, torch.exp(u)),
-        who,
-        a,
-        b,
-        total,
-        size,
-        max(1e-11, tolerance),
-        tolerance,
+        torch.full_like(end, float(edges[0])),
+        end,
+        edges,
+        tolerance / 16.0,
+        (first * s_first).expand_as(end),
     )
 
 
 def integrate_panels(
-    function: Callable[[Tensor, Tensor], Tensor], start: Tensor, end: Tensor, edges: Tensor, precision: float
+    function: Callable[[Tensor, Tensor], Tensor],
+    start: Tensor,
+    end: Tensor,
+    edges: Tensor,
+    precision: float,
+    total: Tensor | None = None,
 ) -> Tensor:
-    """∫ function(t) dt from start to end, each (n,), over panels between given edges, cut in two until accurate.
+    """``total`` plus ∫ function(u) du from start to end, each (n,), over panels between given edges.
 
-    For functions that are smooth between the edges. ``function`` takes (rows, times of shape (rows, m)), as above.
+    For functions that are smooth between the edges. ``function`` takes rows (k,) and places (k or 1, m). Panels that
+    all rows share are evaluated on one grid; those whose error is too large are then cut in two, row by row.
     """
     rows = torch.arange(len(start), device=start.device)
+    total = torch.zeros_like(start) if total is None else total
     lower = torch.maximum(edges[None, :-1], start[:, None])
     upper = torch.minimum(edges[None, 1:], end[:, None])
-    keep = upper > lower
-    who = rows[:, None].expand_as(lower)[keep]
-    a, b = lower[keep], upper[keep]
-    zero = torch.zeros_like(start)
-    if len(who) == 0:
-        return zero
-    return _adaptive(function, who, a, b, zero, None, max(1e-11, 16.0 * precision), max(1e-12, 16.0 * precision))
+    wanted = upper > lower
+    if not bool(wanted.any()):
+        return total
+    rule = _Rule(start)
+    usual_lower, usual_upper = lower.median(0).values, upper.median(0).values
+    whole = wanted & (lower == usual_lower) & (upper == usual_upper)
+    shared = whole.sum(0) > 0.5 * len(rows)  # panels of most rows
+    pieces: list[_Panels] = []
+    if bool(shared.any()):
+        on_grid = rule.on_grid(function, rows, usual_lower[shared], usual_upper[shared])
+        pieces.append(on_grid.pick(whole[:, shared]))
+    rest = wanted & ~(whole & shared)
+    if bool(rest.any()):
+        who = rows[:, None].expand_as(lower)[rest]
+        pieces.append(rule.on_panels(function, who, lower[rest], upper[rest]))
+    return _adaptive(
+        function, rule, _Panels.join(pieces), total, max(1e-11, 16 * precision), max(1e-12, 16 * precision)
+    )
 
 
 def _adaptive(
-    integrand: Callable[[Tensor, Tensor], Tensor],
-    who: Tensor,
-    a: Tensor,
-    b: Tensor,
+    function: Callable[[Tensor, Tensor], Tensor],
+    rule: _Rule,
+    panels: _Panels,
     total: Tensor,
-    size: Tensor | None,
     of_size: float,
     of_panel: float,
 ) -> Tensor:
-    """Add to each row's total the integral over its panels [a, b], cut in two until the error is small enough.
+    """Add to each row's total the integrals over its panels, cut in two until their errors are small enough.
 
-    Small is ``of_size`` of the row's whole integral (taken from the first pass if ``size`` is None), or
-    ``of_panel`` of the panel's own.
+    Small is ``of_size`` of the row's whole integral, as the first pass saw it, or ``of_panel`` of the panel's own.
     """
-    nodes, kronrod, gauss = (torch.from_numpy(part).to(a) for part in _gauss_kronrod())
+    size = total.index_add(0, panels.who, panels.integral)
     for _ in range(48):
-        centre, half = 0.5 * (a + b), 0.5 * (b - a)
-        values = integrand(who, centre[:, None] + half[:, None] * nodes)
-        fine = half * (values @ kronrod)
-        error = (fine - half * (values @ gauss)).abs()
-        if size is None:
-            size = total.index_add(0, who, fine)
-        done = error <= of_size * size[who] + of_panel * fine.abs()
-        total = total.index_add(0, who[done], fine[done])
+        done = panels.error <= of_size * size[panels.who].abs() + of_panel * panels.integral.abs()
+        total = total.index_add(0, panels.who[done], panels.integral[done])
         if bool(done.all()):
             return total
-        who, a, b, centre = who[~done], a[~done], b[~done], centre[~done]
-        who = torch.cat([who, who])
-        a, b = torch.cat([a, centre]), torch.cat([centre, b])
-    return total.index_add(0, who, (b - a) * integrand(who, 0.5 * (a + b)[:, None])[:, 0])
+        left = panels.pick(~done)
+        middle = 0.5 * (left.a + left.b)
+        who = torch.cat([left.who, left.who])
+        panels = rule.on_panels(function, who, torch.cat([left.a, middle]), torch.cat([middle, left.b]))
+    return total.index_add(0, panels.who, panels.integral)
 
 
-def _rough_size(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, end: Tensor, steps: int) -> Tensor:
-    """The integral to within a factor: what a relative error is measured against."""
-    u = end[:, None] - 0.5 * torch.arange(steps, device=end.device).to(end)
-    return (torch.exp(u) * survival(rows, torch.exp(u)) * 0.5).sum(1).clamp_min(torch.finfo(end.dtype).tiny)
+class _Panels(NamedTuple):
+    """Stretches [a, b] of some rows, the integral over each, and its error."""
+
+    who: Tensor
+    a: Tensor
+    b: Tensor
+    integral: Tensor
+    error: Tensor
+
+    def pick(self, which: Tensor) -> _Panels:
+        """Some of them."""
+        return _Panels(*(part[which] for part in self))
+
+    @classmethod
+    def join(cls, pieces: list[_Panels]) -> _Panels:
+        """All of them in one."""
+        return cls(*(torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pieces)))
+
+
+class _Rule:
+    """The 7-point Gauss and the 15-point Kronrod rule on the same nodes."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.nodes, self.kronrod, self.gauss = (torch.from_numpy(part).to(like) for part in _gauss_kronrod())
+
+    def on_grid(self, function: Callable[[Tensor, Tensor], Tensor], rows: Tensor, a: Tensor, b: Tensor) -> _Panels:
+        """The same panels for all rows: results of shape (rows, panels)."""
+        centre, half = 0.5 * (a + b), 0.5 * (b - a)
+        places = (centre[:, None] + half[:, None] * self.nodes).reshape(1, -1)
+        values = function(rows, places).reshape(len(rows), len(a), -1)
+        shape = values.shape[:2]
+        who = rows[:, None].expand(shape)
+        return _Panels(who, a.expand(shape), b.expand(shape), *self._sum(values, half.expand(shape)))
+
+    def on_panels(self, function: Callable[[Tensor, Tensor], Tensor], who: Tensor, a: Tensor, b: Tensor) -> _Panels:
+        """Panels of single rows."""
+        half = 0.5 * (b - a)
+        values = function(who, 0.5 * (a + b)[:, None] + half[:, None] * self.nodes)
+        return _Panels(who, a, b, *self._sum(values, half))
+
+    def _sum(self, values: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
+        """The integral, and its error as QUADPACK estimates it: Gauss's own error says much too much of Kronrod's."""
+        fine = values @ self.kronrod
+        coarse = (fine - values @ self.gauss).abs()
+        spread = (values - 0.5 * fine[..., None]).abs() @ self.kronrod
+        error = spread * (200.0 * coarse / spread.clamp_min(torch.finfo(values.dtype).tiny)).pow(1.5).clamp_max(1.0)
+        return half * fine, half * error
 
 
 def _gauss_kronrod() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

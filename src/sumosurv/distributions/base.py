@@ -90,7 +90,9 @@ class SurvivalDistribution(ABC):
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         """The integral of S from 0 to the horizon, shape (n,); the horizon may be inf."""
         limits = horizon.double()  # a single-precision network still integrates over the range of float64
-        return mean_survival_time(self._survival_of_rows, limits, torch.ones_like(limits), self._precision).to(horizon)
+        return mean_survival_time(
+            self._survival_of_rows, limits, torch.ones_like(limits), self._precision, self._breaks
+        ).to(horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
         """The integral of S(t) / S(start) from start to end, shape (n,): no cancellation where S is tiny."""
@@ -101,7 +103,8 @@ class SurvivalDistribution(ABC):
             later = (first[rows, None] + t).clamp_max(torch.finfo(self._like.dtype).max).to(self._like)
             return torch.exp((self._take(rows)._log_survival(later) - log_first[rows]).to(t))
 
-        return mean_survival_time(remaining, length, torch.ones_like(length), self._precision).to(start)
+        breaks = self._breaks if bool((first == 0).all()) else ()
+        return mean_survival_time(remaining, length, torch.ones_like(length), self._precision, breaks).to(start)
 
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         uniform = torch.from_numpy(1.0 - rng.random((len(self), size))).to(self._like)
@@ -109,7 +112,14 @@ class SurvivalDistribution(ABC):
 
     def _survival_of_rows(self, rows: Tensor, t: Tensor) -> Tensor:
         own = t.clamp_max(torch.finfo(self._like.dtype).max).to(self._like)
+        if t.shape[0] == 1 and len(rows) == len(self):  # a grid for all, in their order
+            return self._survival(own).to(t)
         return self._take(rows)._survival(own).to(t)
+
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        """Times at which the curves are not smooth, where they are the same for all subjects: a help to quadrature."""
+        return ()
 
     @property
     def _precision(self) -> float:

@@ -109,6 +109,21 @@ def tail_log_terms(cumulative: Tensor, shape: Tensor, t: Tensor, horizon: float)
     return log_survival, torch.where(torch.isinf(t), -math.inf, log_hazard + log_survival)
 
 
+def _panel_edges(breaks: Sequence[float], last: float) -> list[float]:
+    """Edges of panels from zero to the last time: at the breaks, and no panel more than eight times its start."""
+    edges = [last]
+    for start in sorted(breaks, reverse=True):
+        edges += _shrinking(edges[-1], start)
+        edges.append(start)
+    return [0.0, *sorted({*edges, *_shrinking(edges[-1], last / 512)})]
+
+
+def _shrinking(high: float, low: float) -> list[float]:
+    """high / 8, high / 64, ... down to low."""
+    steps = max(0, math.ceil(math.log(high / low) / math.log(8.0)) - 1)
+    return [high * (low / high) ** (j / (steps + 1)) for j in range(1, steps + 1)]
+
+
 def _both_single(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     return pair[0].float(), pair[1].float()
 
@@ -163,6 +178,10 @@ class Monotone(SurvivalDistribution):
     @property
     def _like(self) -> Tensor:
         return self.code
+
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return self.breaks if self.horizon is None else (*self.breaks, self.horizon)
 
     def _take(self, rows: Tensor) -> Monotone:
         part = copy.copy(self)
@@ -288,12 +307,15 @@ class Monotone(SurvivalDistribution):
             return super()._remaining_mean(start, end)
         last = self.horizon
         log_first = self._log_survival(start[:, None])
+        lived = bool((log_first != 0).any())
 
         def remaining(rows: Tensor, t: Tensor) -> Tensor:
-            return torch.exp((self._take(rows)._log_survival(t.to(self.code)) - log_first[rows]).to(t))
+            part = self if len(rows) == len(self) and t.shape[0] == 1 else self._take(rows)
+            if not lived:
+                return part._survival(t.to(self.code)).to(t)
+            return torch.exp((part._log_survival(t.to(self.code)) - log_first[rows]).to(t))
 
-        halves = [last * 0.5**j for j in range(11)]
-        edges = sorted({0.0, *halves, *(b for b in self.breaks if 0.0 < b < last)})
+        edges = _panel_edges([b for b in self.breaks if 0.0 < b < last], last)
         inside = integrate_panels(
             remaining,
             start.double(),

@@ -47,6 +47,10 @@ class Mixture(SurvivalDistribution):
     def _like(self) -> Tensor:
         return self.components[0]._like
 
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return tuple(sorted({b for part in self.components for b in part._breaks}))
+
     def _take(self, rows: Tensor) -> Mixture:
         return Mixture([part._take(rows) for part in self.components], self.weights)
 
@@ -120,6 +124,10 @@ class Rescaled(SurvivalDistribution):
     @property
     def _like(self) -> Tensor:
         return self.base._like
+
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return tuple(self.scale * b for b in self.base._breaks)
 
     def _take(self, rows: Tensor) -> Rescaled:
         return Rescaled(self.base._take(rows), self.scale)

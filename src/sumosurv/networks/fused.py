@@ -7,11 +7,14 @@ the weights of the next layer:
   σ(A + B) = 1 / (1 + exp(-A) exp(-B)) needs exponentials once per subject and once per time, and one division per cell.
 - With gates it is one product of the time features of the grid with a small table per subject.
 - Subjects are taken a few at a time, so that the hidden layers stay in the cache; only the result is written to memory.
+- Units are the rows and cells (subject, time) the columns of every matrix: of the two ways to lay out a product of a
+  small square matrix with a long one, the one that processors are better at.
 - Features of time are computed once for all members that share them.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
@@ -25,7 +28,7 @@ from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["FusedCurve", "fused_curves"]
 
-_CACHE_BYTES = 1 << 19  # of one hidden layer on the CPU
+_CACHE_BYTES = 1 << 20  # of one hidden layer on the CPU
 _GPU_CELLS = 1 << 20  # subjects × times at once where there is no kernel
 _LARGEST_EXPONENT = {torch.float64: 700.0, torch.float32: 85.0}  # exp of it is still finite
 _KEPT_CELLS = 1 << 20  # times of subjects' own whose features are kept for the next member
@@ -51,7 +54,7 @@ class Mixed(Protocol):
 
 
 class Layer(NamedTuple):
-    """σ(x weight + bias), with x added where ``residual``."""
+    """σ(weight x + bias), with x added where ``residual``; units are rows, cells are columns."""
 
     weight: Tensor
     bias: Tensor
@@ -67,6 +70,10 @@ class MemberTimes:
         self._features.table = features.table[own : own + 1].detach()
         self._kept: tuple[Tensor, Tensor, Tensor] | None = None
 
+    def breaks(self) -> list[float]:
+        """Times at which a feature is not smooth."""
+        return self._features.breaks()
+
     def __call__(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Features and slopes, (n or 1, m, F), in the precision of the table or better."""
         kept = self._kept
@@ -77,6 +84,22 @@ class MemberTimes:
         if t.numel() <= _KEPT_CELLS:
             self._kept = (t, value, slope)
         return value, slope
+
+
+class Workspace:
+    """Memory for the hidden layers that every tile uses again: fresh pages cost more than the arithmetic on them."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+        self._held: dict[str, Tensor] = {}
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        """An uninitialised tensor; one of the same name may be overwritten."""
+        size = math.prod(shape)
+        held = self._held.get(name)
+        if held is None or held.numel() < size:
+            held = self._held[name] = self._like.new_empty(size)
+        return held[:size].view(shape)
 
 
 class FusedCurve:
@@ -107,20 +130,21 @@ class FusedCurve:
         def positive(raw: Tensor) -> Tensor:
             return positive_weight(raw[k].detach(), mixed.positive)
 
-        self.time_weight = 2.0 * positive(mixed.time_weight)
+        self.time_weight = 2.0 * positive(mixed.time_weight).T.contiguous()  # (width, F)
         self.layers: list[Layer] = []
         active: Tensor | None = getattr(mixed, "active", None)
         shift = 1.0
         for place, (raw, bias) in enumerate(zip(mixed.weights, mixed.biases), start=1):
             if active is not None and active.numel() and not bool(active[k, place]):
                 continue  # a member of a stack that has fewer layers
-            weight = positive(raw)
+            weight = positive(raw).T.contiguous()
             residual = mixed.residual and weight.shape[0] == weight.shape[1]
-            self.layers.append(Layer(4.0 * weight, 2.0 * (bias[k, 0].detach() - shift * weight.sum(0)), residual))
+            own = bias[k, 0].detach() - shift * weight.sum(1)
+            self.layers.append(Layer(4.0 * weight, 2.0 * own[:, None], residual))
             shift = shift + 1.0 if residual else 1.0
-        last = positive(mixed.out_weight)
-        self.out_weight = 2.0 * last
-        self.out_bias = mixed.out_bias[k, 0].detach() - shift * last.sum(0)
+        last = positive(mixed.out_weight).T.contiguous()
+        self.out_weight = 2.0 * last  # (1, width)
+        self.out_bias = mixed.out_bias[k, 0].detach() - shift * last.sum(1)
 
     def to(self, dtype: torch.dtype) -> FusedCurve:
         """The same curve with its weights rounded to another precision."""
@@ -147,6 +171,7 @@ class FusedCurve:
 
     def _by_tiles(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
         head, n, m = HEADS[quantity], len(code), t.shape[1]
+        work = Workspace(code)
         tile = self._shared_grid(code, t, quantity in NEEDS_SLOPE) if t.shape[0] == 1 else None
         cells = _GPU_CELLS if code.is_cuda else _CACHE_BYTES // (code.element_size() * self._widest())
         step = max(1, cells // max(m, 1))
@@ -154,9 +179,9 @@ class FusedCurve:
         for i in range(0, n, step):
             rows = slice(i, min(i + step, n))
             if tile is None:
-                h, slope = self._own_times(code[rows], t[rows], quantity in NEEDS_SLOPE)
+                h, slope = self._own_times(code[rows], t[rows], quantity in NEEDS_SLOPE, work)
             else:
-                h, slope = tile(rows)
+                h, slope = tile(rows, work)
             parts = head(h, slope, None if log_start is None else log_start[rows])
             if n <= step:
                 return tuple(part.contiguous() for part in parts)
@@ -167,35 +192,36 @@ class FusedCurve:
         return results or tuple(code.new_empty(0, m) for _ in range(2 if quantity == "log_both" else 1))
 
     def _widest(self) -> int:
-        return max([self.width, *(layer.weight.shape[1] for layer in self.layers)])
+        return max([self.width, *(len(layer.weight) for layer in self.layers)])
 
     # ------------------------------------------------------------------ the first layer
 
     def _shared_grid(self, code: Tensor, t: Tensor, with_slope: bool) -> _Tile:
         """The first layer for one grid of times that all subjects share: a function of a slice of the subjects."""
-        value, slope = (part[0].to(code.dtype) for part in self.times(t))
+        value, slope = (part[0].T.contiguous().to(code.dtype) for part in self.times(t))
         if not self.gate:
-            in_time = value @ self.time_weight
             limit = _LARGEST_EXPONENT[code.dtype]
-            first = 2.0 * code[:, : self.width]
-            if bool((in_time.abs() < limit).all()) and bool((first.abs() < limit).all()):
+            of_time, of_subject = self.time_weight @ value, 2.0 * code[:, : self.width]
+            if bool((of_time.abs() < limit).all()) and bool((of_subject.abs() < limit).all()):
                 return _Separable(self, code, value, slope, with_slope)
         return _Gated(self, code, value, slope, with_slope)
 
-    def _own_times(self, code: Tensor, t: Tensor, with_slope: bool) -> tuple[Tensor, Tensor | None]:
+    def _own_times(self, code: Tensor, t: Tensor, with_slope: bool, work: Workspace) -> tuple[Tensor, Tensor | None]:
         """h and its slope where each subject has times of its own."""
-        f = self.time_weight.shape[0]
+        f, (n, m) = self.time_weight.shape[1], t.shape
         value, slope = (part.to(code.dtype) for part in self.times(t))
         if self.gate:
             gates = code[:, None, self.width : self.width + f]
             value, slope = value * gates, slope * gates
-        n, m = t.shape
-        z = torch.mm(value.reshape(-1, f), self.time_weight).view(n, m, self.width)
-        s = z.add_(2.0 * code[:, None, : self.width]).sigmoid_().view(n * m, self.width)
+        cells = (self.width, n * m)
+        s = torch.mm(self.time_weight, value.reshape(-1, f).T, out=work("s", *cells))
+        s.view(self.width, n, m).add_(2.0 * code[:, : self.width].T[:, :, None])
+        s.sigmoid_()
         ds = None
         if with_slope:
-            ds = torch.mm(slope.reshape(-1, f), self.time_weight).mul_(torch.addcmul(s, s, s, value=-1))
-        h, dh = self.deep_layers(s, ds)
+            ds = torch.mm(self.time_weight, slope.reshape(-1, f).T, out=work("ds", *cells))
+            ds.mul_(torch.addcmul(s, s, s, value=-1, out=work("steep", *cells)))
+        h, dh = self.deep_layers(s, ds, work)
         h, dh = h.view(n, m), None if dh is None else dh.view(n, m)
         if self.skip:
             direct = code[:, -f:, None]
@@ -205,26 +231,28 @@ class FusedCurve:
 
     # ------------------------------------------------------------------ the others
 
-    def deep_layers(self, s: Tensor, ds: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """h and its slope, (cells,) each, from the first layer's s and ds (cells, width)."""
-        for weight, bias, residual in self.layers:
-            new = torch.addmm(bias, s, weight).sigmoid_()
+    def deep_layers(self, s: Tensor, ds: Tensor | None, work: Workspace) -> tuple[Tensor, Tensor | None]:
+        """h and its slope, (cells,) each, from the first layer's s and ds (width, cells)."""
+        for place, (weight, bias, residual) in enumerate(self.layers):
+            shape, turn = (len(weight), s.shape[1]), place % 2  # a layer reads one half of the memory, writes the other
+            new = torch.addmm(bias, weight, s, out=work(f"new {turn}", *shape)).sigmoid_()
             d_new = None
             if ds is not None:
-                d_new = torch.mm(ds, weight).mul_(torch.addcmul(new, new, new, value=-1))
+                d_new = torch.mm(weight, ds, out=work(f"d_new {turn}", *shape))
+                d_new.mul_(torch.addcmul(new, new, new, value=-1, out=work("steep", *shape)))
             if residual:
                 new.add_(s)
                 d_new = None if d_new is None or ds is None else d_new.add_(ds)
             s, ds = new, d_new
-        h = torch.mm(s, self.out_weight)[:, 0].add_(self.out_bias)
-        return h, None if ds is None else torch.mm(ds, self.out_weight)[:, 0]
+        h = torch.mm(self.out_weight, s)[0].add_(self.out_bias)
+        return h, None if ds is None else torch.mm(self.out_weight, ds)[0]
 
 
 class _Tile(ABC):
-    """A shared grid, ready to be evaluated for a slice of the subjects."""
+    """A shared grid with features and slopes (F, m), ready to be evaluated for a slice of the subjects."""
 
     def __init__(self, curve: FusedCurve, code: Tensor, value: Tensor, slope: Tensor, with_slope: bool) -> None:
-        self.curve, self.with_slope, f = curve, with_slope, value.shape[1]
+        self.curve, self.with_slope, f = curve, with_slope, len(value)
         self.value, self.slope = value, slope
         self.gates = code[:, curve.width : curve.width + f] if curve.gate else None
         self.direct: Tensor | None = None
@@ -237,14 +265,17 @@ class _Tile(ABC):
         """What is computed once for all subjects."""
 
     @abstractmethod
-    def hidden(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """h and its slope of the layers, (rows, m)."""
+    def first_layer(self, rows: slice, work: Workspace) -> tuple[Tensor, Tensor | None]:
+        """s and its slope, (width, rows × m)."""
 
-    def __call__(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        h, dh = self.hidden(rows)
+    def __call__(self, rows: slice, work: Workspace) -> tuple[Tensor, Tensor | None]:
+        """h and its slope, (rows, m)."""
+        h, dh = self.curve.deep_layers(*self.first_layer(rows, work), work)
+        m = self.value.shape[1]
+        h, dh = h.view(-1, m), None if dh is None else dh.view(-1, m)
         if self.direct is not None:
-            h = torch.addmm(h, self.direct[rows], self.value.T)
-            dh = None if dh is None else torch.addmm(dh, self.direct[rows], self.slope.T)
+            h = torch.addmm(h, self.direct[rows], self.value)
+            dh = None if dh is None else torch.addmm(dh, self.direct[rows], self.slope)
         return h, dh
 
 
@@ -252,38 +283,39 @@ class _Separable(_Tile):
     """No gates: exponentials of the subject's part and of the time's part meet in one division."""
 
     def prepare(self, code: Tensor) -> None:
-        self.of_subject = torch.exp(-2.0 * code[:, None, : self.curve.width])
-        self.of_time = torch.exp(-(self.value @ self.curve.time_weight))[None]
-        self.rate = self.slope @ self.curve.time_weight
-        self.one = code.new_ones(())
+        self.of_subject = torch.exp(-2.0 * code[:, : self.curve.width].T.contiguous())[:, :, None]
+        self.of_time = torch.exp(-(self.curve.time_weight @ self.value))[:, None, :]
+        self.rate = (self.curve.time_weight @ self.slope)[:, None, :]
 
-    def hidden(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        s = torch.addcmul(self.one, self.of_subject[rows], self.of_time).reciprocal_()
-        n, m, width = s.shape
-        ds = torch.addcmul(s, s, s, value=-1).mul_(self.rate).view(-1, width) if self.with_slope else None
-        h, dh = self.curve.deep_layers(s.view(-1, width), ds)
-        return h.view(n, m), None if dh is None else dh.view(n, m)
+    def first_layer(self, rows: slice, work: Workspace) -> tuple[Tensor, Tensor | None]:
+        of_subject = self.of_subject[:, rows]
+        shape = (self.curve.width, of_subject.shape[1], self.of_time.shape[2])
+        s = torch.mul(of_subject, self.of_time, out=work("s", *shape)).add_(1.0).reciprocal_()
+        if not self.with_slope:
+            return s.flatten(1), None
+        ds = torch.addcmul(s, s, s, value=-1, out=work("ds", *shape)).mul_(self.rate)
+        return s.flatten(1), ds.flatten(1)
 
 
 class _Gated(_Tile):
-    """One product of the grid's features with each subject's gated weights, its own part beside them."""
+    """One product of each subject's gated weights, its own part beside them, with the grid's features."""
 
     def prepare(self, code: Tensor) -> None:
-        own = 2.0 * code[None, :, : self.curve.width]
+        own = 2.0 * code[:, : self.curve.width].T[:, :, None]
         weight = self.curve.time_weight[:, None, :]
-        gated = weight * self.gates.T[:, :, None] if self.gates is not None else weight.expand(-1, len(code), -1)
-        self.table = torch.cat([gated, own])  # (F + 1, n, width)
-        self.with_one = torch.cat([self.value, torch.ones_like(self.value[:, :1])], dim=1)
+        gated = weight * self.gates if self.gates is not None else weight.expand(-1, len(code), -1)
+        self.table = torch.cat([gated, own], dim=2)  # (width, n, F + 1)
+        self.with_one = torch.cat([self.value, torch.ones_like(self.value[:1])])
 
-    def hidden(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        table, width = self.table[:, rows].flatten(1), self.curve.width
-        s = torch.mm(self.with_one, table).sigmoid_().view(-1, width)
-        ds = None
-        if self.with_slope:
-            ds = torch.mm(self.slope, table[:-1]).view(-1, width).mul_(torch.addcmul(s, s, s, value=-1))
-        h, dh = self.curve.deep_layers(s, ds)
-        m = len(self.value)
-        return h.view(m, -1).T, None if dh is None else dh.view(m, -1).T
+    def first_layer(self, rows: slice, work: Workspace) -> tuple[Tensor, Tensor | None]:
+        table, width = self.table[:, rows].flatten(0, 1), self.curve.width
+        shape = (len(table), self.value.shape[1])
+        s = torch.mm(table, self.with_one, out=work("s", *shape)).sigmoid_()
+        if not self.with_slope:
+            return s.view(width, -1), None
+        ds = torch.mm(table[:, :-1], self.slope, out=work("ds", *shape))
+        ds.mul_(torch.addcmul(s, s, s, value=-1, out=work("steep", *shape)))
+        return s.view(width, -1), ds.view(width, -1)
 
 
 def fused_curves(mixed: Mixed, *, exact_slope: bool = True) -> list[FusedCurve]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -187,9 +188,14 @@ class MixedNetwork(nn.Module):
 class MemberCurve:
     """h and dh/dt of one member, for codes (n, w) and times (n or 1, m): what a `Monotone` distribution evaluates."""
 
-    def __init__(self, mixed: MixedNetwork, derivative: Derivative) -> None:
-        self.mixed = mixed
+    def __init__(self, population: MixedNetwork, member: int, derivative: Derivative) -> None:
+        self.population, self.member = population, member
         self.derivative: Derivative = derivative
+
+    @cached_property
+    def mixed(self) -> MixedNetwork:
+        """The member alone, made when it is first asked for: prediction has a faster way."""
+        return select_members(self.population, slice(self.member, self.member + 1))
 
     def __call__(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """h and its slope."""
@@ -263,14 +269,12 @@ class MonotoneNetwork(nn.Module):
         return parts[0] if len(parts) == 1 else Mixture(parts)
 
     def _member(self, k: int, code: Tensor, fast: FusedCurve) -> Monotone:
-        mixed = select_members(self.mixed, slice(k, k + 1))
-
-        curve = MemberCurve(mixed, self.derivative)
+        curve = MemberCurve(self.mixed, k, self.derivative)
         return Monotone(
             curve,
             code,
             value=curve.value,
-            breaks=mixed.features.breaks(),
+            breaks=fast.times.breaks(),
             anchored=self.anchored,
             horizon=_HORIZON if self.tail else None,
             fast=fast,

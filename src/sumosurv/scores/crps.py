@@ -76,10 +76,10 @@ def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array,
     def complement(rows: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         return (1.0 - distribution._survival_of_rows(rows, t)).square()
 
-    precision = distribution._precision
-    below = mean_survival_time(complement, limit, scale, precision)
-    whole = mean_survival_time(squared, torch.full_like(limit, np.inf), scale, precision)
-    above = (whole - mean_survival_time(squared, limit, scale, precision)).clamp_min(0.0)
+    precision, breaks = distribution._precision, distribution._breaks
+    below = mean_survival_time(complement, limit, scale, precision, breaks)
+    whole = mean_survival_time(squared, torch.full_like(limit, np.inf), scale, precision, breaks)
+    above = (whole - mean_survival_time(squared, limit, scale, precision, breaks)).clamp_min(0.0)
     return below.numpy(), above.numpy()
 
 
