@@ -4,7 +4,7 @@ from sumosurv.datasets._catalogue import ChecksumError
 from sumosurv.datasets._parquet import read_parquet, write_parquet
 from sumosurv.datasets._sources import DatasetUnavailableError
 from sumosurv.datasets.kkbox import CustomerDataset, fold_by_customer, load_kkbox
-from sumosurv.datasets.real import Dataset, Fold, available, fold, load
+from sumosurv.datasets.real import Dataset, Fold, available, fold, fold_source, load
 from sumosurv.datasets.simulated import Simulated, simulate, true_distribution
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "available",
     "fold",
     "fold_by_customer",
+    "fold_source",
     "load",
     "load_kkbox",
     "read_parquet",

@@ -15,7 +15,7 @@ from sumosurv.datasets._catalogue import CATALOGUE, entry
 from sumosurv.datasets._sources import data_folder, locate, read
 from sumosurv.outcome import Surv
 
-__all__ = ["Dataset", "Fold", "available", "fold", "load"]
+__all__ = ["Dataset", "Fold", "available", "fold", "fold_source", "load"]
 
 N_FOLDS = 5
 _FOLD_SEED = 1337
@@ -183,6 +183,11 @@ def fold(name: str, i: int) -> Fold:
     if stored is not None:
         return _checked_fold(stored, wanted.rows, f"{name!r}, fold {i} in folds.npz")
     return _made_fold(load(name).y["event"], int(i))
+
+
+def fold_source(name: str) -> str:
+    """Where `fold` has the rows of a dataset's folds from, in words."""
+    return "folds.npz" if _stored_fold(name, 0) is not None else "made from the seed"
 
 
 def _stored_fold(name: str, i: int) -> Fold | None:

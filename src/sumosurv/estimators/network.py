@@ -43,6 +43,10 @@ class Prepared:
         """The outcome of the training rows."""
         return self.outcome[: self.n_train]
 
+    def all_for_training(self) -> Prepared:
+        """The same rows, where networks were trained on all of them."""
+        return Prepared(self.data, self.outcome, len(self.outcome))
+
     def own_rows(self, members: int) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]] | None]:
         """The same training and validation rows for each of so many members."""
         every = np.arange(len(self.outcome))
@@ -123,6 +127,7 @@ class NetworkEstimator(SurvivalEstimator):
             stop_after = np.where(history.failed, -1, history.best_epoch)
             rows = [np.arange(len(prepared.outcome))] * self.ensemble_size
             network, history = self._train(data, seeds, rows, None, prepared.training, stop_after)
+            prepared = prepared.all_for_training()
         self._adopt(network, history.failed, prepared)
         return self
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sumosurv._version import __version__
 
-__all__ = ["make_record", "save_figure", "save_record"]
+__all__ = ["load_record", "make_record", "save_figure", "save_record"]
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "torch")
 
@@ -43,6 +43,12 @@ def save_record(record: Mapping[str, Any], out: Path) -> Path:
     return path
 
 
+def load_record(path: Path) -> dict[str, Any]:
+    """Read a record that `save_record` wrote; infinite and missing numbers are numbers again."""
+    record: dict[str, Any] = _numbers(json.loads(path.read_text(encoding="utf-8")))
+    return record
+
+
 def save_figure(figure: Any, out: Path, name: str) -> list[Path]:
     """Write a figure as PNG and SVG, the same bytes for the same figure."""
     import matplotlib as mpl
@@ -53,6 +59,14 @@ def save_figure(figure: Any, out: Path, name: str) -> list[Path]:
         figure.savefig(paths[0], dpi=150, bbox_inches="tight")
         figure.savefig(paths[1], bbox_inches="tight", metadata={"Date": None})
     return paths
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_numbers(part) for part in value]
+    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def _plain(value: Any) -> Any:

@@ -104,8 +104,8 @@ class CoxTimeNetwork(nn.Module):
         time, event = time[order], event[order]
         self.baseline_times, counts = (part[None] for part in torch.unique(time[event], return_counts=True))
         moments, first = self.baseline_times[0], torch.searchsorted(time, self.baseline_times[0])
-        self.increments = time.new_zeros(self.increments.shape[0], len(moments))
         codes = self.code(inputs[order].shared())
+        self.increments = time.new_zeros(len(codes), len(moments))
         for k in range(len(codes)):
             member = select_members(self, slice(k, k + 1))
             clock = member.time_code(moments[None])

@@ -28,7 +28,8 @@ def stack_members(parts: Sequence[_Network], template: _Network) -> _Network:
     zeros alone: it stays absent however long the population trains. Layers that a part does not have pass their
     input on (``active``). Layers of a part must have one common width.
 
-    Buffers that are the same in all parts stay shared; others get one entry per member.
+    Buffers that are the same in all parts stay shared; others, and those with one number per member (seeds, dropout
+    rates), get one entry per member.
     """
     members = [next(part.parameters()).shape[0] for part in parts]
     total = sum(members)
@@ -123,7 +124,7 @@ def _stack_buffers(parts: Sequence[nn.Module], template: nn.Module, members: Seq
             continue
         values = [tensors.get(name, spare) for tensors in own]
         first = values[0]
-        if len(first) == 1 and all(len(v) == 1 and torch.equal(v, first) for v in values):
+        if first.ndim > 1 and len(first) == 1 and all(len(v) == 1 and torch.equal(v, first) for v in values):
             _set_buffer(template, name, first.clone())
             continue
         rows = [v if len(v) == count else v[:1].expand(count, *v.shape[1:]) for v, count in zip(values, members)]

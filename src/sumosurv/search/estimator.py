@@ -17,6 +17,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalMixture
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.outcome import check_outcome
 from sumosurv.search.choice import choose_size, mixture_scores
 from sumosurv.search.population import Job, Member, Population, Shapes, train_members
 from sumosurv.search.progress import SearchProgress
@@ -154,6 +155,27 @@ class NetworkSearch(SurvivalEstimator):
         if number not in self._places:
             raise ValueError(f"Trial {place} was not trained by this process; only its score is known.")
         return self._assemble([number], own_shape=True)
+
+    def trial_log_likelihoods(self, X: Any, y: Any) -> npt.NDArray[np.float64]:
+        """The log-likelihood of rows under every trial, (trials, rows): those of a whole population in one pass.
+
+        With ``cv`` a trial is the mixture of its networks. Trials that failed, or that another process trained, have nan.
+        """
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
+        outcome = check_outcome(y)
+        X = self._check_covariates(X, reset=False)
+        found: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
+        for population in {id(p): p for places in self._places.values() for p, _ in places}.values():
+            found |= {(id(population), i): v for i, v in population.log_likelihood(self._job, X, outcome).items()}
+        result = np.full((len(self._numbers), len(outcome)), np.nan)
+        for row, number in enumerate(self._numbers):
+            own = [found.get((id(p), i)) for p, i in self._places.get(number, [])]
+            parts = [value for value in own if value is not None]
+            if own and len(parts) == len(own):
+                result[row] = np.logaddexp.reduce(np.stack(parts), axis=0) - np.log(len(parts))
+        return result
 
     def save(self, path: str | Path) -> None:
         """Write ``best_estimator_`` to a file; `sumosurv.load` gives it back (the trials are not kept)."""
@@ -327,7 +349,7 @@ class NetworkSearch(SurvivalEstimator):
                 estimator, prepared = job.read(self._parameters[number])
                 train, valid = estimator._split(prepared.outcome, np.array([seed]))
                 held = None if valid is None else valid[0]
-                members.append(Member(number, self._parameters[number], self._job, seed, train[0], held, 10**9))
+                members.append(Member(number, self._parameters[number], self._job, seed, train[0], held, 10**9, True))
             return members
         for number in numbers:
             _, prepared = job.read(self._parameters[number])
@@ -335,7 +357,7 @@ class NetworkSearch(SurvivalEstimator):
                 member = population.members[place]
                 stop = int(population.history.best_epoch[place])
                 rows = np.arange(len(prepared.outcome))
-                members.append(Member(number, member.parameters, self._job, member.seed, rows, None, stop))
+                members.append(Member(number, member.parameters, self._job, member.seed, rows, None, stop, True))
         return members
 
 
@@ -550,8 +572,6 @@ def _count(X: Any) -> int:
 
 def _digest(rows: tuple[Any, Any, Any]) -> str:
     """A fingerprint of the outcome, so that a stored study is not gone on with on other rows."""
-    from sumosurv.outcome import check_outcome
-
     _, y, validation = rows
     text = hashlib.sha256(np.ascontiguousarray(check_outcome(y)).tobytes())
     if validation is not None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sumosurv.estimators.network import NetworkEstimator, Prepared
 from sumosurv.networks import Inputs
 from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
+from sumosurv.outcome import Outcome
 from sumosurv.scores import log_likelihood
 from sumosurv.training import History, Rows, TrainingData, TrainingError, TrainingPlan, train
 from sumosurv.training.step import row_log_likelihood
@@ -81,6 +82,7 @@ class Member:
     train_rows: npt.NDArray[np.int64]
     valid_rows: npt.NDArray[np.int64] | None
     stop_after: int = -1  # the epoch whose weights are kept where there are no validation rows
+    on_all_rows: bool = False  # its rows, or those of its mixture, are all that the job has
 
 
 @dataclass
@@ -99,6 +101,7 @@ class Population:
         """The fitted estimator of one member, in its own shape."""
         member = self.members[place]
         estimator, prepared = self.jobs[member.job].read(member.parameters)
+        prepared = prepared.all_for_training() if member.on_all_rows else prepared
         estimator = copy.copy(estimator)
         estimator.ensemble_size = 1
         narrow = estimator._make_network(np.array([member.seed]), prepared.training, _example(prepared.data))
@@ -110,10 +113,37 @@ class Population:
         """One fitted estimator of several members of one job, whose shapes are those of the widest network."""
         first = self.members[places[0]]
         estimator, prepared = self.jobs[first.job].read({**first.parameters, **widest})
+        prepared = prepared.all_for_training() if first.on_all_rows else prepared
         estimator = copy.copy(estimator)
         estimator.ensemble_size = len(places)
         estimator._adopt(unstack_members(self.network, list(places)), np.zeros(len(places), dtype=bool), prepared)
         return estimator
+
+    @torch.no_grad()
+    def log_likelihood(self, job: int, X: Any, y: Outcome) -> dict[int, npt.NDArray[np.float64]]:
+        """The log-likelihood of new rows under each member of a job that worked, all at once, by its place."""
+        places = [i for i, m in enumerate(self.members) if m.job == job and not self.history.failed[i]]
+        if not places:
+            return {}
+        estimator, _ = self.jobs[job].read(self.members[places[0]].parameters)
+        if not estimator._objective_has_density:
+            return {i: np.asarray(log_likelihood(self.own(i).predict_distribution(X), y)) for i in places}
+        network = unstack_members(self.network, places).eval()
+        device = self.data.time.device
+        inputs = estimator.preprocessor_.transform(X).to(device, torch.float32).shared()
+        event = torch.from_numpy(y["event"].copy()).to(device)[None]
+        time = torch.from_numpy((y["time"] - estimator.time_origin_) / estimator.time_unit_).to(device)[None]
+        values = [
+            network.log_likelihood(  # type: ignore[operator]
+                Inputs(inputs.numeric[:, i : i + _ROWS], inputs.codes[:, i : i + _ROWS]),
+                time[:, i : i + _ROWS].clamp_min(0.0).float(),
+                event[:, i : i + _ROWS],
+            )
+            for i in range(0, len(y), _ROWS)
+        ]
+        values_of = torch.cat(values, dim=1).double() - event * math.log(estimator.time_unit_)
+        values_of = torch.where(time < 0, torch.where(event, -math.inf, 0.0), values_of)
+        return dict(zip(places, values_of.cpu().numpy()))
 
 
 def train_members(
