@@ -159,7 +159,8 @@ class NetworkSearch(SurvivalEstimator):
     def trial_log_likelihoods(self, X: Any, y: Any) -> npt.NDArray[np.float64]:
         """The log-likelihood of rows under every trial, (trials, rows): those of a whole population in one pass.
 
-        With ``cv`` a trial is the mixture of its networks. Trials that failed, or that another process trained, have nan.
+        With ``cv`` a trial is the mixture of its networks. Trials that failed, or that another process trained, have
+        nan.
         """
         from sklearn.utils.validation import check_is_fitted
 
@@ -446,7 +447,7 @@ def _fit_together(searches: Sequence[NetworkSearch], rows: Sequence[tuple[Any, A
     lead = searches[0]
     lead._check_parameters()
     seed = int(check_random_state(lead.random_state).randint(0, 2**31 - 1))
-    space = default_space(lead.space, lead._searched(), _count(rows[0][0]))
+    space = default_space(lead.space, lead._searched(), check_outcome(rows[0][1]))
     study = _open_study(lead, space, seed, rows[0])
     jobs = []
     for i, (search, (X, y, validation_data)) in enumerate(zip(searches, rows)):
@@ -564,10 +565,6 @@ def _refit(searches: Sequence[NetworkSearch], jobs: Sequence[Job]) -> None:
 def _seed(base: int, number: int, split: int) -> int:
     """The seed of a network, from the study's, the trial's number and its split alone."""
     return int(np.random.SeedSequence([base, number, split]).generate_state(1)[0] >> 1)
-
-
-def _count(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def _digest(rows: tuple[Any, Any, Any]) -> str:

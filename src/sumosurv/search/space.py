@@ -9,11 +9,13 @@ import numpy as np
 from scipy import stats
 
 from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.outcome import Outcome
 
 __all__ = ["Space", "default_space", "draw", "paper_space", "recipe_space", "widest_layers"]
 
 Space = Mapping[str, Any]  # a parameter's name: a list of choices, or a frozen distribution of scipy.stats
 
+_SHARED = 0.005  # of the rows have the smallest time: no accident
 _LARGE = 100_000  # rows from which the paper's space for large data applies
 
 
@@ -21,9 +23,9 @@ def _layers(depths: tuple[int, ...], widths: tuple[int, ...]) -> list[tuple[int,
     return [(width,) * depth for depth in depths for width in widths]
 
 
-def paper_space(estimator: NetworkEstimator, n_rows: int) -> dict[str, Any]:
+def paper_space(estimator: NetworkEstimator, y: Outcome) -> dict[str, Any]:
     """The space of the paper's appendix, in what of it the estimator has: one for its four datasets, one for KKBOX."""
-    large = n_rows >= _LARGE
+    large = len(y) >= _LARGE
     space: dict[str, Any] = {
         "covariate_layers": _layers((4, 6, 8), (128, 256, 512)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
         "mixed_layers": _layers((1, 2, 4), (8, 16, 32, 64)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
@@ -34,28 +36,34 @@ def paper_space(estimator: NetworkEstimator, n_rows: int) -> dict[str, Any]:
     return _those_of(estimator, space)
 
 
-def recipe_space(estimator: NetworkEstimator, n_rows: int) -> dict[str, Any]:
-    """A space around our default settings, where likelihoods are flat and members of a mixture differ."""
+def recipe_space(estimator: NetworkEstimator, y: Outcome) -> dict[str, Any]:
+    """A space around our default settings, where likelihoods are flat and members of a mixture differ.
+
+    When events can begin is searched over where many rows share the smallest time, as they do in records that begin
+    late by design.
+    """
     space: dict[str, Any] = {
         "covariate_layers": _layers((1, 2, 3), (32, 64, 96)),
         "mixed_layers": _layers((1, 2, 3), (16, 32)),
         "dropout": stats.uniform(0.3, 0.35),
         "weight_decay": stats.loguniform(0.02, 0.5),
         "learning_rate": stats.loguniform(0.006, 0.03),
-        "frequencies": [4, 8],
-        "time_origin": ["zero", "first"],
+        "frequencies": [4, 12],
         "alpha": [0.2, 0.6, 1.0],
     }
+    first = float(y["time"].min())
+    if first > 0 and (y["time"] == first).mean() >= _SHARED:
+        space["time_origin"] = ["zero", "first"]
     return _those_of(estimator, space)
 
 
-def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkEstimator, n_rows: int) -> Space:
+def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkEstimator, y: Outcome) -> Space:
     """A space by its name; one of the user's own is checked."""
     if isinstance(space, str):
         makers = {"paper": paper_space, "recipe": recipe_space}
         if space not in makers:
             raise ValueError(f"space is 'paper', 'recipe' or a mapping; got {space!r}.")
-        return makers[space](estimator, n_rows)
+        return makers[space](estimator, y)
     known = estimator.get_params(deep=False)
     for name, choices in space.items():
         if name not in known:
