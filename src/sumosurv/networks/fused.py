@@ -15,8 +15,12 @@ the weights of the next layer:
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator
+from importlib.util import find_spec
+from types import ModuleType
 from typing import NamedTuple, Protocol
 
 import torch
@@ -31,7 +35,7 @@ __all__ = ["FusedCurve", "fused_curves"]
 _CACHE_BYTES = 1 << 20  # of one hidden layer on the CPU
 _GPU_CELLS = 1 << 20  # subjects × times at once where there is no kernel
 _LARGEST_EXPONENT = {torch.float64: 700.0, torch.float32: 85.0}  # exp of it is still finite
-_KEPT_CELLS = 1 << 20  # times of subjects' own whose features are kept for the next member
+_KEPT_CELLS = 1 << 18  # times of subjects' own whose features are kept for the next member
 
 
 class Mixed(Protocol):
@@ -68,7 +72,7 @@ class MemberTimes:
         self._features = TimeFeatures(features.kind)
         own = member if features.table.shape[0] > 1 else 0
         self._features.table = features.table[own : own + 1].detach()
-        self._kept: tuple[Tensor, Tensor, Tensor] | None = None
+        self._kept: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=3)  # the times, zero, the ends of the tail
 
     def breaks(self) -> list[float]:
         """Times at which a feature is not smooth."""
@@ -76,13 +80,13 @@ class MemberTimes:
 
     def __call__(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Features and slopes, (n or 1, m, F), in the precision of the table or better."""
-        kept = self._kept
-        if kept is not None and kept[0].shape == t.shape and kept[0].dtype == t.dtype and torch.equal(kept[0], t):
-            return kept[1], kept[2]
+        for times, value, slope in self._kept:
+            if times.shape == t.shape and times.dtype == t.dtype and torch.equal(times, t):
+                return value, slope
         exact = t.to(torch.promote_types(t.dtype, self._features.table.dtype))
         value, slope = (part[0] for part in self._features(exact[None]))
         if t.numel() <= _KEPT_CELLS:
-            self._kept = (t, value, slope)
+            self._kept.append((t, value, slope))
         return value, slope
 
 
@@ -167,19 +171,28 @@ class FusedCurve:
     def evaluate(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
         """A quantity of the survival head, each (n, m), for codes (n, w), times (n or 1, m) and log S(0) (n, 1)."""
         with torch.no_grad():
+            if code.is_cuda and code.dtype == torch.float32 and (kernel := _triton_kernel()) is not None:
+                try:
+                    if kernel.supports(self):
+                        results: tuple[Tensor, ...] = kernel.evaluate(self, quantity, code, t, log_start)
+                        return results
+                except Exception as error:
+                    _give_up_triton(error)
             return self._by_tiles(quantity, code, t, log_start)
 
     def _by_tiles(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
         head, n, m = HEADS[quantity], len(code), t.shape[1]
         work = Workspace(code)
         tile = self._shared_grid(code, t, quantity in NEEDS_SLOPE) if t.shape[0] == 1 else None
+        ready = self.times(t) if tile is None and t.numel() <= _KEPT_CELLS else None
         cells = _GPU_CELLS if code.is_cuda else _CACHE_BYTES // (code.element_size() * self._widest())
         step = max(1, cells // max(m, 1))
         results: tuple[Tensor, ...] = ()
         for i in range(0, n, step):
             rows = slice(i, min(i + step, n))
             if tile is None:
-                h, slope = self._own_times(code[rows], t[rows], quantity in NEEDS_SLOPE, work)
+                times = self.times(t[rows]) if ready is None else (ready[0][rows], ready[1][rows])
+                h, slope = self._own_times(code[rows], times, quantity in NEEDS_SLOPE, work)
             else:
                 h, slope = tile(rows, work)
             parts = head(h, slope, None if log_start is None else log_start[rows])
@@ -206,10 +219,12 @@ class FusedCurve:
                 return _Separable(self, code, value, slope, with_slope)
         return _Gated(self, code, value, slope, with_slope)
 
-    def _own_times(self, code: Tensor, t: Tensor, with_slope: bool, work: Workspace) -> tuple[Tensor, Tensor | None]:
-        """h and its slope where each subject has times of its own."""
-        f, (n, m) = self.time_weight.shape[1], t.shape
-        value, slope = (part.to(code.dtype) for part in self.times(t))
+    def _own_times(
+        self, code: Tensor, times: tuple[Tensor, Tensor], with_slope: bool, work: Workspace
+    ) -> tuple[Tensor, Tensor | None]:
+        """h and its slope where each subject has times of its own, given by their features (n, m, F)."""
+        value, slope = (part.to(code.dtype) for part in times)
+        n, m, f = value.shape
         if self.gate:
             gates = code[:, None, self.width : self.width + f]
             value, slope = value * gates, slope * gates
@@ -316,6 +331,29 @@ class _Gated(_Tile):
         ds = torch.mm(table[:, :-1], self.slope, out=work("ds", *shape))
         ds.mul_(torch.addcmul(s, s, s, value=-1, out=work("steep", *shape)))
         return s.view(width, -1), ds.view(width, -1)
+
+
+_triton_failed = False
+
+
+def _triton_kernel() -> ModuleType | None:
+    """The module with the CUDA kernel, if Triton is there and has not failed before."""
+    if _triton_failed or find_spec("triton") is None:
+        return None
+    from sumosurv.networks import fused_triton
+
+    return fused_triton
+
+
+def _give_up_triton(error: Exception) -> None:
+    """Whatever goes wrong while a kernel is compiled or launched: say so once, and go on without it."""
+    global _triton_failed
+    _triton_failed = True
+    warnings.warn(
+        f"The fused CUDA kernel could not be used ({type(error).__name__}: {error}); prediction goes on in PyTorch.",
+        RuntimeWarning,
+        stacklevel=4,
+    )
 
 
 def fused_curves(mixed: Mixed, *, exact_slope: bool = True) -> list[FusedCurve]:
