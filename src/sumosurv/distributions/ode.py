@@ -124,18 +124,22 @@ class Ode(SurvivalDistribution):
         return part
 
     def _log_survival(self, t: Tensor) -> Tensor:
-        return self._log_both(t)[0]
+        return self._log_terms(t, density=False)[0]
 
     def _log_density(self, t: Tensor) -> Tensor:
-        return self._log_both(t)[1]
+        return self._log_terms(t, density=True)[1]
 
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        inside = self._inside(t.clamp_max(_HORIZON))
+        log_survival, log_density = self._log_terms(t, density=True)
+        return log_survival, log_density
+
+    def _log_terms(self, t: Tensor, *, density: bool) -> list[Tensor]:
+        """log S, and log f where it is asked for."""
+        inside = self._inside(t.clamp_max(_HORIZON), density=density)
         if not bool((beyond := t > _HORIZON).any()):
             return inside
         pairs = zip(tail_log_terms(*self._tail(), t, _HORIZON), inside)
-        log_survival, log_density = (torch.where(beyond, far, near) for far, near in pairs)
-        return log_survival, log_density
+        return [torch.where(beyond, far, near) for far, near in pairs]
 
     # ------------------------------------------------------------------ up to the horizon: the table
 
@@ -162,13 +166,14 @@ class Ode(SurvivalDistribution):
         """Which rows of the coarse table say at all nodes of the fine one what that says."""
         steps = fine[0].shape[1] - 1
         tau = torch.arange(steps + 1, device=self.code.device).to(self.code)[None] / steps
-        cumulative, log_hazard = _interpolate(*coarse, tau.expand(len(fine[0]), -1))
+        tau = tau.expand(len(fine[0]), -1)
+        cumulative, log_hazard = _read_cumulative(*coarse, tau), _read_log_slope(coarse[1], tau)
         allowed = self.tolerance * (fine[0] + fine[0][:, -1:].clamp_max(1.0))
         loose = (3.0 * self.tolerance * (1.0 + torch.exp(-fine[1]))).clamp_max(0.01)
         close = ((cumulative - fine[0]).abs() <= allowed) & ((log_hazard - fine[1]).abs() <= loose)
         return close.all(1)
 
-    def _inside(self, t: Tensor) -> tuple[Tensor, Tensor]:
+    def _inside(self, t: Tensor, *, density: bool) -> list[Tensor]:
         group, place, tables = self._table()
         tau = clock(t, self.offset)
         step = max(1, _CELLS // max(t.shape[1], 1))
@@ -177,23 +182,25 @@ class Ode(SurvivalDistribution):
             for rows in torch.split((group[self.rows] == g).nonzero()[:, 0], step):
                 own = (tau if len(tau) == 1 else tau[rows]).expand(len(rows), -1)
                 at = place[self.rows[rows]]
-                parts.append(_interpolate(values[at], log_slopes[at], own))
+                cumulative = _read_cumulative(values[at], log_slopes[at], own)
+                parts.append([cumulative, _read_log_slope(log_slopes[at], own)] if density else [cumulative])
                 order.append(rows)
         if not parts:  # nobody
-            return tau.new_zeros(0, t.shape[1]), tau.new_zeros(0, t.shape[1])
+            return [tau.new_zeros(0, t.shape[1])] * (2 if density else 1)
         back = torch.argsort(torch.cat(order))
-        cumulative, log_hazard = (torch.cat(columns)[back] for columns in zip(*parts))
+        cumulative, *log_hazard = (torch.cat(columns)[back] for columns in zip(*parts))
         if self.log_risk is not None:
             cumulative = cumulative * torch.exp(self.log_risk)[:, None]
-            log_hazard = log_hazard + self.log_risk[:, None]
-        return -cumulative, log_hazard + clock_log_slope(t, self.offset) - cumulative
+            log_hazard = [part + self.log_risk[:, None] for part in log_hazard]
+        return [-cumulative, *(part + clock_log_slope(t, self.offset) - cumulative for part in log_hazard)]
 
     # ------------------------------------------------------------------ past the horizon: a Weibull curve
 
     def _tail(self) -> tuple[Tensor, Tensor]:
         """Λ at the horizon and the shape k of the curve past it, (n, 1) each."""
         if self._tail_cache is None:
-            log_survival = self._inside(self.code.new_tensor([[0.5 * _HORIZON, _HORIZON]]))[0]
+            ends = self.code.new_tensor([[0.5 * _HORIZON, _HORIZON]])
+            log_survival = self._inside(ends, density=False)[0]
             self._tail_cache = tail_parameters(log_survival[:, :1], log_survival[:, 1:])
         return self._tail_cache
 
@@ -229,8 +236,8 @@ class Ode(SurvivalDistribution):
         return (inside + beyond).to(start)
 
 
-def _interpolate(values: Tensor, log_slopes: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """Λ and log dΛ/dτ at τ (r, m) in [0, 1], from tables (r, J + 1) with J even."""
+def _read_cumulative(values: Tensor, log_slopes: Tensor, tau: Tensor) -> Tensor:
+    """Λ at τ (r, m) in [0, 1], from tables (r, J + 1) with J even."""
     steps = values.shape[1] - 1
     place = (tau.detach() * (steps // 2)).floor().clamp(0, steps // 2 - 1).long()
     s = tau * (steps // 2) - place
@@ -242,7 +249,12 @@ def _interpolate(values: Tensor, log_slopes: Tensor, tau: Tensor) -> tuple[Tenso
     for row in _quintic()[::-1]:
         rising = rising * s + sum(weight * part for weight, part in zip(row, known))
     # a polynomial may leave the range of its ends by a rounding error, a cumulative hazard may not
-    cumulative = torch.minimum(torch.maximum(first + s * (slopes[0] + s * rising), first), last)
+    return torch.minimum(torch.maximum(first + s * (slopes[0] + s * rising), first), last)
+
+
+def _read_log_slope(log_slopes: Tensor, tau: Tensor) -> Tensor:
+    """log dΛ/dτ at τ (r, m) in [0, 1], from a table (r, J + 1)."""
+    steps = log_slopes.shape[1] - 1
     left = (tau.detach() * steps).floor().long().sub(2).clamp(0, steps - 5)
     x = tau * steps - left
     gaps = [x - j for j in range(6)]
@@ -253,7 +265,7 @@ def _interpolate(values: Tensor, log_slopes: Tensor, tau: Tensor) -> tuple[Tenso
             if k != j:
                 weight = weight * (gaps[k] / (j - k))
         log_hazard = log_hazard + weight * log_slopes.gather(1, left + j)
-    return cumulative, log_hazard
+    return log_hazard
 
 
 @lru_cache(maxsize=1)
