@@ -57,6 +57,11 @@ def monotone(seeds=(0,), **options):
     return small_networks.network(seeds, **options).distribution(small_networks.inputs(3))
 
 
+def frozen(seeds=(0,), **options):
+    """A network whose weights want no gradient, as after a fit: predicted the fast way."""
+    return small_networks.network(seeds, **options).requires_grad_(False).distribution(small_networks.inputs(3))
+
+
 def tabulated(between, table=FALLING):
     return Tabulated(KNOTS, table, between=between)
 
@@ -70,6 +75,8 @@ KINDS: dict[str, Kind] = {
     "monotone": Kind(monotone, 1.0, breaks=_M),
     "monotone log": Kind(lambda: monotone((3,), kind="log", widths=(4,), positive="softplus"), 1.0, breaks=(1.0,)),
     "monotone ensemble": Kind(lambda: monotone((0, 1, 2)), 1.0, breaks=_M),
+    "monotone, fast": Kind(frozen, 1.0, breaks=_M),
+    "monotone ensemble, fast": Kind(lambda: frozen((0, 1, 2)), 1.0, breaks=_M),
     "tabulated hazard": Kind(lambda: tabulated("hazard"), 2.0, breaks=_K),
     "tabulated density": Kind(lambda: tabulated("density", TO_ZERO), 2.0, bounded=True, breaks=_K),
     "tabulated density, not all": Kind(lambda: tabulated("density"), 2.0, total=False, breaks=_K),

@@ -184,6 +184,10 @@ class Monotone(SurvivalDistribution):
         return self.breaks if self.horizon is None else (*self.breaks, self.horizon)
 
     def _take(self, rows: Tensor) -> Monotone:
+        if self.fast is not None and self.fast.serves("log_survival", self.code, self.code[:1, :1]):
+            self._log_start()  # once for all parts that are taken, as an iteration does again and again
+            if self.horizon is not None:
+                self._tail()
         part = copy.copy(self)
         part.code = self.code[rows]
         part._start_cache = None if self._start_cache is None else self._start_cache[rows]

@@ -182,6 +182,8 @@ class FusedCurve:
 
     def _by_tiles(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
         head, n, m = HEADS[quantity], len(code), t.shape[1]
+        if n * m == 0:
+            return tuple(code.new_empty(n, m) for _ in range(2 if quantity == "log_both" else 1))
         work = Workspace(code)
         tile = self._shared_grid(code, t, quantity in NEEDS_SLOPE) if t.shape[0] == 1 else None
         ready = self.times(t) if tile is None and t.numel() <= _KEPT_CELLS else None
@@ -202,7 +204,7 @@ class FusedCurve:
                 results = tuple(code.new_empty(n, m) for _ in parts)
             for result, part in zip(results, parts):
                 result[rows] = part
-        return results or tuple(code.new_empty(0, m) for _ in range(2 if quantity == "log_both" else 1))
+        return results
 
     def _widest(self) -> int:
         return max([self.width, *(len(layer.weight) for layer in self.layers)])

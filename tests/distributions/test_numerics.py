@@ -1,0 +1,127 @@
+"""How many evaluations it takes to invert and to integrate a curve, and to what accuracy."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, special
+
+import small_networks
+from distribution_kinds import frozen
+from sumosurv.distributions import Weibull
+from sumosurv.distributions._numerics import integrate_panels, invert_log_survival, mean_survival_time
+
+
+def counted(function, counts):
+    def wrapped(rows, t):
+        counts.append(len(rows) * (t.shape[1] if t.ndim == 2 else 1))
+        return function(rows, t)
+
+    return wrapped
+
+
+def both_of(distribution):
+    def log_both(rows, t):
+        log_survival, log_density = distribution._take(rows)._log_both(t[:, None])
+        return log_survival[:, 0], log_density[:, 0]
+
+    return log_both
+
+
+@pytest.mark.parametrize("seeds", [(0,), (3,), (0, 1, 2)])
+def test_quantiles_of_networks_take_few_evaluations(seeds):
+    distribution = frozen(seeds)
+    levels = np.linspace(0.02, 0.98, 25)
+    rows = torch.arange(3).repeat_interleave(25)
+    target = torch.from_numpy(np.log1p(-np.tile(levels, 3)))
+    counts = []
+    t = invert_log_survival(counted(both_of(distribution), counts), rows, target)
+    reached = distribution._take(rows)._log_survival(t[:, None])[:, 0]
+    np.testing.assert_allclose(reached, target, rtol=1e-10)
+    assert len(counts) <= 14
+    assert sum(counts) / len(rows) <= 10
+
+
+def test_weibull_quantiles_are_one_newton_step_away():
+    distribution = Weibull(scale=[3.0, 40.0], shape=[0.8, 2.5])
+    level = torch.log(torch.tensor([0.9, 0.2], dtype=torch.float64))
+    counts = []
+    t = invert_log_survival(counted(both_of(distribution), counts), torch.arange(2), level)
+    np.testing.assert_allclose(t, np.array([3.0, 40.0]) * (-level.numpy()) ** (1 / np.array([0.8, 2.5])), rtol=1e-12)
+    assert len(counts) <= 6
+
+
+def test_a_curve_that_starts_below_the_level_is_there_at_once():
+    network = small_networks.network(proper=False, kind="linear").requires_grad_(False)
+    distribution = network.distribution(small_networks.inputs(3))
+    counts = []
+    level = 0.5 * distribution._log_survival(torch.zeros(1, 1, dtype=torch.float64))[:, 0]
+    t = invert_log_survival(counted(both_of(distribution), counts), torch.arange(3), level)
+    assert (t == 0).all()
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+def test_the_mean_of_a_network_by_an_independent_quadrature(seeds):
+    distribution = frozen(seeds)
+    edges = sorted({0.0, 1.0, *(b for b in distribution._breaks if b < 1.0), *np.geomspace(1e-4, 1.0, 9)})
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    grid = np.concatenate([0.5 * (b - a) * nodes + 0.5 * (a + b) for a, b in pairwise(edges)])
+    share = np.concatenate([0.5 * (b - a) * weights for a, b in pairwise(edges)])
+    np.testing.assert_allclose(distribution.restricted_mean(1.0), distribution.survival(grid[None]) @ share, rtol=1e-11)
+
+
+def test_panels_that_all_rows_share_are_one_evaluation():
+    counts = []
+    rate = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+
+    def function(rows, u):
+        return torch.exp(-rate[rows, None] * u)
+
+    edges = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    start, end = torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, 1.0, 0.7], dtype=torch.float64)
+    result = integrate_panels(counted(function, counts), start, end, edges, 0.0)
+    np.testing.assert_allclose(result, -torch.expm1(-rate * end) / rate, rtol=1e-13)
+    assert len(counts) == 2  # the grid, and the cut panel of the last row
+
+
+def test_breaks_spare_evaluations_and_change_nothing_else():
+    kink = 0.3
+
+    def survival(rows, t):
+        return torch.exp(-t - 5.0 * (t - kink).clamp_min(0.0)).expand(len(rows), -1)
+
+    horizon = torch.full((2,), math.inf, dtype=torch.float64)
+    plain, told = [], []
+    one = torch.ones_like(horizon)
+    a = mean_survival_time(counted(survival, plain), horizon, one)
+    b = mean_survival_time(counted(survival, told), horizon, one, breaks=(kink,))
+    exact = -math.expm1(-kink) + math.exp(-kink) / 6.0
+    np.testing.assert_allclose(a, exact, rtol=1e-10)
+    np.testing.assert_allclose(b, exact, rtol=1e-12)
+    assert sum(told) < sum(plain)
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])
+def test_means_over_wide_ranges_of_scale_in_one_call(shape):
+    scale = np.array([1e-9, 1.0, 1e9])
+    horizon = torch.full((3,), math.inf, dtype=torch.float64)
+
+    def survival(rows, t):
+        return torch.exp(-((t / torch.from_numpy(scale)[rows, None]) ** shape))
+
+    result = mean_survival_time(survival, horizon, torch.ones_like(horizon))
+    np.testing.assert_allclose(result, scale * special.gamma(1 + 1 / shape), rtol=1e-9)
+
+
+def test_a_narrow_bump_is_not_missed():
+    def function(rows, u):
+        return torch.exp(-(((u - 0.37) / 0.02) ** 2)).expand(len(rows), -1)
+
+    edges = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    one = torch.ones(1, dtype=torch.float64)
+    result = integrate_panels(function, 0 * one, one, edges, 0.0, 0.1 * one)
+    exact, _ = integrate.quad(lambda u: math.exp(-(((u - 0.37) / 0.02) ** 2)), 0.0, 1.0, points=[0.37])
+    np.testing.assert_allclose(result - 0.1, exact, rtol=1e-7)
