@@ -161,6 +161,8 @@ def test_errors():
         CoxPH(alpha=-1.0).fit(x, y)
     with pytest.raises(ValueError, match="half_width is a whole number of at least 1; got 0"):
         CoxPH(half_width=0).fit(x, y)
+    with pytest.raises(ValueError, match="tol must be positive; got 0"):
+        CoxPH(tol=0.0).fit(x, y)
     with pytest.raises(ValueError, match="max_iter is a whole number of at least 1; got 0"):
         CoxPH(max_iter=0).fit(x, y)
     with pytest.raises(ValueError, match="reads a table of two dimensions"):

@@ -153,6 +153,8 @@ def test_an_adaptive_solver_fits_too():
         (Soden(clock="sun"), "clock is one of"),
         (SurvNode(latent_size=0), "latent_size is a whole number"),
         (SurvNode(regularisation=-1.0), "regularisation is a number, zero or more"),
+        (SurvNode(regularisation="much"), "regularisation is a number, zero or more; got 'much'"),
+        (Soden(hazard_layers=8), "hazard_layers is a sequence of positive widths; got 8"),
     ],
 )
 def test_settings_that_cannot_be(model, message):

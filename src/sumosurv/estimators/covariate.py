@@ -139,7 +139,9 @@ class CovariateNetworkEstimator(NetworkEstimator):
             raise ValueError(f"{name} is one of {', '.join(map(repr, known))}; got {getattr(self, name)!r}.")
 
     def _check_widths(self, name: str) -> None:
-        if any(not isinstance(width, (int, np.integer)) or width < 1 for width in getattr(self, name)):
+        widths = getattr(self, name)
+        listed = isinstance(widths, (Sequence, np.ndarray)) and not isinstance(widths, str)
+        if not listed or any(not isinstance(width, (int, np.integer)) or width < 1 for width in widths):
             raise ValueError(f"{name} is a sequence of positive widths; got {getattr(self, name)!r}.")
 
 

@@ -96,6 +96,8 @@ class CoxPH(SurvivalEstimator):
             raise ValueError(f"ties is 'efron' or 'breslow'; got {self.ties!r}.")
         if not self.alpha >= 0:
             raise ValueError(f"alpha must not be negative; got {self.alpha!r}.")
+        if not self.tol > 0:
+            raise ValueError(f"tol must be positive; got {self.tol!r}.")
         if not isinstance(self.max_iter, (int, np.integer)) or self.max_iter < 1:
             raise ValueError(f"max_iter is a whole number of at least 1; got {self.max_iter!r}.")
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:

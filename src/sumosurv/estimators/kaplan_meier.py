@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
@@ -41,6 +42,8 @@ class KaplanMeier(SurvivalEstimator):
 
     def fit(self, X: Any, y: Any) -> KaplanMeier:
         """Fit to an outcome; of the covariates only the number of columns is kept."""
+        if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
+            raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
         _, outcome = self._start(X, y)
         self.curve_ = kaplan_meier(outcome, half_width=self.half_width)
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +90,8 @@ class SurvNode(OdeEstimator):
     def _check_parameters(self) -> None:
         if not isinstance(self.latent_size, (int, np.integer)) or self.latent_size < 1:
             raise ValueError(f"latent_size is a whole number of at least 1; got {self.latent_size!r}.")
-        if not (np.isfinite(self.regularisation) and self.regularisation >= 0):
+        if not (
+            isinstance(self.regularisation, Real) and np.isfinite(self.regularisation) and self.regularisation >= 0
+        ):
             raise ValueError(f"regularisation is a number, zero or more; got {self.regularisation!r}.")
         super()._check_parameters()
