@@ -32,3 +32,19 @@ def test_blocks_give_what_one_call_gives(fitted, ask, monkeypatch):
     monkeypatch.setattr(base, "_BLOCK", 33)
     np.testing.assert_allclose(ask(model, data.X, data.y), at_once, rtol=1e-12)
     np.testing.assert_allclose(ask(model, data.X.set_index(np.arange(200)[::-1]), data.y), at_once, rtol=1e-12)
+
+
+@pytest.mark.parametrize("ask", ["survival_function", "cumulative_hazard_function", "density", "hazard"])
+def test_single_precision_is_close(fitted, ask):
+    model, data = fitted
+    predict = getattr(model, f"predict_{ask}")
+    double, single = predict(data.X, [0.1, 0.5, 0.9]), predict(data.X, [0.1, 0.5, 0.9], precision="single")
+    assert single.dtype == np.float64
+    assert not np.array_equal(single, double)
+    np.testing.assert_allclose(single, double, rtol=2e-5, atol=1e-6)
+
+
+def test_precision_has_two_names(fitted):
+    model, data = fitted
+    with pytest.raises(ValueError, match="precision is 'double' or 'single'; got 'half'"):
+        model.predict_survival_function(data.X, [0.5], precision="half")

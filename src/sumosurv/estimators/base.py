@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores import log_likelihood
 
 __all__ = ["SurvivalEstimator"]
+
+Precision = Literal["double", "single"]
 
 _RISK_TIMES = 32
 _BLOCK = 20_000  # rows predicted at a time
@@ -44,21 +46,29 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         with torch.no_grad():
             return self._distribution(self._check_covariates(X, reset=False))
 
-    def predict_survival_function(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
-        """S(t|x) on a grid of times: shape (rows, times)."""
-        return self._on_grid(X, times, "survival")
+    def predict_survival_function(
+        self, X: Any, times: Any, *, precision: Precision = "double"
+    ) -> npt.NDArray[np.float64]:
+        """S(t|x) on a grid of times: shape (rows, times).
 
-    def predict_cumulative_hazard_function(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
+        ``precision="single"`` is two to three times as fast with networks that are monotone in time, with an error
+        of about 3e-7 in S; on CUDA it is one kernel. Other methods stay as they are.
+        """
+        return self._on_grid(X, times, "survival", precision)
+
+    def predict_cumulative_hazard_function(
+        self, X: Any, times: Any, *, precision: Precision = "double"
+    ) -> npt.NDArray[np.float64]:
         """Λ(t|x) = -log S(t|x) on a grid of times: shape (rows, times)."""
-        return self._on_grid(X, times, "cumulative_hazard")
+        return self._on_grid(X, times, "cumulative_hazard", precision)
 
-    def predict_density(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
+    def predict_density(self, X: Any, times: Any, *, precision: Precision = "double") -> npt.NDArray[np.float64]:
         """f(t|x) on a grid of times: shape (rows, times)."""
-        return self._on_grid(X, times, "density")
+        return self._on_grid(X, times, "density", precision)
 
-    def predict_hazard(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
+    def predict_hazard(self, X: Any, times: Any, *, precision: Precision = "double") -> npt.NDArray[np.float64]:
         """λ(t|x) = f(t|x) / S(t|x) on a grid of times: shape (rows, times)."""
-        return self._on_grid(X, times, "hazard")
+        return self._on_grid(X, times, "hazard", precision)
 
     def predict_quantile(self, X: Any, q: Any) -> npt.NDArray[np.float64]:
         """The time by which a share q of such subjects has had the event: (rows,), or (rows, levels)."""
@@ -150,13 +160,21 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self, X, reset=reset, dtype=None if is_object else "numeric", ensure_all_finite="allow-nan"
         )
 
-    def _on_grid(self, X: Any, times: Any, quantity: str) -> npt.NDArray[np.float64]:
+    def _on_grid(self, X: Any, times: Any, quantity: str, precision: Precision) -> npt.NDArray[np.float64]:
+        if precision not in ("double", "single"):
+            raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
         grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
         if grid.ndim != 1:
             raise ValueError(
                 f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times."
             )
-        return self._by_blocks(X, lambda distribution, rows: getattr(distribution, quantity)(grid[None, :]))
+
+        def on_grid(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
+            wanted = distribution.single() if precision == "single" else distribution
+            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid[None, :])
+            return result
+
+        return self._by_blocks(X, on_grid)
 
     def _by_blocks(
         self, X: Any, quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]]
@@ -168,7 +186,14 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 return quantity(self.predict_distribution(X), slice(0, n))
             places = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
             take = X.iloc if hasattr(X, "iloc") else X
-            return np.concatenate([quantity(self.predict_distribution(take[rows]), rows) for rows in places])
+            result: npt.NDArray[np.float64] | None = None
+            for rows in places:
+                part = quantity(self.predict_distribution(take[rows]), rows)
+                if result is None:
+                    result = np.empty((n, *part.shape[1:]))  # written once, never joined
+                result[rows] = part
+            assert result is not None
+            return result
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
