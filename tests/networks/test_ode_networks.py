@@ -13,7 +13,7 @@ from scipy.special import roots_legendre
 
 import small_networks
 from sumosurv.distributions import Mixture
-from sumosurv.distributions.ode import clock, clock_inverse, clock_log_slope
+from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
 from sumosurv.networks import select_members
 from sumosurv.networks.ode import CoxHazardOde, GeneralHazardOde, LatentHazardOde
 from sumosurv.networks.solvers import DOPRI5, RK4, runge_kutta
@@ -210,6 +210,20 @@ def test_tiny_and_huge_hazards():
         d = network("general", rate=rate).distribution(small_networks.inputs(3))
         assert np.isfinite(d.log_density([[0.0, 0.5, 1.0, 5.0]])).all()
         assert np.isfinite(d.mean()).all()
+
+
+def test_risks_past_the_range_of_numbers():
+    codes = torch.zeros(1, 1).double()
+    d = Ode(exponential, codes, log_risk=torch.tensor([-1e5, 0.0, 1e5]).double())
+    survival = d.survival(np.array([[0.0, 0.5, 1.0]]))
+    np.testing.assert_array_equal(survival[[0, 2]], [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    assert not np.isnan(d.log_density(np.array([[0.0, 0.5, 1.0]]))).any()
+
+
+def exponential(code, steps):
+    """dΛ/dτ = 1."""
+    tau = torch.linspace(0, 1, steps + 1, dtype=code.dtype).expand(len(code), -1)
+    return tau, torch.zeros_like(tau)
 
 
 def test_without_torchdiffeq_the_error_says_what_to_install(monkeypatch):

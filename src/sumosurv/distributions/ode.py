@@ -96,7 +96,10 @@ class Ode(SurvivalDistribution):
         offset: float | None = 1e-2,
         tolerance: float = 1e-5,
     ) -> None:
-        self.solution, self.code, self.log_risk = solution, code, log_risk
+        # past this a risk is as good as none or certain, and its product with Λ(0) = 0 must still be zero
+        limit = 0.8 * math.log(torch.finfo(code.dtype).max)
+        self.log_risk = None if log_risk is None else log_risk.clamp(-limit, limit)
+        self.solution, self.code = solution, code
         self.offset, self.tolerance = offset, tolerance
         n = len(code) if log_risk is None else len(log_risk)
         everyone = torch.arange(n, device=code.device)

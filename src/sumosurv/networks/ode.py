@@ -197,8 +197,8 @@ class HazardOde(nn.Module):
 
         The solution asks for far fewer steps than the polynomials that are to run through log q ask for nodes.
         """
-        taus = [torch.full_like(code[:, :1, :1], j / steps) for j in range(steps + 1)]
-        one = torch.ones_like(code[:, :1, :1])
+        taus = [code.new_full((1, 1, 1), j / steps) for j in range(steps + 1)]
+        one = code.new_ones(1, 1, 1)
         solved = runge_kutta(lambda s, y: self.speed(s * one, y, code), self.initial(code), steps // REFINED, DOPRI5)
         slopes = [self.speed(tau, state, code) for tau, state in zip(taus[::REFINED], solved)]
         path = refined_path(solved, slopes)
