@@ -227,8 +227,8 @@ def page(record) -> str:
         "",
         "Made by `benchmarks/methods.py`, where the scores are described; the methods are in [methods](methods.md).",
         f"Test folds averaged: {' or '.join(map(str, counts))}. Nothing was chosen on test rows. Seconds are those",
-        "of one fold, the scores' own time not counted; prediction is S at 100 times for all test rows. The last",
-        "column says where a row was run (below).",
+        "of one fold, the scores' own time not counted; prediction is S at 100 times for all test rows. Where several",
+        "processes ran at once they are longer than alone. The last column says where a row was run (below).",
     ]
     for name in dict.fromkeys(row["dataset"] for row in rows):
         lines += ["", f"## {name.upper()}", ""]
