@@ -32,7 +32,7 @@ from sumosurv.networks.solvers import (
 __all__ = ["CoxHazardOde", "GeneralHazardOde", "HazardOde", "LatentHazardOde"]
 
 _HORIZON = 1.0
-_ROWS = 1024  # subjects solved at once in prediction: keeps the layers in cache
+_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}  # subjects solved at once: layers stay in cache, or fill the device
 
 Encoder = TableEncoder | ModuleEncoder
 Generators = Sequence[torch.Generator]
@@ -188,7 +188,8 @@ class HazardOde(nn.Module):
 
     def table(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """Λ and log dΛ/dτ of one network at τ = 0, 1/steps, ..., 1, each (n, steps + 1), for codes (n, w)."""
-        parts = [self._table_of(rows[None], steps) for rows in torch.split(code, _ROWS)]
+        at_once = _ROWS.get(code.device.type, _ROWS["cpu"])
+        parts = [self._table_of(rows[None], steps) for rows in torch.split(code, at_once)]
         cumulative, log_hazard = (torch.cat(columns) for columns in zip(*parts))
         return cumulative, log_hazard
 
