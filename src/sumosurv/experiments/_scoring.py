@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv import datasets
-from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.distributions import Mixture, Rescaled, SurvivalDistribution, Tabulated
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, Surv
 from sumosurv.scores import (
@@ -134,36 +133,31 @@ def short_scores(distribution: SurvivalDistribution, fold: Fold) -> dict[str, fl
     return {name: round(value, 6) for name, value in values.items()}
 
 
-def step_scores(estimator: Any, fold: Fold) -> dict[str, Any]:
-    """S_L of a model of step curves for every half-width k, with the mass of each density; and of the same curve
-    read as a density that is constant between steps, which has mass one by construction."""
+def step_scores(distribution: SurvivalDistribution, fold: Fold) -> dict[str, Any]:
+    """S_L of step curves for every half-width k, with the mass of each density; and of the same curves read as
+    densities that are constant between steps, which have mass one by construction."""
     result: dict[str, Any] = {"S_L_by_k": {}, "mass_by_k": {}}
     y = fold.y[np.concatenate([fold.train, fold.valid])]
     knots = np.unique(y["time"][y["event"]])
     for k in HALF_WIDTHS:
-        distribution = with_half_width(estimator, k).predict_distribution(fold.X_test)
-        result["S_L_by_k"][str(k)] = fold.likelihood(distribution)
-        result["mass_by_k"][str(k)] = _mass(distribution, knots)
-    distribution = estimator.predict_distribution(fold.X_test)
+        with_k = with_half_width(distribution, k)
+        result["S_L_by_k"][str(k)] = fold.likelihood(with_k)
+        result["mass_by_k"][str(k)] = _mass(with_k, knots)
     later = np.append(knots, max(float(fold.y["time"].max()), float(knots[-1])) * 1.001)
     survival = np.append(distribution.survival(knots[None, :]), np.zeros((len(distribution), 1)), axis=1)
     result["S_L_constant_density"] = fold.likelihood(Tabulated(later, survival, between="density"))
     return result
 
 
-def with_half_width(estimator: Any, k: int) -> Any:
-    """A fitted model of step curves with another half-width of its density."""
-    made = copy.copy(estimator)
-    if hasattr(made, "estimators_"):
-        made.estimators_ = [with_half_width(part, k) for part in made.estimators_]
-    if hasattr(made, "network_"):
-        made.network_ = copy.copy(made.network_)
-        made.network_.half_width = k
-    if hasattr(made, "curve_"):
-        made.curve_ = Tabulated(made.curve_.times, made.curve_.table, half_width=k)
-    if hasattr(made, "half_width"):
-        made.half_width = k
-    return made
+def with_half_width(distribution: SurvivalDistribution, k: int) -> SurvivalDistribution:
+    """Step curves with another half-width of their density."""
+    if isinstance(distribution, Mixture):
+        return Mixture([with_half_width(part, k) for part in distribution.components], distribution.weights)
+    if isinstance(distribution, Rescaled):
+        return Rescaled(with_half_width(distribution.base, k), distribution.scale)
+    if isinstance(distribution, Tabulated):
+        return Tabulated(distribution.times, distribution.table, between=distribution.between, half_width=k)
+    raise TypeError(f"A {type(distribution).__name__} is no step curve.")
 
 
 def _mass(distribution: SurvivalDistribution, knots: npt.NDArray[np.float64]) -> float:

@@ -218,9 +218,10 @@ def _score_fold(method: str, fitted: Any, fold: Fold, size: Size) -> dict[str, A
 
 
 def _all_scores(method: str, estimator: Any, fold: Fold) -> dict[str, Any]:
-    result = scored(estimator.predict_distribution(fold.X_test), fold)
+    distribution = estimator.predict_distribution(fold.X_test)
+    result = scored(distribution, fold)
     if METHODS[method].density == "k":
-        result |= step_scores(estimator, fold)
+        result |= step_scores(distribution, fold)
     return result
 
 

@@ -17,7 +17,7 @@ from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["CoxTimeNetwork"]
 
-_CELLS = 1 << 15  # rows × times evaluated at once: keeps the hidden layers in cache
+_CELLS = {"cpu": 1 << 15, "cuda": 1 << 22}  # rows × times at once: layers stay in cache, or fill the device
 
 
 class CoxTimeNetwork(nn.Module):
@@ -109,7 +109,7 @@ class CoxTimeNetwork(nn.Module):
         for k in range(len(codes)):
             member = select_members(self, slice(k, k + 1))
             clock = member.time_code(moments[None])
-            step = max(1, _CELLS // max(len(time), 1))
+            step = max(1, _cells(time) // max(len(time), 1))
             for j in range(0, len(moments), step):
                 part = slice(j, j + step)
                 start = int(first[j])  # nobody before it is at risk at these times
@@ -126,7 +126,7 @@ class CoxTimeNetwork(nn.Module):
         if len(times) == 0:  # no event was ever seen
             return Tabulated(times.new_zeros(1), codes.new_ones(n, 1), half_width=self.half_width)
         total = codes.new_zeros(n, len(times))
-        step = max(1, _CELLS // len(times))
+        step = max(1, _cells(times) // len(times))
         for k in range(len(codes)):
             member = select_members(self, slice(k, k + 1))
             clock = member.time_code(times[None])
@@ -139,3 +139,7 @@ class CoxTimeNetwork(nn.Module):
         """g (n, m) of one member, at codes of subjects (1, n, w) and of times (1, m, w)."""
         z = code[:, :, None] + clock[:, None]
         return self.log_risk(z.flatten(1, 2)).reshape(code.shape[1], clock.shape[1])
+
+
+def _cells(like: Tensor) -> int:
+    return _CELLS.get(like.device.type, _CELLS["cpu"])

@@ -101,22 +101,24 @@ class Population:
         """The fitted estimator of one member, in its own shape."""
         member = self.members[place]
         estimator, prepared = self.jobs[member.job].read(member.parameters)
-        prepared = prepared.all_for_training() if member.on_all_rows else prepared
         estimator = copy.copy(estimator)
         estimator.ensemble_size = 1
         narrow = estimator._make_network(np.array([member.seed]), prepared.training, _example(prepared.data))
         narrow = narrow.to(next(self.network.parameters()).device)
-        estimator._adopt(extract_members(self.network, [place], narrow), np.zeros(1, dtype=bool), prepared)
+        rows = prepared.all_for_training() if member.on_all_rows else prepared
+        estimator._adopt(extract_members(self.network, [place], narrow), np.zeros(1, dtype=bool), rows)
         return estimator
 
     def mixture(self, places: Sequence[int], widest: Mapping[str, Any]) -> NetworkEstimator:
         """One fitted estimator of several members of one job, whose shapes are those of the widest network."""
         first = self.members[places[0]]
         estimator, prepared = self.jobs[first.job].read({**first.parameters, **widest})
-        prepared = prepared.all_for_training() if first.on_all_rows else prepared
         estimator = copy.copy(estimator)
         estimator.ensemble_size = len(places)
-        estimator._adopt(unstack_members(self.network, list(places)), np.zeros(len(places), dtype=bool), prepared)
+        # for what making a network notes down, such as the time features in use
+        estimator._make_network(np.array([first.seed]), prepared.training, _example(prepared.data))
+        rows = prepared.all_for_training() if first.on_all_rows else prepared
+        estimator._adopt(unstack_members(self.network, list(places)), np.zeros(len(places), dtype=bool), rows)
         return estimator
 
     @torch.no_grad()
