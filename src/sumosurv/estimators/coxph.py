@@ -194,9 +194,9 @@ class CoxPH(SurvivalEstimator):
         log_risk = torch.from_numpy(self._log_risk(X))
         if len(self.baseline_times_) == 0:  # no event was ever seen
             return Tabulated([0.0], np.ones((len(log_risk), 1)), half_width=self.half_width)
-        # added as logarithms: a subject far from the data may have a risk past the range of numbers
-        log_hazard = log_risk.clamp(-1e4, 1e4)[:, None] + torch.log(torch.from_numpy(self.baseline_))
-        return Tabulated(self.baseline_times_, torch.exp(-torch.exp(log_hazard)), half_width=self.half_width)
+        risk = torch.exp(log_risk.clamp(-600.0, 600.0))  # far from the data a risk may be past the range of numbers
+        survival = torch.exp(-risk[:, None] * torch.from_numpy(self.baseline_))
+        return Tabulated(self.baseline_times_, survival, half_width=self.half_width)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         fitted, tensors = super()._state()
