@@ -46,16 +46,17 @@ def _lines(path):
     return Path(path).read_text().splitlines() if Path(path).is_file() else []
 
 
-def seconds(function, device="cpu", repeats=7, at_most=20.0):
+def seconds(function, device="cpu", repeats=7, at_most=None):
     """The shortest of several runs after one to warm up: other work on the machine can only add to it.
 
-    Short runs are repeated for a second at least.
+    Short runs are repeated for a second at least, on CUDA for a quarter of one.
     """
+    at_most, at_least = at_most or (4.0 if device == "cuda" else 20.0), 0.25 if device == "cuda" else 1.0
     begun = time.perf_counter()
     found = [_once(function, device)]
     if found[0] < 0.5 * at_most:  # the first run also paid for warming up
         found = [_once(function, device)]
-    while (spent := time.perf_counter() - begun) < at_most and (len(found) < repeats or spent < 1.0):
+    while (spent := time.perf_counter() - begun) < at_most and (len(found) < repeats or spent < at_least):
         found.append(_once(function, device))
     return min(found)
 

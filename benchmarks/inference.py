@@ -3,8 +3,9 @@
 Equal architecture everywhere: width 32, one covariate layer and one mixed layer (and the default ensemble beside it).
 Two sizes: the test fold of SUPPORT and KKBOX's test fold (529,349 rows of 15 simulated columns), 100 times each.
 "whole" counts everything from the table of covariates to the array of probabilities; "from inputs" starts from scaled
-numbers, as the peers do; "curves" from the codes of the covariate network, the result staying on the device. Beside
-each of our figures stands the least time that the machine's measured limits allow.
+numbers, as the peers do ("on the device": and leaves the result there); "curves" starts from the codes of the covariate
+network and leaves the result there too. Beside each of our figures stands the least time that the machine's measured
+limits allow.
 
     python benchmarks/inference.py --released ../Sumo-Net --pycox --soden --out results
     python benchmarks/inference.py --device cuda --out results
@@ -94,17 +95,25 @@ def add_inputs(rows, case, name, model, X, grid, precision, floor, options):
     inputs = model.preprocessor_.transform(X).to(weight.device, weight.dtype)
     block = 20_000 if options.device == "cpu" else 1 << 20
 
+    def curves(some):
+        distribution = model.network_.distribution(some)
+        distribution = distribution.single() if precision == "single" else distribution
+        return distribution.survival(torch.from_numpy(grid / model.time_unit_)[None].to(distribution._like))
+
     def predict():
         result = np.empty((len(X), len(grid)), dtype=np.float64 if precision == "double" else np.float32)
         with torch.no_grad():
             for i in range(0, len(X), block):
-                distribution = model.network_.distribution(inputs[i : i + block])
-                distribution = distribution.single() if precision == "single" else distribution
-                times = torch.from_numpy(grid / model.time_unit_)[None].to(distribution._like)
-                result[i : i + block] = distribution.survival(times).cpu().numpy()
+                result[i : i + block] = curves(inputs[i : i + block]).cpu().numpy()
         return result
 
+    def stay():
+        with torch.no_grad():
+            return curves(inputs)
+
     add(rows, case, name, "S, from inputs", precision, floor, seconds(predict, options.device))
+    if options.device == "cuda":
+        add(rows, case, name, "S, on the device", precision, floor, seconds(stay, options.device))
 
 
 def add_curves(rows, case, name, model, X, grid, precision, floors, options):
@@ -153,16 +162,19 @@ def released(case, path, X, device, rows):
     table = torch.from_numpy(np.asarray(X, dtype=np.float32))
     grid = torch.linspace(0, 1, TIMES)[:, None]
 
-    def predict():
+    def predict(target="cpu"):
         parts = []
         for batch in torch.chunk(table, len(table) // 1000 + 1):
             for part in torch.chunk(batch.to(device), 1000 // 50 + 1):
                 times = grid.repeat((part.shape[0], 1)).to(device)
                 survival = net.forward_S_eval(part.repeat_interleave(TIMES, 0), times, [])
-                parts.append(survival.detach().view(-1, TIMES).t().cpu())
+                parts.append(survival.detach().view(-1, TIMES).t().to(target))
         return torch.cat(parts, 1)
 
     add(rows, case, "released code", "S, from inputs", "single", None, seconds(predict, device, 3, at_most=40.0))
+    if device == "cuda":
+        spent = seconds(lambda: predict("cuda"), device, 3, at_most=20.0)
+        add(rows, case, "released code", "S, on the device", "single", None, spent)
 
 
 def cox_time(case, data, rows):
@@ -226,7 +238,7 @@ def soden(case, data, options, grid, rows):
 
 def ratios(rows):
     """Every peer against our prediction from the same scaled inputs, and from the raw table, in both precisions."""
-    ways = ("S, from inputs", "S, whole")
+    ways = ("S, from inputs", "S, on the device", "S, whole")
     own = {(r["case"], r["what"], r["precision"]): r["seconds"] for r in rows if r["who"] == "SumoNet, equal"}
     found = []
     for row in rows:
@@ -235,7 +247,8 @@ def ratios(rows):
         entry = {"case": row["case"], "peer": f"{row['who']}: {row['what']}", "seconds": row["seconds"]}
         for what in ways:
             for precision in ("double", "single"):
-                entry[f"{what}, {precision}"] = row["seconds"] / own[row["case"], what, precision]
+                if (row["case"], what, precision) in own:
+                    entry[f"{what}, {precision}"] = row["seconds"] / own[row["case"], what, precision]
         found.append(entry)
     return found
 

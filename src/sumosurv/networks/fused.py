@@ -32,7 +32,7 @@ from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["FusedCurve", "fused_curves"]
 
-_CACHE_BYTES = 1 << 20  # of one hidden layer on the CPU
+_CACHE_BYTES = 1 << 20  # of one hidden layer, for each thread of the CPU
 _GPU_CELLS = 1 << 20  # subjects × times at once where there is no kernel
 _LARGEST_EXPONENT = {torch.float64: 700.0, torch.float32: 85.0}  # exp of it is still finite
 _KEPT_CELLS = 1 << 18  # times of subjects' own whose features are kept for the next member
@@ -187,7 +187,8 @@ class FusedCurve:
         work = Workspace(code)
         tile = self._shared_grid(code, t, quantity in NEEDS_SLOPE) if t.shape[0] == 1 else None
         ready = self.times(t) if tile is None and t.numel() <= _KEPT_CELLS else None
-        cells = _GPU_CELLS if code.is_cuda else _CACHE_BYTES // (code.element_size() * self._widest())
+        cache = _CACHE_BYTES * torch.get_num_threads()
+        cells = _GPU_CELLS if code.is_cuda else cache // (code.element_size() * self._widest())
         step = max(1, cells // max(m, 1))
         results: tuple[Tensor, ...] = ()
         for i in range(0, n, step):

@@ -1,0 +1,210 @@
+"""Fills the tables and pictures of docs/performance.md from the records in results/: python benchmarks/page.py.
+
+What stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is made here; all other text is written by hand.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+GIB = 2**30
+
+
+def load(folder, name, device):
+    """A record, or None."""
+    path = folder / f"performance_{name}_{device}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def markdown(header, lines):
+    """A table."""
+    rows = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    return "\n".join(rows + [f"| {' | '.join(map(number, line))} |" for line in lines])
+
+
+def number(value):
+    """A figure with three digits; nothing for nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+def where(record):
+    """On what machine."""
+    settings = record["configuration"]
+    threads = settings["threads"]
+    return (
+        f"{settings['machine']}, {threads} CPU thread{'s' if threads > 1 else ''}, torch {record['versions']['torch']}"
+    )
+
+
+def inference(record):
+    """Our figures with their floors."""
+    lines = [
+        (r["case"], r["who"], r["what"], r["precision"], 1e3 * r["seconds"],
+         None if r["floor"] is None else 1e3 * r["floor"], r["bound"], r["times_floor"], r.get("error"))
+        for r in record["results"]["rows"]
+    ]  # fmt: skip
+    header = ("case", "who", "what", "precision", "ms", "floor, ms", "bound by", "times floor", "error of S")
+    return f"{where(record)}.\n\n" + markdown(header, lines)
+
+
+def inference_ratios(record):
+    """Peers against ours."""
+    rows = record["results"]["ratios"]
+    if not rows:
+        return "No peer was timed in this run."
+    ways = [key for key in rows[0] if key.startswith("S, ")]
+    header = ("case", "peer", "peer, s", *(f"÷ ours ({way})" for way in ways))
+    return markdown(header, [(r["case"], r["peer"], r["seconds"], *(r[way] for way in ways)) for r in rows])
+
+
+def limits(record):
+    """What the machine can do."""
+    found = record["results"]["limits"]
+    found = found if "double" in found else {"single": found}
+    lines = [
+        (part["dtype"], part["matmul_flops_per_s"] / 1e9, part["copy_bytes_per_s"] / 1e9,
+         *(part["special_per_s"][name] / 1e9 for name in ("reciprocal", "sigmoid", "tanh")))
+        for part in found.values()
+    ]  # fmt: skip
+    header = ("precision", "product, GFLOP/s", "copy, GB/s", "divisions, 10⁹/s", "logistic, 10⁹/s", "tanh, 10⁹/s")
+    return markdown(header, lines)
+
+
+def training(record):
+    """Steps and epochs."""
+    lines = [
+        (
+            r["case"],
+            r["who"],
+            r["networks"],
+            r["batch"],
+            r["step_ms"],
+            r["per_network_ms"],
+            r["floor_ms"],
+            r.get("epoch_s"),
+        )
+        for r in record["results"]["rows"]
+    ]
+    header = ("case", "who", "networks", "batch", "step, ms", "per network, ms", "floor, ms", "epoch, s")
+    text = f"{where(record)}.\n\n" + markdown(header, lines)
+    if record["results"]["ratios"]:
+        pairs = [(r["case"], r["networks"], r["released / ours"]) for r in record["results"]["ratios"]]
+        text += "\n\n" + markdown(("case", "networks", "released ÷ ours, per network"), pairs)
+    memory = record["results"]["memory"]
+    peak = f"\n\nPeak memory: host {memory['host_bytes'] / GIB:.2f} GiB"
+    return text + peak + (f", device {memory['device_bytes'] / GIB:.2f} GiB." if memory["device_bytes"] else ".")
+
+
+def scale(record):
+    """Cost per row."""
+    lines = [
+        (
+            f"{r['rows']:,}",
+            r["members"],
+            r["fit_s"],
+            r["fit_us_per_row"],
+            r["predict_us_per_row"],
+            r["host_gib"],
+            r["device_gib"],
+        )
+        for r in record["results"]["rows"]
+    ]
+    header = (
+        "rows",
+        "members",
+        "fit, s",
+        "fit, µs per row",
+        "predict, µs per row",
+        "peak host, GiB",
+        "peak device, GiB",
+    )
+    return f"{where(record)}.\n\n" + markdown(header, lines)
+
+
+def startup(record):
+    """Imports."""
+    lines = [(f"`{r['what']}`", r["seconds"], r["of import torch"]) for r in record["results"]["rows"]]
+    answer = "imports" if record["results"]["help_imports_torch"] else "does not import"
+    return markdown(("what", "s", "÷ import torch"), lines) + f"\n\n`sumosurv --help` {answer} torch."
+
+
+TABLES = {
+    "inference": (("", inference), (" ratios", inference_ratios), (" limits", limits)),
+    "training": (("", training),),
+    "scale": (("", scale),),
+    "startup": (("", startup),),
+}
+
+
+def pictures(folder, out):
+    """Cost per row from ten thousand to ten million rows; peers beside our prediction."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    records = {device: load(folder, "scale", device) for device in ("cpu", "cuda")}
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for device, record in records.items():
+        if record is None:
+            continue
+        rows = record["results"]["rows"]
+        n = [r["rows"] for r in rows]
+        axes[0].loglog(n, [r["fit_us_per_row"] for r in rows], "o-", label=f"fit, one epoch ({device})")
+        axes[0].loglog(n, [r["predict_us_per_row"] for r in rows], "s--", label=f"predict, 10 times ({device})")
+        axes[1].loglog(n, [r["host_gib"] for r in rows], "o-", label=f"host ({device})")
+    axes[1].axhline(16, color="grey", lw=0.8, ls=":")
+    axes[0].set(xlabel="rows", ylabel="µs per row")
+    axes[1].set(xlabel="rows", ylabel="peak memory, GiB")
+    for axis in axes:
+        axis.legend(fontsize=8)
+    figure.savefig(out / "performance_scale.png", dpi=130)
+    pyplot.close(figure)
+    record = load(folder, "inference", "cpu")
+    if record is None:
+        return
+    wanted = ("S, from inputs", "S, all training times", "S, same grid", "S, whole")
+    rows = [r for r in record["results"]["rows"] if r["case"] == "support" and r["what"] in wanted]
+    rows = [
+        r
+        for r in rows
+        if r["who"] != "SumoNet, default" and not (r["who"] == "SumoNet, equal" and r["what"] == "S, whole")
+    ]
+    rows.sort(key=lambda r: r["seconds"])
+    figure, axis = pyplot.subplots(figsize=(8, 0.5 + 0.4 * len(rows)), layout="constrained")
+    names = [f"{r['who']} ({r['precision']}): {r['what'].removeprefix('S, ')}" for r in rows]
+    colours = ["C0" if r["who"].startswith("SumoNet") else "0.6" for r in rows]
+    bars = axis.barh(names, [1e3 * r["seconds"] for r in rows], color=colours)
+    axis.bar_label(bars, fmt="%.3g", padding=2, fontsize=8)
+    axis.set(xscale="log", xlabel="ms for SUPPORT's test fold × 100 times, one CPU thread")
+    axis.invert_yaxis()
+    figure.savefig(out / "performance_inference.png", dpi=130)
+    pyplot.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
+    options = parser.parse_args()
+    text = options.page.read_text(encoding="utf-8")
+    for name, makers in TABLES.items():
+        for device in ("cpu", "cuda"):
+            record = load(options.results, name, device)
+            for suffix, make in makers:
+                mark = f"{name} {device}{suffix}"
+                body = "Not measured yet." if record is None else make(record)
+                pattern = rf"(<!-- begin {mark} -->\n).*?(\n<!-- end {mark} -->)"
+                text = re.sub(pattern, lambda m, body=body: f"{m[1]}{body}{m[2]}", text, flags=re.S)
+    options.page.write_text(text, encoding="utf-8")
+    pictures(options.results, options.page.parent / "figures")
+
+
+if __name__ == "__main__":
+    main()
