@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-import sumosurv
-from sumosurv import datasets
+from sumosurv import datasets, estimators
 from sumosurv.experiments._record import load_record, make_record, save_record
 from sumosurv.experiments._scoring import Fold, scored, short_scores, step_scores
 from sumosurv.search import NetworkSearch, fit_folds
@@ -168,7 +167,7 @@ def _search(method: str, trials: int, size: Size, seed: int, device: str, space:
     if size.max_epochs is not None:
         options["max_epochs"] = size.max_epochs
     return NetworkSearch(
-        getattr(sumosurv, method)(**options),
+        getattr(estimators, method)(**options),
         space=space,  # type: ignore[arg-type]
         n_trials=trials,
         refit="cross",
@@ -182,7 +181,7 @@ def _plain_fit(method: str, fold: Fold, seed: int) -> Any:
     """Methods without a search fit on training and validation rows: they have nothing to choose."""
     options = {"random_state": seed} if method == "RandomSurvivalForest" else {}
     X, y = fold.all_rows()
-    return getattr(sumosurv, method)(**options).fit(X, y)
+    return getattr(estimators, method)(**options).fit(X, y)
 
 
 def _score_fold(method: str, fitted: Any, fold: Fold, size: Size) -> dict[str, Any]:
