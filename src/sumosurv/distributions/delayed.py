@@ -43,6 +43,10 @@ class Delayed(SurvivalDistribution):
     def _like(self) -> Tensor:
         return self.base._like
 
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return self.start, *(self.start + b for b in self.base._breaks)
+
     def _take(self, rows: Tensor) -> Delayed:
         return Delayed(self.base._take(rows), self.start)
 
