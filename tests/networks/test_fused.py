@@ -141,6 +141,16 @@ def test_members_that_share_features_compute_them_once(monkeypatch):
     assert len([shape for shape in calls if shape[-1] == 4]) == 1
 
 
+def test_times_that_are_changed_in_place_are_seen():
+    _, mixture = made("default")
+    t = torch.full((9, 2), 0.3, dtype=torch.float64)
+    mixture._log_both(t)
+    t += 0.4
+    wanted = mixture._log_both(torch.full((9, 2), 0.3, dtype=torch.float64) + 0.4)
+    torch.testing.assert_close(mixture._log_both(t), wanted, rtol=0, atol=0)
+    assert not torch.equal(wanted[0], mixture._log_both(t - 0.4)[0])
+
+
 def test_members_with_features_of_their_own():
     net, _ = made("default")
     table = net.mixed.features.table

@@ -47,6 +47,7 @@ class Mixed(Protocol):
     gate: bool
     skip: bool
     width: int
+    active: Tensor
     time_weight: nn.Parameter
     weights: nn.ParameterList
     biases: nn.ParameterList
@@ -86,7 +87,7 @@ class MemberTimes:
         exact = t.to(torch.promote_types(t.dtype, self._features.table.dtype))
         value, slope = (part[0] for part in self._features(exact[None]))
         if t.numel() <= _KEPT_CELLS:
-            self._kept.append((t, value, slope))
+            self._kept.append((t.clone(), value, slope))  # a caller may change its own
         return value, slope
 
 
@@ -136,10 +137,9 @@ class FusedCurve:
 
         self.time_weight = 2.0 * positive(mixed.time_weight).T.contiguous()  # (width, F)
         self.layers: list[Layer] = []
-        active: Tensor | None = getattr(mixed, "active", None)
         shift = 1.0
         for place, (raw, bias) in enumerate(zip(mixed.weights, mixed.biases), start=1):
-            if active is not None and active.numel() and not bool(active[k, place]):
+            if mixed.active.numel() and not bool(mixed.active[k, place]):
                 continue  # a member of a stack that has fewer layers
             weight = positive(raw).T.contiguous()
             residual = mixed.residual and weight.shape[0] == weight.shape[1]
