@@ -22,12 +22,23 @@ _EXACT_CONCORDANCE = 2000  # rows up to which `evaluate` takes the exact one, wh
 EXPERIMENTS = {
     "table1": "which scores prefer a false distribution (Table 1)",
     "table2": "facts of the datasets (Table 2)",
+    "table3": "log-likelihood of every method, tuned on validation rows (Table 3)",
+    "table4": "integrated binomial log-likelihood (Table 4)",
+    "ctd": "time-dependent concordance (appendix)",
+    "ibs": "integrated Brier score (appendix)",
+    "likelihood-k": "log-likelihood of step curves by half-width k = 1, 2, 4, 8 (appendix)",
+    "table5": "rank correlation of scores over the trials of the searches (Table 5)",
+    "table6": "calibration: the paper's score and D-calibration (Table 6)",
     "table7": "seconds of prediction and of a training epoch, method by method (Tables 7 and 8)",
-    "life_expectancy": "life expectancies against a fine grid and against Kaplan-Meier (appendix; some minutes)",
+    "table8": "the same as table7",
     "figure1": "true curves and curves made to win on concordance (Figure 1)",
     "lemma1": "the log-likelihood is proper, in numbers; and a search for distributions that fool the other scores",
     "figure3": "true and learned curves of the simulated datasets (Figure 3; some minutes)",
+    "life-expectancy": "life expectancies against a fine grid and against Kaplan-Meier (appendix; some minutes)",
+    "all": "all of these from what is stored, the rest is run; and a page of results with pictures",
 }
+_MODULES = {"all": "everything", "table8": "table7"}  # where the name is not the module's
+_OPTIONS = ("quick", "device", "names", "methods", "trials", "folds", "stored", "page")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -133,9 +144,11 @@ def _parser() -> argparse.ArgumentParser:
         "reproduce",
         help="make a table or figure of the paper",
         description=f"Experiments:\n{names}",
+        epilog="table3 to table6, ctd, ibs and likelihood-k are made of the same searches: stored ones are read,\n"
+        "missing ones are run. An option that means nothing to an experiment is refused.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    reproduce.add_argument("name", choices=tuple(EXPERIMENTS), metavar="NAME")
+    reproduce.add_argument("name", type=lambda name: name.replace("_", "-"), choices=tuple(EXPERIMENTS), metavar="NAME")
     reproduce.add_argument(
         "--out", type=Path, default=Path("results"), metavar="DIR", help="for the record and pictures"
     )
@@ -143,6 +156,13 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--quick", action="store_true", default=None, help="small sizes, a few minutes at most")
     reproduce.add_argument("--device", help="auto, cpu or cuda")
     reproduce.add_argument("--datasets", nargs="+", dest="names", metavar="NAME", help="only these datasets")
+    reproduce.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods: SumoNet, DeepHit, ...")
+    reproduce.add_argument(
+        "--trials", type=int, metavar="N", help="settings tried in a search; 300 of SuMo-net in full"
+    )
+    reproduce.add_argument("--folds", type=int, metavar="N", help="how many of the five folds")
+    reproduce.add_argument("--stored", action="store_true", default=None, help="run no search: show what is stored")
+    reproduce.add_argument("--page", type=Path, metavar="FILE", help="of 'all': where to write the page of results")
     reproduce.set_defaults(run=_reproduce)
     return parser
 
@@ -273,13 +293,14 @@ def _datasets(arguments: argparse.Namespace) -> None:
 
 
 def _reproduce(arguments: argparse.Namespace) -> None:
-    module = importlib.import_module(f"sumosurv.experiments.{arguments.name}")
-    options = {name: getattr(arguments, name) for name in ("quick", "device", "names")}
-    options = {name: value for name, value in options.items() if value is not None}
-    for name in options.keys() - inspect.signature(module.run).parameters.keys():
-        raise ValueError(f"{arguments.name} has no option --{'datasets' if name == 'names' else name}.")
+    name = _MODULES.get(arguments.name, arguments.name.replace("-", "_"))
+    module = importlib.import_module(f"sumosurv.experiments.{name}")
+    options = {option: getattr(arguments, option) for option in _OPTIONS}
+    options = {option: value for option, value in options.items() if value is not None}
+    for option in options.keys() - inspect.signature(module.run).parameters.keys():
+        raise ValueError(f"{arguments.name} has no option --{'datasets' if option == 'names' else option}.")
     module.run(arguments.out, seed=arguments.seed, **options)
-    print(f"\nRecord and pictures are in {arguments.out}")
+    print(f"\nRecords and pictures are in {arguments.out}")
 
 
 # ---------------------------------------------------------------------- tables

@@ -1,0 +1,97 @@
+"""The paper's tables of S_L by half-width of the interpolated density (appendix, k = 1, 4, 8; k = 2 beside)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sumosurv.experiments._scoring import HALF_WIDTHS
+from sumosurv.experiments.results.lines import TITLES, Line, make_line
+from sumosurv.experiments.results.score_table import save_table
+from sumosurv.experiments.results.stored import Question, gather
+from sumosurv.experiments.results.text import aligned, mean_sd, number, paper, signed
+
+__all__ = ["NOTES", "half_width_table", "half_widths", "run"]
+
+NOTES = (
+    "k is the half-width, in steps, of the window over which a step curve is interpolated; the main table has k = 2.",
+    "'mass' is the integral of that density up to the last event; it should be what the curve falls by till then.",
+    "Exact densities know no k. The paper's DeepHit was read through a window too; its figure beside our exact one "
+    "has k = 2.",
+)
+
+
+def run(
+    out: Path,
+    *,
+    seed: int = 0,
+    quick: bool | None = None,
+    device: str = "auto",
+    names: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    trials: int | None = None,
+    folds: int | None = None,
+    stored: bool = False,
+) -> dict[str, Any]:
+    """Print the table, write ``likelihood_k.json`` beside the records it is made of, return it.
+
+    Parameters
+    ----------
+    out : path
+        Holds the records of full searches, ``search_<dataset>_<method>.json``; other sizes have sub-folders.
+    seed : int
+        Of the searches.
+    quick : bool
+        Searches that take minutes.
+    device : str
+        "auto", "cpu" or "cuda".
+    names, methods : sequence of str, optional
+        Only these datasets and methods.
+    trials, folds : int, optional
+        Other sizes of the searches.
+    stored : bool
+        Run no search: missing records are missing rows.
+    """
+    question = Question.of(
+        out,
+        seed=seed,
+        quick=quick,
+        device=device,
+        names=names,
+        methods=methods,
+        trials=trials,
+        folds=folds,
+        stored=stored,
+    )
+    records = gather(question)
+    for dataset in dict.fromkeys(record["configuration"]["dataset"] for record in records):
+        own = [record for record in records if record["configuration"]["dataset"] == dataset]
+        print(f"\nS_L by half-width k, {TITLES[dataset]}, mean ± sd over folds\n{aligned(*half_width_table(own))}")
+    print("\n" + "\n".join(NOTES))
+    rows = [asdict(line) | {"k": k, "mass": mass} for record in records for k, line, mass in half_widths(record)]
+    return save_table("likelihood_k", question, records, {"rows": rows, "notes": NOTES})
+
+
+def half_widths(record: Mapping[str, Any]) -> list[tuple[int | None, Line, float | None]]:
+    """k, S_L and the mass of the density up to the last event; one line, without k, where the density is exact."""
+    exact = make_line(record, "S_L")
+    if exact is not None and exact.density == "exact":
+        return [(None, exact, None)]
+    found: list[tuple[int | None, Line, float | None]] = []
+    for k in HALF_WIDTHS:
+        line, mass = make_line(record, f"S_L_k{k}"), make_line(record, f"mass_k{k}")
+        if line is not None and mass is not None:
+            found.append((k, line, mass.mean))
+    return found
+
+
+def half_width_table(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of one dataset."""
+    rows = []
+    for record in records:
+        for k, line, mass in half_widths(record):
+            ours = [mean_sd(line.mean, line.sd), paper(line.published), signed(line.difference), number(mass, 3)]
+            rows.append([line.label, "exact" if k is None else str(k), *ours])
+    return ["method", "k", "S_L", "paper", "difference", "mass"], rows

@@ -1,0 +1,121 @@
+"""The paper's Table 5: do scores rank models alike? Rank correlation over the trials of the searches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sumosurv.experiments.results.published import CORRELATION
+from sumosurv.experiments.results.score_table import save_table
+from sumosurv.experiments.results.stored import Question, gather
+from sumosurv.experiments.results.text import aligned, number, signed
+from sumosurv.scores import rank_correlation
+
+__all__ = ["NOTES", "SCORES", "correlation", "correlation_table", "run", "trial_scores"]
+
+SCORES = {"S_L": True, "Ctd": True, "IBS": False, "IBLL": True}  # and whether greater is better
+NOTES = (
+    "Spearman's correlation of the ranks that the scores give to the trials of a search on the test rows, within each "
+    "dataset and fold, averaged; 1 where two scores rank alike, whichever way they point.",
+    "The paper has one matrix over all its trials and methods; ours is over the trials of the methods named above.",
+)
+
+
+def run(
+    out: Path,
+    *,
+    seed: int = 0,
+    quick: bool | None = None,
+    device: str = "auto",
+    names: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    trials: int | None = None,
+    folds: int | None = None,
+    stored: bool = False,
+) -> dict[str, Any]:
+    """Print the table, write ``table5.json`` beside the records it is made of, return it.
+
+    Parameters
+    ----------
+    out : path
+        Holds the records of full searches, ``search_<dataset>_<method>.json``; other sizes have sub-folders.
+    seed : int
+        Of the searches.
+    quick : bool
+        Searches that take minutes.
+    device : str
+        "auto", "cpu" or "cuda".
+    names, methods : sequence of str, optional
+        Only these datasets and methods.
+    trials, folds : int, optional
+        Other sizes of the searches.
+    stored : bool
+        Run no search: missing records are missing rows.
+    """
+    question = Question.of(
+        out,
+        seed=seed,
+        quick=quick,
+        device=device,
+        names=names,
+        methods=methods,
+        trials=trials,
+        folds=folds,
+        stored=stored,
+    )
+    records = gather(question)
+    scored = trial_scores(records)
+    if scored.empty:
+        raise ValueError(
+            "No record has trials with all four scores; those of SuMo-net do: name SumoNet among the methods."
+        )
+    ours = correlation(scored)
+    by_dataset = {str(name): correlation(group) for name, group in scored.groupby("dataset", sort=False)}
+    used = ", ".join(f"{m} on {d} ({n} trials)" for (d, m), n in scored.groupby(["dataset", "method"]).size().items())
+    print(f"Rank correlation of scores over trials (Table 5); {used}; all folds together")
+    print(aligned(*correlation_table(ours)))
+    print("\n" + "\n".join(NOTES))
+    results = {
+        "scores": list(SCORES),
+        "ours": ours.to_numpy(),
+        "published": CORRELATION,
+        "by_dataset": {name: matrix.to_numpy() for name, matrix in by_dataset.items()},
+        "trials": len(scored),
+        "notes": NOTES,
+    }
+    return save_table("table5", question, records, results)
+
+
+def trial_scores(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row per trial whose scores were all taken: dataset, method, fold, scores."""
+    rows = [
+        {
+            "dataset": record["configuration"]["dataset"],
+            "method": record["configuration"]["method"],
+            "fold": fold["fold"],
+        }
+        | dict(scores)
+        for record in records
+        for fold in record["results"]["folds"]
+        for scores in fold.get("trials", {}).get("scores", [])
+    ]
+    return pd.DataFrame(rows, columns=["dataset", "method", "fold", *SCORES])
+
+
+def correlation(trials: pd.DataFrame) -> pd.DataFrame:
+    """The average matrix over datasets, methods and folds."""
+    return rank_correlation(trials, list(SCORES), by=["dataset", "method", "fold"], greater_is_better=SCORES)
+
+
+def correlation_table(ours: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Head and rows: ours, the paper's, the difference, for each pair of scores."""
+    names, rows = list(SCORES), []
+    for i, first in enumerate(names):
+        for j, second in enumerate(names[i + 1 :], i + 1):
+            value = float(ours.iloc[i, j])
+            theirs = CORRELATION[i][j]
+            rows.append([f"{first} and {second}", number(value, 3), number(theirs, 3), signed(value - theirs)])
+    return ["scores", "ours", "paper", "difference"], rows
