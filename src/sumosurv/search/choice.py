@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 __all__ = ["choose_size", "mixture_scores"]
 
+_ROUNDING = 1e-12
+
 
 def _log_mixture(values: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.float64]:
     """log of the mean likelihood of each row over the first ``size`` trials."""
@@ -43,6 +45,6 @@ def choose_size(values: npt.NDArray[np.float64]) -> int:
     for size, row in rows.items():
         if size > chosen:
             gap = rows[best] - row
-            if gap.mean() <= gap.std(ddof=1) / math.sqrt(len(gap)):
+            if gap.mean() <= gap.std(ddof=1) / math.sqrt(len(gap)) + _ROUNDING:
                 chosen = size
     return chosen

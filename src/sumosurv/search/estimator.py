@@ -510,10 +510,14 @@ def _rounds(searches: Sequence[NetworkSearch], study: Study, train: Any, progres
     while (left := lead.n_trials - len(study.finished())) > 0:
         asked = study.ask(min(per_round, left))
         stopped = train([m for search in searches for number, point in asked for m in search._members(number, point)])
-        scores = {number: float(np.mean([search._score(number) for search in searches])) for number, _ in asked}
-        for number, score in scores.items():
-            study.tell(number, score)
-        progress.found(max(scores.values()))
+        begun = {n for n, _ in asked if not stopped or all(n in search._places for search in searches)}
+        scores = {n: float(np.mean([search._score(n) for search in searches])) for n in sorted(begun)}
+        for number, _ in asked:
+            if number in scores:
+                study.tell(number, scores[number])
+            else:
+                study.drop(number)
+        progress.found(max(scores.values(), default=-np.inf))
         if stopped:
             return True
         if not any(np.isfinite(list(scores.values()))):

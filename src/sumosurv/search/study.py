@@ -40,6 +40,9 @@ class Study(ABC):
     def tell(self, number: int, score: float) -> None:
         """The validation score of a trial (minus infinity if it failed)."""
 
+    def drop(self, number: int) -> None:
+        """A trial that was asked for and interrupted: as if it had never been."""
+
     @abstractmethod
     def finished(self) -> list[Finished]:
         """All finished trials, by number."""
@@ -121,6 +124,10 @@ class OptunaStudy(Study):
             self._study.tell(self._asked.pop(number), score)
         else:
             self._study.tell(self._asked.pop(number), state=state.FAIL)
+
+    def drop(self, number: int) -> None:
+        """Leave it as one that failed, so that nobody waits for it."""
+        self.tell(number, -np.inf)
 
     def finished(self) -> list[Finished]:
         """All completed trials of the study, whoever ran them."""

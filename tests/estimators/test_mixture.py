@@ -1,0 +1,52 @@
+"""The mixture of estimators."""
+
+import numpy as np
+import pytest
+
+from sumosurv import CoxPH, KaplanMeier, SurvivalMixture, WeibullNet, datasets, load
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.simulate("weibull", 300, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    parts = [WeibullNet(ensemble_size=2, max_epochs=3, random_state=0), CoxPH(), KaplanMeier()]
+    return SurvivalMixture(parts, weights=[2, 1, 1]).fit(data.X, data.y)
+
+
+def test_it_is_the_weighted_mean_of_its_parts(fitted, data):
+    times = np.linspace(0.0, 2.0, 7)
+    curves = [part.predict_survival_function(data.X[:20], times) for part in fitted.estimators_]
+    expected = 0.5 * curves[0] + 0.25 * curves[1] + 0.25 * curves[2]
+    np.testing.assert_allclose(fitted.predict_survival_function(data.X[:20], times), expected, atol=1e-12)
+
+
+def test_it_is_saved_with_its_parts(fitted, data, tmp_path):
+    fitted.save(tmp_path / "mixture.sumo")
+    again = load(tmp_path / "mixture.sumo")
+    np.testing.assert_array_equal(again.predict_median(data.X[:9]), fitted.predict_median(data.X[:9]))
+    assert again.score(data.X, data.y) == fitted.score(data.X, data.y)
+
+
+def test_of_fitted_estimators(data):
+    parts = [CoxPH().fit(data.X, data.y), KaplanMeier().fit(data.X, data.y)]
+    both = SurvivalMixture.of(parts)
+    mean = np.mean([part.predict_survival_function(data.X[:5], [1.0]) for part in parts], axis=0)
+    np.testing.assert_allclose(both.predict_survival_function(data.X[:5], [1.0]), mean, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("estimators", "weights", "error", "message"),
+    [
+        ([], None, ValueError, "at least one"),
+        ([3], None, TypeError, "survival estimators"),
+        ([KaplanMeier()], [1.0, 2.0], ValueError, "1 positive weights"),
+        ([KaplanMeier(), KaplanMeier()], [1.0, 0.0], ValueError, "2 positive weights"),
+    ],
+)
+def test_what_cannot_be_mixed(data, estimators, weights, error, message):
+    with pytest.raises(error, match=message):
+        SurvivalMixture(estimators, weights).fit(data.X, data.y)

@@ -1,0 +1,121 @@
+"""Networks of different shapes in one population compute what each computes alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from sumosurv import SumoNet, Surv, WeibullNet
+from sumosurv.networks import Inputs
+from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
+from sumosurv.training import Rows, TrainingData, TrainingPlan, train
+
+SHAPES = [((8,), (8,)), ((16, 16), (8, 8, 8)), ((8, 8, 8), (16,)), ((16, 16, 16), (16, 16, 16))]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(200, 3))
+    y = Surv.from_arrays(random.random(200) < 0.7, random.weibull(1.5, 200) * np.exp(0.5 * X[:, 0]))
+    return X, y
+
+
+def made(rows, covariate, mixed, seed, positive="square", dropout=0.0, **options):
+    estimator = SumoNet(
+        covariate_layers=covariate, mixed_layers=mixed, positive=positive, dropout=dropout, device="cpu", **options
+    )
+    prepared = estimator._read(*rows, None)
+    example = Inputs(prepared.data.inputs.numeric[:2], prepared.data.inputs.codes[:2])
+    return estimator._make_network(np.array([seed]), prepared.training, example), prepared
+
+
+def stacked(rows, **options):
+    parts = [made(rows, *shape, seed, **options)[0] for seed, shape in enumerate(SHAPES)]
+    template, prepared = made(rows, (16,) * 3, (16,) * 3, 99, **options)
+    return parts, stack_members(parts, template), prepared.data
+
+
+def log_likelihood(network, data):
+    inputs = data.inputs.shared()
+    return network.eval().log_likelihood(inputs, data.time[None], data.event[None])
+
+
+@pytest.mark.parametrize("positive", ["square", "softplus", "abs"])
+@pytest.mark.parametrize("residual", [True, False])
+def test_stacked_networks_compute_what_they_compute_alone(rows, positive, residual):
+    parts, population, data = stacked(rows, positive=positive, residual=residual)
+    together = log_likelihood(population, data)
+    alone = torch.cat([log_likelihood(part, data) for part in parts])
+    assert together.shape == (len(SHAPES), 200)
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("positive", ["square", "softplus", "abs"])
+def test_padding_stays_absent_while_training(rows, positive):
+    """Members of a stack train as they do alone: without dropout their paths agree."""
+    parts, population, data = stacked(rows, positive=positive)
+    seeds = np.arange(len(SHAPES))
+
+    def run(network, seeds):
+        plan = TrainingPlan(
+            seeds=seeds,
+            learning_rate=np.full(len(seeds), 0.01),
+            weight_decay=np.full(len(seeds), 0.1),
+            max_epochs=5,
+            batch_size=50,
+        )
+        train(network, data, Rows.of([np.arange(200)] * len(seeds)), None, plan)
+        return log_likelihood(network, data).detach()
+
+    together = run(population, seeds)
+    alone = torch.cat([run(part, seeds[i : i + 1]) for i, part in enumerate(parts)])
+    torch.testing.assert_close(together, alone, rtol=1e-3, atol=1e-3)
+    weight = population.encoder.layers[0].weight
+    assert (weight[0, :, 8:] == 0).all()  # the first member has eight units, and still has
+    assert (weight[0, :, :8] != 0).any()
+
+
+def test_members_leave_the_stack_in_their_own_shape(rows):
+    parts, population, data = stacked(rows)
+    for place, (shape, part) in enumerate(zip(SHAPES, parts)):
+        narrow, _ = made(rows, *shape, 7)
+        back = extract_members(population, [place], narrow)
+        torch.testing.assert_close(log_likelihood(back, data), log_likelihood(part, data), rtol=1e-6, atol=1e-6)
+
+
+def test_some_members_of_a_stack(rows):
+    parts, population, data = stacked(rows)
+    chosen = unstack_members(population, [2, 0])
+    expected = torch.cat([log_likelihood(parts[2], data), log_likelihood(parts[0], data)])
+    torch.testing.assert_close(log_likelihood(chosen, data), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_tables_that_differ_get_one_entry_per_member(rows):
+    """Two networks fitted to different rows keep their own time features beside each other."""
+    X, y = rows
+    late = Surv.from_arrays(y["event"], y["time"] ** 2 + 1.0)
+    first, prepared = made((X, y), (8,), (8,), 1)
+    second, other = made((X, late), (8,), (8,), 2)
+    template, _ = made((X, y), (8,), (8,), 3)
+    population = stack_members([first, second], template)
+    assert population.mixed.features.table.shape[0] == 2
+    for network, data, place in ((first, prepared.data, 0), (second, other.data, 1)):
+        together = log_likelihood(population, data)[place]
+        torch.testing.assert_close(together, log_likelihood(network, data)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_other_networks_stack_too(rows):
+    X, y = rows
+    parts = []
+    for seed, layers in enumerate([(8,), (16, 16)]):
+        estimator = WeibullNet(covariate_layers=layers, dropout=0.0, device="cpu")
+        prepared = estimator._read(X, y, None)
+        example = Inputs(prepared.data.inputs.numeric[:2], prepared.data.inputs.codes[:2])
+        parts.append(estimator._make_network(np.array([seed]), prepared.training, example))
+    wide = WeibullNet(covariate_layers=(16, 16), dropout=0.0, device="cpu")
+    prepared = wide._read(X, y, None)
+    data: TrainingData = prepared.data
+    example = Inputs(data.inputs.numeric[:2], data.inputs.codes[:2])
+    population = stack_members(parts, wide._make_network(np.array([5]), prepared.training, example))
+    expected = torch.cat([log_likelihood(part, data) for part in parts])
+    torch.testing.assert_close(log_likelihood(population, data), expected, rtol=1e-5, atol=1e-5)

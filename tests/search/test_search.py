@@ -1,0 +1,313 @@
+"""Searches: what is chosen, on which rows, and that it predicts what it says."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.base import clone
+
+from sumosurv import (
+    CoxCC,
+    CoxPH,
+    CoxTime,
+    DeepHit,
+    DeepSurv,
+    LogNormalNet,
+    NetworkSearch,
+    Soden,
+    SumoNet,
+    SumoNetSearch,
+    SurvNode,
+    WeibullNet,
+    datasets,
+    load,
+)
+from sumosurv.scores import log_likelihood
+from sumosurv.search import fit_folds, paper_space, recipe_space
+from sumosurv.search.choice import choose_size, mixture_scores
+from sumosurv.search.space import default_space, draw
+
+SPACE = {
+    "covariate_layers": [(8,), (16, 16)],
+    "mixed_layers": [(8,), (16, 16)],
+    "dropout": [0.0, 0.3],
+    "learning_rate": stats.loguniform(0.005, 0.03),
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.simulate("weibull", 360, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def parts(data):
+    X, y = data.X, data.y
+    return (X[:200], y[:200]), (X[200:280], y[200:280]), (X[280:], y[280:])
+
+
+def quick(**options):
+    given = {"space": SPACE, "n_trials": 6, "random_state": 0}
+    return SumoNetSearch(SumoNet(max_epochs=4, device="cpu"), **(given | options))
+
+
+@pytest.fixture(scope="module")
+def fitted(parts):
+    train, valid, _ = parts
+    return quick().fit(*train, validation_data=valid)
+
+
+@pytest.mark.parametrize("shapes", ["padded", "grouped"])
+def test_scores_are_those_of_the_estimators(parts, shapes):
+    """A trial's validation score is the mean log-likelihood of its own estimator on the validation rows."""
+    train, valid, _ = parts
+    search = quick(shapes=shapes).fit(*train, validation_data=valid)
+    scores = search.cv_results_["valid_score"]
+    assert scores.shape == (6,)
+    for place in range(6):
+        trial = search.trial(place)
+        assert trial.score(*valid) == pytest.approx(scores[place], abs=1e-5)
+        for name, value in search.cv_results_["params"][place].items():
+            assert getattr(trial, name) == value
+    assert search.best_index_ == int(np.argmax(scores))
+    assert search.best_params_ == search.cv_results_["params"][search.best_index_]
+    assert search.best_single_.score(*valid) == pytest.approx(scores.max(), abs=1e-5)
+
+
+def test_the_mixture_is_that_of_the_best_trials(fitted, parts):
+    valid, test = parts[1], parts[2]
+    order = np.argsort(-fitted.cv_results_["valid_score"])
+    size = len(fitted.mixture_)
+    assert fitted.mixture_ == list(order[:size])
+    values = np.stack([log_likelihood(fitted.trial(i).predict_distribution(test[0]), test[1]) for i in fitted.mixture_])
+    expected = np.logaddexp.reduce(values, axis=0) - np.log(size)
+    np.testing.assert_allclose(log_likelihood(fitted.predict_distribution(test[0]), test[1]), expected, atol=1e-6)
+    assert fitted.mixture_score_ == pytest.approx(fitted.score(*valid), abs=1e-5)
+
+
+def test_trial_log_likelihoods_are_those_of_each_trial(fitted, parts):
+    X, y = parts[2]
+    table = fitted.trial_log_likelihoods(X, y)
+    for place in range(6):
+        own = log_likelihood(fitted.trial(place).predict_distribution(X), y)
+        np.testing.assert_allclose(table[place], own, atol=1e-4)
+
+
+def test_the_same_seed_gives_the_same_search(fitted, parts):
+    train, valid, _ = parts
+    again = quick().fit(*train, validation_data=valid)
+    np.testing.assert_array_equal(again.cv_results_["valid_score"], fitted.cv_results_["valid_score"])
+    other = quick(random_state=1).fit(*train, validation_data=valid)
+    assert not np.array_equal(other.cv_results_["valid_score"], fitted.cv_results_["valid_score"])
+
+
+def test_folds_side_by_side_are_folds_one_by_one(data):
+    """Five folds in one population give what each fold gives alone; no fold sees another's rows."""
+    X, y = data.X, data.y
+    folds = [(X[i : i + 200], y[i : i + 200], (X[i + 200 : i + 260], y[i + 200 : i + 260])) for i in (0, 50, 100)]
+    search = quick(shapes="padded")
+    together = fit_folds(search, folds)
+    for made, (X_train, y_train, valid) in zip(together, folds):
+        alone = clone(search).fit(X_train, y_train, validation_data=valid)
+        np.testing.assert_allclose(
+            made.cv_results_["valid_score"], alone.cv_results_["valid_score"], rtol=1e-4, atol=1e-4
+        )
+        assert made.mixture_ == alone.mixture_
+
+
+@pytest.mark.parametrize("refit", [True, "cross"])
+def test_training_again_uses_all_rows(parts, refit):
+    train, valid, test = parts
+    search = quick(refit=refit, refit_members=8, mixture=2).fit(*train, validation_data=valid)
+    assert np.isfinite(search.score(*test))
+    members = getattr(search.best_estimator_, "n_members_", None)
+    if members is None:
+        members = sum(part.n_members_ for part in search.best_estimator_.estimators_)
+    assert members == (2 if refit is True else 8)
+    assert search.score(*valid) != pytest.approx(search.mixture_score_, abs=1e-9)
+
+
+def test_cross_validation_without_validation_rows(parts):
+    train, _, test = parts
+    search = quick(cv=3, n_trials=3).fit(*train)
+    single = search.best_single_
+    members = getattr(single, "n_members_", 0) or sum(part.n_members_ for part in single.estimators_)
+    assert members == 3  # a network for each fold
+    assert np.isfinite(search.score(*test))
+    assert np.isfinite(quick(n_trials=3).fit(*train).score(*test))  # one share held out
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        WeibullNet(),
+        LogNormalNet(),
+        DeepHit(n_cuts=5),
+        DeepSurv(),
+        CoxCC(),
+        CoxTime(mixed_layers=(8,)),
+        Soden(hazard_layers=(8,), steps=4),
+        SurvNode(hazard_layers=(8,), steps=4),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_every_network_method_can_be_searched(parts, estimator):
+    train, valid, test = parts
+    estimator.set_params(max_epochs=2, device="cpu")
+    space = {"covariate_layers": [(8,), (8, 8)], "dropout": [0.0, 0.2]}
+    search = NetworkSearch(
+        estimator, space=space, n_trials=3, mixture=2, refit="cross", refit_members=3, random_state=0, shapes="padded"
+    ).fit(*train, validation_data=valid)
+    # networks that solve equations train with coarser steps than they predict with
+    assert search.best_single_.score(*valid) == pytest.approx(search.best_score_, abs=2e-4)
+    survival = search.predict_survival_function(test[0], np.linspace(0, 2, 5))
+    assert (np.diff(survival, axis=1) <= 1e-12).all()
+    assert (survival[:, 0] == 1).all()
+    assert "dropout" in search.best_params_
+
+
+def test_a_saved_search_predicts_the_same(fitted, parts, tmp_path):
+    X, _ = parts[2]
+    fitted.save(tmp_path / "search.sumo")
+    np.testing.assert_array_equal(
+        load(tmp_path / "search.sumo").predict_survival_function(X, [0.5, 1.0]),
+        fitted.predict_survival_function(X, [0.5, 1.0]),
+    )
+
+
+def test_a_padded_mixture_is_saved_with_its_shapes(parts, tmp_path):
+    train, valid, test = parts
+    search = quick(shapes="padded", mixture=6).fit(*train, validation_data=valid)
+    assert search.best_estimator_.network_.mixed.active.numel()
+    search.save(tmp_path / "padded.sumo")
+    np.testing.assert_array_equal(
+        load(tmp_path / "padded.sumo").predict_density(test[0], [0.5, 1.0]), search.predict_density(test[0], [0.5, 1.0])
+    )
+
+
+def test_halving_trains_the_best_third_longer(parts):
+    train, valid, _ = parts
+    search = SumoNetSearch(
+        SumoNet(max_epochs=9, device="cpu"), space=SPACE, n_trials=9, method="halving", random_state=0
+    ).fit(*train, validation_data=valid)
+    assert len(search.cv_results_["trial"]) == 9
+    order = np.argsort(search.cv_results_["rank_valid_score"])
+    assert np.isfinite(search.cv_results_["valid_score"][order[0]])
+    epochs = {len(population.history.train) for places in search._places.values() for population, _ in places}
+    assert epochs == {1, 3, 9}
+
+
+def test_results_as_a_table(fitted):
+    table = pd.DataFrame(fitted.cv_results_)
+    assert list(table["rank_valid_score"].sort_values()) == [1, 2, 3, 4, 5, 6]
+    assert set(table.columns) >= {"params", "valid_score", "param_dropout", "best_epoch"}
+
+
+# ---------------------------------------------------------------------- how many to mix
+
+
+def test_mixture_scores_by_hand():
+    values = np.log(np.array([[0.5, 0.1], [0.3, 0.3]]))
+    scores = mixture_scores(values)
+    assert scores[1] == pytest.approx(values[0].mean())
+    assert scores[2] == pytest.approx(np.log([0.4, 0.2]).mean())
+
+
+def test_size_is_the_largest_within_a_standard_error():
+    random = np.random.default_rng(0)
+    good = np.log(0.5) + 0.1 * random.normal(size=(8, 400))
+    assert choose_size(np.concatenate([good, good - 5.0])) < 16  # half of these are far worse
+    assert choose_size(np.repeat(good[:1], 16, axis=0)) == 16  # all the same: the largest
+
+
+# ---------------------------------------------------------------------- spaces
+
+
+def test_the_papers_space(data):
+    space = paper_space(SumoNet(), data.y)
+    assert sorted({len(layers) for layers in space["covariate_layers"]}) == [1, 2, 4, 5]
+    assert sorted({layers[0] for layers in space["mixed_layers"]}) == [8, 16, 32]
+    assert space["batch_size"] == [5, 10, 25, 50, 100, 250]
+    many = np.repeat(data.y, 400)
+    assert paper_space(SumoNet(), many)["batch_size"] == [1000, 2500, 5000]
+    assert "mixed_layers" not in paper_space(WeibullNet(), data.y)
+
+
+def test_the_start_of_the_clock_is_searched_where_many_share_the_first_time(data):
+    assert "time_origin" not in recipe_space(SumoNet(), data.y)
+    late = data.y.copy()
+    late["time"] = np.ceil(late["time"] * 5) + 3
+    assert recipe_space(SumoNet(), late)["time_origin"] == ["zero", "first"]
+
+
+def test_draws_lie_in_the_space():
+    random = np.random.RandomState(0)
+    points = [draw(SPACE, random) for _ in range(50)]
+    assert {point["dropout"] for point in points} == {0.0, 0.3}
+    assert all(0.005 <= point["learning_rate"] <= 0.03 for point in points)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ({"no_such": [1]}, "no parameter 'no_such'"),
+        ({"dropout": []}, "list of choices"),
+        ({"dropout": 0.5}, "list of choices"),
+        ({"ensemble_size": [1, 2]}, "not searched over"),
+        ({}, "empty"),
+        ("papers", "'paper', 'recipe' or a mapping"),
+    ],
+)
+def test_wrong_spaces_are_named(space, message, data):
+    with pytest.raises(ValueError, match=message):
+        default_space(space, SumoNet(), data.y)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_trials": 0}, ValueError, "n_trials"),
+        ({"method": "grid"}, ValueError, "method is"),
+        ({"mixture": 0}, ValueError, "mixture is"),
+        ({"refit": "yes"}, ValueError, "refit is"),
+        ({"cv": 1}, ValueError, "cv is"),
+        ({"shapes": "big"}, ValueError, "shapes is"),
+        ({"method": "halving", "storage": "x.db"}, ValueError, "halving"),
+        ({"estimator": CoxPH()}, TypeError, "GridSearchCV"),
+    ],
+)
+def test_wrong_settings_are_named(parts, options, error, message):
+    with pytest.raises(error, match=message):
+        quick().set_params(**options).fit(*parts[0])
+
+
+def test_folds_that_learn_from_each_other_are_refused(data):
+    with pytest.raises(ValueError, match="test rows of another"):
+        fit_folds(quick(method="tpe"), [(data.X, data.y, (data.X, data.y))])
+
+
+def test_ctrl_c_returns_what_is_finished(parts, monkeypatch):
+    from sumosurv.search import population
+
+    train, valid, _ = parts
+    real, calls = population._train_population, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(population, "_train_population", interrupted)
+    with pytest.warns(UserWarning, match="interrupted"):
+        search = quick(shapes="grouped").fit(*train, validation_data=valid)
+    assert search.interrupted_
+    assert 0 < len(search.cv_results_["trial"]) < 6
+    assert np.isfinite(search.score(*valid))
+
+
+def test_progress_counts_trials(parts, capsys):
+    quick(verbose=True).fit(*parts[0], validation_data=parts[1])
+    shown = capsys.readouterr().err
+    assert "6/6 trials" in shown
+    assert "best" in shown

@@ -1,0 +1,111 @@
+"""Stored studies: resumed after a kill, shared by processes, and never mixed up."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sumosurv import SumoNet, SumoNetSearch, datasets
+
+pytest.importorskip("optuna", reason="stored studies and TPE need Optuna (the extra 'search')")
+
+SPACE = {"covariate_layers": [(8,), (16,)], "dropout": [0.0, 0.2], "learning_rate": stats.loguniform(0.005, 0.03)}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.simulate("weibull", 250, random_state=1)
+
+
+def search(**options):
+    given = {"space": SPACE, "n_trials": 6, "random_state": 0, "trials_per_round": 2}
+    return SumoNetSearch(SumoNet(max_epochs=2, device="cpu"), **(given | options))
+
+
+@pytest.mark.parametrize("method", ["random", "tpe"])
+def test_a_stored_search_goes_on_where_it_was(data, tmp_path, method):
+    storage = tmp_path / "study.db"
+    first = search(storage=storage, n_trials=4, method=method).fit(data.X, data.y)
+    second = search(storage=storage, method=method).fit(data.X, data.y)
+    assert len(second.cv_results_["trial"]) == 6
+    np.testing.assert_array_equal(second.cv_results_["valid_score"][:4], first.cv_results_["valid_score"])
+    assert second.cv_results_["params"][:4] == first.cv_results_["params"]
+    assert len({str(point) for point in second.cv_results_["params"]}) == 6  # the sampler does not repeat itself
+
+
+def test_trials_of_another_process_are_trained_again_as_they_were(data, tmp_path):
+    """All trials are finished: the mixture is made anew from their seeds and gives the stored scores."""
+    storage = tmp_path / "study.db"
+    first = search(storage=storage).fit(data.X, data.y)
+    again = search(storage=storage).fit(data.X, data.y)
+    np.testing.assert_array_equal(again.cv_results_["valid_score"], first.cv_results_["valid_score"])
+    assert again.mixture_score_ == pytest.approx(first.mixture_score_, abs=1e-5)
+    np.testing.assert_allclose(again.predict_median(data.X[:5]), first.predict_median(data.X[:5]), rtol=1e-4)
+
+
+def test_a_study_of_other_rows_or_another_space_is_refused(data, tmp_path):
+    storage = tmp_path / "study.db"
+    search(storage=storage, n_trials=2).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="another space"):
+        search(storage=storage, space={"dropout": [0.1]}).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="another set of rows"):
+        search(storage=storage).fit(data.X[:200], data.y[:200])
+
+
+def test_tpe_needs_distributions_that_optuna_knows(data):
+    with pytest.raises(ValueError, match="uniform, loguniform or randint"):
+        search(method="tpe", space={"dropout": stats.beta(2, 2)}).fit(data.X, data.y)
+
+
+SCRIPT = """
+import sys
+from scipy import stats
+from sumosurv import SumoNet, SumoNetSearch, datasets
+data = datasets.simulate("weibull", 250, random_state=1)
+space = {"covariate_layers": [(8,), (16,)], "dropout": [0.0, 0.2], "learning_rate": stats.loguniform(0.005, 0.03)}
+SumoNetSearch(SumoNet(max_epochs=2, device="cpu"), space=space, n_trials=int(sys.argv[2]), random_state=0,
+              trials_per_round=1, storage=sys.argv[1]).fit(data.X, data.y)
+"""
+
+
+def start(storage, trials):
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(storage), str(trials)])
+
+
+def finished(storage):
+    import optuna
+
+    if not storage.exists():
+        return 0
+    try:
+        study = optuna.load_study(study_name="sumosurv", storage=f"sqlite:///{storage}")
+    except Exception:  # the tables are being made
+        return 0
+    return sum(trial.state.name == "COMPLETE" for trial in study.trials)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills a process the POSIX way")
+def test_a_killed_search_loses_no_finished_trial(data, tmp_path):
+    storage = tmp_path / "study.db"
+    worker = start(storage, 10_000)
+    until = time.monotonic() + 120
+    while finished(storage) < 2 and time.monotonic() < until:
+        time.sleep(0.2)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    done = finished(storage)
+    assert done >= 2
+    resumed = search(storage=storage, n_trials=done + 1, trials_per_round=1).fit(data.X, data.y)
+    assert len(resumed.cv_results_["trial"]) == done + 1
+
+
+def test_two_processes_share_a_study(tmp_path):
+    storage = tmp_path / "study.db"
+    workers = [start(storage, 8) for _ in range(2)]
+    assert [worker.wait(timeout=240) for worker in workers] == [0, 0]
+    assert finished(storage) in (8, 9)  # both may be busy with the last one
