@@ -40,8 +40,9 @@ class Study(ABC):
     def tell(self, number: int, score: float) -> None:
         """The validation score of a trial (minus infinity if it failed)."""
 
+    @abstractmethod
     def drop(self, number: int) -> None:
-        """A trial that was asked for and interrupted: as if it had never been."""
+        """Forget a trial that was asked for and then interrupted."""
 
     @abstractmethod
     def finished(self) -> list[Finished]:
@@ -55,17 +56,23 @@ class RandomStudy(Study):
         self.seed, self._space = seed, space
         self._random = np.random.RandomState(seed)
         self._asked: dict[int, dict[str, Any]] = {}
+        self._next = 0
         self._scores: dict[int, float] = {}
 
     def ask(self, count: int) -> list[tuple[int, dict[str, Any]]]:
         """Draw new points."""
-        new = {len(self._asked) + i: draw(self._space, self._random) for i in range(count)}
+        new = {self._next + i: draw(self._space, self._random) for i in range(count)}
         self._asked |= new
+        self._next += count
         return list(new.items())
 
     def tell(self, number: int, score: float) -> None:
         """Note a score."""
         self._scores[number] = score
+
+    def drop(self, number: int) -> None:
+        """Forget it."""
+        del self._asked[number]
 
     def finished(self) -> list[Finished]:
         """What was told."""
