@@ -93,7 +93,7 @@ KINDS: dict[str, Kind] = {
     "rescaled step": Kind(
         lambda: Rescaled(tabulated("step", TO_ZERO), 10.0), 20.0, smooth=False, bounded=True, breaks=tuple(10 * KNOTS)
     ),
-    "delayed": Kind(lambda: Delayed(weibull(), 1.5), 2.0, breaks=(1.5,), start=1.5),
+    "delayed": Kind(lambda: Delayed(Weibull([1.0, 2.0, 30.0], [1.5, 1.0, 3.0]), 0.25), 2.0, breaks=(0.25,), start=0.25),
     "delayed monotone": Kind(lambda: Delayed(monotone(), 0.3), 1.0, breaks=(0.3, *(0.3 + t for t in _M)), start=0.3),
     "conditional": Kind(lambda: Conditional(weibull(), 1.5), 2.0, breaks=(1.5,), start=1.5),
     "conditional monotone": Kind(lambda: Conditional(monotone(), 0.3), 1.0, breaks=(0.3, *_M), start=0.3),
