@@ -18,7 +18,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from types import ModuleType
 from typing import NamedTuple, Protocol
@@ -32,7 +32,7 @@ from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["FusedCurve", "fused_curves"]
 
-_CACHE_BYTES = 1 << 20  # of one hidden layer, for each thread of the CPU
+_CACHE_BYTES = 1 << 21  # of one hidden layer, for each thread of the CPU
 _GPU_CELLS = 1 << 20  # subjects × times at once where there is no kernel
 _LARGEST_EXPONENT = {torch.float64: 700.0, torch.float32: 85.0}  # exp of it is still finite
 _KEPT_CELLS = 1 << 18  # times of subjects' own whose features are kept for the next member
@@ -181,30 +181,25 @@ class FusedCurve:
             return self._by_tiles(quantity, code, t, log_start)
 
     def _by_tiles(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
-        head, n, m = HEADS[quantity], len(code), t.shape[1]
+        n, m, with_slope = len(code), t.shape[1], quantity in NEEDS_SLOPE
+        results = tuple(code.new_empty(n, m) for _ in range(2 if quantity == "log_both" else 1))
         if n * m == 0:
-            return tuple(code.new_empty(n, m) for _ in range(2 if quantity == "log_both" else 1))
+            return results
         work = Workspace(code)
-        tile = self._shared_grid(code, t, quantity in NEEDS_SLOPE) if t.shape[0] == 1 else None
+        tile = self._shared_grid(code, t, with_slope) if t.shape[0] == 1 else None
         ready = self.times(t) if tile is None and t.numel() <= _KEPT_CELLS else None
         cache = _CACHE_BYTES * torch.get_num_threads()
         cells = _GPU_CELLS if code.is_cuda else cache // (code.element_size() * self._widest())
-        step = max(1, cells // max(m, 1))
-        results: tuple[Tensor, ...] = ()
+        step = max(1, cells // m)
         for i in range(0, n, step):
             rows = slice(i, min(i + step, n))
             if tile is None:
                 times = self.times(t[rows]) if ready is None else (ready[0][rows], ready[1][rows])
-                h, slope = self._own_times(code[rows], times, quantity in NEEDS_SLOPE, work)
+                h, slope = self._own_times(code[rows], times, with_slope, work)
             else:
                 h, slope = tile(rows, work)
-            parts = head(h, slope, None if log_start is None else log_start[rows])
-            if n <= step:
-                return tuple(part.contiguous() for part in parts)
-            if not results:
-                results = tuple(code.new_empty(n, m) for _ in parts)
-            for result, part in zip(results, parts):
-                result[rows] = part
+            start = None if log_start is None else log_start[rows]
+            _head(quantity, h, slope, start, [result[rows] for result in results])
         return results
 
     def _widest(self) -> int:
@@ -243,8 +238,9 @@ class FusedCurve:
         h, dh = h.view(n, m), None if dh is None else dh.view(n, m)
         if self.skip:
             direct = code[:, -f:, None]
-            h = h + (value @ direct)[:, :, 0]
-            dh = None if dh is None else dh + (slope @ direct)[:, :, 0]
+            h.add_((value @ direct)[:, :, 0])
+            if dh is not None:
+                dh.add_((slope @ direct)[:, :, 0])
         return h, dh
 
     # ------------------------------------------------------------------ the others
@@ -262,8 +258,27 @@ class FusedCurve:
                 new.add_(s)
                 d_new = None if d_new is None or ds is None else d_new.add_(ds)
             s, ds = new, d_new
-        h = torch.mm(self.out_weight, s)[0].add_(self.out_bias)
-        return h, None if ds is None else torch.mm(self.out_weight, ds)[0]
+        h = torch.mm(self.out_weight, s, out=work("h", 1, s.shape[1]))[0].add_(self.out_bias)
+        return h, None if ds is None else torch.mm(self.out_weight, ds, out=work("dh", 1, s.shape[1]))[0]
+
+
+def _head(
+    quantity: Quantity, h: Tensor, slope: Tensor | None, log_start: Tensor | None, results: Sequence[Tensor]
+) -> None:
+    """The survival head of a tile, written where it belongs; h and its slope are used up."""
+    if quantity == "survival":
+        torch.sigmoid(h.neg_(), out=results[0])
+    elif quantity == "density" and slope is not None:
+        torch.mul(slope, torch.sigmoid(h), out=results[0])
+        results[0].mul_(h.neg_().sigmoid_())
+    else:
+        for result, part in zip(results, HEADS[quantity](h, slope, log_start)):
+            result.copy_(part)
+        return
+    if log_start is not None:
+        results[0].mul_(torch.exp(-log_start))
+        if quantity == "survival":
+            results[0].clamp_max_(1.0)
 
 
 class _Tile(ABC):
@@ -292,8 +307,9 @@ class _Tile(ABC):
         m = self.value.shape[1]
         h, dh = h.view(-1, m), None if dh is None else dh.view(-1, m)
         if self.direct is not None:
-            h = torch.addmm(h, self.direct[rows], self.value)
-            dh = None if dh is None else torch.addmm(dh, self.direct[rows], self.slope)
+            h.addmm_(self.direct[rows], self.value)
+            if dh is not None:
+                dh.addmm_(self.direct[rows], self.slope)
         return h, dh
 
 
@@ -326,7 +342,8 @@ class _Gated(_Tile):
         self.with_one = torch.cat([self.value, torch.ones_like(self.value[:1])])
 
     def first_layer(self, rows: slice, work: Workspace) -> tuple[Tensor, Tensor | None]:
-        table, width = self.table[:, rows].flatten(0, 1), self.curve.width
+        part, width = self.table[:, rows], self.curve.width
+        table = work("table", *part.shape).copy_(part).flatten(0, 1)
         shape = (len(table), self.value.shape[1])
         s = torch.mm(table, self.with_one, out=work("s", *shape)).sigmoid_()
         if not self.with_slope:
