@@ -9,10 +9,12 @@ from typing import Any
 
 from sumosurv.experiments._record import make_record, save_record
 from sumosurv.experiments.results.lines import GREATER_IS_BETTER, TITLES, Line, make_line, score_lines
+from sumosurv.experiments.results.published import published
 from sumosurv.experiments.results.stored import Question, gather
 from sumosurv.experiments.results.text import aligned, mean_sd, number, paper, signed
+from sumosurv.experiments.searches import METHODS
 
-__all__ = ["EXPLANATIONS", "detail_table", "save_table", "score_table", "table_lines"]
+__all__ = ["EXPLANATIONS", "KKBOX", "detail_table", "kkbox_table", "save_table", "score_table", "table_lines"]
 
 SUMO_PARTS = {
     "S_L": ("honest", "single", "oracle", "before_refit"),
@@ -20,15 +22,17 @@ SUMO_PARTS = {
     "IBS": ("honest", "single", "before_refit"),
     "Ctd": ("honest",),
 }
+KKBOX = "the paper's figures; ours are of simulated rows in its form and cannot be compared with them"
 EXPLANATIONS = {
-    "honest": "honest: the equal mixture of the best trials, trials and their number chosen on validation rows.",
+    "honest": "honest: an equal mixture; its settings are those of the best trials, trials and their number chosen on "
+    "validation rows, and are trained a second time on training and validation rows together.",
     "single": "honest single: the one trial that is best on validation rows.",
     "oracle": "oracle: the one trial that is best on the test rows, the paper's protocol. No fair figure.",
     "before": "before the second training: the mixture of the chosen trials as the search left them.",
     "k": "* density of a step curve, interpolated over a window of k = 2 steps. It need not integrate to one: 'mass' "
     "is its integral up to the last event, 'as constant' S_L of the same curve read as a piecewise constant density.",
-    "window": "† the same with the method's own wider window, a fortieth of the steps: with k = 2 the forest's curves are "
-    "flat around some events, and S_L is -inf.",
+    "window": "† the same with the method's own wider window, a fortieth of the steps: with k = 2 the forest's curves "
+    "are flat around some events, and S_L is -inf.",
     "interval": "'interval' is the log-likelihood of the time as it was rounded: spikes on ties gain nothing there. "
     "Step curves have no mass between their steps: -inf.",
     "scale": "S_L is on the paper's scale: durations min-max scaled on the training rows.",
@@ -43,9 +47,11 @@ def score_table(name: str, score: str, title: str, question: Question) -> dict[s
     records = gather(question)
     lines = table_lines(records, score)
     notes = _notes(score, lines)
-    for dataset in dict.fromkeys(line.dataset for line in lines):
+    for dataset in dict.fromkeys(line.dataset for line in lines if not line.simulated):
         own = [line for line in lines if line.dataset == dataset]
         print(f"\n{title}, {TITLES[dataset]}: {_split(own)}\n{aligned(*detail_table(records, own, score))}")
+    if "kkbox" in question.names:
+        print(f"\n{title}, KKBOX: {KKBOX}\n{aligned(*kkbox_table(lines, score))}")
     print("\n" + "\n".join(notes))
     rows = [asdict(line) | _beside(records, line) for line in lines]
     return save_table(name, question, records, {"score": score, "rows": rows, "notes": notes})
@@ -75,6 +81,18 @@ def detail_table(
             row += [number(beside.get("S_L_constant_density"))]
         rows.append([*row, str(line.trials) if line.searched else "-", f"{line.seconds:.0f}"])
     return head, rows
+
+
+def kkbox_table(lines: Sequence[Line], score: str) -> tuple[list[str], list[list[str]]]:
+    """Head and rows for KKBOX: the paper's figures, and ours on simulated rows where there are any."""
+    rows = []
+    for name, method in METHODS.items():
+        ours = next((line for line in lines if line.simulated and line.method == name and line.part == "honest"), None)
+        figure = published(score, name, "kkbox")
+        if ours is not None or figure is not None:
+            own = ["-", "-"] if ours is None else [mean_sd(ours.mean, ours.sd), str(ours.trials)]
+            rows.append([method.label, own[0], paper(figure), own[1]])
+    return ["method", f"{score}, simulated rows", "paper, KKBOX", "trials"], rows
 
 
 def save_table(
