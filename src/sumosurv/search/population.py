@@ -226,7 +226,7 @@ def _price(group: Sequence[Member], jobs: Sequence[Job], widest: Mapping[str, An
     rows = len(first.train_rows)
     batch = min(rows, estimator._batch_size(rows))
     shapes: Any = jobs[first.job].shapes({**first.parameters, **widest})
-    weights = sum(math.prod(shape) for _, shape in shapes)
+    weights = float(sum(math.prod(shape) for _, shape in shapes))
     return math.ceil(rows / batch) * (step + len(group) * weights * (per_weight + per_product * batch))
 
 
