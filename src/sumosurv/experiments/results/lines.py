@@ -15,7 +15,7 @@ __all__ = ["GREATER_IS_BETTER", "PARTS", "TITLES", "Line", "best", "make_line", 
 
 Record = Mapping[str, Any]
 
-GREATER_IS_BETTER = {"S_L": True, "IBLL": True, "IBS": False, "Ctd": True, "calibration": False}
+GREATER_IS_BETTER = {"S_L": True, "S_L_interval": True, "IBLL": True, "IBS": False, "Ctd": True, "calibration": False}
 TITLES = {
     "metabric": "METABRIC",
     "gbsg": "GBSG",

@@ -111,14 +111,14 @@ def _ranks(records: Sequence[Record]) -> Any:
         values = [rank.ranks[name] for name in names]
         first = min(values)
         ax.axvspan(first, first + rank.critical, color="0.93", zorder=0)
-        ax.hlines(range(len(names)), 1, values, color="0.85", lw=1, zorder=1)
+        ax.hlines(range(len(names)), 0.6, values, color="0.85", lw=1, zorder=1)
         for place, (name, value) in enumerate(zip(names, values)):
             ax.plot([value], [place], "o", ms=7, color=_OURS if name == "SumoNet" else _GREY, zorder=3)
             ax.annotate(f"{value:.1f}", (value, place), (7, 0), textcoords="offset points", va="center", fontsize=8)
         ax.set_yticks(range(len(names)), [METHODS[name].label for name in names])
         for label, name in zip(ax.get_yticklabels(), names):
             label.set(**({"color": _OURS, "fontweight": "bold"} if name == "SumoNet" else {}))
-        ax.set(xlim=(1, len(names) + 0.6))
+        ax.set(xlim=(0.6, len(names) + 0.7))
         ax.set_title(_NAMES[rank.score], loc="left")
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
@@ -223,7 +223,9 @@ def _selection(records: Sequence[Record]) -> Any:
         ax.axhline(0, color="0.85", lw=0.8, zorder=0)
         ax.axvline(0, color="0.85", lw=0.8, zorder=0)
         ax.set_title(TITLES[record["configuration"]["dataset"]], loc="left")
-    axes[0].legend(fontsize=8, loc="lower right", handletextpad=0.2)
+        ax.locator_params(nbins=5)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, handletextpad=0.3)
     figure.supxlabel("validation S_L of a trial, less the fold's median (what the choice may see)", fontsize=9)
     figure.supylabel("test S_L, less the fold's median", fontsize=9)
     return figure
