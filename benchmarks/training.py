@@ -11,6 +11,7 @@ some of its steps, ours and the peer's alike; on CUDA ours is run whole.
 
 import contextlib
 import io
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -94,18 +95,24 @@ def large(options, limits, rows):
     steps = step.per_epoch
     seeds = torch.zeros(1, dtype=torch.int32, device=options.device)
 
-    def epoch(some=None):
+    def epoch():
         order = shuffled(every, seeds, 1)
-        for i in range(steps if some is None else some):
+        for i in range(steps):
             step.load(order, i)
             run()
 
     if options.device == "cuda":
         spent = seconds(epoch, "cuda", repeats=3)
     else:
-        some = 12
-        shuffle = seconds(lambda: shuffled(every, seeds, 1), repeats=3)
-        spent = shuffle + (seconds(lambda: epoch(some), repeats=3) - shuffle) / some * steps
+        order, turn = shuffled(every, seeds, 1), itertools.count()
+
+        def some():
+            for _ in range(3):
+                step.load(order, next(turn) % steps)
+                run()
+
+        shuffle = seconds(lambda: shuffled(every, seeds, 1), repeats=3, at_most=6.0)
+        spent = shuffle + seconds(some, at_most=15.0) / 3 * steps
     add(rows, f"large, {n:,} rows", "SumoNet", 1, step.size, spent / steps, step_floor(limits, step, step.size, 1))
     rows[-1]["epoch_s"], rows[-1]["ready_s"] = spent, ready
 
