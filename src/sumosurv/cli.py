@@ -292,9 +292,12 @@ def _datasets(arguments: argparse.Namespace) -> None:
         print(f"Written to {arguments.out}")
 
 
+def _module_of(experiment: str) -> str:
+    return f"sumosurv.experiments.{_MODULES.get(experiment, experiment.replace('-', '_'))}"
+
+
 def _reproduce(arguments: argparse.Namespace) -> None:
-    name = _MODULES.get(arguments.name, arguments.name.replace("-", "_"))
-    module = importlib.import_module(f"sumosurv.experiments.{name}")
+    module = importlib.import_module(_module_of(arguments.name))
     options = {option: getattr(arguments, option) for option in _OPTIONS}
     options = {option: value for option, value in options.items() if value is not None}
     for option in options.keys() - inspect.signature(module.run).parameters.keys():

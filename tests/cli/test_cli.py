@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import sumosurv
-from sumosurv.cli import EXPERIMENTS, main
+from sumosurv.cli import EXPERIMENTS, _module_of, main
 
 FAST = ["--ensemble-size", "2", "--max-epochs", "2", "--quiet"]
 
@@ -154,4 +154,4 @@ def test_every_experiment_can_be_run():
     from importlib import import_module
 
     for name in EXPERIMENTS:
-        assert callable(import_module(f"sumosurv.experiments.{name}").run)
+        assert callable(import_module(_module_of(name)).run)

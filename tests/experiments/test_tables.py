@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sumosurv import datasets
-from sumosurv.cli import EXPERIMENTS, main
+from sumosurv.cli import main
 from sumosurv.experiments import ctd, everything, ibs, likelihood_k, searches, table3, table4, table5, table6
 from sumosurv.experiments._record import load_record, make_record, save_record
 from sumosurv.experiments.results.lines import best, make_line, score_lines
@@ -387,16 +387,6 @@ def test_the_command_line_takes_what_an_experiment_takes(folder, capsys):
     assert main(["reproduce", "figure1", "--trials", "3", "--out", str(folder)]) == 1
     assert "figure1 has no option --trials" in capsys.readouterr().err
     assert main(["reproduce", "table3", "--page", "x.md", "--out", str(folder)]) == 1
-
-
-def test_every_name_has_a_module_that_runs():
-    import importlib
-
-    from sumosurv.cli import _MODULES
-
-    for name in EXPERIMENTS:
-        module = importlib.import_module(f"sumosurv.experiments.{_MODULES.get(name, name.replace('-', '_'))}")
-        assert callable(module.run)
 
 
 @pytest.mark.real_data
