@@ -1,0 +1,20 @@
+"""The snippets of the page about searches run, one after the other."""
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "search.md"
+
+
+def test_blocks_run_in_order():
+    found = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert len(found) == 2
+    namespace: dict[str, object] = {}
+    for number, block in enumerate(found):
+        exec(compile(block, f"{PAGE.name}, block {number}", "exec"), namespace)
+    assert len(namespace["search"].cv_results_["params"]) == 20
+
+
+def test_links_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", PAGE.read_text(encoding="utf-8")):
+        assert (PAGE.parent / target).exists(), target
