@@ -12,7 +12,7 @@ def test_blocks_run_in_order():
     namespace: dict[str, object] = {}
     for number, block in enumerate(found):
         exec(compile(block, f"{PAGE.name}, block {number}", "exec"), namespace)
-    assert len(namespace["search"].cv_results_["params"]) == 20
+    assert len(namespace["search"].cv_results_["params"]) == 8
 
 
 def test_links_exist():

@@ -43,8 +43,16 @@ class Fold:
 
     @classmethod
     def of(cls, data: Any, name: str, number: int) -> Fold:
-        """Fold ``number`` of a dataset."""
+        """Fold ``number`` of a real dataset."""
         return cls(number, datasets.fold_source(name), data.X, data.y, *datasets.fold(name, number))
+
+    @classmethod
+    def simulated(cls, rows: int, number: int) -> Fold:
+        """Fold ``number`` of the stand-in for KKBOX: so many rows, whole days as there, split by customer."""
+        made = datasets.simulate("kkbox", rows, random_state=0)
+        y = Surv.from_arrays(made.y["event"], np.ceil(made.y["time"]))
+        parts = datasets.fold_by_customer(made.customer, number)
+        return cls(number, "by customer, made from the seed", made.X, y, *parts)
 
     @property
     def rows(self) -> tuple[pd.DataFrame, Outcome, tuple[pd.DataFrame, Outcome]]:
