@@ -54,7 +54,7 @@ def seconds(function, device="cpu", repeats=7, at_most=None):
     at_most, at_least = at_most or (4.0 if device == "cuda" else 20.0), 0.25 if device == "cuda" else 1.0
     begun = time.perf_counter()
     found = [_once(function, device)]
-    if found[0] < 0.5 * at_most:  # the first run also paid for warming up
+    if device == "cuda" or found[0] < 0.5 * at_most:  # the first run also paid for warming up, and for compiling
         found = [_once(function, device)]
     while (spent := time.perf_counter() - begun) < at_most and (len(found) < repeats or spent < at_least):
         found.append(_once(function, device))

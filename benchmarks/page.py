@@ -200,8 +200,8 @@ def main():
             for suffix, make in makers:
                 mark = f"{name} {device}{suffix}"
                 body = "Not measured yet." if record is None else make(record)
-                pattern = rf"(<!-- begin {mark} -->\n).*?(\n<!-- end {mark} -->)"
-                text = re.sub(pattern, lambda m, body=body: f"{m[1]}{body}{m[2]}", text, flags=re.S)
+                pattern = rf"(<!-- begin {mark} -->\n).*?(<!-- end {mark} -->)"
+                text = re.sub(pattern, lambda m, body=body: f"{m[1]}{body}\n{m[2]}", text, flags=re.S)
     options.page.write_text(text, encoding="utf-8")
     pictures(options.results, options.page.parent / "figures")
 

@@ -43,7 +43,7 @@ def evaluate(
     start = code if log_start is None else log_start.contiguous()
     outputs = (results[0], results[-1])
     if not curve.gate and not curve.skip and not curve.layers and t.shape[0] == 1:
-        of_time, of_subject = curve.time_weight @ value[:, 0], 2.0 * code[:, : curve.width].T
+        of_time, of_subject = curve.time_weight @ value[:, 0], (2.0 * code[:, : curve.width]).T.contiguous()
         if bool((of_time.abs().max() < _LARGEST_EXPONENT) & (of_subject.abs().max() < _LARGEST_EXPONENT)):
             rate = curve.time_weight @ slope[:, 0]
             _launch_shallow(curve, quantity, of_subject, of_time, rate, start, log_start is not None, outputs)
@@ -59,8 +59,8 @@ def _launch_shallow(curve, quantity, of_subject, of_time, rate, start, anchored,
     block_r = 1024 // block_m
     grid = (triton.cdiv(n, block_r), triton.cdiv(m, block_m))
     _shallow[grid](
-        torch.exp(-of_subject).contiguous(),
-        torch.exp(-of_time).contiguous(),
+        of_subject.neg_().exp_(),
+        torch.exp(-of_time),
         rate.contiguous(),
         curve.out_weight[0].contiguous(),
         curve.out_bias,
@@ -177,7 +177,7 @@ def _write(h, dh, start, first, second, place, keep, KIND: tl.constexpr, ANCHORE
         tl.store(second + place, log_density, mask=keep)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])  # one compilation for tables of any length
 def _shallow(
     of_subject,
     of_time,
@@ -236,7 +236,7 @@ def _layer(
     return new, d_new
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["cells", "feature_stride"])
 def _deep(
     code,
     time_weight,
