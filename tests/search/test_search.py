@@ -311,3 +311,15 @@ def test_progress_counts_trials(parts, capsys):
     shown = capsys.readouterr().err
     assert "6/6 trials" in shown
     assert "best" in shown
+
+
+def test_folds_whose_columns_differ_train_apart(data):
+    """A level, or a missing value, that one fold alone has makes its networks another shape."""
+    random = np.random.default_rng(0)
+    X = pd.DataFrame({"x": np.asarray(data.X["x"]), "kind": random.choice(["a", "b"], 360)})
+    X.loc[:150, "kind"] = random.choice(["a", "b", "c", "d", "e"], 151)
+    X.loc[300:310, "x"] = np.nan
+    folds = [(X[i : i + 150], data.y[i : i + 150], (X[i + 150 : i + 200], data.y[i + 150 : i + 200])) for i in (0, 160)]
+    for search in fit_folds(quick(shapes="padded", n_trials=3), folds):
+        assert np.isfinite(search.cv_results_["valid_score"]).all()
+        assert np.isfinite(search.predict_median(X[200:210])).all()
