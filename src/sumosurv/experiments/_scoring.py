@@ -26,7 +26,8 @@ __all__ = ["HALF_WIDTHS", "Fold", "scored", "short_scores", "step_scores"]
 
 HALF_WIDTHS = (1, 2, 4, 8)  # k of the interpolated density: the main table has 2
 _GRID = 100  # times of IBS and IBLL, from the smallest to the largest test duration
-_FEW = 100  # quantiles of the event times at which a trial's concordance is taken
+_FEW = 100  # quantiles of the event times at which a trial's concordance is taken, or that of very many rows
+_EXACT = 5_000  # rows up to which the concordance of what was chosen is taken at all event times
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def scored(distribution: SurvivalDistribution, fold: Fold) -> dict[str, Any]:
         "resolution": fold.resolution,
         "IBLL": float(integrated_binomial_log_likelihood(distribution, y, floor=1e-7, **pycox).mean()),
         "IBS": float(integrated_brier(distribution, y, **pycox).mean()),
-        "Ctd": float(concordance_td(distribution, y)),
+        "Ctd": float(concordance_td(distribution, y, times=None if len(y) <= _EXACT else _quantiles(y))),
         "D_calibration_p": float(d.p_value),
         "D_calibration_shares": np.round(np.asarray(d.shares), 5),
         "calibration": float(paper.score),
@@ -131,14 +132,17 @@ def scored(distribution: SurvivalDistribution, fold: Fold) -> dict[str, Any]:
 def short_scores(distribution: SurvivalDistribution, fold: Fold) -> dict[str, float]:
     """The four scores of Table 5; concordance at quantiles of the event times, which is much quicker."""
     y, pycox = fold.y_test, fold.pycox()
-    times = np.unique(np.quantile(y["time"][y["event"]], np.linspace(0, 1, _FEW)))
     values = {
         "S_L": fold.likelihood(distribution),
-        "Ctd": float(concordance_td(distribution, y, times=times)),
+        "Ctd": float(concordance_td(distribution, y, times=_quantiles(y))),
         "IBS": float(integrated_brier(distribution, y, **pycox).mean()),
         "IBLL": float(integrated_binomial_log_likelihood(distribution, y, floor=1e-7, **pycox).mean()),
     }
     return {name: round(value, 6) for name, value in values.items()}
+
+
+def _quantiles(y: Outcome) -> npt.NDArray[np.float64]:
+    return np.unique(np.quantile(y["time"][y["event"]], np.linspace(0, 1, _FEW)))
 
 
 def step_scores(distribution: SurvivalDistribution, fold: Fold) -> dict[str, Any]:

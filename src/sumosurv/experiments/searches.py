@@ -62,7 +62,7 @@ class Size:
     scored_trials: int  # trials whose every score on test rows is taken, for Table 5
     max_epochs: int | None = None
     refit_members: int = 32
-    simulated_rows: int = 50_000  # of the stand-in for KKBOX
+    simulated_rows: int = 25_000  # of the stand-in for KKBOX
 
     def for_method(self, method: str) -> int:
         """Trials of a method."""
