@@ -195,7 +195,9 @@ class Preprocessor:
         indicator = len(present) < len(numbers)
         if len(present) == 0 or present.max() == present.min():
             return NumericColumn(name, float(present[0]) if len(present) else 0.0, 1.0, indicator)
-        if self.scaling == "quantile" and len(np.unique(present)) > 2:
+        # a thousand values mostly tell; sorting millions of them would take longer than an epoch
+        several = len(np.unique(present[:1000])) > 2 or len(np.unique(present)) > 2
+        if self.scaling == "quantile" and several:
             knots = tuple(float(v) for v in np.quantile(present, np.linspace(0, 1, min(_KNOTS, len(present)))))
             scores = NumericColumn(name, 0.0, 1.0, False, knots).transform(present)[0]
             return NumericColumn(name, float(scores.mean()), float(scores.std()) or 1.0, indicator, knots)
