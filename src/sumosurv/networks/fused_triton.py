@@ -22,7 +22,7 @@ DOT_PRECISION = "ieee"
 
 _KINDS: dict[Quantity, int] = {"log_survival": 0, "survival": 1, "density": 2, "log_both": 3}
 _WIDEST = 128  # units of a layer, a tile of them being held in registers
-_LARGEST_EXPONENT = 85.0  # exp of it is still finite in float32
+_SMALLEST = 1e-37  # still a normal number of float32, and so is its reciprocal
 
 
 def supports(curve: FusedCurve) -> bool:
@@ -43,13 +43,20 @@ def evaluate(
     start = code if log_start is None else log_start.contiguous()
     outputs = (results[0], results[-1])
     if not curve.gate and not curve.skip and not curve.layers and t.shape[0] == 1:
-        of_time, of_subject = curve.time_weight @ value[:, 0], (2.0 * code[:, : curve.width]).T.contiguous()
-        if bool((of_time.abs().max() < _LARGEST_EXPONENT) & (of_subject.abs().max() < _LARGEST_EXPONENT)):
+        of_time, of_subject = torch.exp(-(curve.time_weight @ value[:, 0])), torch.exp(-2.0 * code[:, : curve.width])
+        if _all_normal(of_time, of_subject):
             rate = curve.time_weight @ slope[:, 0]
-            _launch_shallow(curve, quantity, of_subject, of_time, rate, start, log_start is not None, outputs)
+            by_unit = of_subject.T.contiguous()
+            _launch_shallow(curve, quantity, by_unit, of_time, rate, start, log_start is not None, outputs)
             return results
     _launch_deep(curve, quantity, code.contiguous(), value, slope, start, log_start is not None, outputs)
     return results
+
+
+def _all_normal(*exponentials: Tensor) -> bool:
+    """Whether all are far from the ends of float32, so that a product of two says what it should: 0, 1 or between."""
+    ends = torch.stack([end for part in exponentials for end in torch.aminmax(part)])
+    return bool(((ends > _SMALLEST) & (ends < 1.0 / _SMALLEST)).all())
 
 
 def _launch_shallow(curve, quantity, of_subject, of_time, rate, start, anchored, outputs):
@@ -59,8 +66,8 @@ def _launch_shallow(curve, quantity, of_subject, of_time, rate, start, anchored,
     block_r = 1024 // block_m
     grid = (triton.cdiv(n, block_r), triton.cdiv(m, block_m))
     _shallow[grid](
-        of_subject.neg_().exp_(),
-        torch.exp(-of_time),
+        of_subject,
+        of_time,
         rate.contiguous(),
         curve.out_weight[0].contiguous(),
         curve.out_bias,
