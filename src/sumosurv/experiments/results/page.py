@@ -274,9 +274,11 @@ def _choice(records: Sequence[Record], drawn: Mapping[str, Path], page: Path) ->
 
 
 def _kkbox(records: Sequence[Record]) -> str:
-    there = any(_place(record)[0] == "kkbox" for record in records)
-    text = f"KKBOX's rows must be fetched from Kaggle. Below are {KKBOX}."
-    text += "" if there else " No search on the simulated rows is stored yet."
+    own = [record for record in records if _place(record)[0] == "kkbox"]
+    text = f"KKBOX's rows must be fetched from Kaggle. Below are {KKBOX}. "
+    sizes = sorted({(int(r["configuration"].get("rows", 0)), len(r["configuration"]["folds"])) for r in own})
+    text += " and ".join(f"{rows:,} simulated rows, {folds} of 5 folds" for rows, folds in sizes)
+    text += f", split {own[0]['configuration']['split']}." if own else "No search on the simulated rows is stored yet."
     rows: dict[str, list[str]] = {}
     scores = ("S_L", "IBLL", "IBS", "Ctd")
     for place, score in enumerate(scores):

@@ -73,11 +73,17 @@ def _scores(records: Sequence[Record], score: str) -> Any:
     for ax, dataset in zip(axes, names):
         own = [line for line in lines if line.dataset == dataset]
         own.sort(key=lambda line: line.mean, reverse=not GREATER_IS_BETTER[score])
+        far = _far(own)
         for place, line in enumerate(own):
-            _score_row(ax, place, line)
+            if line is far:
+                _aside(ax, place, f"mean {line.mean:.3f}, outside", right=not GREATER_IS_BETTER[score])
+            else:
+                _score_row(ax, place, line)
         ax.set_yticks(range(len(own)), [METHODS[line.method].label for line in own])
         for label, line in zip(ax.get_yticklabels(), own):
             label.set(**({"color": _OURS, "fontweight": "bold"} if line.method == "SumoNet" else {}))
+        ax.set_ylim(-0.6, len(own) - 0.4)
+        ax.locator_params(axis="x", nbins=6)
         ax.set_title(TITLES[dataset], loc="left")
         ax.grid(axis="x", color="0.9", lw=0.8)
         ax.tick_params(axis="y", length=0)
@@ -90,13 +96,29 @@ def _scores(records: Sequence[Record], score: str) -> Any:
 def _score_row(ax: Any, place: int, line: Line) -> None:
     colour = _OURS if line.method == "SumoNet" else _GREY
     values = np.array(line.values)
-    finite = values[np.isfinite(values)]
-    ax.plot(finite, np.full(len(finite), place), "o", ms=4, alpha=0.55, color=colour, mec="none", zorder=2)
-    if len(finite) == len(values):
-        ax.plot([line.mean], [place], "|", ms=13, mew=2.4, color=colour, zorder=3)
-    else:
-        text = f"-inf in {len(values) - len(finite)} of {len(values)} folds"
-        ax.annotate(text, (0.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=7.5, color="0.35")
+    infinite = int((~np.isfinite(values)).sum())
+    if infinite:
+        _aside(ax, place, f"-inf in {infinite} of {len(values)} folds")
+        return
+    ax.plot(values, np.full(len(values), place), "o", ms=4, alpha=0.55, color=colour, mec="none", zorder=2)
+    ax.plot([line.mean], [place], "|", ms=13, mew=2.4, color=colour, zorder=3)
+
+
+def _aside(ax: Any, place: int, text: str, *, right: bool = False) -> None:
+    where, side = (0.99, "right") if right else (0.01, "left")
+    ax.annotate(
+        text, (where, place), xycoords=("axes fraction", "data"), va="center", ha=side, fontsize=7.5, color="0.35"
+    )
+
+
+def _far(lines: Sequence[Line]) -> Line | None:
+    """Kaplan-Meier, which knows no covariates, where it is so far behind that the others could not be told apart."""
+    means = [line.mean for line in lines if line.method != "KaplanMeier" and np.isfinite(line.mean)]
+    last = next((line for line in lines if line.method == "KaplanMeier"), None)
+    if last is None or not means:
+        return None
+    away = max(min(means) - last.mean, last.mean - max(means))
+    return last if away > 0.5 * (max(means) - min(means)) else None
 
 
 def _ranks(records: Sequence[Record]) -> Any:
@@ -256,7 +278,7 @@ def _near(ax: Any, record: Record, chosen: Mapping[str, Sequence[tuple[float, fl
     hidden = int((~((cloud >= low - pad) & (cloud <= high + pad)).all(axis=1)).sum())
     if hidden:
         ax.annotate(
-            f"{hidden} of {len(cloud)} trials outside", (0.02, 0.98), xycoords="axes fraction", va="top", fontsize=7.5
+            f"{hidden} of {len(cloud)} trials outside", (0.98, 0.02), xycoords="axes fraction", ha="right", fontsize=7.5
         )
 
 

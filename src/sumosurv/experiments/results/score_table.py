@@ -90,7 +90,11 @@ def kkbox_table(lines: Sequence[Line], score: str) -> tuple[list[str], list[list
         ours = next((line for line in lines if line.simulated and line.method == name and line.part == "honest"), None)
         figure = published(score, name, "kkbox")
         if ours is not None or figure is not None:
-            own = ["-", "-"] if ours is None else [mean_sd(ours.mean, ours.sd), str(ours.trials)]
+            own = (
+                ["-", "-"]
+                if ours is None
+                else [mean_sd(ours.mean, ours.sd), str(ours.trials) if ours.searched else "-"]
+            )
             rows.append([method.label, own[0], paper(figure), own[1]])
     return ["method", f"{score}, simulated rows", "paper, KKBOX", "trials"], rows
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sumosurv.datasets import DatasetUnavailableError
 from sumosurv.experiments._record import load_record, save_record
-from sumosurv.experiments.searches import DATASETS, METHODS, QUICK, Size, full_size, record_name, run_search
+from sumosurv.experiments.searches import DATASETS, METHODS, QUICK, SIMULATED, Size, full_size, record_name, run_search
 
 __all__ = ["Question", "gather"]
 
@@ -32,6 +32,7 @@ class Question:
     folds: int | None = None
     device: str = "auto"
     stored: bool = False
+    optional: tuple[str, ...] = ()  # datasets that are shown where they are stored, and never searched
 
     @classmethod
     def of(
@@ -52,8 +53,9 @@ class Question:
             raise ValueError(f"folds is how many of the {_FOLDS} folds are used, from 1 to {_FOLDS}; got {folds}.")
         return cls(
             Path(out),
-            tuple(_known(names, (*DATASETS, "kkbox"), "dataset")),
+            tuple(_known(names, (*DATASETS, SIMULATED), "dataset")),
             tuple(_known(methods, tuple(METHODS), "method")),
+            optional=(SIMULATED,) if names is None else (),
             quick=bool(quick),
             trials=trials,
             folds=folds,
@@ -103,7 +105,7 @@ def gather(question: Question) -> list[dict[str, Any]]:
     """
     places = [(dataset, method) for dataset in question.names for method in question.methods]
     records = {place: _read(question, *place) for place in places}
-    missing = [place for place in places if records[place] is None and place[0] != "kkbox"]
+    missing = [place for place in places if records[place] is None and place[0] not in question.optional]
     if missing and not question.stored:
         _announce(question, missing)
         for place in missing:
@@ -122,7 +124,7 @@ def _read(question: Question, dataset: str, method: str) -> dict[str, Any] | Non
     if not path.is_file():
         return None
     record = load_record(path)
-    return record if question.answers(record) or dataset == "kkbox" else None
+    return record if question.answers(record) or (question.full and dataset == SIMULATED) else None
 
 
 def _search(question: Question, dataset: str, method: str) -> dict[str, Any] | None:
