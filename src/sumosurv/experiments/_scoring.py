@@ -52,6 +52,7 @@ class Fold:
         """Fold ``number`` of the stand-in for KKBOX: so many rows, whole days as there, split by customer."""
         made = datasets.simulate("kkbox", rows, random_state=0)
         y = Surv.from_arrays(made.y["event"], np.ceil(made.y["time"]))
+        assert made.customer is not None
         parts = datasets.fold_by_customer(made.customer, number)
         return cls(number, "by customer, made from the seed", made.X, y, *parts)
 
