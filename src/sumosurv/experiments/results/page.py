@@ -11,7 +11,14 @@ from sumosurv.experiments.likelihood_k import NOTES as HALF_WIDTH_NOTES
 from sumosurv.experiments.likelihood_k import half_width_table
 from sumosurv.experiments.results.lines import GREATER_IS_BETTER, TITLES, Line, best, make_line, score_lines
 from sumosurv.experiments.results.ranks import ranking
-from sumosurv.experiments.results.score_table import EXPLANATIONS, KKBOX, detail_table, kkbox_table, table_lines
+from sumosurv.experiments.results.score_table import (
+    EXPLANATIONS,
+    KKBOX,
+    detail_table,
+    few_trials,
+    kkbox_table,
+    table_lines,
+)
 from sumosurv.experiments.results.text import markdown, mean_sd, number, signed
 from sumosurv.experiments.results.verdicts import Verdict, verdicts
 from sumosurv.experiments.searches import METHODS
@@ -169,9 +176,8 @@ def _likelihood(records: Sequence[Record], drawn: Mapping[str, Path], page: Path
         own = [line for line in lines if line.dataset == dataset]
         head, rows = detail_table(records, own, "S_L")
         parts.append(f"### {TITLES[dataset]}: S_L with what belongs beside it\n\n{markdown(head, rows)}")
-    few = sorted({line.label for line in lines if line.searched and line.trials < 20})
     notes = [EXPLANATIONS[name] for name in ("k", "window", "interval", "before")]
-    notes += [f"Few trials, since each solves an equation in every step: {', '.join(few)}."] if few else []
+    notes += few_trials([line for line in lines if not line.simulated])
     parts.append("\n".join(f"- {note.replace('*', chr(92) + '*', 1)}" for note in notes))
     return _joined(parts)
 
@@ -279,6 +285,8 @@ def _kkbox(records: Sequence[Record]) -> str:
     sizes = sorted({(int(r["configuration"].get("rows", 0)), len(r["configuration"]["folds"])) for r in own})
     text += " and ".join(f"{rows:,} simulated rows, {folds} of 5 folds" for rows, folds in sizes)
     text += f", split {own[0]['configuration']['split']}." if own else "No search on the simulated rows is stored yet."
+    trials = {METHODS[_place(r)[1]].label: r["configuration"]["trials"] for r in own if METHODS[_place(r)[1]].searched}
+    text += f" Trials: {', '.join(f'{label} {count}' for label, count in trials.items())}." if trials else ""
     rows: dict[str, list[str]] = {}
     scores = ("S_L", "IBLL", "IBS", "Ctd")
     for place, score in enumerate(scores):

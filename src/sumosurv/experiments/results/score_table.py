@@ -14,7 +14,16 @@ from sumosurv.experiments.results.stored import Question, gather
 from sumosurv.experiments.results.text import aligned, mean_sd, number, paper, signed
 from sumosurv.experiments.searches import METHODS
 
-__all__ = ["EXPLANATIONS", "KKBOX", "detail_table", "kkbox_table", "save_table", "score_table", "table_lines"]
+__all__ = [
+    "EXPLANATIONS",
+    "KKBOX",
+    "detail_table",
+    "few_trials",
+    "kkbox_table",
+    "save_table",
+    "score_table",
+    "table_lines",
+]
 
 SUMO_PARTS = {
     "S_L": ("honest", "single", "oracle", "before_refit"),
@@ -23,6 +32,7 @@ SUMO_PARTS = {
     "Ctd": ("honest",),
 }
 KKBOX = "the paper's figures; ours are of simulated rows in its form and cannot be compared with them"
+_FEW = 20  # trials below which it is said
 EXPLANATIONS = {
     "honest": "honest: an equal mixture; its settings are those of the best trials, trials and their number chosen on "
     "validation rows, and are trained a second time on training and validation rows together.",
@@ -46,7 +56,7 @@ def score_table(name: str, score: str, title: str, question: Question) -> dict[s
     """Gather the records, print the table, write ``<name>.json``; returns the record."""
     records = gather(question)
     lines = table_lines(records, score)
-    notes = _notes(score, lines)
+    notes = _notes(score, [line for line in lines if not line.simulated])
     for dataset in dict.fromkeys(line.dataset for line in lines if not line.simulated):
         own = [line for line in lines if line.dataset == dataset]
         print(f"\n{title}, {TITLES[dataset]}: {_split(own)}\n{aligned(*detail_table(records, own, score))}")
@@ -146,7 +156,13 @@ def _notes(score: str, lines: Sequence[Line]) -> list[str]:
     names += ["oracle", "before", "k", "window", "interval", "scale", "soden"] if score == "S_L" else []
     names += ["before", "pycox"] if score in ("IBS", "IBLL") else []
     notes = [EXPLANATIONS[name] for name in names]
-    few = sorted({line.label for line in lines if line.searched and line.trials < 20})
-    if few:
-        notes.append(f"Few trials, as each solves an equation in every step or the run was small: {', '.join(few)}.")
-    return notes
+    return [*notes, *few_trials(lines)]
+
+
+def few_trials(lines: Sequence[Line]) -> list[str]:
+    """A note on methods of which few settings were tried, or none."""
+    few = {METHODS[line.method].label: line.trials for line in lines if line.searched and line.trials < _FEW}
+    text = ", ".join(f"{label} ({trials})" for label, trials in few.items())
+    return (
+        [f"Few trials (solving an equation in every step is slow; small runs have few of all): {text}."] if few else []
+    )
