@@ -368,6 +368,11 @@ def test_the_page_without_pictures_and_with_few_records(tmp_path, monkeypatch, c
     assert "without pictures" in capsys.readouterr().out
 
 
+def test_the_stand_in_for_kkbox_is_searched_only_when_named(folder):
+    assert "kkbox" in Question.of(folder).optional
+    assert Question.of(folder, names=["kkbox"]).optional == ()
+
+
 def test_simulated_kkbox_is_never_compared_with_the_paper(folder, capsys):
     save_record(made_up("kkbox", "SumoNet", n_folds=1), folder)
     rows = table3.run(folder, stored=True)["results"]["rows"]
@@ -390,11 +395,8 @@ def test_the_command_line_takes_what_an_experiment_takes(folder, capsys):
 
 
 @pytest.mark.real_data
+@pytest.mark.usefixtures("real_data")
 def test_a_quick_table_of_real_rows(tmp_path, capsys):
-    try:
-        datasets.load("metabric")
-    except datasets.DatasetUnavailableError:
-        pytest.skip("METABRIC is not here")
     arguments = ["--quick", "--trials", "2", "--folds", "1", "--device", "cpu", "--datasets", "metabric"]
     assert main(["reproduce", "table3", *arguments, "--methods", "SumoNet", "--out", str(tmp_path)]) == 0
     assert "-0.142 ± 0.042" in capsys.readouterr().out
