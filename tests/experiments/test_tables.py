@@ -357,6 +357,19 @@ def test_the_page_from_made_up_records(folder, tmp_path, capsys):
     assert "12 s (8)" in text
 
 
+def test_all_runs_what_is_not_stored_and_keeps_what_is(folder, monkeypatch, capsys):
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.setattr(everything, "_OTHERS", ("figure1",))
+    monkeypatch.setattr(everything, "write_page", lambda *arguments, **options: None)  # drawn by the test above
+    options = {"names": list(BARS), "methods": list(S_L)}
+    made = everything.run(folder, **options)
+    assert "=== figure1" in capsys.readouterr().out
+    first = (folder / "figure1.json").stat().st_mtime_ns
+    assert everything.run(folder, **options)["others"] == made["others"] == {"figure1": folder / "figure1.json"}
+    assert (folder / "figure1.json").stat().st_mtime_ns == first
+    assert "=== figure1" not in capsys.readouterr().out
+
+
 def test_the_page_without_pictures_and_with_few_records(tmp_path, monkeypatch, capsys):
     save_record(made_up("gbsg", "CoxPH"), tmp_path)
     monkeypatch.setattr(everything.importlib.util, "find_spec", lambda name: None)

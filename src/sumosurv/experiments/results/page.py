@@ -40,7 +40,7 @@ this page was typed by hand: `{command}` writes it from the
 [records]({records}), and `sumosurv reproduce table3` (or any other name) prints one table.
 
 Means ± standard deviations are over folds ({split}). The paper's figures are beside ours; its folds
-are others, and of its trials the one that is best *on the test rows* is shown, which flatters."""
+are others, and its SuMo-net is the one trial of many that is best *on the test rows*, which flatters."""
 
 _BASELINES = """Our baselines are stronger than the paper's: of {count} rows of other methods in Table 3, {better} have
 a higher S_L here. In the code released with the paper their weight decay was searched over but never handed to the
