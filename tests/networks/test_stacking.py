@@ -119,3 +119,15 @@ def test_other_networks_stack_too(rows):
     population = stack_members(parts, wide._make_network(np.array([5]), prepared.training, example))
     expected = torch.cat([log_likelihood(part, data) for part in parts])
     torch.testing.assert_close(log_likelihood(population, data), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_padding_to_the_width_of_the_inputs_joins_nothing(rows):
+    """Three columns and five features of each make the inputs as wide as the padded layers."""
+    X, y = rows
+    narrow, prepared = made((X, y), (8, 8), (8,), 1, frequencies=4)
+    assert narrow.encoder.n_in == 15
+    template, _ = made((X, y), (15, 15), (15,), 2, frequencies=4)
+    population = stack_members([narrow], template)
+    torch.testing.assert_close(
+        log_likelihood(population, prepared.data), log_likelihood(narrow, prepared.data), rtol=1e-5, atol=1e-5
+    )

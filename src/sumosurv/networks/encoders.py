@@ -55,7 +55,7 @@ class TableEncoder(nn.Module):
         Number of codes of each categorical column; code 0 (a level not seen in training) is held at the
         zero embedding.
     widths : sequence of int
-        Hidden layers. Equal neighbours are joined by a residual connection if ``residual``.
+        Hidden layers. Neighbours of equal width are joined by a residual connection if ``residual``.
     activation : {"silu", "relu", "tanh", "gelu"}
     residual : bool
     frequencies : int
@@ -110,7 +110,8 @@ class TableEncoder(nn.Module):
         act = ACTIVATIONS[self.activation]
         for place, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
             new = dropout(act(layer(a)))
-            new = a + new if self.residual and new.shape == a.shape else new
+            # inputs and first layer are never joined: that their widths agree is an accident, of padding for example
+            new = a + new if self.residual and place and new.shape == a.shape else new
             a = torch.where(self.active[:, place, None, None], new, a) if place and self.active.numel() else new
         return a
 
