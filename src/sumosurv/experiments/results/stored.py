@@ -148,7 +148,7 @@ def _announce(question: Question, missing: Sequence[tuple[str, str]]) -> None:
     if question.full:
         print(
             "In the full size (300 trials of SuMo-net, 50 of most others, on five folds) that takes minutes for each "
-            "on a large GPU and hours on a CPU. --quick takes minutes on two cores; --trials, --folds, --datasets and "
+            "on a large GPU and hours on a CPU. --quick takes minutes a dataset; --trials, --folds, --datasets and "
             "--methods make it smaller; --stored shows what is there. A finished search is stored at once: stop and "
             "go on as you like."
         )
