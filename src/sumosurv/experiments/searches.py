@@ -71,7 +71,7 @@ class Size:
         return self.slow_trials if METHODS[method].slow else self.trials
 
 
-QUICK = Size(trials=6, slow_trials=2, folds=(0, 1), scored_trials=6, max_epochs=15, refit_members=6)
+QUICK = Size(trials=5, slow_trials=1, folds=(0,), scored_trials=5, max_epochs=10, refit_members=4)
 FULL = Size(trials=300, slow_trials=6, folds=(0, 1, 2, 3, 4), scored_trials=40, refit_members=64)
 BASELINES = 50  # trials of a baseline in the full size
 

@@ -130,10 +130,15 @@ class MemberDropout(MemberStream):
     def __init__(self, seeds: Tensor, rates: Tensor, place: int) -> None:
         super().__init__(seeds, place)
         self.register_buffer("rates", rates.float(), persistent=False)
+        self.note_rates()
+
+    def note_rates(self) -> None:
+        """See whether there is anything to drop; to be called when the rates have changed."""
+        self.idle = not bool((self.rates > 0).any())
 
     def forward(self, x: Tensor) -> Tensor:
         """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
-        if not self.training:
+        if not self.training or self.idle:
             return x
         keep = keep_mask(self.keys(), self.rates, tuple(x.shape[1:]))
         return x * keep / (1.0 - self.rates)[:, None, None].to(x.dtype)

@@ -126,24 +126,27 @@ class MixedNetwork(nn.Module):
         Values, and derivatives after them, are rows of one matrix per member, so that each layer is one
         product.
         """
-        members, n, orders, f = code.shape[0], code.shape[1], time.shape[1], self.features.n_features
+        members, n, f = code.shape[0], code.shape[1], self.features.n_features
+        # split and unbind, and no slices: the gradient of a slice is a whole array of zeros around it
+        first, *factors = torch.split(code, [self.width] + [f] * ((code.shape[2] - self.width) // f), dim=2)
         if self.gate:
-            time = time * code[:, None, :, None, self.width : self.width + f]
+            time = time * factors[0][:, None, :, None]
         weight = positive_weight(self.time_weight, self.positive)
         rows = time.expand(members, *time.shape[1:])
         z = torch.bmm(rows.reshape(members, rows[0].numel() // f, f), weight).reshape(*rows.shape[:-1], self.width)
-        a = torch.tanh(code[:, :, None, : self.width] + z[:, 0]).reshape(members, n * m, self.width)
+        of_time, *rates = z.unbind(1)
+        a = torch.tanh(first[:, :, None] + of_time).reshape(members, n * m, self.width)
         da = None
-        if orders == 2:
-            da = (1.0 - a * a) * z[:, 1].expand(-1, n, -1, -1).reshape(members, n * m, self.width)
+        if rates:
+            da = (1.0 - a * a) * rates[0].expand(-1, n, -1, -1).reshape(members, n * m, self.width)
         for place, (raw, bias) in enumerate(zip(self.weights, self.biases), start=1):
             w = positive_weight(raw, self.positive)
             if da is None:
                 new, d_new = torch.tanh(torch.baddbmm(bias, a, w)), None
             else:
-                both = torch.bmm(torch.cat([a, da], dim=1), w)
-                new = torch.tanh(both[:, : n * m] + bias)
-                d_new = (1.0 - new * new) * both[:, n * m :]
+                value, rate = torch.split(torch.bmm(torch.cat([a, da], dim=1), w), n * m, dim=1)
+                new = torch.tanh(value + bias)
+                d_new = (1.0 - new * new) * rate
             if self.residual and new.shape == a.shape:
                 new = new + a
                 d_new = None if d_new is None or da is None else d_new + da
@@ -156,9 +159,9 @@ class MixedNetwork(nn.Module):
         h = torch.baddbmm(self.out_bias, a, w).reshape(members, n, m)
         slope = None if da is None else torch.bmm(da, w).reshape(members, n, m)
         if self.skip:
-            path = (time * code[:, None, :, None, -f:]).sum(-1)
-            h = h + path[:, 0]
-            slope = None if slope is None else slope + path[:, 1]
+            path, *rates = (time * factors[-1][:, None, :, None]).sum(-1).unbind(1)
+            h = h + path
+            slope = None if slope is None else slope + rates[0]
         return h, slope
 
     def jet(self, code: Tensor, t: Tensor, derivative: Derivative) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sumosurv.networks.encoders import TableEncoder
-from sumosurv.networks.layers import MemberLinear, select_members
+from sumosurv.networks.layers import MemberDropout, MemberLinear, select_members
 from sumosurv.networks.monotone import MixedNetwork
 
 __all__ = ["extract_members", "stack_members", "unstack_members"]
@@ -129,6 +129,9 @@ def _stack_buffers(parts: Sequence[nn.Module], template: nn.Module, members: Seq
             continue
         rows = [v if len(v) == count else v[:1].expand(count, *v.shape[1:]) for v, count in zip(values, members)]
         _set_buffer(template, name, torch.cat(rows))
+    for module in template.modules():
+        if isinstance(module, MemberDropout):
+            module.note_rates()
 
 
 def _mark_layers(parts: Sequence[nn.Module], template: nn.Module, members: Sequence[int]) -> None:

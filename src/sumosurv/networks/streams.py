@@ -15,11 +15,9 @@ __all__ = ["keep_mask", "random_bits", "stream_key"]
 
 def _mix(x: Tensor) -> Tensor:
     """A bijection of 32-bit integers under which close inputs have unrelated outputs."""
-    x = x ^ ((x >> 16) & 0xFFFF)
-    x = x * 0x21F0AAAD
-    x = x ^ ((x >> 15) & 0x1FFFF)
-    x = x * 0x735A2D97
-    return x ^ ((x >> 15) & 0x1FFFF)
+    y = (x >> 16).bitwise_and_(0xFFFF).bitwise_xor_(x).mul_(0x21F0AAAD)
+    y.bitwise_xor_((y >> 15).bitwise_and_(0x1FFFF)).mul_(0x735A2D97)
+    return y.bitwise_xor_((y >> 15).bitwise_and_(0x1FFFF))
 
 
 def stream_key(seeds: Tensor, *counters: Tensor | int) -> Tensor:
