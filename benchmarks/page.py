@@ -185,7 +185,8 @@ def pictures(folder, out):
     names = [f"{r['who']} ({r['precision']}): {r['what'].removeprefix('S, ')}" for r in rows]
     colours = ["C0" if r["who"].startswith("SumoNet") else "0.6" for r in rows]
     bars = axis.barh(names, [1e3 * r["seconds"] for r in rows], color=colours)
-    axis.bar_label(bars, fmt="%.3g", padding=2, fontsize=8)
+    axis.bar_label(bars, labels=[number(1e3 * r["seconds"]) for r in rows], padding=2, fontsize=8)
+    axis.margins(x=0.08)
     axis.set(xscale="log", xlabel="ms for SUPPORT's test fold × 100 times, one CPU thread")
     axis.invert_yaxis()
     figure.savefig(out / "performance_inference.png", dpi=130)
