@@ -95,8 +95,12 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
     return _rebuild(path, description, tensors, encoder)
 
 
-def _describe(model: SurvivalEstimator) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a file says of a model, and its tensors; the estimators of a mixture are described one by one."""
+def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a file says of a model, and its tensors; the estimators of a mixture are described one by one.
+
+    Of a search the file keeps what it predicts with.
+    """
+    model = getattr(model, "best_estimator_", model)
     parameters = model.get_params(deep=False)
     has_encoder = parameters.pop("encoder", None) is not None
     if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
-from sumosurv import CoxPH, KaplanMeier, SurvivalMixture, WeibullNet, datasets, load
+from sumosurv import CoxPH, KaplanMeier, SumoNet, SumoNetSearch, SurvivalMixture, WeibullNet, datasets, load
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,21 @@ def test_of_fitted_estimators(data):
     np.testing.assert_allclose(both.predict_survival_function(data.X[:5], [1.0]), mean, atol=1e-12)
 
 
+def test_of_estimators_that_do_not_fit_together(data):
+    with pytest.raises(NotFittedError):
+        SurvivalMixture.of([KaplanMeier()])
+    wide = KaplanMeier().fit(np.zeros((300, 2)), data.y)
+    with pytest.raises(ValueError, match="different numbers of columns"):
+        SurvivalMixture.of([wide, KaplanMeier().fit(data.X, data.y)])
+
+
+def test_a_search_among_the_parts_is_saved_as_what_it_found(data, tmp_path):
+    search = SumoNetSearch(SumoNet(max_epochs=2), space={"dropout": [0.1, 0.2]}, n_trials=2, random_state=0)
+    both = SurvivalMixture([KaplanMeier(), search]).fit(data.X, data.y)
+    both.save(tmp_path / "both.sumo")
+    np.testing.assert_array_equal(load(tmp_path / "both.sumo").predict(data.X[:5]), both.predict(data.X[:5]))
+
+
 @pytest.mark.parametrize(
     ("estimators", "weights", "error", "message"),
     [
@@ -45,6 +61,8 @@ def test_of_fitted_estimators(data):
         ([3], None, TypeError, "survival estimators"),
         ([KaplanMeier()], [1.0, 2.0], ValueError, "1 positive weights"),
         ([KaplanMeier(), KaplanMeier()], [1.0, 0.0], ValueError, "2 positive weights"),
+        ([KaplanMeier(), KaplanMeier()], [1.0, np.inf], ValueError, "2 positive weights"),
+        (KaplanMeier(), None, TypeError, "put it into a list"),
     ],
 )
 def test_what_cannot_be_mixed(data, estimators, weights, error, message):

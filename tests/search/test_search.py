@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from sumosurv import (
     CoxCC,
@@ -151,7 +152,7 @@ def test_cross_validation_without_validation_rows(parts):
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_every_network_method_can_be_searched(parts, estimator):
+def test_every_network_method_can_be_searched(parts, estimator, tmp_path):
     train, valid, test = parts
     estimator.set_params(max_epochs=2, device="cpu")
     space = {"covariate_layers": [(8,), (8, 8)], "dropout": [0.0, 0.2]}
@@ -164,6 +165,9 @@ def test_every_network_method_can_be_searched(parts, estimator):
     assert (np.diff(survival, axis=1) <= 1e-12).all()
     assert (survival[:, 0] == 1).all()
     assert "dropout" in search.best_params_
+    search.save(tmp_path / "search.sumo")
+    again = load(tmp_path / "search.sumo").predict_survival_function(test[0], np.linspace(0, 2, 5))
+    np.testing.assert_array_equal(again, survival)
 
 
 def test_a_saved_search_predicts_the_same(fitted, parts, tmp_path):
@@ -183,6 +187,27 @@ def test_a_padded_mixture_is_saved_with_its_shapes(parts, tmp_path):
     np.testing.assert_array_equal(
         load(tmp_path / "padded.sumo").predict_density(test[0], [0.5, 1.0]), search.predict_density(test[0], [0.5, 1.0])
     )
+
+
+def test_a_padded_population_of_one_shape_is_saved(parts, tmp_path):
+    """Groups by frequencies: one of them may hold a single shape, and is padded all the same."""
+    train, valid, test = parts
+    space = {"covariate_layers": [(8,), (8, 8)], "frequencies": [0, 2]}
+    search = quick(space=space, shapes="padded", n_trials=4, mixture=4).fit(*train, validation_data=valid)
+    search.save(tmp_path / "mixture.sumo")
+    np.testing.assert_array_equal(
+        load(tmp_path / "mixture.sumo").predict_median(test[0]), search.predict_median(test[0])
+    )
+
+
+def test_layers_may_be_lists(parts):
+    search = quick(space={"covariate_layers": [[8], [8, 8]]}, n_trials=2).fit(*parts[0], validation_data=parts[1])
+    assert search.best_params_["covariate_layers"] in ((8,), (8, 8))
+
+
+def test_one_validation_row_is_enough(parts):
+    X, y = parts[1]
+    assert np.isfinite(quick().fit(*parts[0], validation_data=(X[:1], y[:1])).mixture_score_)
 
 
 def test_halving_trains_the_best_third_longer(parts):
@@ -256,6 +281,7 @@ def test_draws_lie_in_the_space():
         ({"ensemble_size": [1, 2]}, "not searched over"),
         ({}, "empty"),
         ("papers", "'paper', 'recipe' or a mapping"),
+        (None, "'paper', 'recipe' or a mapping"),
     ],
 )
 def test_wrong_spaces_are_named(space, message, data):
@@ -272,6 +298,7 @@ def test_wrong_spaces_are_named(space, message, data):
         ({"refit": "yes"}, ValueError, "refit is"),
         ({"cv": 1}, ValueError, "cv is"),
         ({"shapes": "big"}, ValueError, "shapes is"),
+        ({"trials_per_round": 1.5}, ValueError, "trials_per_round is"),
         ({"method": "halving", "storage": "x.db"}, ValueError, "halving"),
         ({"estimator": CoxPH()}, TypeError, "GridSearchCV"),
     ],
@@ -279,6 +306,13 @@ def test_wrong_spaces_are_named(space, message, data):
 def test_wrong_settings_are_named(parts, options, error, message):
     with pytest.raises(error, match=message):
         quick().set_params(**options).fit(*parts[0])
+
+
+def test_what_is_asked_too_early_or_wrongly(parts):
+    with pytest.raises(NotFittedError):
+        quick().trial(0)
+    with pytest.raises(ValueError, match="pair"):
+        quick().fit(*parts[0], validation_data=parts[0][0])
 
 
 def test_folds_that_learn_from_each_other_are_refused(data):

@@ -55,6 +55,20 @@ def test_a_study_of_other_rows_or_another_space_is_refused(data, tmp_path):
         search(storage=storage, space={"dropout": [0.1]}).fit(data.X, data.y)
     with pytest.raises(ValueError, match="another set of rows"):
         search(storage=storage).fit(data.X[:200], data.y[:200])
+    with pytest.raises(ValueError, match="another set of rows"):
+        search(storage=storage).fit(data.X + 1.0, data.y)
+    with pytest.raises(ValueError, match="another estimator"):
+        search(storage=storage).set_params(estimator__max_epochs=3).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="another estimator"):
+        search(storage=storage, cv=3).fit(data.X, data.y)
+    turned = dict(reversed(SPACE.items()))
+    assert len(search(storage=storage, n_trials=2, space=turned).fit(data.X, data.y).cv_results_["trial"]) == 2
+
+
+def test_a_file_that_is_no_database_is_said_at_once(data, tmp_path):
+    (tmp_path / "text.db").write_text("not a database at all, but text that is long enough to look at")
+    with pytest.raises(ValueError, match="could not be opened"):
+        search(storage=tmp_path / "text.db").fit(data.X, data.y)
 
 
 def test_tpe_needs_distributions_that_optuna_knows(data):

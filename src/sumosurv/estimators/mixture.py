@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
@@ -47,6 +48,11 @@ class SurvivalMixture(SurvivalEstimator):
         """The mixture of estimators that are fitted already, on the same columns."""
         made = cls(list(fitted), weights)
         made._check_parameters()
+        for estimator in fitted:
+            check_is_fitted(estimator)
+        columns = {estimator.n_features_in_ for estimator in fitted}
+        if len(columns) > 1:
+            raise ValueError(f"The estimators were fitted on different numbers of columns: {sorted(columns)}.")
         made.estimators_ = list(fitted)
         made._take_over()
         return made
@@ -75,6 +81,8 @@ class SurvivalMixture(SurvivalEstimator):
         self.estimators_ = list(self.estimators)
 
     def _check_parameters(self) -> None:
+        if isinstance(self.estimators, SurvivalEstimator):
+            raise TypeError("estimators is a sequence of estimators; got a single one: put it into a list.")
         if not len(self.estimators):
             raise ValueError("A mixture needs at least one estimator.")
         for estimator in self.estimators:
@@ -82,5 +90,5 @@ class SurvivalMixture(SurvivalEstimator):
                 raise TypeError(f"estimators are survival estimators of this library; got {estimator!r}.")
         if self.weights is not None:
             shares = np.asarray(self.weights, dtype=np.float64)
-            if shares.shape != (len(self.estimators),) or not (shares > 0).all():
+            if shares.shape != (len(self.estimators),) or not (np.isfinite(shares) & (shares > 0)).all():
                 raise ValueError(f"Give {len(self.estimators)} positive weights; got {self.weights!r}.")

@@ -43,7 +43,7 @@ def choose_size(values: npt.NDArray[np.float64]) -> int:
     best = max(rows, key=lambda size: float(rows[size].mean()))
     chosen = best
     for size, row in rows.items():
-        if size > chosen:
+        if size > chosen and len(row) > 1:
             gap = rows[best] - row
             if gap.mean() <= gap.std(ddof=1) / math.sqrt(len(gap)) + _ROUNDING:
                 chosen = size

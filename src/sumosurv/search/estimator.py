@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils import check_random_state
 
@@ -151,6 +152,9 @@ class NetworkSearch(SurvivalEstimator):
 
     def trial(self, place: int) -> SurvivalEstimator:
         """The fitted estimator of one trial, by its place in ``cv_results_`` (only in the process that trained it)."""
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
         number = self._numbers[place]
         if number not in self._places:
             raise ValueError(f"Trial {place} was not trained by this process; only its score is known.")
@@ -210,8 +214,9 @@ class NetworkSearch(SurvivalEstimator):
             raise ValueError(f"cv is None or a whole number of at least 2; got {self.cv!r}.")
         if self.shapes not in ("auto", "padded", "grouped"):
             raise ValueError(f"shapes is 'auto', 'padded' or 'grouped'; got {self.shapes!r}.")
-        if self.trials_per_round is not None and not self.trials_per_round >= 1:
-            raise ValueError(f"trials_per_round is None or at least 1; got {self.trials_per_round!r}.")
+        size = self.trials_per_round
+        if size is not None and not (isinstance(size, (int, np.integer)) and size >= 1):
+            raise ValueError(f"trials_per_round is None or a whole number of at least 1; got {size!r}.")
         if self.method == "halving" and self.storage is not None:
             raise ValueError(
                 "Successive halving compares trials within one run; use method='tpe' or 'random' to store."
@@ -225,6 +230,10 @@ class NetworkSearch(SurvivalEstimator):
 
     def _open(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None, job: int, seed: int) -> Job:
         X, outcome = self._start(X, y)
+        if validation_data is not None and not (
+            isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
+        ):
+            raise ValueError("validation_data is a pair (X, y) of rows that trials are compared on.")
         self._job, self._base = job, seed
         made = Job(self._searched(), X, outcome, validation_data)
         first, prepared = made.read({})
@@ -281,18 +290,10 @@ class NetworkSearch(SurvivalEstimator):
         by_population: dict[int, tuple[Population, list[int]]] = {}
         for population, place in found:
             by_population.setdefault(id(population), (population, []))[1].append(place)
-        parts = [
-            population.mixture(places, self._widest_of(population)) for population, places in by_population.values()
-        ]
+        parts = [population.mixture(places) for population, places in by_population.values()]
         if len(parts) == 1:
             return parts[0]
         return SurvivalMixture.of(parts, weights=[part.n_members_ for part in parts])
-
-    def _widest_of(self, population: Population) -> dict[str, Any]:
-        shapes = {
-            tuple(sorted((k, v) for k, v in m.parameters.items() if k in self._widest)) for m in population.members
-        }
-        return self._widest if len(shapes) > 1 else {}
 
     def _choose(self, study: Study, train: Any) -> None:
         """Rank the trials, choose the mixture and keep what predicts."""
@@ -450,7 +451,7 @@ def _fit_together(searches: Sequence[NetworkSearch], rows: Sequence[tuple[Any, A
     space = default_space(lead.space, lead._searched(), check_outcome(rows[0][1]))
     study = _open_study(lead, space, seed, rows[0])
     jobs = []
-    for i, (search, (X, y, validation_data)) in enumerate(zip(searches, rows)):
+    for i, (search, (X, y, validation_data)) in enumerate(zip(searches, rows, strict=True)):
         search._space, search._widest = space, widest_layers(space, search._searched())
         jobs.append(search._open(X, y, validation_data, i, study.seed))
     with SearchProgress(lead.n_trials, len(jobs) * len(lead._splits), shown=lead.verbose) as progress:
@@ -498,6 +499,7 @@ def _open_study(search: NetworkSearch, space: Space, seed: int, rows: tuple[Any,
         storage=search.storage,
         name=search.study_name,
         rows=_digest(rows),
+        model=repr((type(search._searched()).__name__, search._searched().get_params(deep=False), search.cv)),
     )
 
 
@@ -572,9 +574,15 @@ def _seed(base: int, number: int, split: int) -> int:
 
 
 def _digest(rows: tuple[Any, Any, Any]) -> str:
-    """A fingerprint of the outcome, so that a stored study is not gone on with on other rows."""
-    _, y, validation = rows
-    text = hashlib.sha256(np.ascontiguousarray(check_outcome(y)).tobytes())
-    if validation is not None:
-        text.update(np.ascontiguousarray(check_outcome(validation[1])).tobytes())
+    """A fingerprint of the rows, so that a stored study is not gone on with on others."""
+    X, y, validation = rows
+    text = hashlib.sha256()
+    for covariates, outcome in ((X, y), *(() if validation is None else (validation,))):
+        table = (
+            covariates
+            if hasattr(covariates, "columns")
+            else pd.DataFrame(np.reshape(covariates, (len(covariates), -1)))
+        )
+        text.update(pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes())
+        text.update(np.ascontiguousarray(check_outcome(outcome)).tobytes())
     return text.hexdigest()

@@ -100,6 +100,7 @@ class Population:
     jobs: Sequence[Job]
     data: TrainingData
     offsets: list[int]  # where the rows of each job begin in the table
+    widest: Mapping[str, Any]  # the widths to which its networks were padded, if they were
     scores: list[npt.NDArray[np.float64]] = field(default_factory=list)  # of each member's validation rows
 
     def own(self, place: int) -> NetworkEstimator:
@@ -114,10 +115,10 @@ class Population:
         estimator._adopt(extract_members(self.network, [place], narrow), np.zeros(1, dtype=bool), rows)
         return estimator
 
-    def mixture(self, places: Sequence[int], widest: Mapping[str, Any]) -> NetworkEstimator:
-        """One fitted estimator of several members of one job, whose shapes are those of the widest network."""
+    def mixture(self, places: Sequence[int]) -> NetworkEstimator:
+        """One fitted estimator of several members of one job, in the shapes in which they were trained."""
         first = self.members[places[0]]
-        estimator, prepared = self.jobs[first.job].read({**first.parameters, **widest})
+        estimator, prepared = self.jobs[first.job].read({**first.parameters, **self.widest})
         estimator = copy.copy(estimator)
         estimator.ensemble_size = len(places)
         # for what making a network notes down, such as the time features in use
@@ -292,7 +293,7 @@ def _train_population(
             # of members that fail and of Ctrl-C: the search has its own way to tell
             warnings.simplefilter("ignore", RuntimeWarning)
             history = train(network, data, rows, Rows.of(valid_rows).to(device) if valid_rows else None, plan)
-        population = Population(members, network.requires_grad_(False), history, jobs, data, offsets)
+        population = Population(members, network.requires_grad_(False), history, jobs, data, offsets, widest)
         if valid_rows:
             population.scores = _validation_scores(population, estimator._objective_has_density)
     return population

@@ -64,6 +64,8 @@ def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkE
         if space not in makers:
             raise ValueError(f"space is 'paper', 'recipe' or a mapping; got {space!r}.")
         return makers[space](estimator, y)
+    if not isinstance(space, Mapping):
+        raise ValueError(f"space is 'paper', 'recipe' or a mapping; got {space!r}.")
     known = estimator.get_params(deep=False)
     for name, choices in space.items():
         if name not in known:
@@ -85,7 +87,13 @@ def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkE
             )
     if not space:
         raise ValueError("The space is empty: name at least one parameter.")
-    return space
+    return {
+        name: choices if hasattr(choices, "rvs") else [_hashable(c) for c in choices] for name, choices in space.items()
+    }
+
+
+def _hashable(choice: Any) -> Any:
+    return tuple(choice) if isinstance(choice, list) else choice
 
 
 def draw(space: Space, random: np.random.RandomState) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sumosurv.search.space import Space, draw
 __all__ = ["Finished", "OptunaStudy", "RandomStudy", "Study"]
 
 _TRIES = 20  # to create a study that another process may be creating at the same moment
+_RACES = ("already exists", "locked", "UNIQUE constraint")  # what an error says of such a moment
 _SEED = "sumosurv_seed"
 
 
@@ -94,11 +95,14 @@ class OptunaStudy(Study):
         storage: str | Path | None,
         name: str,
         rows: str = "",
+        model: str = "",
     ) -> None:
         self._optuna = _import_optuna()
         self._space = space
         self._asked: dict[int, Any] = {}
-        url = None if storage is None else storage if "://" in str(storage) else f"sqlite:///{storage}"
+        url = (
+            None if storage is None else storage if "://" in str(storage) else f"sqlite:///{Path(storage).expanduser()}"
+        )
         self._distributions = {key: self._distribution(key, choices) for key, choices in space.items()}
         samplers = self._optuna.samplers
         made = (
@@ -113,7 +117,7 @@ class OptunaStudy(Study):
         elif self._study.trials:
             # a sampler that starts anew with the same seed would propose the same points again
             made.reseed_rng()
-        self._check_same(rows)
+        self._check_same(rows, model)
 
     def ask(self, count: int) -> list[tuple[int, dict[str, Any]]]:
         """New proposals."""
@@ -150,7 +154,7 @@ class OptunaStudy(Study):
                     storage=url, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
                 )
             except Exception as error:  # SQLAlchemy's kinds: two processes create the tables at once
-                if attempt == _TRIES - 1 or "unable to open" in str(error):
+                if attempt == _TRIES - 1 or not any(text in str(error) for text in _RACES):
                     raise ValueError(f"The study {name!r} in {url} could not be opened: {error}") from error
                 time.sleep(0.1 * (attempt + 1))
         raise AssertionError("unreachable")
@@ -176,13 +180,17 @@ class OptunaStudy(Study):
             for name, value in values.items()
         }
 
-    def _check_same(self, rows: str) -> None:
+    def _check_same(self, rows: str, model: str) -> None:
         """A stored study of another space or other rows cannot be gone on with: its choices are kept by their place."""
         points = [
             (name, (choices.dist.name, choices.support()) if hasattr(choices, "rvs") else list(choices))
-            for name, choices in self._space.items()
+            for name, choices in sorted(self._space.items())
         ]
-        for key, text, what in (("sumosurv_space", repr(points), "space"), ("sumosurv_rows", rows, "set of rows")):
+        for key, text, what in (
+            ("sumosurv_space", repr(points), "space"),
+            ("sumosurv_rows", rows, "set of rows"),
+            ("sumosurv_model", model, "estimator, or of other settings of it"),
+        ):
             stored = self._study.user_attrs.get(key)
             if stored is None:
                 self._study.set_user_attr(key, text)
