@@ -72,7 +72,7 @@ class Size:
 
 
 QUICK = Size(trials=5, slow_trials=1, folds=(0,), scored_trials=5, max_epochs=10, refit_members=4)
-FULL = Size(trials=300, slow_trials=6, folds=(0, 1, 2, 3, 4), scored_trials=40, refit_members=64)
+FULL = Size(trials=300, slow_trials=6, folds=(0, 1, 2, 3, 4), scored_trials=30, refit_members=64)
 BASELINES = 50  # trials of a baseline in the full size
 
 

@@ -65,7 +65,7 @@ def make_line(record: Record, score: str, part: str = "honest") -> Line | None:
     "S_L_k4" is S_L with half-width 4, "mass_k4" the mass of that density.
     """
     own, folds = record["configuration"], record["results"]["folds"]
-    found = [_figure(_part(fold, part), score) for fold in folds]
+    found = [_figure(fold.get(part), score) for fold in folds]
     if not found or any(value is None for value in found):
         return None
     values = np.array(found, dtype=float)
@@ -109,16 +109,6 @@ def best(lines: Iterable[Line]) -> Line | None:
         if found is None or sign * line.mean > sign * found.mean:
             found = line
     return found
-
-
-def _part(fold: Mapping[str, Any], part: str) -> Mapping[str, Any] | None:
-    """A part of a fold's results; the single trial's S_L as the search itself took it, where it did."""
-    found: Mapping[str, Any] | None = fold.get(part)
-    if part != "single" or found is None:
-        return found
-    valid = np.array(fold["trials"]["valid_S_L"], dtype=float)
-    own = float(fold["trials"]["test_S_L"][int(np.argmax(np.where(np.isfinite(valid), valid, -np.inf)))])
-    return {**found, "S_L": own} if np.isfinite(own) else found
 
 
 def _figure(part: Mapping[str, Any] | None, score: str) -> float | None:

@@ -112,14 +112,15 @@ def kkbox_table(lines: Sequence[Line], score: str) -> tuple[list[str], list[list
 def save_table(
     name: str, question: Question, records: Sequence[dict[str, Any]], results: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write the small record of a table beside the records it was made of."""
+    """Write the small record of a whole table beside the records it was made of."""
     configuration = {
         "seed": question.seed,
         "quick": question.quick,
         "records": [record["experiment"] for record in records],
     }
     record = make_record(name, configuration, results)
-    save_record(record, Path(question.folder))
+    if question.whole:  # a part of the table does not take the place of the whole
+        save_record(record, Path(question.folder))
     return record
 
 

@@ -68,6 +68,12 @@ class Question:
         return not self.quick and self.trials is None and self.folds is None
 
     @property
+    def whole(self) -> bool:
+        """Whether all datasets and methods are asked for, or it is not the full size anyhow."""
+        every = set(DATASETS) <= set(self.names) and set(METHODS) <= set(self.methods)
+        return every or not self.full
+
+    @property
     def folder(self) -> Path:
         """Where the records are."""
         parts = ["quick"] if self.quick else []
@@ -113,8 +119,8 @@ def gather(question: Question) -> list[dict[str, Any]]:
     found = [record for record in records.values() if record is not None]
     if not found:
         raise ValueError(
-            f"There are no records of searches in {question.folder}. Run without --stored to make them; --quick takes "
-            "minutes."
+            f"There are no records of these searches in {question.folder}. Run without --stored to make them; --quick "
+            "takes minutes."
         )
     return found
 
