@@ -174,7 +174,8 @@ def test_table3_prints_ours_the_papers_and_the_difference(folder, capsys):
 @pytest.mark.parametrize(("module", "score", "mean"), [(table4, "IBLL", -0.5), (ibs, "IBS", 0.16), (ctd, "Ctd", 0.65)])
 def test_tables_of_one_score(module, score, mean, folder, capsys):
     rows = module.run(folder, stored=True)["results"]["rows"]
-    assert load_record(folder / f"{module.__name__.rpartition('.')[2]}.json")["results"]["rows"] == rows
+    stored = load_record(folder / f"{module.__name__.rpartition('.')[2]}.json")["results"]["rows"]
+    assert [row["mean"] for row in stored] == [row["mean"] for row in rows]
     assert f"{score} (" in capsys.readouterr().out
     honest = [row for row in rows if row["method"] == "SumoNet" and row["part"] == "honest"]
     assert len(honest) == 4
