@@ -204,7 +204,7 @@ def main():
             record = load(options.results, name, device)
             for suffix, make in makers:
                 mark = f"{name} {device}{suffix}"
-                body = "Not measured yet." if record is None else make(record)
+                body = "Not measured on this device." if record is None else make(record)
                 pattern = rf"(<!-- begin {mark} -->\n).*?(<!-- end {mark} -->)"
                 text = re.sub(pattern, lambda m, body=body: f"{m[1]}{body}\n{m[2]}", text, flags=re.S)
     options.page.write_text(text, encoding="utf-8")

@@ -303,7 +303,7 @@ def _reproduce(arguments: argparse.Namespace) -> None:
     for option in options.keys() - inspect.signature(module.run).parameters.keys():
         raise ValueError(f"{arguments.name} has no option --{'datasets' if option == 'names' else option}.")
     module.run(arguments.out, seed=arguments.seed, **options)
-    print(f"\nRecords and pictures are in {arguments.out}")
+    print(f"\nRecords and pictures are in {arguments.out} (other sizes than the full one in a folder below).")
 
 
 # ---------------------------------------------------------------------- tables
