@@ -127,7 +127,18 @@ def _intro(records: Sequence[Record], folder: str) -> str:
     splits = sorted({str(record["configuration"]["split"]) for record in records if _place(record)[0] != "kkbox"})
     text = _INTRO.format(command=COMMAND, records=folder or ".", split="split: " + ", ".join(splits))
     missing = _missing(records)
-    return text + (f"\n\nNot run: {missing}." if missing else "")
+    text += f"\n\nNot run: {missing}." if missing else ""
+    return text + "".join(f"\n\n{note}" for note in _notes(records))
+
+
+def _notes(records: Sequence[Record]) -> list[str]:
+    """What records say of themselves, with the places they say it of."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        if note := record["configuration"].get("note"):
+            dataset, method = _place(record)
+            found.setdefault(note, []).append(f"{METHODS[method].label} on {TITLES[dataset]}")
+    return [f"{', '.join(places)}: {note}" for note, places in found.items()]
 
 
 def _missing(records: Sequence[Record]) -> str:
@@ -173,7 +184,9 @@ def _members(records: Sequence[Record]) -> str:
     """How many networks the second training had, by method, in words."""
     counts: dict[str, list[str]] = {}
     for name, method in METHODS.items():
-        searches = [r["configuration"].get("search", {}) for r in records if _place(r)[1] == name]
+        searches = [
+            r["configuration"].get("search", {}) for r in records if _place(r)[1] == name and _place(r)[0] != "kkbox"
+        ]
         own = {search.get("refit_members") for search in searches}
         text = " or ".join(sorted((str(value) for value in own if value), key=int))
         if text:
