@@ -144,7 +144,7 @@ class MixedNetwork(nn.Module):
             if da is None:
                 new, d_new = torch.tanh(torch.baddbmm(bias, a, w)), None
             else:
-                value, rate = torch.split(torch.bmm(torch.cat([a, da], dim=1), w), n * m, dim=1)
+                value, rate = torch.split(torch.bmm(torch.cat([a, da], dim=1), w), [n * m, n * m], dim=1)
                 new = torch.tanh(value + bias)
                 d_new = (1.0 - new * new) * rate
             if self.residual and new.shape == a.shape:
