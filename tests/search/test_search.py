@@ -357,3 +357,28 @@ def test_folds_whose_columns_differ_train_apart(data):
     for search in fit_folds(quick(shapes="padded", n_trials=3), folds):
         assert np.isfinite(search.cv_results_["valid_score"]).all()
         assert np.isfinite(search.predict_median(X[200:210])).all()
+
+
+def test_ctrl_c_in_the_second_training_keeps_the_search(parts, monkeypatch):
+    from sumosurv.search import estimator
+
+    real, calls = estimator.train_members, []
+
+    def interrupted(*arguments, **options):
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(estimator, "train_members", interrupted)
+    with pytest.warns(UserWarning, match="networks of the search are kept"):
+        search = quick(refit="cross", refit_members=3).fit(*parts[0], validation_data=parts[1])
+    assert search.score(*parts[1]) == pytest.approx(search.mixture_score_, abs=1e-5)
+
+
+def test_folds_whose_spaces_differ_are_refused(data):
+    late = data.y.copy()
+    late["time"] = np.ceil(late["time"] * 5) + 3
+    folds = [(data.X, y, (data.X, y)) for y in (data.y, late)]
+    with pytest.raises(ValueError, match="differs from fold to fold"):
+        fit_folds(quick(space="recipe"), folds)

@@ -48,6 +48,16 @@ def test_trials_of_another_process_are_trained_again_as_they_were(data, tmp_path
     np.testing.assert_allclose(again.predict_median(data.X[:5]), first.predict_median(data.X[:5]), rtol=1e-4)
 
 
+def test_a_mixture_of_more_trials_than_auto_looks_at(data, tmp_path, monkeypatch):
+    from sumosurv.search import estimator
+
+    monkeypatch.setattr(estimator, "_TRAINED_AGAIN", 2)
+    storage = tmp_path / "study.db"
+    search(storage=storage).fit(data.X, data.y)
+    assert len(search(storage=storage, mixture=5).fit(data.X, data.y).mixture_) == 5
+    assert len(search(storage=storage).fit(data.X, data.y).mixture_) <= 2
+
+
 def test_a_study_of_other_rows_or_another_space_is_refused(data, tmp_path):
     storage = tmp_path / "study.db"
     search(storage=storage, n_trials=2).fit(data.X, data.y)

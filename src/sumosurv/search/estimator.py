@@ -30,6 +30,7 @@ __all__ = ["NetworkSearch", "SumoNetSearch", "fit_folds"]
 _ROUND = {"tpe": 32, "random": 100}  # trials that train together before results are told or stored
 _HALVINGS = 2  # rungs before the last one of successive halving: a ninth and a third of the epochs
 _KEPT = 3  # one in so many trials goes on to the next rung
+_TRAINED_AGAIN = 64  # best trials that "auto" looks at where some of them were trained by another process
 
 
 class NetworkSearch(SurvivalEstimator):
@@ -54,7 +55,8 @@ class NetworkSearch(SurvivalEstimator):
         them, and the best third of those for all.
     mixture : "auto" or int
         M, the number of trials in the mixture; 1 for the best trial alone. "auto" takes the largest of 1, 2, 4, ...
-        whose likelihood on validation rows is within one standard error of the best.
+        whose likelihood on validation rows is within one standard error of the best (of at most 64 where
+        a stored study has trials of other processes, which must be trained again to be mixed).
     refit : {False, True, "cross"}
         What happens to the chosen trials: they stay as they are; they train again on all rows, validation rows
         included, each for its best number of epochs; or ("cross") ``refit_members`` networks with their settings
@@ -92,6 +94,8 @@ class NetworkSearch(SurvivalEstimator):
         Places, in ``cv_results_``, of the trials in the mixture.
     mixture_score_ : float
         Mean log-likelihood of the mixture on validation rows.
+    mixture_scores_ : dict
+        The same by the number of best trials in a mixture.
     interrupted_ : bool
         Ctrl-C ended the search early; it was fitted with the trials finished by then.
 
@@ -298,26 +302,26 @@ class NetworkSearch(SurvivalEstimator):
     def _choose(self, study: Study, train: Any) -> None:
         """Rank the trials, choose the mixture and keep what predicts."""
         finished = {number: self._score(number) for number in self._places}
-        foreign = {} if len(self._splits) == 0 else {f.number: f for f in study.finished() if f.number not in finished}
+        foreign = {f.number: f for f in study.finished() if f.number not in finished}
         scores = finished | {number: trial.score for number, trial in foreign.items()}
         order = sorted((n for n in scores if np.isfinite(scores[n])), key=lambda n: (-scores[n], n))
         if not order:
             raise ValueError("No trial had a finite likelihood on the validation rows.")
-        limit = len(order) if self.mixture == "auto" else min(int(self.mixture), len(order))
-        top = order[: min(limit, 64)] if foreign else order[:limit]
+        most = (_TRAINED_AGAIN if foreign else len(order)) if self.mixture == "auto" else int(self.mixture)
+        top = order[:most]
         missing = [n for n in top if n in foreign]
         if missing:  # trained by another process: the same seeds give the same networks again
             train([m for n in missing for m in self._members(n, foreign[n].parameters)])
         self._parameters |= {n: f.parameters for n, f in foreign.items()}
         values = np.stack([self._rows(n) for n in top])
         self.mixture_scores_ = mixture_scores(values)
-        size = choose_size(values) if self.mixture == "auto" else limit
+        size = choose_size(values) if self.mixture == "auto" else len(top)
         self._keep_results(scores, order)
         places = {number: place for place, number in enumerate(self._numbers)}
         self.best_index_ = places[order[0]]
         self.best_params_, self.best_score_ = self._parameters[order[0]], scores[order[0]]
         self.mixture_ = [places[n] for n in top[:size]]
-        self.mixture_score_ = float(mixture_scores(values)[size])
+        self.mixture_score_ = self.mixture_scores_[size]
         self.best_single_ = self._assemble(order[:1], own_shape=True)
         self.best_estimator_ = self._assemble(top[:size], own_shape=True)
 
@@ -448,7 +452,7 @@ def _fit_together(searches: Sequence[NetworkSearch], rows: Sequence[tuple[Any, A
     lead = searches[0]
     lead._check_parameters()
     seed = int(check_random_state(lead.random_state).randint(0, 2**31 - 1))
-    space = default_space(lead.space, lead._searched(), check_outcome(rows[0][1]))
+    space = _common_space(lead, rows)
     study = _open_study(lead, space, seed, rows[0])
     jobs = []
     for i, (search, (X, y, validation_data)) in enumerate(zip(searches, rows, strict=True)):
@@ -487,6 +491,14 @@ def _fit_together(searches: Sequence[NetworkSearch], rows: Sequence[tuple[Any, A
         if lead.refit and not interrupted:
             _refit(searches, jobs)
     return list(searches)
+
+
+def _common_space(search: NetworkSearch, rows: Sequence[tuple[Any, Any, Any]]) -> Space:
+    """The space that the training rows of each fold give by themselves, which must be the same for all of them."""
+    spaces = [default_space(search.space, search._searched(), check_outcome(y)) for _, y, _ in rows]
+    if any(set(space) != set(spaces[0]) for space in spaces):
+        raise ValueError(f"The space {search.space!r} differs from fold to fold here; give one of your own.")
+    return spaces[0]
 
 
 def _open_study(search: NetworkSearch, space: Space, seed: int, rows: tuple[Any, Any, Any]) -> Study:
@@ -554,7 +566,10 @@ def _halve(searches: Sequence[NetworkSearch], study: Study, train: Any, progress
 def _refit(searches: Sequence[NetworkSearch], jobs: Sequence[Job]) -> None:
     """Train the chosen settings again on all rows, validation rows included."""
     members = [m for search, job in zip(searches, jobs) for m in search._refit_members(job)]
-    populations, stopped = train_members(members, jobs, shapes=searches[0].shapes, widest=searches[0]._widest)
+    try:
+        populations, stopped = train_members(members, jobs, shapes=searches[0].shapes, widest=searches[0]._widest)
+    except KeyboardInterrupt:
+        populations, stopped = [], True
     if stopped:
         warnings.warn("Training on all rows was interrupted; the networks of the search are kept.", stacklevel=4)
         return
