@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from scipy import stats
 
 from sumosurv.experiments.results.lines import TITLES, Line, make_line
 from sumosurv.experiments.results.score_table import save_table
-from sumosurv.experiments.results.stored import Question, gather
+from sumosurv.experiments.results.stored import Question, answers, gather
 from sumosurv.experiments.results.text import aligned, mean_sd, number, paper, signed
 
 __all__ = ["NOTES", "DTest", "calibration_table", "calibrations", "d_test", "run"]
@@ -38,48 +37,9 @@ class DTest:
         return 2 * self.rejected < len(self.p_values) and self.combined >= LEVEL
 
 
-def run(
-    out: Path,
-    *,
-    seed: int = 0,
-    quick: bool | None = None,
-    device: str = "auto",
-    names: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    trials: int | None = None,
-    folds: int | None = None,
-    stored: bool = False,
-) -> dict[str, Any]:
-    """Print the table, write ``table6.json`` beside the records it is made of, return it.
-
-    Parameters
-    ----------
-    out : path
-        Holds the records of full searches, ``search_<dataset>_<method>.json``; other sizes have sub-folders.
-    seed : int
-        Of the searches.
-    quick : bool
-        Searches that take minutes.
-    device : str
-        "auto", "cpu" or "cuda".
-    names, methods : sequence of str, optional
-        Only these datasets and methods.
-    trials, folds : int, optional
-        Other sizes of the searches.
-    stored : bool
-        Run no search: missing records are missing rows.
-    """
-    question = Question.of(
-        out,
-        seed=seed,
-        quick=quick,
-        device=device,
-        names=names,
-        methods=methods,
-        trials=trials,
-        folds=folds,
-        stored=stored,
-    )
+@answers
+def run(question: Question) -> dict[str, Any]:
+    """Print the table, write ``table6.json`` beside the records it is made of, return it."""
     records = gather(question)
     found = calibrations(records)
     for dataset in dict.fromkeys(line.dataset for line, _ in found):

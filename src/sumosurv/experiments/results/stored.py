@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from sumosurv.datasets import DatasetUnavailableError
 from sumosurv.experiments._record import load_record, save_record
 from sumosurv.experiments.searches import DATASETS, METHODS, QUICK, SIMULATED, Size, full_size, record_name, run_search
 
-__all__ = ["Question", "gather"]
+__all__ = ["Question", "answers", "gather"]
 
 _FOLDS = 5
 
@@ -102,6 +102,57 @@ class Question:
             own["seed"] == self.seed and tuple(own["folds"]) == size.folds and own["max_epochs"] == size.max_epochs
         )
         return alike and (self.full or own["trials"] == size.for_method(own["method"]))
+
+
+def answers(table: Callable[[Question], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """The ``run`` of a table that is made of searches, from what it does once the question is known."""
+
+    def run(
+        out: Path,
+        *,
+        seed: int = 0,
+        quick: bool | None = None,
+        device: str = "auto",
+        names: Sequence[str] | None = None,
+        methods: Sequence[str] | None = None,
+        trials: int | None = None,
+        folds: int | None = None,
+        stored: bool = False,
+    ) -> dict[str, Any]:
+        """Print the table, write its record beside the records it is made of, return it.
+
+        Parameters
+        ----------
+        out : path
+            Holds the records of full searches, ``search_<dataset>_<method>.json``; other sizes have sub-folders.
+        seed : int
+            Of the searches.
+        quick : bool
+            Searches that take minutes.
+        device : str
+            "auto", "cpu" or "cuda".
+        names, methods : sequence of str, optional
+            Only these datasets and methods.
+        trials, folds : int, optional
+            Other sizes of the searches.
+        stored : bool
+            Run no search: missing records are missing rows.
+        """
+        return table(
+            Question.of(
+                out,
+                seed=seed,
+                quick=quick,
+                device=device,
+                names=names,
+                methods=methods,
+                trials=trials,
+                folds=folds,
+                stored=stored,
+            )
+        )
+
+    return run
 
 
 def gather(question: Question) -> list[dict[str, Any]]:
