@@ -360,9 +360,9 @@ def test_folds_whose_columns_differ_train_apart(data):
 
 
 def test_ctrl_c_in_the_second_training_keeps_the_search(parts, monkeypatch):
-    from sumosurv.search import estimator
+    from sumosurv.search import rounds
 
-    real, calls = estimator.train_members, []
+    real, calls = rounds.train_members, []
 
     def interrupted(*arguments, **options):
         calls.append(1)
@@ -370,7 +370,7 @@ def test_ctrl_c_in_the_second_training_keeps_the_search(parts, monkeypatch):
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
-    monkeypatch.setattr(estimator, "train_members", interrupted)
+    monkeypatch.setattr(rounds, "train_members", interrupted)
     with pytest.warns(UserWarning, match="networks of the search are kept"):
         search = quick(refit="cross", refit_members=3).fit(*parts[0], validation_data=parts[1])
     assert search.score(*parts[1]) == pytest.approx(search.mixture_score_, abs=1e-5)

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from sumosurv.scores import log_likelihood
 from sumosurv.training import History, Rows, TrainingData, TrainingError, TrainingPlan, train
 from sumosurv.training.step import row_log_likelihood
 
-__all__ = ["Job", "Member", "Population", "Shapes", "train_members"]
+__all__ = ["Job", "Member", "Population", "Shapes", "Train", "train_members"]
 
 _PER_MEMBER = ("learning_rate", "weight_decay", "dropout")
 _WIDTHS = ("covariate_layers", "mixed_layers")
@@ -36,6 +36,13 @@ _ROWS = 4096  # validation rows scored at once
 _SECONDS = {"cpu": (3e-3, 1e-8, 5e-10), "cuda": (8e-4, 5e-12, 1e-12)}
 
 Shapes = Literal["auto", "padded", "grouped"]
+
+
+class Train(Protocol):
+    """Trains members and notes where they are; True if Ctrl-C ended it."""
+
+    def __call__(self, members: Sequence[Member], max_epochs: int | None = None, share: float = 1.0) -> bool:
+        """Train."""
 
 
 class Job:
