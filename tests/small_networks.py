@@ -7,19 +7,19 @@ import torch
 
 from sumosurv.networks import Inputs, MixedNetwork, MonotoneNetwork, TableEncoder
 from sumosurv.networks.time import LOG_OFFSET
-from sumosurv.outcome import Surv
+from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import time_features, time_unit
 
 
 def outcome(n=200, seed=0, event_share=0.7):
     rng = np.random.default_rng(seed)
-    return Surv.from_arrays(rng.random(n) < event_share, 3.0 * rng.weibull(1.3, n))
+    return Outcome(rng.random(n) < event_share, 3.0 * rng.weibull(1.3, n))
 
 
 def marginal_knots():
     """Scaled times at which the cubic of the time features has its knots: the density has kinks there."""
     y = outcome()
-    table = time_features("marginal", y, time_unit(y["time"])).table
+    table = time_features("marginal", y, time_unit(y.time)).table
     return tuple(float(place) for place in torch.exp(table[0, 0].double()) - LOG_OFFSET)
 
 
@@ -61,7 +61,7 @@ def network(
     generators = [torch.Generator().manual_seed(1000 + s) for s in seeds]
     made = table_encoder(seeds, residual=proper, widths=encoder_widths, **encoder)
     y = outcome()
-    features = time_features(kind, y, time_unit(y["time"]))
+    features = time_features(kind, y, time_unit(y.time))
     mixed = MixedNetwork(
         generators,
         features,

@@ -8,6 +8,7 @@ import pytest
 from sklearn.exceptions import DataConversionWarning
 
 from sumosurv import SumoNet, Surv, check_outcome
+from sumosurv.outcome import Outcome
 
 TIME = [2.0, 0.0, 7.5, 3.0, 1.0, 6.0]
 EVENT = [True, False, True, False, True, True]
@@ -56,9 +57,8 @@ def through_fit(y):
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_read_alike(form):
     result = check_outcome(FORMS[form])
-    assert result.dtype == EXPECTED.dtype
-    np.testing.assert_array_equal(result["event"], EXPECTED["event"])
-    np.testing.assert_array_equal(result["time"], EXPECTED["time"])
+    assert (result.event.dtype, result.time.dtype) == (EXPECTED["event"].dtype, EXPECTED["time"].dtype)
+    np.testing.assert_array_equal(result.array(), EXPECTED)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -81,7 +81,7 @@ def test_the_result_is_a_copy():
 def test_times_alone_mean_no_censoring_and_say_so():
     with pytest.warns(UserWarning, match=r"every event is taken as seen.*Surv\.from_arrays"):
         y = check_outcome(TIME)
-    assert y["event"].all()
+    assert y.event.all()
     with pytest.warns() as caught:
         check_outcome(np.array(TIME)[:, None])
     assert {warning.category for warning in caught} == {UserWarning, DataConversionWarning}
@@ -192,4 +192,14 @@ def test_long_lists_of_wrong_rows_are_cut():
 def test_scikit_survival_outcomes_are_read():
     sksurv = pytest.importorskip("sksurv.util")
     y = sksurv.Surv.from_arrays(EVENT, TIME, name_event="fstat", name_time="lenfol")
-    np.testing.assert_array_equal(check_outcome(y), EXPECTED)
+    np.testing.assert_array_equal(check_outcome(y).array(), EXPECTED)
+
+
+def test_a_record_travels_as_a_whole():
+    record = check_outcome(EXPECTED)
+    assert check_outcome(record) is record
+    np.testing.assert_array_equal(record[[2, 0]].array(), EXPECTED[[2, 0]])
+    np.testing.assert_array_equal(Outcome.join([record[:1], record[1:]]).array(), EXPECTED)
+    later = record.on_clock(origin=-1.0, unit=2.0)
+    np.testing.assert_array_equal(later.time, (EXPECTED["time"] + 1.0) / 2.0)
+    np.testing.assert_array_equal(later.event, EXPECTED["event"])

@@ -17,9 +17,9 @@ __all__ = ["breslow", "kaplan_meier", "nelson_aalen", "risk_table"]
 def risk_table(y: Any, weights: Any = None) -> tuple[npt.NDArray[np.float64], ...]:
     """Distinct times, events at each, and (weighted) subjects at risk just before each."""
     outcome = check_outcome(y)
-    times, index = np.unique(outcome["time"], return_inverse=True)
+    times, index = np.unique(outcome.time, return_inverse=True)
     share = np.ones(len(outcome)) if weights is None else np.asarray(weights, dtype=np.float64)
-    events = np.bincount(index, weights=outcome["event"].astype(np.float64)).astype(np.float64)
+    events = np.bincount(index, weights=outcome.event.astype(np.float64)).astype(np.float64)
     leaving = np.bincount(index, weights=share).astype(np.float64)
     at_risk = np.cumsum(leaving[::-1])[::-1]
     return times, events, at_risk

@@ -1,23 +1,65 @@
-"""The one target format: a structured array with fields ``event`` (bool) and ``time`` (float64)."""
+"""What was observed: the record that every part of the library reads, and the arrays that users make."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["OUTCOME_DTYPE", "Surv", "check_outcome"]
+__all__ = ["OUTCOME_DTYPE", "Outcome", "Surv", "SurvArray", "check_outcome"]
 
 OUTCOME_DTYPE = np.dtype([("event", np.bool_), ("time", np.float64)])
 
-Outcome = npt.NDArray[np.void]
+SurvArray = npt.NDArray[np.void]  # of dtype OUTCOME_DTYPE: scikit-survival's form
 
 _EVENT_NAMES = {"event", "events", "death", "dead", "died", "status", "observed", "e", "d", "delta"}
 _TIME_NAMES = {"time", "times", "duration", "durations", "futime", "t", "z", "y"}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What was observed of n subjects: one array per field, checked by `check_outcome`.
+
+    Everything inside the library reads outcomes from this record. A field that is added here travels with the rows
+    through `__getitem__`, `on_clock` and `join`; functions that take an outcome keep their signatures.
+
+    Parameters
+    ----------
+    event : bool array of shape (n,)
+        Whether the event was seen; otherwise the row is right-censored.
+    time : float64 array of shape (n,)
+        Time of the event or of censoring.
+    """
+
+    event: npt.NDArray[np.bool_]
+    time: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def __getitem__(self, rows: Any) -> Outcome:
+        """Some of the rows: a slice, row numbers or a mask."""
+        return Outcome(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def on_clock(self, origin: float = 0.0, unit: float = 1.0) -> Outcome:
+        """The same rows with times counted from another origin, in another unit: (time - origin) / unit."""
+        return replace(self, time=(self.time - origin) / unit)
+
+    def array(self) -> SurvArray:
+        """As the structured array that `Surv` makes."""
+        made = np.empty(len(self), dtype=OUTCOME_DTYPE)
+        made["event"], made["time"] = self.event, self.time
+        return made
+
+    @classmethod
+    def join(cls, parts: Sequence[Outcome]) -> Outcome:
+        """The rows of several outcomes, one below the other."""
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
 class Surv:
@@ -33,7 +75,7 @@ class Surv:
     """
 
     @staticmethod
-    def from_arrays(event: Any, time: Any, *, event_name: str = "event", time_name: str = "time") -> Outcome:
+    def from_arrays(event: Any, time: Any, *, event_name: str = "event", time_name: str = "time") -> SurvArray:
         """Outcome from an array of event indicators and one of times.
 
         Parameters
@@ -52,12 +94,10 @@ class Surv:
                 f"{time_name!r} has {len(times)} rows and {event_name!r} has {len(events)}; "
                 "give one time and one event indicator per subject."
             )
-        outcome = np.empty(len(times), dtype=OUTCOME_DTYPE)
-        outcome["event"], outcome["time"] = events, times
-        return outcome
+        return Outcome(events, times).array()
 
     @staticmethod
-    def from_columns(data: pd.DataFrame, event: Hashable, time: Hashable) -> Outcome:
+    def from_columns(data: pd.DataFrame, event: Hashable, time: Hashable) -> SurvArray:
         """Outcome from two named columns of a DataFrame.
 
         Examples
@@ -72,7 +112,7 @@ class Surv:
         return Surv.from_arrays(data[event], data[time], event_name=str(event), time_name=str(time))
 
     @staticmethod
-    def from_pairs(pairs: Any) -> Outcome:
+    def from_pairs(pairs: Any) -> SurvArray:
         """Outcome from one ``(time, event)`` pair per subject.
 
         Examples
@@ -87,20 +127,24 @@ class Surv:
 
 
 def check_outcome(y: Any, n_rows: int | None = None) -> Outcome:
-    """Turn any accepted form of ``y`` into the one target format, or say what is wrong with it.
+    """Turn any accepted form of ``y`` into an `Outcome`, or say what is wrong with it.
 
     Parameters
     ----------
-    y : structured array, DataFrame of two columns, ``(time, event)`` pair, array of shape (n, 2) or sequence of pairs
+    y : Outcome, structured array, DataFrame of two columns, ``(time, event)`` pair, array (n, 2) or sequence of pairs
         A plain one-dimensional array of times is taken as "every event was seen", with a warning.
     n_rows : int, optional
         The number of rows of the covariates, which must agree.
 
     Returns
     -------
-    ndarray of dtype ``[("event", bool), ("time", float64)]``
+    Outcome
     """
-    outcome = _outcome_from_any(y)
+    if isinstance(y, Outcome):
+        outcome = y
+    else:
+        made = _array_from_any(y)
+        outcome = Outcome(made["event"].copy(), made["time"].copy())
     if n_rows is not None and len(outcome) != n_rows:
         raise ValueError(
             f"Found input variables with inconsistent numbers of samples: X has {n_rows} rows and y has "
@@ -109,15 +153,15 @@ def check_outcome(y: Any, n_rows: int | None = None) -> Outcome:
     return outcome
 
 
-def _outcome_from_any(y: Any) -> Outcome:
+def _array_from_any(y: Any) -> SurvArray:
     if y is None:
         raise ValueError(
             "requires y to be passed, but the target y is None; make one with Surv.from_arrays(event, time)."
         )
     if isinstance(y, pd.DataFrame):
-        return _outcome_from_frame(y)
+        return _array_from_frame(y)
     if isinstance(y, np.ndarray) and y.dtype.names is not None:
-        return _outcome_from_structured(y)
+        return _array_from_structured(y)
     if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
         return Surv.from_arrays(event=y[1], time=y[0])
     if isinstance(y, list) and len(y) == 2 and all(_is_column(part) for part in y):
@@ -152,7 +196,7 @@ def _is_column(part: Any) -> bool:
     return isinstance(part, (np.ndarray, pd.Series)) and part.ndim == 1
 
 
-def _outcome_from_frame(frame: pd.DataFrame) -> Outcome:
+def _array_from_frame(frame: pd.DataFrame) -> SurvArray:
     if frame.shape[1] != 2:
         raise ValueError(
             f"An outcome DataFrame has two columns, time and event; got {frame.shape[1]} "
@@ -169,7 +213,7 @@ def _outcome_from_frame(frame: pd.DataFrame) -> Outcome:
     return Surv.from_columns(frame, event=event, time=time)
 
 
-def _outcome_from_structured(y: npt.NDArray[np.void]) -> Outcome:
+def _array_from_structured(y: SurvArray) -> SurvArray:
     names = y.dtype.names
     if y.ndim != 1 or names is None or len(names) != 2:
         raise ValueError(

@@ -16,7 +16,7 @@ from scipy.special import logit, ndtri
 from sumosurv.networks.encoders import Inputs
 from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import kaplan_meier
-from sumosurv.outcome import Outcome, Surv
+from sumosurv.outcome import Outcome
 
 __all__ = ["CategoricalColumn", "NumericColumn", "NumericScaling", "Preprocessor", "time_features", "time_unit"]
 
@@ -257,19 +257,19 @@ def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int =
 
     "marginal" needs two distinct event times; with fewer it falls back to "log".
     """
-    times = y["time"] / unit
+    times = y.time / unit
     if kind == "linear":
         low, high = float(times.min()), float(times.max())
         return TimeFeatures("linear", torch.tensor([[[low], [high - low if high > low else 1.0]]]))
     if kind == "log":
         return TimeFeatures("log")
-    events = times[y["event"]]
+    events = times[y.event]
     levels = (np.arange(n_knots) + 0.5) / n_knots
     places = np.quantile(events, levels) if len(events) else np.zeros(0)
     places = places[np.diff(np.log(places + LOG_OFFSET), prepend=-np.inf) > _CLOSEST]
     if len(places) < 2:
         return TimeFeatures("log")
-    curve = kaplan_meier(Surv.from_arrays(y["event"], times))
+    curve = kaplan_meier(Outcome(y.event, times))
     before = curve.cdf(np.nextafter(places, -np.inf).clip(0)[None, :])[0]
     share = np.clip(0.5 * (before + curve.cdf(places[None, :])[0]), 0.5 / len(y), 1 - 0.5 / len(y))
     x, odds = np.log(places + LOG_OFFSET), 0.5 * logit(share)

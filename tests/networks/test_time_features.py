@@ -11,7 +11,7 @@ import small_networks
 from sumosurv import kaplan_meier
 from sumosurv.networks import TimeFeatures
 from sumosurv.networks.time import LOG_OFFSET
-from sumosurv.outcome import Surv
+from sumosurv.outcome import check_outcome
 from sumosurv.preprocessing import time_features, time_unit
 
 KINDS = ("linear", "log", "marginal")
@@ -20,7 +20,7 @@ GRID = torch.cat([torch.zeros(1), torch.logspace(-6, 0.5, 300)]).double()[None, 
 
 def features(kind, seed=0):
     y = small_networks.outcome(seed=seed)
-    return time_features(kind, y, time_unit(y["time"])).double()
+    return time_features(kind, y, time_unit(y.time)).double()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -36,21 +36,21 @@ def test_derivative_is_that_of_autograd(kind):
 
 def test_linear_is_the_paper_s_min_max_scaling():
     y = small_networks.outcome()
-    unit = time_unit(y["time"])
-    low, high = y["time"].min(), y["time"].max()
+    unit = time_unit(y.time)
+    low, high = y.time.min(), y.time.max()
     t = torch.tensor([[[low, high, 0.5 * (low + high)]]]) / unit
     np.testing.assert_allclose(features("linear")(t)[0][0, 0, :, 0].numpy(), [0.0, 1.0, 0.5], atol=1e-6)
 
 
 def test_marginal_is_half_the_log_odds_of_kaplan_meier_at_its_knots():
     y = small_networks.outcome()
-    unit = time_unit(y["time"])
+    unit = time_unit(y.time)
     made = features("marginal")
     x, odds, slopes = made.table[0].numpy()
     t = np.exp(x) - LOG_OFFSET
     value = made(torch.from_numpy(t)[None, None])[0][0, 0, :, 2].numpy()
     np.testing.assert_allclose(value, odds, rtol=1e-9)
-    curve = kaplan_meier(Surv.from_arrays(y["event"], y["time"] / unit))
+    curve = kaplan_meier(y.on_clock(unit=unit))
     before, after = curve.cdf(t[None] - 1e-4)[0], curve.cdf(t[None] + 1e-4)[0]
     share = 1 / (1 + np.exp(-2 * odds))
     assert ((share >= before - 1e-6) & (share <= after + 1e-6)).all()
@@ -83,14 +83,14 @@ def test_marginal_with_a_table_per_member_is_each_member_s_own():
     ],
 )
 def test_marginal_falls_back_without_two_event_times(event, time):
-    y = Surv.from_arrays(event, time)
-    assert time_features("marginal", y, time_unit(y["time"])).kind == "log"
+    y = check_outcome((time, event))
+    assert time_features("marginal", y, time_unit(y.time)).kind == "log"
 
 
 def test_heavy_ties_and_zero_times_give_finite_features():
     rng = np.random.default_rng(0)
-    y = Surv.from_arrays(rng.random(300) < 0.8, rng.integers(0, 4, 300).astype(float))
-    value, slope = time_features("marginal", y, time_unit(y["time"])).double()(GRID)
+    y = check_outcome((rng.integers(0, 4, 300).astype(float), rng.random(300) < 0.8))
+    value, slope = time_features("marginal", y, time_unit(y.time)).double()(GRID)
     assert torch.isfinite(value).all()
     assert torch.isfinite(slope).all()
     assert (torch.diff(value[..., 2]) > 0).all()

@@ -139,7 +139,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Check the training data and learn what every estimator keeps of it."""
         X = self._check_covariates(X, reset=True)
         outcome = check_outcome(y, n_rows=len(X))
-        times = outcome["time"][outcome["event"]] if outcome["event"].any() else outcome["time"]
+        times = outcome.time[outcome.event] if outcome.event.any() else outcome.time
         self.risk_times_ = np.quantile(times, (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES)
         return X, outcome
 

@@ -31,8 +31,8 @@ class _CoxNet(CovariateNetworkEstimator):
 
     def _complete(self, network: nn.Module, inputs: Inputs, outcome: Outcome) -> None:
         device = inputs.numeric.device
-        time = torch.from_numpy(outcome["time"] / self.time_unit_).to(device)
-        network.complete(inputs, time, torch.from_numpy(outcome["event"].copy()).to(device))  # type: ignore[operator]
+        time = torch.from_numpy(outcome.time / self.time_unit_).to(device)
+        network.complete(inputs, time, torch.from_numpy(outcome.event.copy()).to(device))  # type: ignore[operator]
         jumps = network.get_buffer(self._baseline)
         if not bool(((jumps > 0) & torch.isfinite(jumps)).all()):
             raise TrainingError(

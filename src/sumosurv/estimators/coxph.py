@@ -221,8 +221,8 @@ class PartialLikelihood:
     """The partial log-likelihood of (x, y) with its gradient and information, rows sorted once."""
 
     def __init__(self, x: Array, y: Outcome, ties: Ties) -> None:
-        order = np.argsort(-y["time"], kind="stable")  # latest first: risk sets are leading parts
-        self.x, time, event = x[order], y["time"][order], y["event"][order]
+        order = np.argsort(-y.time, kind="stable")  # latest first: risk sets are leading parts
+        self.x, time, event = x[order], y.time[order], y.event[order]
         distinct, group = np.unique(-time, return_inverse=True)
         self.event, self.group, n_groups = event, group, len(distinct)
         self.last = np.searchsorted(group, np.arange(n_groups), side="right") - 1  # end of each risk set

@@ -13,7 +13,7 @@ from torch import nn
 from sumosurv.estimators.covariate import CovariateNetworkEstimator, Encoder, Generators
 from sumosurv.networks.discrete import DiscreteNetwork, Interpolation
 from sumosurv.nonparametric import kaplan_meier
-from sumosurv.outcome import Outcome, Surv
+from sumosurv.outcome import Outcome
 
 __all__ = ["DeepHit"]
 
@@ -93,7 +93,7 @@ class DeepHit(_Fitted):
             count = self.n_intervals_
             cuts, start = np.ones(count), np.zeros(count + 1)
         else:
-            scaled = Surv.from_arrays(y["event"], y["time"] / self.time_unit_)
+            scaled = y.on_clock(unit=self.time_unit_)
             cuts = self._choose_cuts(scaled)
             self.n_intervals_ = len(cuts)
             survival = np.append(np.insert(kaplan_meier(scaled).survival(cuts[None, :])[0], 0, 1.0), 0.0)
@@ -118,9 +118,9 @@ class DeepHit(_Fitted):
         super()._restore(fitted, tensors)
 
     def _choose_cuts(self, y: Outcome) -> npt.NDArray[np.float64]:
-        last = float(y["time"].max()) or 1.0
+        last = float(y.time.max()) or 1.0
         even = np.linspace(0.0, last, self.n_cuts + 1)[1:]
-        if self.cuts == "equidistant" or not y["event"].any():
+        if self.cuts == "equidistant" or not y.event.any():
             return even
         curve = kaplan_meier(y)
         fall = 1.0 - float(curve.survival(last)[0])

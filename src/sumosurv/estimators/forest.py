@@ -99,7 +99,7 @@ class RandomSurvivalForest(SurvivalEstimator):
         X, outcome = self._start(X, y)
         self.preprocessor_ = Preprocessor().fit(X)
         matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
-        self.event_times_ = np.unique(outcome["time"][outcome["event"]])
+        self.event_times_ = np.unique(outcome.time[outcome.event])
         self.trees_ = _no_trees() if len(self.event_times_) == 0 else self._grow(matrix, outcome)
         return self
 
@@ -120,7 +120,7 @@ class RandomSurvivalForest(SurvivalEstimator):
             n_jobs=self.n_jobs,
             low_memory=True,  # no curves in the nodes: the leaves' are made below, as sparse as they are
             random_state=check_random_state(self.random_state).randint(2**31 - 1),
-        ).fit(matrix, outcome)
+        ).fit(matrix, outcome.array())
         parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in (*_TREE, *_LEAF, "roots")}
         nodes = falls = 0
         for tree, sample in zip(forest.estimators_, forest.estimators_samples_):
@@ -199,8 +199,8 @@ def leaf_curves(leaf: Integers, y: Outcome, times: Floats, n_nodes: int) -> tupl
     fall : ndarray
         S just before minus S at that time.
     """
-    order = np.lexsort((y["time"], leaf))
-    leaf, time, event = leaf[order], y["time"][order], y["event"][order]
+    order = np.lexsort((y.time, leaf))
+    leaf, time, event = leaf[order], y.time[order], y.event[order]
     new = np.append(True, (np.diff(leaf) != 0) | (np.diff(time) != 0))
     first = np.flatnonzero(new)  # of each (leaf, time)
     deaths = np.add.reduceat(event.astype(np.float64), first)

@@ -20,7 +20,7 @@ from torch import nn
 from sumosurv.distributions import Delayed, Rescaled, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.networks import Inputs, select_members
-from sumosurv.outcome import Outcome, Surv, check_outcome
+from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor, time_unit
 from sumosurv.training import History, Rows, TrainingData, TrainingPlan, train
 
@@ -122,7 +122,7 @@ class NetworkEstimator(SurvivalEstimator):
         )
         data = prepared.data.to(self._device())
         network, history = self._train(data, seeds, train_rows, valid_rows, prepared.training, None)
-        self._keep_history(history, prepared.outcome["event"], train_rows, valid_rows)
+        self._keep_history(history, prepared.outcome.event, train_rows, valid_rows)
         if self.refit and valid_rows is not None and not history.interrupted:
             stop_after = np.where(history.failed, -1, history.best_epoch)
             rows = [np.arange(len(prepared.outcome))] * self.ensemble_size
@@ -142,12 +142,12 @@ class NetworkEstimator(SurvivalEstimator):
             X_valid = self._check_covariates(X_valid, reset=False)
             more = self.preprocessor_.transform(X_valid)
             inputs = Inputs(torch.cat([inputs.numeric, more.numeric]), torch.cat([inputs.codes, more.codes]))
-            outcome = np.concatenate([outcome, check_outcome(y_valid, n_rows=len(X_valid))])
-        self.time_origin_ = self._origin(outcome["time"])
+            outcome = Outcome.join([outcome, check_outcome(y_valid, n_rows=len(X_valid))])
+        self.time_origin_ = self._origin(outcome.time)
         if self.time_origin_:
-            outcome = Surv.from_arrays(outcome["event"], outcome["time"] - self.time_origin_)
-        self.time_unit_ = time_unit(outcome["time"][:n])
-        time, event = torch.from_numpy(outcome["time"] / self.time_unit_).float(), torch.from_numpy(outcome["event"])
+            outcome = outcome.on_clock(self.time_origin_)
+        self.time_unit_ = time_unit(outcome.time[:n])
+        time, event = torch.from_numpy(outcome.time / self.time_unit_).float(), torch.from_numpy(outcome.event)
         return Prepared(TrainingData(inputs, time, event), outcome, n)
 
     def _origin(self, times: npt.NDArray[np.float64]) -> float:
@@ -265,8 +265,8 @@ class NetworkEstimator(SurvivalEstimator):
         rows = np.arange(n)
         if self.validation_fraction == 0 or n < _SMALLEST_SPLIT:
             return [rows] * len(seeds), None
-        counts = np.bincount(outcome["event"].astype(int), minlength=2)
-        stratify = outcome["event"] if counts.min() >= 2 and math.ceil(self.validation_fraction * n) >= 2 else None
+        counts = np.bincount(outcome.event.astype(int), minlength=2)
+        stratify = outcome.event if counts.min() >= 2 and math.ceil(self.validation_fraction * n) >= 2 else None
         pairs = [
             train_test_split(rows, test_size=self.validation_fraction, random_state=int(seed), stratify=stratify)
             for seed in seeds

@@ -39,8 +39,8 @@ class OdeEstimator(CovariateNetworkEstimator):
         offset = _OFFSET if self.clock == "log" else None
         rate = 1.0
         if y is not None:
-            lived = float(clock(torch.from_numpy(y["time"] / self.time_unit_), offset).sum())
-            rate = max(float(y["event"].sum()), 0.5) / max(lived, 1e-3)
+            lived = float(clock(torch.from_numpy(y.time / self.time_unit_), offset).sum())
+            rate = max(float(y.event.sum()), 0.5) / max(lived, 1e-3)
         return {
             "rate": min(max(rate, 1e-6), 1e6),
             "offset": offset,

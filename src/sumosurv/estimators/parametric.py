@@ -23,7 +23,7 @@ class _ParametricNet(CovariateNetworkEstimator):
     def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> _ParametricNet:
         """Fit to covariates and right-censored times; see `SumoNet.fit`."""
         outcomes = [check_outcome(y)] + ([] if validation_data is None else [check_outcome(validation_data[1])])
-        if self.offset == 0 and any(((part["time"] == 0) & part["event"]).any() for part in outcomes):
+        if self.offset == 0 and any(((part.time == 0) & part.event).any() for part in outcomes):
             raise ValueError(
                 f"{type(self).__name__} gives no likelihood to an event at time zero; y has some. "
                 "Use offset='auto', or give their times as positive numbers."
@@ -36,9 +36,9 @@ class _ParametricNet(CovariateNetworkEstimator):
     ) -> ParametricNetwork:
         if y is None:
             return self._network()(generators, encoder, (0.0, 0.0), 0.0)
-        offset = (_half_resolution(y["time"]) if self.offset == "auto" else float(self.offset)) / self.time_unit_
-        times = y["time"] / self.time_unit_ + offset
-        return self._network()(generators, encoder, self._start_values(times, y["event"]), offset)
+        offset = (_half_resolution(y.time) if self.offset == "auto" else float(self.offset)) / self.time_unit_
+        times = y.time / self.time_unit_ + offset
+        return self._network()(generators, encoder, self._start_values(times, y.event), offset)
 
     @abstractmethod
     def _network(self) -> type[ParametricNetwork]:

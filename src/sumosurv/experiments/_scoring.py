@@ -12,7 +12,7 @@ import pandas as pd
 from sumosurv import datasets
 from sumosurv.distributions import Mixture, Rescaled, SurvivalDistribution, Tabulated
 from sumosurv.nonparametric import kaplan_meier
-from sumosurv.outcome import Outcome, Surv
+from sumosurv.outcome import Surv, SurvArray
 from sumosurv.scores import (
     calibration,
     concordance_td,
@@ -37,7 +37,7 @@ class Fold:
     number: int
     split: str
     X: pd.DataFrame
-    y: Outcome
+    y: SurvArray
     train: npt.NDArray[np.int64]
     valid: npt.NDArray[np.int64]
     test: npt.NDArray[np.int64]
@@ -57,11 +57,11 @@ class Fold:
         return cls(number, "by customer, made from the seed", made.X, y, *parts)
 
     @property
-    def rows(self) -> tuple[pd.DataFrame, Outcome, tuple[pd.DataFrame, Outcome]]:
+    def rows(self) -> tuple[pd.DataFrame, SurvArray, tuple[pd.DataFrame, SurvArray]]:
         """What a search may see."""
         return self.X.iloc[self.train], self.y[self.train], (self.X.iloc[self.valid], self.y[self.valid])
 
-    def all_rows(self) -> tuple[pd.DataFrame, Outcome]:
+    def all_rows(self) -> tuple[pd.DataFrame, SurvArray]:
         """Training and validation rows together."""
         both = np.concatenate([self.train, self.valid])
         return self.X.iloc[both], self.y[both]
@@ -72,8 +72,8 @@ class Fold:
         return self.X.iloc[self.test]
 
     @property
-    def y_test(self) -> Outcome:
-        """Outcome of the test rows."""
+    def y_test(self) -> SurvArray:
+        """SurvArray of the test rows."""
         return self.y[self.test]
 
     def _shift(self, rows: npt.NDArray[np.int64]) -> float:
@@ -142,7 +142,7 @@ def short_scores(distribution: SurvivalDistribution, fold: Fold) -> dict[str, fl
     return {name: round(value, 6) for name, value in values.items()}
 
 
-def _quantiles(y: Outcome) -> npt.NDArray[np.float64]:
+def _quantiles(y: SurvArray) -> npt.NDArray[np.float64]:
     return np.unique(np.quantile(y["time"][y["event"]], np.linspace(0, 1, _FEW)))
 
 

@@ -17,7 +17,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet
 from sumosurv.experiments._record import make_record, save_figure, save_record
 from sumosurv.nonparametric import kaplan_meier, risk_table
-from sumosurv.outcome import Outcome
+from sumosurv.outcome import SurvArray
 
 __all__ = ["NAMES", "Expectancy", "Group", "by_groups", "on_a_grid", "restricted_mean_error", "run"]
 
@@ -85,10 +85,10 @@ class Part:
     """The rows for fitting, stopping and testing, and the true distribution of the last, where it is known."""
 
     X: pd.DataFrame
-    y: Outcome
-    valid: tuple[pd.DataFrame, Outcome]
+    y: SurvArray
+    valid: tuple[pd.DataFrame, SurvArray]
     X_test: pd.DataFrame
-    y_test: Outcome
+    y_test: SurvArray
     truth: SurvivalDistribution | None
     unit: str
 
@@ -155,7 +155,7 @@ def on_a_grid(distribution: SurvivalDistribution, horizon: float, last_time: flo
     return integral(0.0, full(last_time)) + integral(last_time, ends), integral(0.0, full(horizon))
 
 
-def by_groups(predicted: Floats, y: Outcome, horizon: float, groups: int = GROUPS) -> list[Group]:
+def by_groups(predicted: Floats, y: SurvArray, horizon: float, groups: int = GROUPS) -> list[Group]:
     """Predicted restricted means against Kaplan-Meier's, in groups of equal size by prediction."""
     parts = np.array_split(np.argsort(predicted, kind="stable"), groups)
     return [
@@ -169,7 +169,7 @@ def by_groups(predicted: Floats, y: Outcome, horizon: float, groups: int = GROUP
     ]
 
 
-def restricted_mean_error(y: Outcome, horizon: float) -> float:
+def restricted_mean_error(y: SurvArray, horizon: float) -> float:
     r"""Standard error of the area under Kaplan-Meier up to the horizon (Greenwood).
 
     .. math:: \sum_{t_i \le h} \Big(\int_{t_i}^h S(t) dt\Big)^2 \frac{d_i}{n_i (n_i - d_i)}

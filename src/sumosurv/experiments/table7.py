@@ -17,7 +17,7 @@ import torch
 
 from sumosurv import datasets, estimators
 from sumosurv.experiments._record import make_record, save_record
-from sumosurv.outcome import Outcome, Surv
+from sumosurv.outcome import Surv, SurvArray
 
 __all__ = ["METHODS", "NAMES", "PUBLISHED_INFERENCE", "PUBLISHED_TRAINING", "Timing", "run", "time_methods"]
 
@@ -110,7 +110,7 @@ class Part:
     """The rows of a dataset that are fitted, and those that are predicted."""
 
     X: pd.DataFrame
-    y: Outcome
+    y: SurvArray
     X_test: pd.DataFrame
 
 

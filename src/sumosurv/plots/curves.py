@@ -113,7 +113,7 @@ def plot_risk_groups(
     """
     ax = _axes(ax)
     outcome = check_outcome(y, n_rows=len(distribution))
-    end = float(outcome["time"].max())
+    end = float(outcome.time.max())
     grid = np.linspace(0.0, end, 200) if times is None else np.asarray(times, dtype=np.float64)
     curves = distribution.survival(grid[None, :])
     order = np.argsort(-curves.mean(axis=1), kind="stable")

@@ -32,7 +32,7 @@ def check_subjects(distribution: Any, y: Any) -> tuple[npt.NDArray[np.bool_], Ar
             f"The distribution is for {len(distribution)} subjects and y has {len(outcome)} rows; give one curve "
             "per row (a single curve serves n subjects as curve.repeat(n))."
         )
-    return outcome["event"], outcome["time"]
+    return outcome.event, outcome.time
 
 
 def check_times(times: Any) -> Array:

@@ -135,7 +135,7 @@ def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array
             return np.asarray(-distribution.restricted_mean(float(time.max()) if horizon is None else horizon))
     risk = np.asarray(distribution, dtype=np.float64)
     outcome = check_outcome(y)
-    if risk.shape != outcome.shape:
+    if risk.shape != outcome.time.shape:
         raise ValueError(f"Give one risk score per row of y ({len(outcome)}); got shape {risk.shape}.")
     if np.isnan(risk).any():
         raise ValueError(f"Risk scores are missing (NaN) in {int(np.isnan(risk).sum())} rows.")
@@ -237,7 +237,7 @@ def risk_pairs(
 ) -> tuple[Pairs, SortedOutcome]:
     """The pair counts under `harrell_c` and `uno_c`, by subject."""
     risk, outcome = risk_score(distribution, y, horizon), check_outcome(y)
-    event, time = outcome["event"], outcome["time"]
+    event, time = outcome.event, outcome.time
     ordered, pairs = SortedOutcome(event, time), Pairs(len(time))
     weights = None
     if censoring is not None:

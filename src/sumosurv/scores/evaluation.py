@@ -205,7 +205,7 @@ def _options(
                 of_rows = kaplan_meier(outcome, censoring=True)
             options["censoring"] = of_rows if censoring is None else censoring
         if name in _AT_A_TIME:
-            at = options.setdefault(_AT_A_TIME[name], float(np.median(outcome["time"])))
+            at = options.setdefault(_AT_A_TIME[name], float(np.median(outcome.time)))
             if np.ndim(at) != 0:
                 raise ValueError(f"{name} is evaluated at one time; got {np.size(at)}. Call scores.{name} for several.")
         if name in _OVER_TIME and times is not None:

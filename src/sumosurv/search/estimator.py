@@ -235,7 +235,7 @@ class NetworkSearch(SurvivalEstimator):
         elif self.cv is not None:
             folds = StratifiedKFold(self.cv, shuffle=True, random_state=seed % (2**31))
             rows = np.arange(len(outcome))
-            self._splits = [(train, valid) for train, valid in folds.split(rows, outcome["event"])]
+            self._splits = [(train, valid) for train, valid in folds.split(rows, outcome.event)]
         else:
             train, valid = first._split(outcome, np.array([seed % (2**31)]))
             if valid is None:

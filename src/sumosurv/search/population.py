@@ -146,8 +146,8 @@ class Population:
         network = unstack_members(self.network, places).eval()
         device = self.data.time.device
         inputs = estimator.preprocessor_.transform(X).to(device, torch.float32).shared()
-        event = torch.from_numpy(y["event"].copy()).to(device)[None]
-        time = torch.from_numpy((y["time"] - estimator.time_origin_) / estimator.time_unit_).to(device)[None]
+        event = torch.from_numpy(y.event.copy()).to(device)[None]
+        time = torch.from_numpy((y.time - estimator.time_origin_) / estimator.time_unit_).to(device)[None]
         values = [
             network.log_likelihood(  # type: ignore[operator]
                 Inputs(inputs.numeric[:, i : i + _ROWS], inputs.codes[:, i : i + _ROWS]),
@@ -362,8 +362,7 @@ def _own_scores(population: Population, place: int) -> npt.NDArray[np.float64]:
     estimator = population.own(place)
     _, prepared = population.jobs[member.job].read(member.parameters)
     distribution = estimator._distribution_of(prepared.data.inputs[torch.from_numpy(member.valid_rows)])
-    outcome = prepared.outcome[member.valid_rows].copy()
-    outcome["time"] += estimator.time_origin_
+    outcome = prepared.outcome[member.valid_rows].on_clock(-estimator.time_origin_)
     return np.asarray(log_likelihood(distribution, outcome), dtype=np.float64)
 
 

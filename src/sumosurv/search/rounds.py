@@ -191,5 +191,5 @@ def _digest(rows: tuple[Any, Any, Any]) -> str:
             else pd.DataFrame(np.reshape(covariates, (len(covariates), -1)))
         )
         text.update(pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes())
-        text.update(np.ascontiguousarray(check_outcome(outcome)).tobytes())
+        text.update(check_outcome(outcome).array().tobytes())
     return text.hexdigest()

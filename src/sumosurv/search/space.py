@@ -51,8 +51,8 @@ def recipe_space(estimator: NetworkEstimator, y: Outcome) -> dict[str, Any]:
         "frequencies": [4, 12],
         "alpha": [0.2, 0.6, 1.0],
     }
-    first = float(y["time"].min())
-    if first > 0 and (y["time"] == first).mean() >= _SHARED:
+    first = float(y.time.min())
+    if first > 0 and (y.time == first).mean() >= _SHARED:
         space["time_origin"] = ["zero", "first"]
     return _those_of(estimator, space)
 
