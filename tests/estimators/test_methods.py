@@ -15,10 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import sumosurv
 from sumosurv import Surv, load
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.networks import Inputs
+from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.scores import log_likelihood
-from sumosurv.training import TrainingData
-from sumosurv.training.step import row_log_likelihood
 
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 NETWORKS = dict.fromkeys(("WeibullNet", "LogNormalNet", "DeepSurv", "CoxCC", "CoxTime", "DeepHit"), SMALL)
@@ -237,13 +235,12 @@ def test_no_objective_asks_the_device_for_a_value(name):
     inputs = model.preprocessor_.transform(X)
     time, event = torch.from_numpy(Y["time"] / model.time_unit_).float(), torch.from_numpy(Y["event"].copy())
     index = torch.arange(40).repeat(2, 1)
-    if getattr(network, "controls", None) is not None:
-        network.controls.prepare(time, torch.arange(len(X)).repeat(2, 1), torch.ones(2, len(X), dtype=torch.bool))
+    network.start_training(Table(inputs, Observed(event, time)), [np.arange(len(X))] * 2)
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = mode.from_tensor
-        data = TrainingData(Inputs(fake(inputs.numeric), fake(inputs.codes)), fake(time), fake(event))
+        table = Table(Inputs(fake(inputs.numeric), fake(inputs.codes)), Observed(fake(event), fake(time)))
         with pytest.raises(fake_tensor.DataDependentOutputException):
-            data.time.sum().item()  # what is looked for
-        terms = row_log_likelihood(network, data, fake(index), fake(torch.ones_like(index, dtype=torch.bool)))
+            table.outcome.time.sum().item()  # what is looked for
+        terms = network.terms(table.batch(fake(index), fake(torch.ones_like(index, dtype=torch.bool))))
         torch.autograd.grad(terms.sum(), list(network.parameters()), allow_unused=True)
     assert terms.shape == (2, 40)
