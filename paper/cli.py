@@ -6,8 +6,9 @@ import argparse
 import importlib
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 __all__ = ["EXPERIMENTS", "main", "module_of"]
@@ -31,6 +32,7 @@ EXPERIMENTS = {
     "all": "every stored table, the missing ones after running them, and a page of results with pictures",
 }
 _MODULES = {"all": "everything", "table8": "table7"}  # where the name is not the module's
+_FLAGS = {"names": "datasets"}  # where the option is not called as the parameter is
 _OPTIONS = ("quick", "device", "names", "methods", "trials", "folds", "stored", "page")
 
 
@@ -68,14 +70,28 @@ def _run(arguments: argparse.Namespace) -> None:
     known = inspect.signature(module.run).parameters
     given = {option: getattr(arguments, option) for option in _OPTIONS}
     options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
+    if arguments.stored and "stored" not in known:
+        return _show(module, arguments, [*(options.keys() - {"stored"}), *(["out"] if arguments.out else [])])
     for option in options.keys() - known.keys():
-        raise ValueError(f"{arguments.name} has no option --{'datasets' if option == 'names' else option}.")
+        raise ValueError(f"{arguments.name} has no option --{_FLAGS.get(option, option)}.")
     if "records" in known:
         options["records"] = arguments.records
     out = arguments.out if arguments.out is not None or arguments.stored else arguments.records
     module.run(out, seed=arguments.seed, **options)
     if out is not None:
         print(f"\nRecords and pictures are in {out} (of other sizes than the full one in a folder below).")
+
+
+def _show(module: ModuleType, arguments: argparse.Namespace, others: Collection[str]) -> None:
+    """Print the stored record of an experiment that is not made of searches."""
+    from paper.record import load_record
+
+    for option in others:
+        raise ValueError(f"{arguments.name} --stored has no option --{_FLAGS.get(option, option)}.")
+    path = arguments.records / f"{module.__name__.rpartition('.')[2]}.json"
+    if not path.is_file():
+        raise ValueError(f"There is no record {path}. Run without --stored to make it.")
+    module.show(load_record(path))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", type=lambda name: name.replace("_", "-"), choices=tuple(EXPERIMENTS), metavar="NAME")
-    parser.add_argument("--stored", action="store_true", default=None, help="run no search: show what is stored")
+    parser.add_argument("--stored", action="store_true", default=None, help="run nothing: show what is stored")
     parser.add_argument(
         "--records", type=Path, default=Path("results"), metavar="DIR", help="where stored records are; results"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from paper.counterexamples import example_1, example_1_curves
 from paper.record import make_record, save_figure, save_record
 from sumosurv.scores import concordance_td, log_likelihood
 
-__all__ = ["run"]
+__all__ = ["run", "show"]
 
 
 def run(out: Path, *, seed: int = 0, n: int = 1000) -> dict[str, Any]:
@@ -23,14 +24,19 @@ def run(out: Path, *, seed: int = 0, n: int = 1000) -> dict[str, Any]:
     }
     grid = np.unique(np.concatenate([np.arange(0, 10.5, 0.01), np.arange(11) + 1e-8]))
     curves = {name: d.survival(grid[None, :]) for name, d in zip(("true", "false"), example_1_curves())}
-    for name, values in scores.items():
-        print(f"{name:<6} Ctd {values['concordance_td']:.3f}   S_L {values['log_likelihood']:.3f}")
     figure = _draw(grid, curves, scores)
     save_figure(figure, Path(out), "figure1")
     results = {"scores": scores, "times": grid, "curves": curves}
     record = make_record("figure1", {"seed": seed, "n": n}, results)
+    show(record)
     save_record(record, Path(out))
     return record
+
+
+def show(record: Mapping[str, Any]) -> None:
+    """Print the scores of a record."""
+    for name, values in record["results"]["scores"].items():
+        print(f"{name:<6} Ctd {values['concordance_td']:.3f}   S_L {values['log_likelihood']:.3f}")
 
 
 def _draw(grid: Any, curves: dict[str, Any], scores: dict[str, dict[str, float]]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from sumosurv.datasets.simulated import Name as SimulatedName
 from sumosurv.estimators import SumoNet
 from sumosurv.scores import log_likelihood
 
-__all__ = ["run"]
+__all__ = ["run", "show"]
 
 _TITLES: dict[SimulatedName, str] = {"weibull": "Weibull", "checkerboard": "Checkerboard", "normal": "Normal"}
 _RANGES: dict[SimulatedName, tuple[float, float]] = {
@@ -40,14 +41,14 @@ def run(out: Path, *, seed: int = 0, n: int = 25_000, max_epochs: int = 80, devi
     x = np.array([0.125, 0.375, 0.625, 0.875])  # the middles of the checkerboard's columns
     results: dict[str, Any] = {}
     curves: dict[SimulatedName, Any] = {}
-    print(f"Mean log-likelihood on {n:,} fresh rows (nats)\n{'':14s}{'true':>9s}{'learned':>9s}{'gap':>9s}")
+    print(_head(n))
     for name in _TITLES:
         data = datasets.simulate(name, n, random_state=seed)
         fresh = datasets.simulate(name, n, random_state=seed + 1)
         model = SumoNet(random_state=seed, max_epochs=max_epochs, device=device, **SETTINGS).fit(data.X, data.y)
         truth = float(log_likelihood(fresh.distribution, fresh.y).mean())
         learned = model.score(fresh.X, fresh.y)
-        print(f"{_TITLES[name]:14s}{truth:9.4f}{learned:9.4f}{truth - learned:9.4f}", flush=True)
+        print(_line(name, truth, learned), flush=True)
         grid = np.linspace(*_RANGES[name], 300)
         rows = data.X.iloc[: len(x)].assign(x=x)
         true_curves = datasets.true_distribution(name, x).survival(grid[None, :])
@@ -64,6 +65,21 @@ def run(out: Path, *, seed: int = 0, n: int = 25_000, max_epochs: int = 80, devi
     record = make_record("figure3", configuration, results)
     save_record(record, Path(out))
     return record
+
+
+def show(record: Mapping[str, Any]) -> None:
+    """Print the likelihoods of a stored record."""
+    print(_head(record["configuration"]["n"]))
+    for name, own in record["results"].items():
+        print(_line(name, own["true"], own["learned"]))
+
+
+def _head(n: int) -> str:
+    return f"Mean log-likelihood on {n:,} fresh rows (nats)\n{'':14s}{'true':>9s}{'learned':>9s}{'gap':>9s}"
+
+
+def _line(name: SimulatedName, truth: float, learned: float) -> str:
+    return f"{_TITLES[name]:14s}{truth:9.4f}{learned:9.4f}{truth - learned:9.4f}"
 
 
 def _draw(x: Any, curves: dict[SimulatedName, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sumosurv.distributions import LogNormal, Mixture, SurvivalDistribution, Wei
 from sumosurv.outcome import Surv
 from sumosurv.scores import calibration, d_calibration, km_calibration
 
-__all__ = ["CASES", "Case", "gap_by_score", "gap_by_terms", "run"]
+__all__ = ["CASES", "Case", "gap_by_score", "gap_by_terms", "run", "show"]
 
 Array = npt.NDArray[np.float64]
 Censoring = float | SurvivalDistribution  # one fixed time, or the distribution of a random one
@@ -135,24 +136,31 @@ def run(out: Path, *, seed: int = 0) -> dict[str, Any]:
     ``calibration`` (what three measures of calibration say of the truth).
     """
     gaps = []
-    print(f"{'Lemma 1: truth, censoring':<30}{'E S_L gap':>12}{'F(C) KL':>12}{'KL(Ber)':>12}{'difference':>12}")
     for case in CASES:
         direct, (shape, bernoulli) = gap_by_score(case), gap_by_terms(case)
         gaps.append({"case": case.name, "gap": direct, "shape_term": shape, "bernoulli_term": bernoulli})
-        print(f"{case.name:<30}{direct:>12.6f}{shape:>12.6f}{bernoulli:>12.6f}{direct - shape - bernoulli:>12.1e}")
     design = Design()
     findings = [search(design, name, seed=seed) for name in EXPECTED_SCORES]
-    print(f"\n{'score':<52}{'gain over truth':>16}{'lost in S_L':>14}  verdict")
-    for finding in findings:
-        print(f"{finding.score:<52}{finding.gain:>16.2e}{finding.distance:>14.2e}  {finding.verdict}")
     out = Path(out)
     save_figure(_draw_gap(CASES[12]), out, "lemma1")
     save_figure(_draw_findings(design, findings), out, "which_scores")
     save_figure(_draw_calibration(design, seed), out, "calibration")
     found = [asdict(finding) | {"verdict": finding.verdict} for finding in findings]
     record = make_record("lemma1", {"seed": seed, "design": asdict(design)}, {"lemma": gaps, "search": found})
+    show(record)
     save_record(record, out)
     return record
+
+
+def show(record: Mapping[str, Any]) -> None:
+    """Print what a record found."""
+    print(f"{'Lemma 1: truth, censoring':<30}{'E S_L gap':>12}{'F(C) KL':>12}{'KL(Ber)':>12}{'difference':>12}")
+    for gap in record["results"]["lemma"]:
+        direct, shape, bernoulli = gap["gap"], gap["shape_term"], gap["bernoulli_term"]
+        print(f"{gap['case']:<30}{direct:>12.6f}{shape:>12.6f}{bernoulli:>12.6f}{direct - shape - bernoulli:>12.1e}")
+    print(f"\n{'score':<52}{'gain over truth':>16}{'lost in S_L':>14}  verdict")
+    for found in record["results"]["search"]:
+        print(f"{found['score']:<52}{found['gain']:>16.2e}{found['distance']:>14.2e}  {found['verdict']}")
 
 
 def _draw_gap(case: Case) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from sumosurv.estimators import SumoNet
 from sumosurv.nonparametric import kaplan_meier, risk_table
 from sumosurv.outcome import SurvArray
 
-__all__ = ["NAMES", "Expectancy", "Group", "by_groups", "on_a_grid", "restricted_mean_error", "run"]
+__all__ = ["NAMES", "Expectancy", "Group", "by_groups", "on_a_grid", "restricted_mean_error", "run", "show"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,6 +45,11 @@ NOTES = (
     "'error' is the mean of |predicted - true| / true, where the truth is known.",
     "The paper's own network has S(∞) > 0: there the integral over all times does not exist ('inf'). The column says "
     "for which share of those 40 rows that is so, in one network fitted as in the paper.",
+)
+
+_HEAD = (
+    f"{'':<19}{'T':>7}{'horizon':>9}{'mean':>10}{'restricted':>11}{'beyond T':>9}"
+    f"{'grid: mean':>12}{'restr.':>9}{'|z|':>6}{'error':>8}{'paper inf':>10}"
 )
 
 
@@ -113,11 +118,7 @@ def run(
     for name in names:
         if name not in NAMES:
             raise ValueError(f"There is no dataset {name!r} here; the names are {', '.join(NAMES)}.")
-    head = (
-        f"{'':<19}{'T':>7}{'horizon':>9}{'mean':>10}{'restricted':>11}{'beyond T':>9}"
-        f"{'grid: mean':>12}{'restr.':>9}{'|z|':>6}{'error':>8}{'paper inf':>10}"
-    )
-    print(head, "-" * len(head), sep="\n")
+    print(_HEAD, "-" * len(_HEAD), sep="\n")
     results = []
     for name in names:
         results.append(_expectancy(name, _part(name, seed, quick), seed, device, quick))
@@ -129,6 +130,15 @@ def run(
     record = make_record("life_expectancy", configuration, {"rows": rows, "notes": NOTES})
     save_record(record, Path(out))
     return record
+
+
+def show(record: Mapping[str, Any]) -> None:
+    """Print the table of a stored record."""
+    print(_HEAD, "-" * len(_HEAD), sep="\n")
+    for row in record["results"]["rows"]:
+        groups = [Group(**group) for group in row["groups"]]
+        print(_line(Expectancy(**row | {"groups": groups, "means": np.empty(0)})))
+    print("", *(f"({i}) {note}" for i, note in enumerate(NOTES, 1)), sep="\n")
 
 
 def on_a_grid(distribution: SurvivalDistribution, horizon: float, last_time: float) -> tuple[Floats, Floats]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from sumosurv.scores import (
     survival_crps,
 )
 
-__all__ = ["PUBLISHED", "Row", "rows", "run"]
+__all__ = ["PUBLISHED", "Row", "rows", "run", "show"]
 
 Array = npt.NDArray[np.float64]
 
@@ -118,6 +118,11 @@ def run(out: Path, *, seed: int = 0, n_1: int = 1000, n_2: int = 1_000_000, n_3:
     record = make_record("table1", configuration, results)
     save_record(record, Path(out))
     return record
+
+
+def show(record: Mapping[str, Any]) -> None:
+    """Print the table of a stored record."""
+    print(_text([Row(**row) for row in record["results"]["rows"]]))
 
 
 # ------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from paper.record import make_record, save_record
 from sumosurv import datasets
 from sumosurv.datasets import DatasetUnavailableError
 
-__all__ = ["NAMES", "PUBLISHED", "Facts", "facts", "run"]
+__all__ = ["NAMES", "PUBLISHED", "Facts", "facts", "run", "show"]
 
 REAL = ("support", "metabric", "gbsg", "flchain")
 SIMULATED = ("weibull", "checkerboard", "normal")
@@ -120,6 +120,11 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, names: Sequence[str] =
     record = make_record("table2", configuration, {"rows": [asdict(row) for row in table], "notes": NOTES})
     save_record(record, Path(out))
     return record
+
+
+def show(record: Mapping[str, Any]) -> None:
+    """Print the table of a stored record."""
+    print(_text([Facts(**row) for row in record["results"]["rows"]]))
 
 
 def _row(name: str, seed: int, quick: bool) -> Facts | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from sumosurv import datasets, estimators
 from sumosurv.distributions import Rescaled
 from sumosurv.outcome import Surv, SurvArray
 
-__all__ = ["METHODS", "NAMES", "PUBLISHED_INFERENCE", "PUBLISHED_TRAINING", "Timing", "run", "time_methods"]
+__all__ = ["METHODS", "NAMES", "PUBLISHED_INFERENCE", "PUBLISHED_TRAINING", "Timing", "run", "show", "time_methods"]
 
 NAMES = ("support", "metabric", "gbsg", "flchain", "kkbox (simulated)")
 METHODS = (
@@ -87,6 +87,9 @@ NOTES = (
 )
 
 
+_NOTES = "\n".join(f"({i}) {note}" for i, note in enumerate(NOTES, 1))
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds of one method on one dataset: mean, standard deviation and least of the repeats."""
@@ -148,9 +151,9 @@ def run(
         part = _part(name, seed, quick)
         few = repeats if len(part.y) < _MANY else 1
         here = list(time_methods(name, part, methods, seed=seed, device=device, repeats=few))
-        print(_text(name, part, here), flush=True)
+        print(_text(name, here, len(part.y)), flush=True)
         timings += here
-    print("\n".join(f"({i}) {note}" for i, note in enumerate(NOTES, 1)))
+    print(_NOTES)
     configuration = {
         "seed": seed,
         "device": device,
@@ -164,6 +167,14 @@ def run(
     record = make_record("table7", configuration, {"timings": [asdict(row) for row in timings], "notes": NOTES})
     save_record(record, Path(out))
     return record
+
+
+def show(record: Mapping[str, Any]) -> None:
+    """Print the timings of a stored record."""
+    timings = [Timing(**row) for row in record["results"]["timings"]]
+    for name in dict.fromkeys(row.dataset for row in timings):
+        print(_text(name, [row for row in timings if row.dataset == name]))
+    print(_NOTES)
 
 
 def time_methods(
@@ -346,15 +357,16 @@ def _published(table: dict[str, tuple[float | None, ...]], method: str, place: i
     return None if place is None or method not in table else table[method][place]
 
 
-def _text(name: str, part: Part, timings: Sequence[Timing]) -> str:
+def _text(name: str, timings: Sequence[Timing], training_rows: int | None = None) -> str:
     head = (
         f"{'':<22}{'times':>6}{'predict (s)':>20}{'paper':>9}{'vs SuMo':>9}{'paper':>7}"
         f"{'from table':>12} |{'epoch (s)':>20}{'paper':>10}"
     )
     sumo = next((row for row in timings if row.method == "SumoNet"), None)
-    title = f"{name}: {len(part.y):,} rows to train on, {len(part.X_test):,} to predict"
+    title = f"{name}: {timings[0].rows:,} rows to predict"
+    title += "" if training_rows is None else f", {training_rows:,} to train on"
     if "kkbox" in name:
-        title += f" (the paper: {_PAPER_KKBOX[0]:,} and {_PAPER_KKBOX[1]:,}, other rows)"
+        title += f" (the paper: {_PAPER_KKBOX[1]:,} and {_PAPER_KKBOX[0]:,}, other rows)"
     lines = [title, head, "-" * len(head)]
     for row in timings:
         ratio = "" if sumo is None else f"{row.inference_best / sumo.inference_best:.1f}x"

@@ -11,7 +11,7 @@ import numpy as np
 from paper.report.published import Figure, published
 from paper.searches import METHODS
 
-__all__ = ["GREATER_IS_BETTER", "PARTS", "TITLES", "Line", "best", "make_line", "score_lines"]
+__all__ = ["GREATER_IS_BETTER", "PARTS", "SELECTED", "TITLES", "Line", "best", "make_line", "place_of", "score_lines"]
 
 Record = Mapping[str, Any]
 
@@ -23,12 +23,13 @@ TITLES = {
     "support": "SUPPORT",
     "kkbox": "KKBOX (simulated)",
 }
+SELECTED = "honest"  # in the records: what was selected on validation rows
 # what of a record a line is about: the choice that counts, and others for comparison
 PARTS = {
-    "honest": "honest",
-    "single": "honest single",
-    "oracle": "oracle",
-    "before_refit": "honest, before the second training",
+    SELECTED: "selected on validation rows",
+    "single": "best single trial on validation rows",
+    "oracle": "best single trial on test rows",
+    "before_refit": "before the second training",
 }
 
 
@@ -59,7 +60,7 @@ class Line:
         return METHODS[self.method].searched
 
 
-def make_line(record: Record, score: str, part: str = "honest") -> Line | None:
+def make_line(record: Record, score: str, part: str = SELECTED) -> Line | None:
     """A line of a record; None where the record has no such figure.
 
     "S_L_k4" is S_L with half-width 4, "mass_k4" the mass of that density.
@@ -75,7 +76,7 @@ def make_line(record: Record, score: str, part: str = "honest") -> Line | None:
     return Line(
         dataset=dataset,
         method=method,
-        label=METHODS[method].label + (f", {PARTS[part]}" if part != "honest" or method == "SumoNet" else ""),
+        label=METHODS[method].label + (f", {PARTS[part]}" if part != SELECTED or method == "SumoNet" else ""),
         part=part,
         score=score,
         values=tuple(values.tolist()),
@@ -92,13 +93,18 @@ def make_line(record: Record, score: str, part: str = "honest") -> Line | None:
     )
 
 
-def score_lines(records: Iterable[Record], score: str, *, sumo_parts: Sequence[str] = ("honest",)) -> list[Line]:
+def score_lines(records: Iterable[Record], score: str, *, sumo_parts: Sequence[str] = (SELECTED,)) -> list[Line]:
     """The lines of a table: every method's choice, and more parts of SuMo-net's record where asked for."""
     lines = []
     for record in records:
-        parts = sumo_parts if record["configuration"]["method"] == "SumoNet" else ("honest",)
+        parts = sumo_parts if record["configuration"]["method"] == "SumoNet" else (SELECTED,)
         lines += [line for part in parts if (line := make_line(record, score, part)) is not None]
     return lines
+
+
+def place_of(record: Record) -> tuple[str, str]:
+    """Dataset and method of a search."""
+    return record["configuration"]["dataset"], record["configuration"]["method"]
 
 
 def best(lines: Iterable[Line]) -> Line | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from paper.report.lines import GREATER_IS_BETTER, TITLES, Line, score_lines
+from paper.report.lines import GREATER_IS_BETTER, SELECTED, TITLES, Line, score_lines
 from paper.report.published import CORRELATION
 from paper.report.ranks import ranking
 from paper.searches import METHODS
@@ -180,7 +180,7 @@ def _calibration(records: Sequence[Record]) -> Any:
 
 
 def _paper_curve(ax: Any, record: Record, colour: str, label: str) -> None:
-    parts = [fold["honest"] for fold in record["results"]["folds"]]
+    parts = [fold[SELECTED] for fold in record["results"]["folds"]]
     levels = np.array(parts[0]["calibration_levels"])
     curves = np.array([part["calibration_observed"] for part in parts])
     lead = record["configuration"]["method"] == "SumoNet"
@@ -189,7 +189,7 @@ def _paper_curve(ax: Any, record: Record, colour: str, label: str) -> None:
 
 
 def _shares(ax: Any, record: Record) -> None:
-    shares = np.array([fold["honest"]["D_calibration_shares"] for fold in record["results"]["folds"]])
+    shares = np.array([fold[SELECTED]["D_calibration_shares"] for fold in record["results"]["folds"]])
     bins = shares.shape[1]
     middle = (np.arange(bins) + 0.5) / bins
     ax.bar(middle, shares.mean(axis=0), width=0.9 / bins, color=_OURS, alpha=0.45, lw=0)
@@ -238,7 +238,7 @@ def _selection(records: Sequence[Record]) -> Any:
             chosen["single"].append((valid[best] - centre_v, test[best] - centre_t))
             top = int(np.nanargmax(test))
             chosen["oracle"].append((valid[top] - centre_v, test[top] - centre_t))
-            mixture = float(fold["valid_S_L"]["mixture"]), float(fold["honest"]["S_L"])
+            mixture = float(fold["valid_S_L"]["mixture"]), float(fold[SELECTED]["S_L"])
             chosen["mixture"].append((mixture[0] - centre_v, mixture[1] - centre_t))
         _chosen(ax, chosen)
         _near(ax, record, chosen)
@@ -255,9 +255,9 @@ def _selection(records: Sequence[Record]) -> Any:
 
 def _chosen(ax: Any, chosen: Mapping[str, Sequence[tuple[float, float]]]) -> None:
     looks = {
-        "oracle": ("*", 10, _OTHER, "best on test (oracle)"),
-        "single": ("D", 5.5, _THIRD, "best on validation"),
-        "mixture": ("o", 7, _OURS, "mixture, honest"),
+        "oracle": ("*", 10, _OTHER, "best on test rows"),
+        "single": ("D", 5.5, _THIRD, "best on validation rows"),
+        "mixture": ("o", 7, _OURS, "mixture, selected on validation rows"),
     }
     for name, (marker, size, colour, label) in looks.items():
         x, y = np.array(chosen[name]).T

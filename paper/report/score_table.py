@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from paper.record import make_record, save_record
-from paper.report.lines import GREATER_IS_BETTER, TITLES, Line, make_line, score_lines
+from paper.report.lines import GREATER_IS_BETTER, SELECTED, TITLES, Line, make_line, place_of, score_lines
 from paper.report.published import published
 from paper.report.stored import Question, gather
 from paper.report.text import aligned, mean_sd, number, paper, signed
@@ -25,18 +25,19 @@ __all__ = [
 ]
 
 SUMO_PARTS = {
-    "S_L": ("honest", "single", "oracle", "before_refit"),
-    "IBLL": ("honest", "single", "before_refit"),
-    "IBS": ("honest", "single", "before_refit"),
-    "Ctd": ("honest",),
+    "S_L": (SELECTED, "single", "oracle", "before_refit"),
+    "IBLL": (SELECTED, "single", "before_refit"),
+    "IBS": (SELECTED, "single", "before_refit"),
+    "Ctd": (SELECTED,),
 }
-KKBOX = "the paper's figures; ours are of simulated rows in its form and cannot be compared with them"
+KKBOX = "the paper's figures; ours are on simulated rows of the same form and cannot be compared with them"
 _FEW = 20  # trials below which it is said
 EXPLANATIONS = {
-    "honest": "honest: an equal mixture; its settings are those of the best trials, trials and their number chosen on "
-    "validation rows, and are trained a second time on training and validation rows together.",
-    "single": "honest single: the one trial that is best on validation rows.",
-    "oracle": "oracle: the one trial that is best on the test rows, the paper's protocol. No fair figure.",
+    "selected": "selected on validation rows: an equal mixture. Its settings are those of the best trials on these "
+    "rows, which also decide how many; they are trained a second time on training and validation rows together.",
+    "single": "best single trial on validation rows: without a mixture and without the second training.",
+    "oracle": "best single trial on test rows: the paper's protocol. It is shown for comparison; nobody could have "
+    "chosen it beforehand.",
     "before": "before the second training: the mixture of the chosen trials as the search left them.",
     "k": "* density of a step curve, interpolated over a window of k = 2 steps. It need not integrate to one: 'mass' "
     "is its integral up to the last event, 'as constant' S_L of the same curve read as a piecewise constant density.",
@@ -47,7 +48,7 @@ EXPLANATIONS = {
     "scale": "S_L is on the paper's scale: durations min-max scaled on the training rows.",
     "pycox": "IBS and IBLL in the convention of the paper's tables: Kaplan-Meier weights of the test rows, 100 times "
     "from the smallest to the largest test duration.",
-    "soden": "The paper prints SODEN on SUPPORT as -0.676; by its other scores the minus sign seems to be a slip.",
+    "soden": "The paper prints SODEN on SUPPORT as -0.676; by its other scores the minus sign seems to be a misprint.",
 }
 
 
@@ -81,7 +82,7 @@ def detail_table(
     head += ["trials", "seconds"]
     rows = []
     for line in lines:
-        record = next(r for r in records if _place(r) == (line.dataset, line.method))
+        record = next(r for r in records if place_of(r) == (line.dataset, line.method))
         mark = (" †" if _own_window(record) else " *") if score == "S_L" and line.density == "k" else ""
         row = [line.label + mark, mean_sd(line.mean, line.sd), paper(line.published), signed(line.difference)]
         if score == "S_L":
@@ -96,7 +97,7 @@ def kkbox_table(lines: Sequence[Line], score: str) -> tuple[list[str], list[list
     """Head and rows for KKBOX: the paper's figures, and ours on simulated rows where there are any."""
     rows = []
     for name, method in METHODS.items():
-        ours = next((line for line in lines if line.simulated and line.method == name and line.part == "honest"), None)
+        ours = next((line for line in lines if line.simulated and line.method == name and line.part == SELECTED), None)
         figure = published(score, name, "kkbox")
         if ours is not None or figure is not None:
             own = (
@@ -126,9 +127,9 @@ def save_table(
 
 def _beside(records: Sequence[dict[str, Any]], line: Line) -> dict[str, float]:
     """What S_L is shown with: means of other figures of the same choice."""
-    if line.score != "S_L" or line.part != "honest":
+    if line.score != "S_L" or line.part != SELECTED:
         return {}
-    record = next(r for r in records if _place(r) == (line.dataset, line.method))
+    record = next(r for r in records if place_of(r) == (line.dataset, line.method))
     names = ["S_L_interval", "S_L_constant_density"]
     if not _own_window(record):
         names.append("mass_k2")
@@ -142,10 +143,6 @@ def _own_window(record: dict[str, Any]) -> bool:
     return shown is not None and with_two is not None and shown.values != with_two.values
 
 
-def _place(record: dict[str, Any]) -> tuple[str, str]:
-    return record["configuration"]["dataset"], record["configuration"]["method"]
-
-
 def _split(lines: Sequence[Line]) -> str:
     splits = sorted({line.split for line in lines})
     folds = sorted({len(line.values) for line in lines})
@@ -153,7 +150,7 @@ def _split(lines: Sequence[Line]) -> str:
 
 
 def _notes(score: str, lines: Sequence[Line]) -> list[str]:
-    names = ["honest", "single"] if len(SUMO_PARTS[score]) > 1 else ["honest"]
+    names = ["selected", "single"] if len(SUMO_PARTS[score]) > 1 else ["selected"]
     names += ["oracle", "before", "k", "window", "interval", "scale", "soden"] if score == "S_L" else []
     names += ["before", "pycox"] if score in ("IBS", "IBLL") else []
     notes = [EXPLANATIONS[name] for name in names]
@@ -165,5 +162,7 @@ def few_trials(lines: Sequence[Line]) -> list[str]:
     few = {METHODS[line.method].label: line.trials for line in lines if line.searched and line.trials < _FEW}
     text = ", ".join(f"{label} ({trials})" for label, trials in few.items())
     return (
-        [f"Few trials (solving an equation in every step is slow; small runs have few of all): {text}."] if few else []
+        [f"Few trials, since solving an equation in every step is slow (a small run has few of every method): {text}."]
+        if few
+        else []
     )
