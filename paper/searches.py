@@ -7,22 +7,34 @@ own test scores are kept beside it, for the best single trial on test rows (the 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from paper.record import load_record, make_record, save_record
+from paper.record import make_record
 from paper.scoring import Fold, scored, short_scores, step_scores
 from sumosurv import datasets, estimators
 from sumosurv.search import NetworkSearch, fit_folds
 
-__all__ = ["DATASETS", "METHODS", "SIMULATED", "Method", "Size", "record_name", "run_search", "searches"]
+__all__ = [
+    "BASELINES",
+    "DATASETS",
+    "FULL",
+    "METHODS",
+    "QUICK",
+    "SIMULATED",
+    "Method",
+    "Size",
+    "full_size",
+    "record_name",
+    "run_search",
+]
 
 DATASETS = ("metabric", "gbsg", "flchain", "support")
+SPACE: Literal["recipe"] = "recipe"  # of settings: around our defaults
 SIMULATED = "kkbox"  # a stand-in of its form, with a known distribution; its records say so
 
 
@@ -83,46 +95,12 @@ def full_size(method: str) -> Size:
     return Size(BASELINES, FULL.slow_trials, FULL.folds, 0, refit_members=32)
 
 
-def record_name(dataset: str, method: str, space: str = "recipe") -> str:
+def record_name(dataset: str, method: str) -> str:
     """The name of the record of one search."""
-    return f"search_{dataset}_{method.lower()}" + ("" if space == "recipe" else f"_{space}")
+    return f"search_{dataset}_{method.lower()}"
 
 
-def searches(
-    out: Path,
-    *,
-    names: Sequence[str] = DATASETS,
-    methods: Sequence[str] = tuple(METHODS),
-    size: Size | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    again: bool = False,
-) -> list[dict[str, Any]]:
-    """The records of all searches asked for: read from ``out`` where they are, run where they are not."""
-    records = []
-    for dataset in names:
-        for method in methods:
-            own = size or full_size(method)
-            path = out / f"{record_name(dataset, method)}.json"
-            stored = load_record(path) if path.is_file() and not again else None
-            if stored is None or not _same(stored, own, method, seed):
-                stored = run_search(dataset, method, size=own, seed=seed, device=device)
-                save_record(stored, out)
-            records.append(stored)
-            print(_line(stored), flush=True)
-    return records
-
-
-def run_search(
-    dataset: str,
-    method: str,
-    *,
-    size: Size,
-    seed: int = 0,
-    device: str = "auto",
-    space: str = "recipe",
-    verbose: bool = False,
-) -> dict[str, Any]:
+def run_search(dataset: str, method: str, *, size: Size, seed: int = 0, device: str = "auto") -> dict[str, Any]:
     """Search one method on the folds of one dataset and score what it chose."""
     if dataset == SIMULATED:
         folds = [Fold.simulated(size.simulated_rows, i) for i in size.folds]
@@ -132,7 +110,7 @@ def run_search(
     trials = size.for_method(method)
     started = time.perf_counter()
     if METHODS[method].searched:
-        search = _search(method, trials, size, seed, device, space, verbose)
+        search = _search(method, trials, size, seed, device)
         fitted: Sequence[Any] = fit_folds(search, [fold.rows for fold in folds])
         parameters = search.get_params(deep=False) | {"estimator": repr(search.estimator)}
     else:
@@ -149,7 +127,7 @@ def run_search(
         "split": folds[0].split,
         "simulated": dataset == SIMULATED,
         "rows": len(folds[0].y),
-        "space": space if METHODS[method].searched else None,
+        "space": SPACE if METHODS[method].searched else None,
         "search": {name: str(value) for name, value in parameters.items()},
         "seed": seed,
         "scored_trials": size.scored_trials,
@@ -163,24 +141,23 @@ def run_search(
         "peak_device_bytes": torch.cuda.max_memory_allocated() if _on_cuda(device) else None,
         "folds": results,
     }
-    return make_record(record_name(dataset, method, space), configuration, figures)
+    return make_record(record_name(dataset, method), configuration, figures)
 
 
 # ---------------------------------------------------------------------- one search
 
 
-def _search(method: str, trials: int, size: Size, seed: int, device: str, space: str, verbose: bool) -> NetworkSearch:
+def _search(method: str, trials: int, size: Size, seed: int, device: str) -> NetworkSearch:
     options: dict[str, Any] = {"device": device}
     if size.max_epochs is not None:
         options["max_epochs"] = size.max_epochs
     return NetworkSearch(
         getattr(estimators, method)(**options),
-        space=space,  # type: ignore[arg-type]
+        space=SPACE,
         n_trials=trials,
         refit="cross",
         refit_members=size.refit_members,
         random_state=seed,
-        verbose=verbose,
     )
 
 
@@ -234,27 +211,6 @@ def _all_scores(method: str, estimator: Any, fold: Fold) -> dict[str, Any]:
 def _before_refit(search: NetworkSearch) -> Any:
     """The mixture of the chosen trials as they came out of the search."""
     return estimators.SurvivalMixture.of([search.trial(place) for place in search.mixture_])
-
-
-def _same(record: Mapping[str, Any], size: Size, method: str, seed: int) -> bool:
-    """Whether a stored record answers the question."""
-    own = record["configuration"]
-    return bool(
-        own["trials"] == size.for_method(method)
-        and tuple(own["folds"]) == size.folds
-        and own["seed"] == seed
-        and own["max_epochs"] == (size.max_epochs)
-    )
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    own, results = record["configuration"], record["results"]
-    means = {
-        name: float(np.mean([float(fold["honest"][name]) for fold in results["folds"]]))
-        for name in ("S_L", "IBLL", "IBS", "Ctd")
-    }
-    text = "  ".join(f"{name} {value:8.4f}" for name, value in means.items())
-    return f"{own['dataset']:9s} {own['method']:21s} {text}   {own['trials']} trials, {results['search_seconds']:.0f} s"
 
 
 def _on_cuda(device: str) -> bool:
