@@ -167,6 +167,8 @@ class ModuleEncoder(nn.Module):
                     randomness="different",
                 )(states, x[0] if shared else x)
                 return result
+            except torch.OutOfMemoryError:
+                raise
             except (RuntimeError, NotImplementedError):
                 self._loop = True  # vmap cannot follow this module
         outputs = []
