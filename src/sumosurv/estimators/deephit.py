@@ -96,7 +96,7 @@ class DeepHit(_Fitted):
             scaled = y.on_clock(unit=self.time_unit_)
             cuts = self._choose_cuts(scaled)
             self.n_intervals_ = len(cuts)
-            survival = np.append(np.insert(kaplan_meier(scaled).survival(cuts[None, :])[0], 0, 1.0), 0.0)
+            survival = np.append(np.insert(kaplan_meier(scaled).survival(cuts)[0], 0, 1.0), 0.0)
             share = np.maximum(-np.diff(survival), 0.5 / len(y))
             start = np.log(share / share.sum())
         return DiscreteNetwork(

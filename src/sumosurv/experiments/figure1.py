@@ -22,7 +22,7 @@ def run(out: Path, *, seed: int = 0, n: int = 1000) -> dict[str, Any]:
         for name, d in (("true", data.truth), ("false", data.false))
     }
     grid = np.unique(np.concatenate([np.arange(0, 10.5, 0.01), np.arange(11) + 1e-8]))
-    curves = {name: d.survival(grid[None, :]) for name, d in zip(("true", "false"), example_1_curves())}
+    curves = {name: d.survival(grid) for name, d in zip(("true", "false"), example_1_curves())}
     for name, values in scores.items():
         print(f"{name:<6} Ctd {values['concordance_td']:.3f}   S_L {values['log_likelihood']:.3f}")
     figure = _draw(grid, curves, scores)

@@ -277,7 +277,7 @@ def _blocks(model: Any, inputs: Any, times: np.ndarray) -> Callable[[], None]:
     def predict() -> None:
         with torch.no_grad():
             for i in range(0, len(inputs.numeric), _BLOCK):
-                model._distribution_of(inputs[i : i + _BLOCK]).survival(times[None, :])
+                model._distribution_of(inputs[i : i + _BLOCK]).survival(times)
 
     return predict
 

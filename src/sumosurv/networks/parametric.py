@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sumosurv.distributions import LogNormal, Mixture, SurvivalDistribution, Weibull
-from sumosurv.distributions.shifted import Shifted
+from sumosurv.distributions import LogNormal, Mixture, Shifted, SurvivalDistribution, Weibull
 from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
 from sumosurv.networks.layers import MemberLinear
 
