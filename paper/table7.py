@@ -292,7 +292,7 @@ def _blocks(model: Any, inputs: Any, times: np.ndarray) -> Callable[[], None]:
         with torch.no_grad():
             for i in range(0, len(inputs.numeric), _BLOCK):
                 own = model.network_.distribution(inputs[i : i + _BLOCK])
-                Rescaled(own, model.time_unit_).survival(times[None, :])
+                Rescaled(own, model.time_unit_).survival(times)
 
     return predict
 

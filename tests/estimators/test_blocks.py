@@ -22,7 +22,8 @@ def fitted():
         lambda m, X, y: m.predict_quantile(X, [0.1, 0.9]),
         lambda m, X, y: m.predict_mean(X),
         lambda m, X, y: m.predict_restricted_mean(X, 0.7),
-        lambda m, X, y: m.predict_restricted_mean(X, y["time"]),
+        lambda m, X, y: m.predict_restricted_mean(X, [0.3, 0.7]),
+        lambda m, X, y: m.predict_restricted_mean(X, own_horizons=y["time"]),
         lambda m, X, y: m.score(X, y),
     ],
 )

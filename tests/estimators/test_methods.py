@@ -68,7 +68,7 @@ def test_predictions_are_those_of_a_proper_distribution(model):
     assert survival.shape == (len(X), len(GRID))
     np.testing.assert_allclose(survival[:, 0], 1.0, atol=1e-12)
     assert (np.diff(survival, axis=1) <= 1e-12).all()
-    np.testing.assert_array_equal(survival, d.survival(GRID[None]))
+    np.testing.assert_array_equal(survival, d.survival(GRID))
     assert (model.predict_density(X, GRID) >= 0).all()
     assert model.predict(X).shape == (len(X),)
     assert ((model.predict(X) >= 0) & (model.predict(X) <= 1)).all()

@@ -83,7 +83,7 @@ def test_predicted_cumulative_hazards_equal_a_reference_solution(kind, offset):
     net, inputs = network(kind, offset=offset), small_networks.inputs(3)
     d = net.distribution(inputs)
     truth = reference(net, net.code(inputs.shared()), clock(torch.from_numpy(TIMES), offset).numpy())
-    np.testing.assert_allclose(d.cumulative_hazard(TIMES[None]), truth[:, 0], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(d.cumulative_hazard(TIMES), truth[:, 0], rtol=1e-6, atol=1e-7)
     # and the density is q exp(-Λ), at the reference's own state
     code = net.code(inputs.shared())
     for j, t in enumerate(TIMES):
@@ -91,7 +91,7 @@ def test_predicted_cumulative_hazards_equal_a_reference_solution(kind, offset):
         at = torch.full((1, 3, 1), t).double()
         log_q = net.log_hazard(clock(at, offset), state, code) + clock_log_slope(at, offset)
         exact = (log_q[0, :, 0] - state[0, :, 0]).detach().numpy()
-        np.testing.assert_allclose(d.log_density(np.full(3, t)), exact, atol=2e-6)
+        np.testing.assert_allclose(d.log_density(t), exact, atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -115,7 +115,7 @@ def test_the_cumulative_hazard_is_the_integral_of_the_hazard(kind):
         edges = np.concatenate([[0.0], end * np.logspace(-3, 0, 60)])
         half = 0.5 * np.diff(edges)[:, None]
         t = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes).ravel()
-        area = (d.hazard(t[None]) * (half * weights).ravel()).sum(1)
+        area = (d.hazard(t) * (half * weights).ravel()).sum(1)
         np.testing.assert_allclose(d.cumulative_hazard(end), area, rtol=1e-6, atol=1e-8)
 
 
@@ -154,7 +154,7 @@ def test_the_likelihood_of_training_is_that_of_the_distribution(kind):
     mixture = net.distribution(inputs)
     assert isinstance(mixture, Mixture)
     for k, part in enumerate(mixture.components):
-        log_s, log_f = part.log_survival(t[0]), part.log_density(t[0])
+        log_s, log_f = part.log_survival(own_times=t[0]), part.log_density(own_times=t[0])
         torch.testing.assert_close(rows[k], torch.where(event[0], log_f, log_s), rtol=1e-6, atol=2e-6)
 
 
@@ -181,7 +181,7 @@ def test_gradients_are_finite_at_the_edges(kind):
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_subject_s_curve_does_not_depend_on_its_neighbours(kind):
     d = network(kind, noise=0.8).distribution(small_networks.inputs(40))
-    grid = np.linspace(0, 3, 50)[None]
+    grid = np.linspace(0, 3, 50)
     whole = d.log_survival(grid)
     np.testing.assert_allclose(d[[7, 3, 7]].log_survival(grid), whole[[7, 3, 7]], rtol=1e-12, atol=1e-13)
     fresh = network(kind, noise=0.8).distribution(small_networks.inputs(40))[5]
@@ -193,7 +193,7 @@ def test_the_equation_is_solved_once_whatever_is_asked():
     d = net.distribution(small_networks.inputs(3))
     calls, solution = [], d.solution
     d.solution = lambda code, steps: calls.append(steps) or solution(code, steps)
-    d.survival(np.linspace(0, 2, 1000)[None])
+    d.survival(np.linspace(0, 2, 1000))
     count = len(calls)
     d.median(), d.mean(), d.density(0.3), d[[1, 1]].quantile(0.2), d.sample(5, random_state=0)
     assert len(calls) == count
@@ -209,16 +209,16 @@ def test_steps_that_choose_as_they_go_are_not_captured():
 def test_tiny_and_huge_hazards():
     for rate in (1e-6, 1e4):
         d = network("general", rate=rate).distribution(small_networks.inputs(3))
-        assert np.isfinite(d.log_density([[0.0, 0.5, 1.0, 5.0]])).all()
+        assert np.isfinite(d.log_density([0.0, 0.5, 1.0, 5.0])).all()
         assert np.isfinite(d.mean()).all()
 
 
 def test_risks_past_the_range_of_numbers():
     codes = torch.zeros(1, 1).double()
     d = Ode(exponential, codes, log_risk=torch.tensor([-1e5, 0.0, 1e5]).double())
-    survival = d.survival(np.array([[0.0, 0.5, 1.0]]))
+    survival = d.survival([0.0, 0.5, 1.0])
     np.testing.assert_array_equal(survival[[0, 2]], [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
-    assert not np.isnan(d.log_density(np.array([[0.0, 0.5, 1.0]]))).any()
+    assert not np.isnan(d.log_density([0.0, 0.5, 1.0])).any()
 
 
 def exponential(code, steps):

@@ -66,7 +66,7 @@ def test_a_grid_makes_a_step_surface():
     rng = np.random.default_rng(2)
     y = Surv.from_arrays(rng.random(80) < 0.6, rng.exponential(1.0, 80))
     d, times = Weibull(rng.uniform(0.5, 2, 80), rng.uniform(0.5, 2, 80)), np.linspace(0.1, 2, 7)
-    surface = Tabulated(times, d.survival(times[None, :]))
+    surface = Tabulated(times, d.survival(times))
     assert concordance_td(d, y, times=times) == concordance_td(surface, y)
     fine = np.unique(np.concatenate([[0.0], y["time"][y["event"]]]))
     assert concordance_td(d, y, times=fine) == pytest.approx(concordance_td(d, y), abs=1e-12)
@@ -79,7 +79,7 @@ def test_risk_scores_against_the_definition(data):
     risk = table[:, 0]
     np.testing.assert_allclose(harrell_c(risk, y), direct.concordance_risk(risk, y["event"], y["time"]), rtol=1e-12)
     g = kaplan_meier(y, censoring=True)
-    before = np.where(y["time"] > 0, g.survival(np.maximum(y["time"] - 0.5, 0)[None, :])[0], 1.0)
+    before = np.where(y["time"] > 0, g.survival(np.maximum(y["time"] - 0.5, 0))[0], 1.0)
     expected = direct.concordance_risk(risk, y["event"], y["time"], 1 / before**2)
     np.testing.assert_allclose(uno_c(risk, y, censoring=g), expected, rtol=1e-12)
 

@@ -79,7 +79,7 @@ def test_brier_and_ibs_against_scikit_survival(rounding, left_limit):
     train, test = Surv.from_arrays(event[:250], time[:250]), Surv.from_arrays(event[250:], time[250:])
     d = Weibull(rng.uniform(5, 15, 250), rng.uniform(0.5, 2, 250))
     times = np.linspace(2, np.quantile(time, 0.9), 40)
-    estimate = d.survival(times[None, :])
+    estimate = d.survival(times)
     options = {"censoring": kaplan_meier(train, censoring=True), "left_limit": left_limit, "on_zero": "drop"}
     expected = brier_score(train, test, estimate, times)[1]
     np.testing.assert_allclose(brier(d, test, times, **options).mean(axis=0), expected, rtol=0, atol=1e-10)
@@ -172,7 +172,7 @@ def test_one_curve_for_all_and_one_for_each_agree(data, normalize):
 def test_step_tables_are_read_as_they_are(data):
     y, d = data
     g, times = kaplan_meier(y, censoring=True), np.linspace(0.0, 4.0, 25)
-    step = Tabulated(times, d.survival(times[None, :]))
+    step = Tabulated(times, d.survival(times))
     for score in BOTH_OVER:
         np.testing.assert_allclose(
             score(step, y, times=times, censoring=g), score(d, y, times=times, censoring=g), rtol=1e-9

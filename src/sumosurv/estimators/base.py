@@ -103,11 +103,26 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         return self._by_blocks(X, lambda distribution, rows: distribution.mean())
 
-    def predict_restricted_mean(self, X: Any, horizon: Any) -> npt.NDArray[np.float64]:
-        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt, of each row; a number or one per row."""
-        limits = np.asarray(horizon, dtype=np.float64)
+    def predict_restricted_mean(
+        self, X: Any, horizon: Any = None, *, own_horizons: Any = None
+    ) -> npt.NDArray[np.float64]:
+        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt.
+
+        Parameters
+        ----------
+        X : covariates
+        horizon : float or array of shape (m,)
+            Shared by all rows: a number gives shape (rows,), m horizons give (rows, m).
+        own_horizons : array of shape (rows,), optional
+            Each row's own, instead of ``horizon``; gives shape (rows,).
+        """
+        if own_horizons is None:
+            return self._by_blocks(X, lambda distribution, rows: distribution.restricted_mean(horizon))
+        own = np.asarray(own_horizons, dtype=np.float64)
+        if own.shape != (_count_rows(X),):
+            raise ValueError(f"own_horizons has one horizon for each of {_count_rows(X)} rows; got shape {own.shape}.")
         return self._by_blocks(
-            X, lambda distribution, rows: distribution.restricted_mean(limits if limits.ndim == 0 else limits[rows])
+            X, lambda distribution, rows: distribution.restricted_mean(horizon, own_horizons=own[rows])
         )
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
@@ -117,8 +132,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         having had the event, averaged over when events happen.
         """
         check_is_fitted(self)
-        grid = self.risk_times_[None, :]
-        return self._by_blocks(X, lambda distribution, rows: distribution.cdf(grid).mean(axis=1))
+        return self._by_blocks(X, lambda distribution, rows: distribution.cdf(self.risk_times_).mean(axis=1))
 
     def score(self, X: Any, y: Any) -> float:
         """Mean right-censored log-likelihood, in nats, on the scale of the training times (higher is better)."""
@@ -206,7 +220,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         def on_grid(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
             wanted = distribution.single() if precision == "single" else distribution
-            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid[None, :])
+            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid)
             return result
 
         return self._by_blocks(X, on_grid)

@@ -86,7 +86,7 @@ class DeepHit(NetworkEstimator):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.on_clock(unit=unit)
         cuts = self._choose_cuts(scaled)
-        survival = np.append(np.insert(kaplan_meier(scaled).survival(cuts[None, :])[0], 0, 1.0), 0.0)
+        survival = np.append(np.insert(kaplan_meier(scaled).survival(cuts)[0], 0, 1.0), 0.0)
         share = np.maximum(-np.diff(survival), 0.5 / len(outcome))
         return {"cuts": cuts.tolist(), "log_shares": np.log(share / share.sum()).tolist()}
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sumosurv.distributions import LogNormal, Mixture, SurvivalDistribution, Weibull
-from sumosurv.distributions.shifted import Shifted
+from sumosurv.distributions import LogNormal, Mixture, Shifted, SurvivalDistribution, Weibull
 from sumosurv.networks.data import Batch, Inputs
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear

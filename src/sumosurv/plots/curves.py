@@ -56,7 +56,7 @@ def plot_survival(
         if seen is not None:
             horizon = min(horizon, 2.0 * seen)
     grid = np.linspace(0.0, horizon, 400)
-    curves = distribution.survival(grid[None, :])
+    curves = distribution.survival(grid)
     for i, curve in enumerate(curves):
         colour = _COLOURS[i % len(_COLOURS)]
         ax.plot(grid, curve, color=colour, lw=2, label=None if labels is None else labels[i])
@@ -115,12 +115,12 @@ def plot_risk_groups(
     outcome = check_outcome(y, n_rows=len(distribution))
     end = float(outcome.time.max())
     grid = np.linspace(0.0, end, 200) if times is None else np.asarray(times, dtype=np.float64)
-    curves = distribution.survival(grid[None, :])
+    curves = distribution.survival(grid)
     order = np.argsort(-curves.mean(axis=1), kind="stable")
     for i, rows in enumerate(np.array_split(order, groups)):
         colour = _COLOURS[i % len(_COLOURS)]
         observed = kaplan_meier(outcome[rows])
-        ax.step(grid, observed.survival(grid[None, :])[0], where="post", color=colour, lw=1.2, alpha=0.75)
+        ax.step(grid, observed.survival(grid)[0], where="post", color=colour, lw=1.2, alpha=0.75)
         name = {0: " (lowest risk)", groups - 1: " (highest risk)"}.get(i, "")
         ax.plot(grid, curves[rows].mean(axis=0), color=colour, lw=2.2, ls=(0, (5, 2)), label=f"group {i + 1}{name}")
     line = _line_class()

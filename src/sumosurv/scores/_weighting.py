@@ -49,7 +49,7 @@ class Weighting:
         at = np.where(time > 0, np.nextafter(time, 0.0), 0.0) if self.left_limit else time
         with torch.no_grad():
             one = len(self.censoring) == 1
-            g = self.censoring.survival(at[None, :])[0] if one else self.censoring.survival(at[:, None])[:, 0]
+            g = self.censoring.survival(at)[0] if one else self.censoring.survival(own_times=at)
         if self.left_limit:
             g = np.where(time > 0, g, 1.0)  # P(C >= 0)
         return self.inverse(g, event, time)
@@ -81,7 +81,7 @@ class GridWeights:
 
     def _alive(self, censoring: SurvivalDistribution, needed: npt.NDArray[np.bool_]) -> Array:
         with torch.no_grad():
-            return self.weighting.inverse(censoring.survival(self.grid[None, :]), needed, self.grid)
+            return self.weighting.inverse(censoring.survival(self.grid), needed, self.grid)
 
     def block(self, rows: slice) -> tuple[Array, npt.NDArray[np.bool_]]:
         """(weights, still event-free) of shape (k, m)."""

@@ -193,7 +193,7 @@ def _own_cdf(distribution: SurvivalDistribution, y: Any) -> Array:
     for start in range(0, len(time), 1 << 15):
         rows = slice(start, min(start + (1 << 15), len(time)))
         with torch.no_grad():
-            u[rows] = distribution[rows].cdf(time[rows])
+            u[rows] = distribution[rows].cdf(own_times=time[rows])
     return u
 
 

@@ -9,7 +9,7 @@ import torch
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, is_step, step_columns
+from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, step_columns, step_table
 from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cell, count_cells, count_dense
 from sumosurv.scores._weighting import OnZero, Weighting
 
@@ -85,12 +85,12 @@ def td_pairs(
     if method not in _TD_RULES:
         raise ValueError(f"method is 'adj_antolini' or 'antolini'; got {method!r}.")
     rule, ordered, pairs = _TD_RULES[method], SortedOutcome(event, time), Pairs(len(time))
-    if times is None and not is_step(distribution):
+    known = step_table(distribution) if times is None else _tabulate(distribution, check_times(times))
+    if known is None:
         _count_exactly(pairs, ordered, distribution, rule)
         return pairs, ordered
-    knots, table = step_columns(distribution) if times is None else _tabulate(distribution, check_times(times))
-    column = np.searchsorted(knots, ordered.time, side="right") - 1
-    count_cells(pairs, ordered, table, column, rule)
+    knots, table = known
+    count_cells(pairs, ordered, table, step_columns(knots, ordered.time), rule)
     return pairs, ordered
 
 
@@ -112,7 +112,7 @@ def _count_exactly(pairs: Pairs, y: SortedOutcome, distribution: SurvivalDistrib
             first = int(y.start[events[done]])
             block = events[done : done + max(1, _CELLS // (n - first))]
             at, column = np.unique(y.time[block], return_inverse=True)
-            curves = by_time[slice(first, n)].log_survival(at[None, :])
+            curves = by_time[slice(first, n)].log_survival(at)
             prediction = curves if len(at) == len(block) else curves[:, column]
             count_dense(pairs, y, block, first, prediction, rule)
             done += len(block)

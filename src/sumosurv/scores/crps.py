@@ -67,6 +67,8 @@ def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array,
 
     This one is the quadrature that serves all others.
     """
+    if (table := distribution.step_table()) is not None:
+        return crps_integrals(Tabulated(*table), z)
     limit = torch.from_numpy(np.array(z))
     scale = torch.ones_like(limit)
 
@@ -150,7 +152,7 @@ def _(distribution: Tabulated, z: Array) -> tuple[Array, Array]:
     table = distribution.table.detach().cpu().numpy().astype(np.float64)
     rows = np.arange(len(z))
     cell = np.searchsorted(knots, z, side="right") - 1
-    here = distribution.survival(z)
+    here = distribution.survival(own_times=z)
     step = distribution.between == "step"
     start, end = table[:, :-1], table[:, :-1] if step else table[:, 1:]
     part_end = table[rows, cell] if step else here
