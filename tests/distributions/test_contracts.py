@@ -168,7 +168,9 @@ def test_extreme_quantiles(kind):
     assert not np.isnan(high).any()
     assert (one >= high).all()
     if kind.smooth:
-        np.testing.assert_allclose(d.cdf(own_times=low), 1e-12, rtol=1e-6, atol=4e-15)  # log S near the start has this grain
+        np.testing.assert_allclose(
+            d.cdf(own_times=low), 1e-12, rtol=1e-6, atol=4e-15
+        )  # log S near the start has this grain
         reached = np.isfinite(high)
         log_s = d.log_survival(own_times=np.where(reached, high, 0.0))[reached]
         np.testing.assert_allclose(log_s, np.log1p(-(1 - 1e-12)), rtol=1e-6 if not kind.bounded else 1e-3)

@@ -42,7 +42,9 @@ def test_d_calibration_against_the_definition(seed, n, share, bins):
     y = Surv.from_arrays(rng.random(n) < share, rng.exponential(1.0, n).round(1))
     d = Weibull(rng.uniform(0.5, 2, n), 1.0)
     result = d_calibration(d, y, bins=bins)
-    np.testing.assert_allclose(result.shares, direct.d_calibration(d.cdf(own_times=y["time"]), y["event"], bins), atol=1e-12)
+    np.testing.assert_allclose(
+        result.shares, direct.d_calibration(d.cdf(own_times=y["time"]), y["event"], bins), atol=1e-12
+    )
     assert result.shares.sum() == pytest.approx(1.0)
     assert result.statistic == pytest.approx(n * bins * ((result.shares - 1 / bins) ** 2).sum())
     p = rng.permutation(n)

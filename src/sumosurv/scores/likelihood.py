@@ -68,7 +68,9 @@ def log_likelihood(
                 if not seen:
                     score[some] = part.log_survival(own_times=at)
                 else:
-                    score[some] = part.log_density(own_times=at) if resolution is None else _log_cell(part, at, resolution)
+                    score[some] = (
+                        part.log_density(own_times=at) if resolution is None else _log_cell(part, at, resolution)
+                    )
     return score if floor is None else np.maximum(score, np.log(floor))
 
 
