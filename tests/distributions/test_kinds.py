@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import special, stats
 
+import small_networks
 from distribution_kinds import FALLING, KNOTS, TO_ZERO
 from sumosurv.distributions import (
     Conditional,
@@ -107,6 +108,11 @@ def test_means_of_log_logistics_have_formulas(shape):
     np.testing.assert_allclose(far, shape / (shape - 1.0), rtol=1e-9)
 
 
+def test_the_mean_of_a_log_logistic_grows_without_bound_towards_shape_1():
+    excess = 2.0**-30
+    assert LogLogistic(1.0, 1.0 + excess).mean()[0] == pytest.approx(1.0 / excess, rel=1e-14)
+
+
 def test_heavy_tails_have_no_mean():
     d = LogLogistic(1.0, [0.03, 0.5, 1.0])
     assert np.isinf(d.mean()).all()
@@ -150,6 +156,12 @@ def test_gompertz_with_slow_and_fast_growth(rate):
     np.testing.assert_allclose(d.mean(), mean, rtol=1e-9)
 
 
+def test_the_gradient_of_a_slow_growth_is_that_of_the_limit():
+    rate = torch.tensor([1e-300, 1e-14, 1e-9], dtype=torch.float64, requires_grad=True)
+    Gompertz(0.7, rate).log_survival(torch.tensor(2.0, dtype=torch.float64)).sum().backward()
+    np.testing.assert_allclose(rate.grad.numpy(), -0.7 * 2.0**2 / 2, rtol=1e-8)
+
+
 def test_gompertz_where_the_growth_overflows():
     d = Gompertz([1e-300, 1e-300, 1.0], [1.0, 1.0, 1.0])
     t = np.array([720.0, 690.0, 1e4])
@@ -160,8 +172,10 @@ def test_gompertz_where_the_growth_overflows():
     np.testing.assert_allclose(slow.quantile(1.0 - 1e-15), (np.log(-np.log1p(-(1 - 1e-15))) + 309 * np.log(10)) / 10)
 
 
-@pytest.mark.parametrize("kind", [LogLogistic, Gompertz])
-@pytest.mark.parametrize("second", [1e-6, 1.0, 2.5])
+@pytest.mark.parametrize(
+    ("kind", "second"),
+    [(LogLogistic, 0.5), (LogLogistic, 1.0), (LogLogistic, 2.5), (Gompertz, 1e-6), (Gompertz, 1.0), (Gompertz, 12.0)],
+)
 def test_gradients_of_the_parameters(kind, second):
     """By central differences; also at time zero, where the likelihood of a censored subject is one."""
 
@@ -300,6 +314,33 @@ def test_rescaled_is_the_same_distribution_in_another_unit():
     np.testing.assert_allclose(days.mean(), 365.25 * years.mean())
 
 
+def test_a_shifted_clock_passes_on_what_its_base_knows():
+    base = Monotone(line, torch.tensor([[0.0], [1.0]], dtype=torch.float64), breaks=(0.2, 0.5), horizon=2.0)
+    late = Shifted(base, 0.4)
+    assert late._breaks == (pytest.approx(0.1), pytest.approx(1.6))
+    table = Shifted(Tabulated(KNOTS, TO_ZERO), 0.75)
+    area = np.diff([0.75, *KNOTS[1:]]) @ np.column_stack([TO_ZERO[:, :-1]]).T / TO_ZERO[:, 0]
+    np.testing.assert_allclose(table.mean(), area, rtol=1e-14)  # exact, cell by cell
+    network = small_networks.network((0,)).requires_grad_(False).distribution(small_networks.inputs(3))
+    single = Shifted(network, 0.1).single()
+    assert isinstance(single, Shifted)
+    assert single._like.dtype == single.base._like.dtype == single._log_reach.dtype == torch.float32
+    np.testing.assert_allclose(single.survival(0.3), Shifted(network, 0.1).survival(0.3), atol=1e-6)
+    given = Shifted(Tabulated([0.0, 1.0], [0.8, 0.4]), 0.0)  # also of no more than T > 0
+    np.testing.assert_allclose(given.survival([0.0, 1.0]), [[1.0, 0.5]], rtol=1e-15)
+
+
+def test_clocks_within_clocks():
+    inner = Shifted(Delayed(Rescaled(LogNormal([0.2, -0.3], 0.9), 7.0), 2.0), 0.5)  # T = 7 T₀ + 1.5
+    base, t = LogNormal([0.2, -0.3], 0.9), np.array([0.5, 1.5, 2.0, 9.0, 40.0])
+    own = np.maximum(t - 1.5, 0.0) / 7.0
+    np.testing.assert_allclose(inner.survival(t), base.survival(own), rtol=1e-12)
+    np.testing.assert_allclose(inner.density(t), np.where(t < 1.5, 0.0, base.density(own) / 7.0), rtol=1e-12)
+    np.testing.assert_allclose(inner.hazard(t), np.where(t < 1.5, 0.0, base.hazard(own) / 7.0), rtol=1e-12)
+    np.testing.assert_allclose(inner.quantile(0.3), 7.0 * base.quantile(0.3) + 1.5, rtol=1e-10)
+    np.testing.assert_allclose(inner.mean(), 7.0 * base.mean() + 1.5, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -390,8 +431,9 @@ def test_gradients_reach_the_parameters():
 
 
 def test_hazard_far_out_is_not_a_difference_of_huge_logarithms():
-    d = Rescaled(Weibull([2.0, 1.0], [1.0, 0.5]), 4.0)
-    np.testing.assert_allclose(d.hazard([1e17])[:, 0], [1 / 8, 0.5 * (1e17 / 4) ** -0.5 / 4], rtol=1e-12)
+    base = Rescaled(Weibull([2.0, 1.0], [1.0, 0.5]), 4.0)
+    for d in (base, Delayed(base, 3.0), Shifted(base, 3.0)):
+        np.testing.assert_allclose(d.hazard(1e17), [1 / 8, 0.5 * (1e17 / 4) ** -0.5 / 4], rtol=1e-12)
 
 
 def test_distributions_of_networks_travel_through_pickle():

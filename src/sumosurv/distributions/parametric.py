@@ -1,4 +1,4 @@
-"""Distributions with a formula: Weibull, log-normal, log-logistic, Gompertz, and the normal distribution cut at zero."""
+"""Distributions with a formula: Weibull, log-normal, log-logistic, Gompertz, and the normal one cut at zero."""
 
 from __future__ import annotations
 

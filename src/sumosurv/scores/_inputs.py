@@ -72,7 +72,7 @@ def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
 
 
 def step_table(distribution: SurvivalDistribution) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """(knots, table) of step curves as NumPy arrays, without a copy where they are on the CPU; None for other curves."""
+    """(knots, table) of step curves as NumPy arrays, without a copy on the CPU; None for other curves."""
     with torch.no_grad():
         known = distribution.step_table()
     return None if known is None else (known[0].detach().cpu().numpy(), known[1].detach().cpu().numpy())
