@@ -13,7 +13,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import Array, check_subjects, curve_blocks
-from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio, weighted_sums
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, ratio
 from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
 
 __all__ = ["Loss", "logarithmic", "squared", "weighted", "weighted_terms"]
@@ -92,7 +92,8 @@ def weighted_terms(
         of_alive[rows] = np.where(alive, scored, 0.0)
         scored = np.where(alive | ~event[rows, None], 0.0, scored)
         of_ended[rows] = scored if normalize else (scored @ share)[:, None]
-    return _OwnWeightLosses(outcome, weighting, grid, share, ended, of_ended[ended], of_alive)
+    losses = WeightedSums(of_ended[ended]), WeightedSums(of_alive)
+    return _OwnWeightLosses(outcome, weighting, grid, share, ended, *losses)
 
 
 def _mean_loss(loss: Array, weight: Array, share: Array) -> Array:
@@ -111,10 +112,10 @@ class _OwnWeightLosses:
     grid, share : array of shape (m,)
     ended : array of shape (e,)
         Events up to the end of the grid, in the order of time.
-    of_ended : array of shape (e, m) or (e, 1)
-        Their losses from then on, without weights; summed up with ``share`` unless the weights are normalized.
-    of_alive : array of shape (n, m)
-        Losses before the subjects' times.
+    of_ended : WeightedSums
+        Of their losses from then on, shape (e, m); summed up with ``share`` unless the weights are normalized.
+    of_alive : WeightedSums
+        Of all subjects' losses before their times, shape (n, m).
     """
 
     outcome: Outcome
@@ -122,8 +123,8 @@ class _OwnWeightLosses:
     grid: Array
     share: Array
     ended: npt.NDArray[np.intp]
-    of_ended: Array
-    of_alive: Array
+    of_ended: WeightedSums
+    of_alive: WeightedSums
 
     @property
     def value(self) -> float:
@@ -135,8 +136,7 @@ class _OwnWeightLosses:
         n, g = len(self.outcome), resamples.censoring(self.grid)
         weight = resamples.counts[:, self.ended] * self.weighting.of_resampled_events(resamples, self.ended)
         alive_weight = self.weighting.inverse(g, g > 0)  # G = 0: nobody is left
-        ended, alive = weighted_sums(weight, self.of_ended), weighted_sums(resamples.counts, self.of_alive)
-        alive *= alive_weight
+        ended, alive = self.of_ended(weight), self.of_alive(resamples.counts) * alive_weight
         if not self.weighting.normalize:
             return np.asarray((ended[:, 0] + alive @ self.share) / n)
         until = np.searchsorted(self.outcome.time[self.ended], self.grid, side="right")

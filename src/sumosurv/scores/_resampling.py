@@ -19,13 +19,13 @@ __all__ = [
     "Resamples",
     "SquareTerms",
     "Terms",
+    "WeightedSums",
     "product_limit",
     "ratio",
     "shrinkage",
-    "weighted_sums",
 ]
 
-_CELLS = 1 << 20  # resamples × subjects held at once
+_CELLS = 1 << 21  # resamples × subjects held at once
 
 
 class Resamples:
@@ -122,17 +122,34 @@ def product_limit(counts: Array, failed: npt.NDArray[np.bool_]) -> Array:
     return curve
 
 
-def weighted_sums(weights: Array, values: Array) -> Array:
-    """``weights @ values`` of shapes (r, n) and (n, k), where a weight of zero times an infinite value is zero."""
-    infinite = ~np.isfinite(values)
-    if not infinite.any():
-        return np.asarray(weights @ values)
-    sums = np.asarray(weights @ np.where(infinite, 0.0, values))
-    for column in np.flatnonzero(infinite.any(axis=0)):
-        rows = infinite[:, column]
-        drawn = (weights[:, rows] > 0).any(axis=1)
-        sums[drawn, column] = values[rows, column].sum()
-    return sums
+class WeightedSums:
+    """``weights @ values`` of shapes (r, n) and (n, k), where a weight of zero times an infinite value is zero.
+
+    Parameters
+    ----------
+    values : array of shape (n, k)
+
+    Examples
+    --------
+    >>> WeightedSums(np.array([[1.0], [-np.inf]]))(np.array([[2.0, 0.0], [1.0, 1.0]]))
+    array([[  2.],
+           [-inf]])
+    """
+
+    def __init__(self, values: Array) -> None:
+        infinite = ~np.isfinite(values)
+        self._values = np.where(infinite, 0.0, values) if infinite.any() else values
+        self._infinite = []  # (column, rows, the sum of their values)
+        for column in np.flatnonzero(infinite.any(axis=0)):
+            rows = np.flatnonzero(infinite[:, column])
+            self._infinite.append((column, rows, values[rows, column].sum()))
+
+    def __call__(self, weights: Array) -> Array:
+        """The sums for each row of weights, shape (r, k)."""
+        sums = np.asarray(weights @ self._values)
+        for column, rows, total in self._infinite:
+            sums[(weights[:, rows] > 0).any(axis=1), column] = total
+        return sums
 
 
 def ratio(top: Array, bottom: Array) -> Array:
@@ -179,7 +196,11 @@ class MeanTerms:
 
     def resampled(self, resamples: Resamples) -> Array:
         """The score of each resample, shape (r,)."""
-        return self.combine(weighted_sums(resamples.counts, self.values) / len(self.values))
+        return self.combine(self._sums(resamples.counts) / len(self.values))
+
+    @cached_property
+    def _sums(self) -> WeightedSums:
+        return WeightedSums(self.values)
 
 
 @dataclass(frozen=True)
@@ -211,7 +232,7 @@ class SquareTerms:
         """The score of each resample, shape (r,)."""
         n, means = len(self.values), self.values.mean(axis=0)
         kept = shrinkage(self.value, float(self.values.var(axis=0).sum()) / n)
-        noise = weighted_sums(resamples.counts, self.values) / n - means
+        noise = resamples.counts @ self.values / n - means
         return np.asarray(np.square(noise + kept * (means - self.target)).sum(axis=1))
 
 

@@ -78,6 +78,14 @@ class Score:
         times = {"none": [], "single": ["a time"], "range": ["a range of times"]}[self.times]
         return ", ".join((["G"] if self.needs_censoring else []) + times)
 
+    @property
+    def in_short(self) -> str:
+        """Direction, properness and needs, for a list of scores."""
+        facts = [f"{'higher' if self.greater_is_better else 'lower'} is better"]
+        facts += ["proper"] if self.proper else []
+        facts += [f"needs {self.needs}"] if self.needs else []
+        return "; ".join(facts)
+
     def terms(self, distribution: SurvivalDistribution, y: Any, **options: Any) -> Terms:
         """What the subjects contribute to the score, at one time if it is taken at times, and how that makes it."""
         if self.by_subject is None:
@@ -110,10 +118,10 @@ class Score:
         given = options.get(self.times_option)
         if self.times == "single":
             at = np.median(outcome.time) if given is None else np.asarray(given, dtype=np.float64)
-            return [Request(self, {**options, self.times_option: float(t)}, f"{t:g}") for t in np.ravel(at)]
+            return [Request(self, {**options, self.times_option: float(t)}, _word(t)) for t in np.ravel(at)]
         if self.times == "range":
             grid = time_grid(given, outcome.time, options.get("n_times", 100))
-            return [Request(self, {**options, self.times_option: grid}, f"{grid[0]:g}–{grid[-1]:g}")]
+            return [Request(self, {**options, self.times_option: grid}, f"{_word(grid[0])}–{_word(grid[-1])}")]
         return [Request(self, dict(options), "")]
 
 
@@ -128,3 +136,11 @@ class Request:
     def terms(self, distribution: SurvivalDistribution, outcome: Outcome) -> Terms:
         """As `Score.terms`."""
         return self.score.terms(distribution, outcome, **self.options)
+
+
+def _word(time: float) -> str:
+    """A time in a few characters: exact, or rounded if that takes more than seven."""
+    for text in (f"{time:g}", f"{time:.4g}" if time < 1000 else f"{time:.0f}"):
+        if len(text) <= 7:
+            return text
+    return f"{time:.3g}"
