@@ -203,7 +203,7 @@ def test_times_without_being_asked_for():
     table = evaluate(
         Weibull(np.ones(4), 1.0), None, y, scores=["brier", "integrated_brier", "harrell_c"], n_bootstrap=0
     )
-    assert list(table["times"]) == ["1.062", "0.1235–3", ""]
+    assert list(table["times"]) == ["1.06173", "0.1235–3", ""]
 
 
 def test_options_that_cannot_be_honoured_are_refused():
