@@ -2,10 +2,11 @@
 
     python benchmarks/intervals.py                             # some minutes on one core
     python benchmarks/intervals.py --rows 1000 --samples 500
-    python benchmarks/intervals.py --false 1.3                 # score a model whose times are 1.3 times too long
+    python benchmarks/intervals.py --stretch 1.3               # score a model whose times are 1.3 times too long
+    python benchmarks/intervals.py --censoring 2               # a third of the rows censored instead of half of them
 
-Samples of one size are drawn from a known distribution (Weibull given x, a third censored) and scored with the true
-conditional distribution, or one rescaled in time. Each score is printed with
+Samples of one size are drawn from a known distribution (Weibull given x, exponential censoring) and scored with the
+true conditional distribution, or one rescaled in time. Each score is printed with
 
 sd        its standard deviation over the samples,
 se        the bootstrap standard error, on average over the samples,
@@ -26,7 +27,7 @@ from sumosurv import Surv
 from sumosurv.distributions import Rescaled, SurvivalDistribution, Weibull
 from sumosurv.scores import SCORES, evaluate
 
-TIME, SPAN = 0.7, (0.1, 1.8)
+TIME, SPAN = 0.7, (0.1, 1.5)
 OPTIONS: dict[str, dict[str, Any]] = {
     "brier": {"times": TIME},
     "binomial_log_likelihood": {"times": TIME},
@@ -37,11 +38,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def sample(rows: int, stretch: float, rng: np.random.Generator) -> tuple[SurvivalDistribution, Any]:
+def sample(rows: int, stretch: float, censoring: float, rng: np.random.Generator) -> tuple[SurvivalDistribution, Any]:
     """(the model's distribution, outcome) of fresh subjects."""
     scale = np.exp(0.5 * rng.normal(size=rows))
     event_time = scale * rng.weibull(1.5, rows)
-    censoring_time = rng.exponential(2.0, rows)
+    censoring_time = rng.exponential(censoring, rows)
     y = Surv.from_arrays(event_time <= censoring_time, np.minimum(event_time, censoring_time))
     truth = Weibull(scale, 1.5)
     return (truth if stretch == 1.0 else Rescaled(truth, stretch)), y
@@ -52,14 +53,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--bootstrap", type=int, default=200)
-    parser.add_argument("--false", type=float, default=1.0, metavar="STRETCH")
+    parser.add_argument("--stretch", type=float, default=1.0, help="1 for the truth")
+    parser.add_argument("--censoring", type=float, default=1.0, metavar="MEAN", help="mean censoring time")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
     wanted = {name: OPTIONS.get(name, {}) for name in SCORES}
     tables = []
     for _ in range(arguments.samples):
-        distribution, y = sample(arguments.rows, arguments.false, rng)
+        distribution, y = sample(arguments.rows, arguments.stretch, arguments.censoring, rng)
         table = evaluate(distribution, None, y, scores=wanted, n_bootstrap=arguments.bootstrap, random_state=rng)
         tables.append(table[["value", "low", "high", "std_error"]].to_numpy())
     value, low, high, error = np.moveaxis(np.stack(tables), 2, 0)

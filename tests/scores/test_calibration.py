@@ -104,6 +104,37 @@ def test_km_calibration_p_values_of_the_truth_are_about_uniform():
     assert km_calibration(Rescaled(wrong[1], 1.5), wrong[0], 0.7).p_value < 1e-3
 
 
+def test_km_calibration_rejects_the_truth_no_more_often_than_it_says():
+    """Ten groups of 50 with few events: with Greenwood's variance of the observed survival it is 20 %."""
+    rng = np.random.default_rng(6)
+    p = []
+    for _ in range(250):
+        scale = 8.0 * np.exp(0.5 * rng.normal(size=500))
+        t, c = scale * rng.exponential(1.0, 500), rng.exponential(2.0, 500)
+        p.append(km_calibration(Weibull(scale, 1.0), Surv.from_arrays(t <= c, np.minimum(t, c)), 1.0).p_value)
+    assert 0.015 <= np.mean(np.array(p) < 0.05) <= 0.09
+
+
+@pytest.mark.parametrize("censoring_mean", [0.7, 1e9])
+def test_km_calibration_allows_for_predictions_that_differ_within_a_group(censoring_mean):
+    """One group: given x the observed survival varies less than that of a sample from the mixture."""
+    rng = np.random.default_rng(7)
+    statistic = []
+    for _ in range(400):
+        scale = np.exp(1.2 * rng.normal(size=200))
+        t, c = scale * rng.exponential(1.0, 200), rng.exponential(censoring_mean, 200)
+        y = Surv.from_arrays(t <= c, np.minimum(t, c))
+        statistic.append(km_calibration(Weibull(scale, 1.0), y, 0.7, groups=1).statistic)
+    assert np.mean(statistic) == pytest.approx(1.0, abs=0.2)  # of χ² with one degree of freedom
+
+
+def test_km_calibration_of_impossible_events():
+    y = Surv.from_arrays([True, True, False], [1.0, 2.0, 3.0])
+    sure = Tabulated([4.0], [[0.5]] * 3)  # S = 1 before 4
+    assert km_calibration(sure, y, 2.5, groups=1).p_value == 0.0
+    assert np.isnan(km_calibration(sure, y, 0.5, groups=1).p_value)  # nothing happened, as predicted
+
+
 def test_km_calibration_where_follow_up_ends():
     d = Weibull([1.0, 2.0, 3.0], 1.0)
     result = km_calibration(d, Surv.from_arrays([True, False, True], [1.0, 2.0, 0.5]), 5.0, groups=3)
