@@ -1,15 +1,21 @@
 # Two jobs for a fresh machine that has Python >= 3.11 and make:
 #   make demo   sets up .venv, fits SuMo-net to real data, prints its scores, writes pictures to demo/
 #   make test   sets up .venv, runs lint, types and all tests
+# And the paper's tables and figures (paper/README.md):
+#   make paper ARGS="table3 --stored"
 PYTHON ?= python3
+ARGS ?= --help
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types check format clean
+.PHONY: demo paper test lint types check format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
+
+paper: $(VENV)/.demo-ready
+	$(BIN)/python -m paper $(ARGS)
 
 test: lint types check
 

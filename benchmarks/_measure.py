@@ -9,8 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-
-from sumosurv.experiments._record import make_record, save_record
+from _record import make_record, save_record
 
 TIMES = 100
 KKBOX_ROWS, KKBOX_COLUMNS = 529_349, 15  # of its test fold

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _record import make_record, save_record
 
 from sumosurv import SumoNet, datasets, kaplan_meier
-from sumosurv.experiments._record import make_record, save_record
 from sumosurv.scores import log_likelihood
 
 PAPER = {"metabric": -0.142, "gbsg": -0.391, "flchain": -0.376, "support": 0.658}

@@ -27,10 +27,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _record import make_record, save_record
 
 import sumosurv
 from sumosurv import Surv, datasets, kaplan_meier
-from sumosurv.experiments._record import make_record, save_record
 from sumosurv.scores import (
     concordance_td,
     d_calibration,

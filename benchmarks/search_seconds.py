@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _record import make_record, save_record
 
 from sumosurv import SumoNet, SumoNetSearch, datasets
-from sumosurv.experiments._record import make_record, save_record
 from sumosurv.search import fit_folds
 
 

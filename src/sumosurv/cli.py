@@ -1,11 +1,11 @@
-"""The command line: ``sumosurv fit | predict | evaluate | datasets | reproduce``. Arguments only."""
+"""The command line: ``sumosurv fit | predict | evaluate | datasets``. Arguments only."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import inspect
+import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,32 +19,20 @@ __all__ = ["main"]
 
 _EXACT_CONCORDANCE = 2000  # rows up to which `evaluate` takes the exact one, whose cost grows as their square
 
-EXPERIMENTS = {
-    "table1": "which scores prefer a false distribution (Table 1)",
-    "table2": "facts of the datasets (Table 2)",
-    "table3": "log-likelihood of every method, tuned on validation rows (Table 3)",
-    "table4": "integrated binomial log-likelihood (Table 4)",
-    "ctd": "time-dependent concordance (appendix)",
-    "ibs": "integrated Brier score (appendix)",
-    "likelihood-k": "log-likelihood of step curves by half-width k = 1, 2, 4, 8 (appendix)",
-    "table5": "rank correlation of scores over the trials of the searches (Table 5)",
-    "table6": "calibration: the paper's score and D-calibration (Table 6)",
-    "table7": "seconds of prediction and of a training epoch, method by method (Tables 7 and 8)",
-    "table8": "the same as table7",
-    "figure1": "true curves and curves made to win on concordance (Figure 1)",
-    "lemma1": "the log-likelihood is proper, in numbers; and a search for distributions that fool the other scores",
-    "figure3": "true and learned curves of the simulated datasets (Figure 3; some minutes)",
-    "life-expectancy": "life expectancies against a fine grid and against Kaplan-Meier (appendix; some minutes)",
-    "all": "all of these from what is stored, the rest is run; and a page of results with pictures",
-}
-_MODULES = {"all": "everything", "table8": "table7"}  # where the name is not the module's
-_OPTIONS = ("quick", "device", "names", "methods", "trials", "folds", "stored", "page")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0 done, 1 the data or the model is at fault, 2 wrong usage."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["reproduce"]:
+        command = shlex.join(["python", "-m", "paper", *words[1:]])
+        print(
+            f"sumosurv reproduce: the paper's tables and figures are made by `{command}`, "
+            "at the top of a clone of the repository.",
+            file=sys.stderr,
+        )
+        return 2
     parser = _parser()
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(words)
     if arguments.command is None:
         parser.print_help()
         return 2
@@ -119,13 +107,20 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser(
         "evaluate",
         help="score a model file on a table",
-        description="Scores with bootstrap confidence intervals, and the gain in log-likelihood over Kaplan-Meier.",
+        description="Scores with bootstrap confidence intervals.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    evaluate.add_argument("-h", "--help", action=_HelpWithScores, nargs=0, help="show this help and the scores")
     evaluate.add_argument("model", type=Path)
     evaluate.add_argument("data", type=Path, help="CSV or Parquet file with covariates, time and event")
     evaluate.add_argument("--time", required=True, metavar="COLUMN")
     evaluate.add_argument("--event", required=True, metavar="COLUMN")
-    evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="names in sumosurv.scores.SCORES")
+    evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="the scores to compute, of those below")
+    evaluate.add_argument("--times", type=_numbers, metavar="T,T,...", help="times of the scores at single times")
+    evaluate.add_argument(
+        "--range", type=_numbers, dest="span", metavar="LOW,HIGH", help="range of times of the integrated scores"
+    )
     evaluate.add_argument("--bootstrap", type=int, default=200, metavar="N", help="resamples; 0 for no intervals")
     evaluate.add_argument("--out", type=Path, metavar="FILE", help="write the scores as CSV too")
     evaluate.set_defaults(run=_evaluate)
@@ -138,32 +133,6 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated one")
     data.add_argument("--seed", type=int, default=0, help="of a simulated one")
     data.set_defaults(run=_datasets)
-
-    names = "\n".join(f"  {name:16s} {what}" for name, what in EXPERIMENTS.items())
-    reproduce = commands.add_parser(
-        "reproduce",
-        help="make a table or figure of the paper",
-        description=f"Experiments:\n{names}",
-        epilog="table3 to table6, ctd, ibs and likelihood-k are made of the same searches: stored ones are read,\n"
-        "missing ones are run. An option that means nothing to an experiment is refused.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    reproduce.add_argument("name", type=lambda name: name.replace("_", "-"), choices=tuple(EXPERIMENTS), metavar="NAME")
-    reproduce.add_argument(
-        "--out", type=Path, default=Path("results"), metavar="DIR", help="for the record and pictures"
-    )
-    reproduce.add_argument("--seed", type=int, default=0)
-    reproduce.add_argument("--quick", action="store_true", default=None, help="small sizes, a few minutes at most")
-    reproduce.add_argument("--device", help="auto, cpu or cuda")
-    reproduce.add_argument("--datasets", nargs="+", dest="names", metavar="NAME", help="only these datasets")
-    reproduce.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods: SumoNet, DeepHit, ...")
-    reproduce.add_argument(
-        "--trials", type=int, metavar="N", help="settings tried in a search; 300 of SuMo-net in full"
-    )
-    reproduce.add_argument("--folds", type=int, metavar="N", help="how many of the five folds")
-    reproduce.add_argument("--stored", action="store_true", default=None, help="run no search: show what is stored")
-    reproduce.add_argument("--page", type=Path, metavar="FILE", help="of 'all': where to write the page of results")
-    reproduce.set_defaults(run=_reproduce)
     return parser
 
 
@@ -242,9 +211,8 @@ def _predict(arguments: argparse.Namespace) -> None:
 def _evaluate(arguments: argparse.Namespace) -> None:
     import numpy as np
 
-    from sumosurv import Surv, kaplan_meier, load
-    from sumosurv.scores import evaluate, log_likelihood
-    from sumosurv.scores.evaluation import DEFAULT_SCORES
+    from sumosurv import Surv, load
+    from sumosurv.scores import evaluate
 
     if arguments.out is not None:
         _check_target(arguments.out)
@@ -253,19 +221,51 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
     X = _for_model(frame, model)
     distribution = model.predict_distribution(X)
-    names = arguments.scores or DEFAULT_SCORES
-    options: dict[str, dict[str, Any]] = {name: {} for name in names}
+    options = _score_options(arguments)
     if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y["event"].any():
         options["concordance_td"]["times"] = np.unique(np.quantile(y["time"][y["event"]], np.linspace(0, 1, 200)))
     table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap)
-    print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
-    gain = float(np.mean(log_likelihood(distribution, y) - log_likelihood(kaplan_meier(y).repeat(len(y)), y)))
-    print(f"\nLog-likelihood is in nats, times in the unit of the training data; {len(y):,} rows.")
+    print(table)
+    notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
+    for better, rows in (("Higher", table["greater_is_better"]), ("Lower", ~table["greater_is_better"])):
+        notes += [f"{better} is better: {', '.join(table['score'][rows].unique())}."] if rows.any() else []
     if options.get("concordance_td"):
-        print("Time-dependent concordance is taken at 200 quantiles of the event times.")
-    print(f"Gain over Kaplan-Meier of these very rows (density of half-width 2): {gain:+.4f} nats a row.")
+        notes.append("Time-dependent concordance is taken at 200 quantiles of the event times.")
+    print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
     if arguments.out is not None:
         _write_table(table, arguments.out)
+
+
+def _score_options(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Options of each score asked for: the times given, to those that take times of that kind."""
+    from sumosurv.scores import SCORES
+    from sumosurv.scores.evaluation import DEFAULT_SCORES
+
+    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or DEFAULT_SCORES}
+    if arguments.span is not None and len(arguments.span) != 2:
+        raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")
+    for flag, kind, value in (
+        ("--times", "single", arguments.times),
+        ("--range", "range", None if arguments.span is None else tuple(arguments.span)),
+    ):
+        possible = [name for name, score in SCORES.items() if score.times == kind]
+        if value is not None and not any(name in options for name in possible):
+            raise ValueError(f"{flag} is for {', '.join(possible)}; ask for them with --scores.")
+        for name in options.keys() & set(possible) if value is not None else ():
+            options[name][SCORES[name].times_option] = value
+    return options
+
+
+class _HelpWithScores(argparse.Action):
+    """Help that ends in the table of scores, which is loaded when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from sumosurv.scores import SCORES
+
+        lines = [f"  {name:36s}{score.in_short}" for name, score in SCORES.items()]
+        parser.epilog = "\n".join(["scores (G: the distribution of the censoring, estimated from the table):", *lines])
+        parser.print_help()
+        parser.exit()
 
 
 def _datasets(arguments: argparse.Namespace) -> None:
@@ -290,20 +290,6 @@ def _datasets(arguments: argparse.Namespace) -> None:
         _check_target(arguments.out)
         _write_table(frame, arguments.out)
         print(f"Written to {arguments.out}")
-
-
-def _module_of(experiment: str) -> str:
-    return f"sumosurv.experiments.{_MODULES.get(experiment, experiment.replace('-', '_'))}"
-
-
-def _reproduce(arguments: argparse.Namespace) -> None:
-    module = importlib.import_module(_module_of(arguments.name))
-    options = {option: getattr(arguments, option) for option in _OPTIONS}
-    options = {option: value for option, value in options.items() if value is not None}
-    for option in options.keys() - inspect.signature(module.run).parameters.keys():
-        raise ValueError(f"{arguments.name} has no option --{'datasets' if option == 'names' else option}.")
-    module.run(arguments.out, seed=arguments.seed, **options)
-    print(f"\nRecords and pictures are in {arguments.out} (other sizes than the full one in a folder below).")
 
 
 # ---------------------------------------------------------------------- tables

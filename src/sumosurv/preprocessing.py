@@ -13,7 +13,7 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from scipy.special import logit, ndtri
 
-from sumosurv.networks.encoders import Inputs
+from sumosurv.networks.data import Inputs
 from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome

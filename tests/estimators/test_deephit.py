@@ -9,8 +9,7 @@ import torch
 
 from sumosurv import DeepHit, Surv, datasets, kaplan_meier
 from sumosurv.distributions import Tabulated
-from sumosurv.networks import Inputs
-from sumosurv.networks.batch import Batch
+from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.scores import concordance_td, log_likelihood
 
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
@@ -34,7 +33,7 @@ def test_the_objective_is_that_of_the_formula(alpha, sigma):
     time = torch.from_numpy(y["time"] / model.time_unit_)
     index = torch.arange(60)[None].expand(2, -1)
     event = torch.from_numpy(y["event"].copy())
-    terms = model.network_.batch_terms(Batch(numbers[index], time[index], event[index], present, index, numbers, time))
+    terms = model.network_.terms(Table(numbers, Observed(event, time)).batch(index, present))
     p = torch.exp(model.network_(numbers.shared())).numpy()
     np.testing.assert_allclose(p.sum(axis=2), 1.0)
     cuts = model.cuts_

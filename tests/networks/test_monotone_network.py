@@ -92,7 +92,7 @@ def test_every_derivative_gives_the_likelihood_and_its_gradient(derivative):
     event = torch.tensor([[True, False, True, True, False, True]])
     results = []
     for network in (exact, net):
-        value = network.log_likelihood(inputs.shared(), t, event)
+        value = small_networks.terms(network, inputs.shared(), t, event)
         assert value.shape == (2, 6)
         gradients = torch.autograd.grad(value.sum(), list(network.parameters()))
         results.append((value.detach(), torch.cat([g.flatten() for g in gradients])))
@@ -110,7 +110,7 @@ def test_log_likelihood_is_that_of_the_distribution():
     event = torch.tensor([True, False, True, True, False, True])
     d = net.distribution(inputs)
     expected = torch.where(event, d.log_density(own_times=t), d.log_survival(own_times=t))
-    torch.testing.assert_close(net.log_likelihood(inputs.shared(), t[None], event[None])[0], expected)
+    torch.testing.assert_close(small_networks.terms(net, inputs.shared(), t[None], event[None])[0], expected)
 
 
 # ---------------------------------------------------------------------- Figure 2
@@ -163,7 +163,7 @@ def test_past_the_last_training_time_the_likelihood_has_the_tail_of_the_distribu
     t = torch.tensor([0.2, 0.9, 1.0, 1.1, 3.0, 40.0], dtype=torch.float64)
     event = torch.tensor([True, False, True, True, False, True])
     d = net.distribution(inputs)
-    value = net.log_likelihood(inputs.shared(), t[None], event[None])
+    value = small_networks.terms(net, inputs.shared(), t[None], event[None])
     for k, part in enumerate(d.components):
         expected = torch.where(event, part.log_density(own_times=t), part.log_survival(own_times=t))
         torch.testing.assert_close(value[k], expected)

@@ -12,6 +12,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import roots_legendre
 
 import small_networks
+from small_networks import terms
 from sumosurv.distributions import Mixture
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
 from sumosurv.networks import select_members
@@ -125,8 +126,8 @@ def test_the_regulariser_is_the_length_of_the_rates_at_the_end_of_the_clock():
     rates = net.speed(torch.ones(1, 1, 1).double(), states, code).detach().numpy()[0]
     expected = 0.1 * np.sqrt((rates**2).sum(1))
     event = torch.tensor([[True, False, True]])
-    judged = net.log_likelihood(inputs.shared(), own, event)
-    trained = net.train().log_likelihood(inputs.shared(), own, event)
+    judged = terms(net, inputs.shared(), own, event)
+    trained = terms(net.train(), inputs.shared(), own, event)
     np.testing.assert_allclose((judged - trained).detach().numpy()[0], expected, rtol=1e-6)
 
 
@@ -138,7 +139,7 @@ def test_direct_and_adjoint_gradients_agree(kind):
     found = []
     for options in ({"solver": "rk4", "steps": 64}, {"gradient": "direct"}, {"gradient": "adjoint"}):
         net = network(kind, **({"solver": "dopri5", "tolerance": 1e-9} | options)).train()
-        loss = net.log_likelihood(inputs.shared(), t, event).sum()
+        loss = terms(net, inputs.shared(), t, event).sum()
         found.append(torch.cat([g.ravel() for g in _gradients(loss, net)]))
     torch.testing.assert_close(found[1], found[2], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
@@ -149,7 +150,7 @@ def test_the_likelihood_of_training_is_that_of_the_distribution(kind):
     net, inputs = network(kind, (0, 1), steps=64), small_networks.inputs(5)
     t = torch.tensor([[0.0, 0.1, 0.9, 1.0, 2.5]]).double()  # the last lies past the horizon
     event = torch.tensor([[True, False, True, False, True]])
-    rows = net.log_likelihood(inputs.shared(), t, event).detach()
+    rows = terms(net, inputs.shared(), t, event).detach()
     mixture = net.distribution(inputs)
     assert isinstance(mixture, Mixture)
     for k, part in enumerate(mixture.components):
@@ -163,8 +164,8 @@ def test_a_member_of_a_population_is_the_same_network_alone(kind):
     t, event = torch.tensor([[0.1, 0.2, 0.7, 1.0]]).double(), torch.tensor([[True, False, True, True]])
     alone = select_members(net, slice(1, 2))
     for mode in (True, False):
-        together = net.train(mode).log_likelihood(inputs.shared(), t, event)[1:2]
-        torch.testing.assert_close(alone.train(mode).log_likelihood(inputs.shared(), t, event), together.detach())
+        together = terms(net.train(mode), inputs.shared(), t, event)[1:2]
+        torch.testing.assert_close(terms(alone.train(mode), inputs.shared(), t, event), together.detach())
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -172,7 +173,7 @@ def test_gradients_are_finite_at_the_edges(kind):
     net, inputs = network(kind), small_networks.inputs(4)
     t = torch.tensor([[0.0, 0.0, 0.5, 0.5]]).double()
     for event in (torch.tensor([[True, False, True, True]]), torch.zeros(1, 4, dtype=torch.bool)):
-        loss = net.train().log_likelihood(inputs.shared(), t, event).sum()
+        loss = terms(net.train(), inputs.shared(), t, event).sum()
         assert torch.isfinite(loss)
         assert all(bool(torch.isfinite(g).all()) for g in _gradients(loss, net))
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
-from scipy.stats import kstest
+from scipy.stats import chi2, kstest
 
 from scores import direct
 from sumosurv import Surv, kaplan_meier
@@ -24,6 +24,12 @@ def test_calibration_is_the_papers_formula():
     shares = [sum(ui <= p for ui in u) / 500 for p in np.arange(1, 10) / 10]
     np.testing.assert_allclose(result.observed, shares)
     assert result.score == pytest.approx(sum((p - s) ** 2 for p, s in zip(np.arange(1, 10) / 10, shares)))
+
+
+def test_calibration_counts_f_equal_to_the_level():
+    d = Tabulated([1.0, 2.0], [[0.75, 0.5]] * 2)
+    result = calibration(d, Surv.from_arrays([True, True], [1.0, 2.0]), levels=[0.25, 0.5])
+    np.testing.assert_array_equal(result.observed, [0.5, 1.0])
 
 
 def test_calibration_blames_the_truth_under_censoring():
@@ -102,7 +108,10 @@ def test_km_calibration_where_follow_up_ends():
     d = Weibull([1.0, 2.0, 3.0], 1.0)
     result = km_calibration(d, Surv.from_arrays([True, False, True], [1.0, 2.0, 0.5]), 5.0, groups=3)
     np.testing.assert_array_equal(result.observed, [0.0, np.nan, 0.0])
-    assert np.isnan(result.p_value)
+    np.testing.assert_array_equal(result.std_error, [0.0, np.nan, 0.0])
+    # without censoring the variance is S (1 - S) / n
+    assert result.statistic == pytest.approx(1 / np.expm1(5.0) + 1 / np.expm1(5.0 / 3.0))
+    assert result.p_value == pytest.approx(chi2.sf(result.statistic, 2))
     one = km_calibration(d[0], Surv.from_arrays([False], [1.0]), 2.0)
     assert np.isnan(one.score)
 

@@ -107,6 +107,15 @@ def test_uno_against_scikit_survival(rounding, left_limit):
     assert uno_c(risk, test, censoring=g, tau=tau, left_limit=left_limit) == pytest.approx(expected, abs=1e-10)
 
 
+def test_uno_counts_events_before_tau_only():
+    """Not the one at tau, which is the only discordant one."""
+    y = Surv.from_arrays([True, True, False], [1.0, 2.0, 3.0])
+    risk, g = [3.0, 1.0, 2.0], Weibull(10.0, 1.0)
+    assert uno_c(risk, y, censoring=g, tau=2.0) == 1.0
+    assert uno_c(risk, y, censoring=g, tau=2.1) < 1.0
+    assert np.isnan(uno_c(risk, y, censoring=g, tau=1.0))
+
+
 def test_distributions_are_summed_up_by_their_restricted_mean():
     rng = np.random.default_rng(5)
     y = Surv.from_arrays(rng.random(50) < 0.7, rng.exponential(1.0, 50))

@@ -123,6 +123,17 @@ def test_censoring_estimates_differ_only_at_shared_times():
         assert np.allclose(ours, flipped, atol=1e-12) == alike
 
 
+@pytest.mark.parametrize("score", BOTH_OVER)
+def test_integrals_start_at_the_smallest_positive_time(score):
+    """At zero S = 1, and an event there would score -inf."""
+    y = Surv.from_arrays([True, True, False, True], [0.0, 0.5, 1.0, 2.0])
+    d, g = Weibull([1.0, 2.0, 3.0, 4.0], 1.0), kaplan_meier(y, censoring=True)
+    expected = score(d, y, times=np.linspace(0.5, 2.0, 100), censoring=g)
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal(score(d, y, censoring=g), expected)
+    np.testing.assert_array_equal(score(d, y, times=(0.5, 2.0), censoring=g), expected)
+
+
 def test_closed_form_of_the_integral_without_censoring():
     """For an exponential S and an event at z: ∫₀^z (1-S)² + ∫_z^b S²."""
     z, b = np.array([0.7, 1.9]), 3.0
@@ -200,6 +211,15 @@ def test_g_of_the_same_rows_never_needs_a_weight_that_is_not_there():
         y = Surv.from_arrays(rng.random(15) < 0.3, rng.integers(0, 5, 15).astype(float) + rng.random() * 0.1)
         d = Weibull(np.ones(15), 1.0)
         assert np.isfinite(integrated_brier(d, y, censoring=kaplan_meier(y, censoring=True))).all()
+
+
+def test_g_of_the_same_rows_at_the_time_of_an_event_may_be_zero():
+    """Without the left limit: the last event ties with the last censoring, and G(z) = 0 there."""
+    y, d = Surv.from_arrays([True, True, False], [1.0, 2.0, 2.0]), Weibull(np.ones(3), 1.0)
+    g = kaplan_meier(y, censoring=True)
+    assert np.isfinite(brier(d, y, 2.0, censoring=g)).all()
+    with pytest.raises(ValueError, match="1/0, the first at time 2"):
+        brier(d, y, 2.0, censoring=g, left_limit=False)
 
 
 def test_impossible_predictions():

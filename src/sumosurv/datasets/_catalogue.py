@@ -10,8 +10,15 @@ import pandas as pd
 
 __all__ = ["CATALOGUE", "ChecksumError", "Entry", "checked", "content_digest", "entry"]
 
-_DEEPSURV = "https://raw.githubusercontent.com/jaredleekatzman/DeepSurv/master/experiments/data/"
-_RDATASETS = "https://raw.githubusercontent.com/vincentarelbundock/Rdatasets/master/csv/survival/"
+# at a commit, so that the bytes stay the same
+_DEEPSURV = (
+    "https://raw.githubusercontent.com/jaredleekatzman/DeepSurv/41eed003e5b892c81e7855e400861fa7a2d9da4f/"
+    "experiments/data/"
+)
+_RDATASETS = (
+    "https://raw.githubusercontent.com/vincentarelbundock/Rdatasets/cc03c29690889dbe83089f5206e2422db8c3f71f/"
+    "csv/survival/"
+)
 
 
 class ChecksumError(ValueError):
@@ -20,7 +27,11 @@ class ChecksumError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One dataset before it is loaded: facts, and where its public file lies."""
+    """One dataset before it is loaded: facts, and where its public file lies.
+
+    ``file_digest`` is the sha256 of the public file, ``digest`` that of the values (`content_digest`), which may
+    also come from other files.
+    """
 
     name: str
     dtypes: dict[str, str]
@@ -35,6 +46,7 @@ class Entry:
     source: str
     licence: str
     url: str
+    file_digest: str
     digest: str
 
     @property
@@ -88,7 +100,7 @@ def checked(frame: pd.DataFrame, wanted: Entry, where: str) -> pd.DataFrame:
         )
     try:
         typed = frame.reset_index(drop=True).astype(wanted.dtypes)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ChecksumError(
             f"{wanted.name!r} from {where} holds other things than numbers: {error}. {_remedy(where)}"
         ) from error
@@ -154,6 +166,7 @@ CATALOGUE: dict[str, Entry] = {
             source="Rdatasets (vincentarelbundock/Rdatasets), csv/survival/flchain.csv",
             licence="GPL-3",
             url=_RDATASETS + "flchain.csv",
+            file_digest="a96bcc58addb4c127e5012c5974aec8c7daf66123ddb104f309a78f158daa563",
             digest="fbee51ec87b76b177bac1b04597df572e661de5c2c225f91a462e02e6c620687",
         ),
         Entry(
@@ -170,6 +183,7 @@ CATALOGUE: dict[str, Entry] = {
             source=_deepsurv_file("support/support_train_test.h5"),
             licence="MIT",
             url=_DEEPSURV + "support/support_train_test.h5",
+            file_digest="e398f49930e4efc4ecd675a72ac547f0d1ae25ccf13f6a1024cded12ea88a83e",
             digest="c7c51a952575df5391f5240f1aee896c8e816015e71a9a5e0a5262709b64a61c",
         ),
         Entry(
@@ -186,6 +200,7 @@ CATALOGUE: dict[str, Entry] = {
             source=_deepsurv_file("metabric/metabric_IHC4_clinical_train_test.h5"),
             licence="MIT",
             url=_DEEPSURV + "metabric/metabric_IHC4_clinical_train_test.h5",
+            file_digest="e959131973c906c7e8b1e662c81160914768156a6da145a9bfed9b9ee8bf3e72",
             digest="beb602b0c8e994953b9ad934fb58dfc8f5f698730d690ca24d49ce9164c4cb0e",
         ),
         Entry(
@@ -205,6 +220,7 @@ CATALOGUE: dict[str, Entry] = {
             source=_deepsurv_file("gbsg/gbsg_cancer_train_test.h5"),
             licence="MIT",
             url=_DEEPSURV + "gbsg/gbsg_cancer_train_test.h5",
+            file_digest="bd455f4395322a8b23040c15cedbef00ad51a447d02c95f1f1d686a6b196484b",
             digest="b00e07c45b0865ab96670d3a408336d35510b652589cbc4b2ad949da72743568",
         ),
         Entry(
@@ -224,6 +240,7 @@ CATALOGUE: dict[str, Entry] = {
             source=_deepsurv_file("whas/whas_train_test.h5"),
             licence="MIT",
             url=_DEEPSURV + "whas/whas_train_test.h5",
+            file_digest="2ed86f073fdbe34be10f7e485eeaf67b61004521390c46b9a18aa9b82d5e8f9c",
             digest="98667cd7529448ae50fa731101ae12c5fec1e7dd674f33d7bdaf79b0bfa9ad7f",
         ),
     )

@@ -105,6 +105,7 @@ def scatter(path: Path, raw: RawFile, target: Path, n_buckets: int, chunk_rows: 
         ]
         for chunk in _chunks(path, raw, chunk_rows, bar):
             bucket = pd.util.hash_array(chunk["msno"].to_numpy(dtype=object), categorize=False) % n_buckets
+            bucket = bucket.astype(np.int64)  # NumPy 1 does not count unsigned numbers
             order = np.argsort(bucket, kind="stable")
             table = pa.Table.from_pandas(chunk.iloc[order], schema=schema, preserve_index=False, nthreads=1)
             ends = np.cumsum(np.bincount(bucket, minlength=n_buckets))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
 import os
 import sys
-import urllib.request
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from sumosurv.datasets._catalogue import ChecksumError, Entry, checked
+from sumosurv.datasets._download import download
 from sumosurv.datasets._parquet import read_parquet, write_parquet
 
 __all__ = ["DatasetUnavailableError", "cache_folder", "data_folder", "locate", "read"]
 
-_TIMEOUT = 30.0  # seconds
+_TIMEOUT = 120.0  # seconds for a whole download
+_STALL = 30.0  # seconds to wait for its next byte
 _LARGEST = 50_000_000  # bytes; the public files have less than one million
 
 BUNDLED = "scikit-survival"
@@ -37,8 +40,8 @@ def data_folder() -> Path | None:
     value = os.environ.get("SUMOSURV_DATA")
     if not value:
         return None
-    folder = Path(value).expanduser()
-    if not folder.is_dir():
+    folder = _expanded(value)
+    if not _exists(folder.is_dir):
         raise DatasetUnavailableError(
             f"SUMOSURV_DATA is set to {value!r}, and there is no such folder; correct it or unset it."
         )
@@ -48,22 +51,37 @@ def data_folder() -> Path | None:
 def cache_folder() -> Path:
     """``$SUMOSURV_CACHE``, else ``sumosurv`` in the platform's folder for caches."""
     if value := os.environ.get("SUMOSURV_CACHE"):
-        return Path(value).expanduser()
+        return _expanded(value)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "sumosurv"
     base = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "sumosurv"
 
 
+def _expanded(value: str) -> Path:
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:  # ~name of somebody who is not there
+        return Path(value)
+
+
+def _exists(test: Callable[[], bool]) -> bool:
+    """What ``is_file`` or ``is_dir`` of a path says; False where a folder may not be entered or a name is too long."""
+    try:
+        return test()
+    except OSError:
+        return False
+
+
 def locate(wanted: Entry) -> Path | str:
     """Where a dataset would come from now: a Parquet file, ``"scikit-survival"`` or ``"download"``."""
     folder = data_folder()
-    if folder is not None and (path := folder / wanted.file).is_file():
+    if folder is not None and _exists((path := folder / wanted.file).is_file):
         return path
     if wanted.name == "flchain" and importlib.util.find_spec("sksurv") is not None:
         return BUNDLED
     cached = cache_folder() / wanted.file
-    return cached if cached.is_file() else DOWNLOAD
+    return cached if _exists(cached.is_file) else DOWNLOAD
 
 
 def read(wanted: Entry) -> tuple[pd.DataFrame, str]:
@@ -73,7 +91,9 @@ def read(wanted: Entry) -> tuple[pd.DataFrame, str]:
         return checked(_from_file(where, wanted), wanted, str(where)), str(where)
     if where == BUNDLED:
         return checked(_from_scikit_survival(wanted), wanted, "scikit-survival's bundled data"), BUNDLED
-    frame = checked(_from_public_file(_fetch(wanted), wanted), wanted, wanted.url)
+    content = _fetch(wanted)
+    _check_file(content, wanted)
+    frame = checked(_from_public_file(content, wanted), wanted, wanted.url)
     _keep(frame, wanted)
     return frame, wanted.url
 
@@ -81,10 +101,10 @@ def read(wanted: Entry) -> tuple[pd.DataFrame, str]:
 def _from_file(path: Path, wanted: Entry) -> pd.DataFrame:
     try:
         return read_parquet(path)
-    except (OSError, ValueError) as error:  # pyarrow's errors are subclasses of these
+    except Exception as error:  # a damaged file makes pyarrow raise almost anything
         raise ChecksumError(
             f"{wanted.name!r} from {path} cannot be read as a Parquet file: {error}. "
-            "Remove or replace it, then load again."
+            "Remove or replace that file, then load again."
         ) from error
 
 
@@ -114,16 +134,31 @@ def _fetch(wanted: Entry) -> bytes:
             f"not installed: pip install h5py (or 'sumosurv[datasets]'); or {_ways(wanted)}"
         )
     try:
-        with urllib.request.urlopen(wanted.url, timeout=_TIMEOUT) as response:
-            content: bytes = response.read(_LARGEST + 1)
+        content = download(wanted.url, largest=_LARGEST, seconds=_TIMEOUT, stall=_STALL)
     except OSError as error:
         raise DatasetUnavailableError(
             f"There is no copy of {wanted.name!r} here, and {wanted.url} could not be fetched ({error}). "
             f"To get it: {_ways(wanted)}"
         ) from error
     if len(content) > _LARGEST:
-        raise ChecksumError(f"{wanted.url} is larger than {_LARGEST} bytes; this is not the file of {wanted.name!r}.")
+        raise ChecksumError(
+            f"{wanted.url} is larger than {_LARGEST} bytes; this is not the file of {wanted.name!r}. {_instead(wanted)}"
+        )
     return content
+
+
+def _check_file(content: bytes, wanted: Entry) -> None:
+    """Refuse a file that is not the published one, before anything reads it."""
+    found = hashlib.sha256(content).hexdigest()
+    if found != wanted.file_digest:
+        raise ChecksumError(
+            f"What came from {wanted.url} ({len(content)} bytes) is not the file of {wanted.name!r}: its sha256 is "
+            f"{found}, expected {wanted.file_digest}. {_instead(wanted)}"
+        )
+
+
+def _instead(wanted: Entry) -> str:
+    return f"Load again; if that does not help, set SUMOSURV_DATA to a folder that holds {wanted.file}."
 
 
 def _ways(wanted: Entry) -> str:
@@ -140,10 +175,14 @@ def _from_public_file(content: bytes, wanted: Entry) -> pd.DataFrame:
             return _from_hdf5(content)
         table = pd.read_csv(io.BytesIO(content))
         return _tidy_flchain(table.assign(sex=table["sex"] == "M"), wanted)
-    except (OSError, KeyError, ValueError) as error:
-        if isinstance(error, ChecksumError):
-            raise
-        raise ChecksumError(f"What came from {wanted.url} is not the file of {wanted.name!r}: {error}.") from error
+    except ChecksumError:
+        raise
+    except Exception as error:  # HDF5 makes h5py raise almost anything
+        reader = "h5py" if wanted.url.endswith(".h5") else "pandas"
+        raise DatasetUnavailableError(
+            f"The file of {wanted.name!r} came whole from {wanted.url}, but {reader} cannot read it ({error}). Install "
+            f"another version of {reader}; or set SUMOSURV_DATA to a folder that holds {wanted.file}."
+        ) from error
 
 
 def _from_hdf5(content: bytes) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sumosurv.datasets._catalogue import ChecksumError
 from sumosurv.datasets._kkbox_files import FILES, find_files, scatter
 from sumosurv.datasets._kkbox_spells import spells
 from sumosurv.datasets._parquet import read_parquet, write_parquet
@@ -41,6 +42,7 @@ _COVARIATES = (
     "is_cancel",
     *_CATEGORICAL,
 )
+_TABLE = ("msno", "start", "duration", "event", *(name for name in _COVARIATES if name != "strange_age"))
 _PUBLISHED = (
     "n_prev_churns",
     "log_days_between_subs",
@@ -127,7 +129,7 @@ def load_kkbox(
     place = _folder(folder)
     stored = place / f"kkbox_{'published' if as_published else 'spells'}_{_FORMAT}.parquet"
     if cache and _is_fresh(stored, place):
-        table = read_parquet(stored)
+        table = _cached(stored)
     else:
         table = _make(place, find_files(place), as_published, progress)
         if cache:
@@ -185,6 +187,22 @@ def _is_fresh(stored: Path, folder: Path) -> bool:
         return False
     raw = [folder / raw.name for raw in FILES]
     return all(path.stat().st_mtime <= stored.stat().st_mtime for path in raw if path.is_file())
+
+
+def _cached(stored: Path) -> pd.DataFrame:
+    """The cached table, if it is one."""
+    try:
+        table = read_parquet(stored)
+    except Exception as error:  # a damaged file makes pyarrow raise almost anything
+        raise ChecksumError(
+            f"{stored} cannot be read as a Parquet file ({error}). Remove it, and it is made again from Kaggle's files."
+        ) from error
+    lacking = [name for name in _TABLE if name not in table.columns]
+    if lacking:
+        raise ChecksumError(
+            f"{stored} lacks the columns {', '.join(lacking)}. Remove it, and it is made again from Kaggle's files."
+        )
+    return table
 
 
 def _make(

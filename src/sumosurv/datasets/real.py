@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
-from sumosurv.datasets._catalogue import CATALOGUE, entry
+from sumosurv.datasets._catalogue import CATALOGUE, ChecksumError, entry
 from sumosurv.datasets._sources import data_folder, locate, read
 from sumosurv.outcome import Surv
 
@@ -80,7 +80,8 @@ def load(name: str) -> Dataset:
     The first of these that has it: the folder ``$SUMOSURV_DATA`` (``<name>.parquet``),
     scikit-survival's bundled copy (flchain, if installed), the cache (``$SUMOSURV_CACHE``, else the
     platform's cache folder), the public file on the network, which is then kept in the cache. Whatever
-    the source, the values are verified by a checksum.
+    the source, the values are verified by a checksum; a download must be the published file, byte for byte, before
+    it is read, and be here within two minutes.
 
     Parameters
     ----------
@@ -94,9 +95,9 @@ def load(name: str) -> Dataset:
     Raises
     ------
     DatasetUnavailableError
-        A FileNotFoundError: no copy here and no network; it says how to get one.
+        A FileNotFoundError: no copy here, and none could be fetched and read; it says how to get one.
     ChecksumError
-        A ValueError: the copy that was found does not hold the values it should.
+        A ValueError: the copy that was found is damaged or does not hold the values it should.
 
     Examples
     --------
@@ -194,16 +195,19 @@ def _stored_fold(name: str, i: int) -> Fold | None:
     folder = data_folder()
     if folder is None or not (path := folder / "folds.npz").is_file():
         return None
-    with np.load(path, allow_pickle=False) as folds:
-        keys = [f"{name}_{part}_{i}" for part in Fold._fields]
-        if not all(key in folds for key in keys):
-            return None
-        return Fold(*(folds[key].astype(np.intp) for key in keys))
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as folds:
+            keys = [f"{name}_{part}_{i}" for part in Fold._fields]
+            if not all(key in folds for key in keys):
+                return None
+            return Fold(*(folds[key].astype(np.intp).ravel() for key in keys))
+    except Exception as error:  # a damaged archive makes NumPy and zipfile raise almost anything
+        raise ChecksumError(f"{path} cannot be read ({error}); replace the file, or remove it.") from error
 
 
 def _checked_fold(parts: Fold, rows: int, where: str) -> Fold:
     if not np.array_equal(np.sort(np.concatenate(parts)), np.arange(rows)):
-        raise ValueError(f"{where} does not hold each of the {rows} rows exactly once; replace the file.")
+        raise ChecksumError(f"{where} does not hold each of the {rows} rows exactly once; replace the file.")
     return parts
 
 

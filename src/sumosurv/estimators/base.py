@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +29,33 @@ _BLOCK = 20_000  # rows predicted at a time
 class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all estimators: fit, then ask for the distribution or for what follows from it.
 
-    A model defines ``fit`` and ``_distribution``. Fitted attributes that ``_start`` sets for all:
-    ``n_features_in_``, ``feature_names_in_`` (with DataFrames), ``risk_times_``.
+    A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
+    own. Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
+    ``risk_times_``.
     """
 
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to covariates and right-censored times.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (rows, columns)
+            Numeric and categorical columns, missing values allowed.
+        y : outcome
+            `Surv.from_arrays(event, time)`, a two-column DataFrame, or a ``(time, event)`` pair.
+        """
+        return self._fit_anew(X, y)
+
     @abstractmethod
-    def fit(self, X: Any, y: Any) -> SurvivalEstimator:
-        """Fit to covariates X and outcome y."""
+    def _fit(self, X: Any, y: Any) -> None:
+        """Fit: set the fitted attributes of an estimator that has none."""
 
     @abstractmethod
     def _distribution(self, X: Any) -> SurvivalDistribution:
         """The distribution of the rows of a checked X."""
+
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
 
     def predict_distribution(self, X: Any) -> SurvivalDistribution:
         """The survival distribution of each row, in the unit of the training times."""
@@ -128,9 +145,9 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         save(self, path)
 
-    # ------------------------------------------------------------------
+    # ------------------------------------------------------------------ model files
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit: plain values and tensors."""
         names = getattr(self, "feature_names_in_", None)
         fitted = {
@@ -139,15 +156,33 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         }
         return fitted, {"risk_times_": torch.from_numpy(self.risk_times_)}
 
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `_state`, on an estimator that was just made."""
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`, on an estimator that was just made."""
         self.n_features_in_ = int(fitted["n_features_in_"])
         if fitted["feature_names_in_"] is not None:
             self.feature_names_in_ = np.array([str(name) for name in fitted["feature_names_in_"]], dtype=object)
         self.risk_times_ = tensors["risk_times_"].double().numpy()
 
-    def _check_parameters(self) -> None:
-        """Raise a ValueError that names a setting which cannot be; nothing to check by default."""
+    # ------------------------------------------------------------------ fitting
+
+    def _fit_anew(self, *rows: Any) -> Self:
+        """Fit a copy and become it at the end: a fit that fails or is interrupted leaves the estimator as it was."""
+        self.check_settings()
+        made = self._unfitted()
+        made._fit(*rows)
+        self._become(made)
+        return self
+
+    def _unfitted(self) -> Self:
+        """A copy with the same settings and no fitted attributes."""
+        made = copy.copy(self)
+        for name in [name for name in vars(made) if name.endswith("_") and not name.startswith("_")]:
+            delattr(made, name)
+        return made
+
+    def _become(self, made: Self) -> None:
+        """Take over the fitted attributes of a copy, and nothing of an earlier fit."""
+        self.__dict__ = made.__dict__
 
     def _start(self, X: Any, y: Any) -> tuple[Any, Outcome]:
         """Check the training data and learn what every estimator keeps of it."""

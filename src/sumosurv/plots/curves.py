@@ -11,9 +11,11 @@ import pandas as pd
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import check_outcome
+from sumosurv.plots._figure import axes
 
 __all__ = ["plot_risk_groups", "plot_survival", "plot_training"]
 
+_SIZE = (7.2, 4.6)
 # Colours that readers with any colour vision can tell apart (Okabe and Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
@@ -48,7 +50,7 @@ def plot_survival(
     -------
     matplotlib Axes
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     medians, means = distribution.median(), distribution.mean()
     if horizon is None:
         ends = distribution.quantile(0.98)
@@ -111,7 +113,7 @@ def plot_risk_groups(
     -------
     matplotlib Axes
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     outcome = check_outcome(y, n_rows=len(distribution))
     end = float(outcome.time.max())
     grid = np.linspace(0.0, end, 200) if times is None else np.asarray(times, dtype=np.float64)
@@ -146,7 +148,7 @@ def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: A
     -------
     matplotlib Axes
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     for column, colour, name in (
         ("train", "#0072B2", "training rows (dropout on)"),
         ("valid", "#D55E00", "validation rows"),
@@ -168,16 +170,6 @@ def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: A
     ax.set_ylabel("mean log-likelihood (nats)")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
-
-
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError('Pictures need matplotlib: pip install "sumosurv[plots]".') from None
-    return plt.subplots(figsize=(7.2, 4.6), layout="constrained")[1]
 
 
 def _line_class() -> Any:

@@ -1,0 +1,10 @@
+"""Records of benchmarks have the form of the paper's; the folder paper/ lies beside this one."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from paper.record import make_record, save_record
+
+__all__ = ["make_record", "save_record"]

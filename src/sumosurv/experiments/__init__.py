@@ -1,1 +1,0 @@
-"""Experiments: configuration in, self-contained JSON record out; one module per table or figure."""
