@@ -37,8 +37,8 @@ def test_censoring_distribution_of_a_resample(seed, n, rounded):
     rows, counts = _drawn(rng, n)
     resamples, g = Resamples(check_outcome(y), counts), kaplan_meier(y[rows], censoring=True)
     at = np.concatenate([y["time"], GRID])
-    np.testing.assert_allclose(resamples.censoring(at)[0], g.survival(at[None, :])[0], atol=1e-12)
-    before = g.survival(np.nextafter(at, 0.0)[None, :])[0]
+    np.testing.assert_allclose(resamples.censoring(at)[0], g.survival(at)[0], atol=1e-12)
+    before = g.survival(np.nextafter(at, 0.0))[0]
     np.testing.assert_allclose(resamples.censoring(at, before=True)[0], before, atol=1e-12)
     np.testing.assert_array_equal(resamples.gone(GRID)[0], [(y["time"][rows] <= t).sum() for t in GRID])
 
@@ -136,7 +136,7 @@ def test_d_calibration_of_a_resample(stretch):
     rng = np.random.default_rng(5)
     d, y = _data(rng, 60, False)
     d = Weibull(stretch * d.scale[:, 0].numpy(), 1.3)
-    u, event = d.cdf(y["time"]), y["event"]
+    u, event = d.cdf(own_times=y["time"]), y["event"]
     share = np.stack([direct.d_calibration(u[i : i + 1], event[i : i + 1], 10) for i in range(60)])
     rows, counts = _drawn(rng, 60)
     deviation = share.mean(axis=0) - 0.1
