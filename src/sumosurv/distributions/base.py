@@ -212,6 +212,20 @@ class SurvivalDistribution(ABC):
         columns = [self._restricted_mean(column) for column in limits.unbind(1)]
         return asked.answer(torch.stack(columns, dim=1) if columns else limits)
 
+    def integral(self, function: Callable[[Tensor], Tensor], horizon: Tensor) -> Tensor:
+        r"""∫₀^horizon g(S(t)) dt of each subject, for g given as a function of survival probabilities.
+
+        By the quadrature of `restricted_mean`: relative error about 1e-10. ``horizon`` is a float64 tensor of shape
+        (n,), inf allowed.
+        """
+        return mean_survival_time(
+            lambda rows, t: function(self._survival_of_rows(rows, t)),
+            horizon,
+            torch.ones_like(horizon),
+            self._precision,
+            self._breaks,
+        )
+
     def conditional(self, after: Any) -> SurvivalDistribution:
         r"""The distribution of T given T > after, on the same clock: S(t) / S(after) for t >= after, 1 before.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ Ties = Literal["efron", "breslow"]
 Array = npt.NDArray[np.float64]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CoxPH(SurvivalEstimator):
     r"""Cox-Linear: λ(t|x) = λ₀(t) exp(β·x), the partial likelihood maximised by Newton's method.
 
@@ -71,17 +73,11 @@ class CoxPH(SurvivalEstimator):
     ((1,), (2, 2))
     """
 
-    coef_: Array
-    standard_errors_: Array
-
-    def __init__(
-        self, *, ties: Ties = "efron", alpha: float = 0.0, max_iter: int = 100, tol: float = 1e-16, half_width: int = 2
-    ) -> None:
-        self.ties = ties
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
-        self.half_width = half_width
+    ties: Ties = "efron"
+    alpha: float = 0.0
+    max_iter: int = 100
+    tol: float = 1e-16
+    half_width: int = 2
 
     def check_settings(self) -> None:
         """Raise a ValueError that names a setting which cannot be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ _TREE = ("left", "right", "feature", "threshold")
 _LEAF = ("leaf_start", "fall_time", "fall")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RandomSurvivalForest(SurvivalEstimator):
     r"""Random survival forest (Ishwaran et al. 2008): the mean of the Kaplan-Meier curves of the leaves of many trees.
 
@@ -70,26 +72,14 @@ class RandomSurvivalForest(SurvivalEstimator):
     (2, 3)
     """
 
-    def __init__(
-        self,
-        *,
-        n_estimators: int = 200,
-        min_samples_split: int = 20,
-        min_samples_leaf: int = 10,
-        max_features: Literal["sqrt", "log2"] | float | None = "sqrt",
-        max_depth: int | None = None,
-        n_jobs: int | None = None,
-        half_width: int | Literal["auto"] = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.min_samples_split = min_samples_split
-        self.min_samples_leaf = min_samples_leaf
-        self.max_features = max_features
-        self.max_depth = max_depth
-        self.n_jobs = n_jobs
-        self.half_width = half_width
-        self.random_state = random_state
+    n_estimators: int = 200
+    min_samples_split: int = 20
+    min_samples_leaf: int = 10
+    max_features: Literal["sqrt", "log2"] | float | None = "sqrt"
+    max_depth: int | None = None
+    n_jobs: int | None = None
+    half_width: int | Literal["auto"] = "auto"
+    random_state: Any = None
 
     def check_settings(self) -> None:
         """Raise a ValueError that names a setting which cannot be."""

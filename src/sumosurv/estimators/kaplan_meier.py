@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sumosurv.nonparametric import kaplan_meier
 __all__ = ["KaplanMeier"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KaplanMeier(SurvivalEstimator):
     r"""The product-limit estimate for all subjects alike: S(t|x) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), whatever x.
 
@@ -37,8 +39,7 @@ class KaplanMeier(SurvivalEstimator):
     array([[1.   , 0.667, 0.667]])
     """
 
-    def __init__(self, *, half_width: int = 2) -> None:
-        self.half_width = half_width
+    half_width: int = 2
 
     def check_settings(self) -> None:
         """Raise a ValueError that names a setting which cannot be."""

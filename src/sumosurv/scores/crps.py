@@ -10,7 +10,6 @@ import torch
 from scipy import special
 
 from sumosurv.distributions import LogNormal, Normal, Rescaled, SurvivalDistribution, Tabulated, Weibull
-from sumosurv.distributions._numerics import mean_survival_time
 from sumosurv.scores._inputs import Array, check_subjects
 
 __all__ = ["crps_integrals", "survival_crps"]
@@ -70,18 +69,9 @@ def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array,
     if (table := distribution.step_table()) is not None:
         return crps_integrals(Tabulated(*table), z)
     limit = torch.from_numpy(np.array(z))
-    scale = torch.ones_like(limit)
-
-    def squared(rows: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return distribution._survival_of_rows(rows, t).square()
-
-    def complement(rows: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return (1.0 - distribution._survival_of_rows(rows, t)).square()
-
-    precision, breaks = distribution._precision, distribution._breaks
-    below = mean_survival_time(complement, limit, scale, precision, breaks)
-    whole = mean_survival_time(squared, torch.full_like(limit, np.inf), scale, precision, breaks)
-    above = (whole - mean_survival_time(squared, limit, scale, precision, breaks)).clamp_min(0.0)
+    below = distribution.integral(lambda survival: (1.0 - survival).square(), limit)
+    whole = distribution.integral(torch.square, torch.full_like(limit, np.inf))
+    above = (whole - distribution.integral(torch.square, limit)).clamp_min(0.0)
     return below.numpy(), above.numpy()
 
 

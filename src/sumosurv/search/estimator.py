@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,7 +24,17 @@ from sumosurv.search.space import Space
 __all__ = ["NetworkSearch", "SumoNetSearch", "fit_folds"]
 
 
-class NetworkSearch(SurvivalEstimator):
+class _FittedSearch(SurvivalEstimator):
+    """What a fit leaves behind; apart from the dataclass below, whose annotations are constructor arguments."""
+
+    best_estimator_: SurvivalEstimator
+    best_single_: SurvivalEstimator
+    cv_results_: dict[str, Any]
+    _run: SearchRun
+
+
+@dataclass(eq=False, repr=False)
+class NetworkSearch(_FittedSearch):
     """Search over the settings of any network estimator, many trials at a time.
 
     Trials whose networks fit into one batch train as one population, each with its own learning rate, weight
@@ -100,43 +111,21 @@ class NetworkSearch(SurvivalEstimator):
     (4, (2,))
     """
 
-    def __init__(
-        self,
-        estimator: NetworkEstimator,
-        *,
-        space: Space | Literal["paper", "recipe"] = "paper",
-        n_trials: int = 300,
-        method: Literal["random", "tpe", "halving"] = "random",
-        mixture: int | Literal["auto"] = "auto",
-        refit: bool | Literal["cross"] = False,
-        refit_members: int = 32,
-        cv: int | None = None,
-        shapes: Shapes = "auto",
-        storage: str | Path | None = None,
-        study_name: str = "sumosurv",
-        trials_per_round: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.estimator = estimator
-        self.space = space
-        self.n_trials = n_trials
-        self.method = method
-        self.mixture = mixture
-        self.refit = refit
-        self.refit_members = refit_members
-        self.cv = cv
-        self.shapes = shapes
-        self.storage = storage
-        self.study_name = study_name
-        self.trials_per_round = trials_per_round
-        self.random_state = random_state
-        self.verbose = verbose
-
-    best_estimator_: SurvivalEstimator
-    best_single_: SurvivalEstimator
-    cv_results_: dict[str, Any]
-    _run: SearchRun
+    estimator: NetworkEstimator
+    _: KW_ONLY
+    space: Space | Literal["paper", "recipe"] = "paper"
+    n_trials: int = 300
+    method: Literal["random", "tpe", "halving"] = "random"
+    mixture: int | Literal["auto"] = "auto"
+    refit: bool | Literal["cross"] = False
+    refit_members: int = 32
+    cv: int | None = None
+    shapes: Shapes = "auto"
+    storage: str | Path | None = None
+    study_name: str = "sumosurv"
+    trials_per_round: int | None = None
+    random_state: Any = None
+    verbose: bool = False
 
     def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> Self:
         """Search, choose, and keep what was chosen.
@@ -261,6 +250,7 @@ class NetworkSearch(SurvivalEstimator):
         self._run = run
 
 
+@dataclass(eq=False, repr=False)
 class SumoNetSearch(NetworkSearch):
     """`NetworkSearch` over SuMo-net: the paper's space by default, trials side by side, the best M mixed.
 
@@ -276,40 +266,7 @@ class SumoNetSearch(NetworkSearch):
     ['dropout', 'mixed_layers']
     """
 
-    def __init__(
-        self,
-        estimator: SumoNet | None = None,
-        *,
-        space: Space | Literal["paper", "recipe"] = "paper",
-        n_trials: int = 300,
-        method: Literal["random", "tpe", "halving"] = "random",
-        mixture: int | Literal["auto"] = "auto",
-        refit: bool | Literal["cross"] = False,
-        refit_members: int = 32,
-        cv: int | None = None,
-        shapes: Shapes = "auto",
-        storage: str | Path | None = None,
-        study_name: str = "sumosurv",
-        trials_per_round: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            estimator,  # type: ignore[arg-type]
-            space=space,
-            n_trials=n_trials,
-            method=method,
-            mixture=mixture,
-            refit=refit,
-            refit_members=refit_members,
-            cv=cv,
-            shapes=shapes,
-            storage=storage,
-            study_name=study_name,
-            trials_per_round=trials_per_round,
-            random_state=random_state,
-            verbose=verbose,
-        )
+    estimator: SumoNet | None = None  # type: ignore[assignment]
 
     def _searched(self) -> NetworkEstimator:
         return SumoNet() if self.estimator is None else self.estimator
