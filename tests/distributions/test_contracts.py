@@ -241,7 +241,7 @@ def test_conditional_follows_its_definition(kind):
     np.testing.assert_allclose(given.restricted_mean(own_horizons=0.5 * after), 0.5 * after, rtol=1e-14)
 
 
-def test_what_is_known_before_the_first_event_changes_nothing_but_an_atom(kind):
+def test_knowing_of_no_event_before_the_first_possible_one_changes_nothing(kind):
     if kind.start > 0:
         d = kind()
         given = d.conditional(0.5 * kind.start)

@@ -202,7 +202,7 @@ class Gompertz(SurvivalDistribution):
     --------
     >>> d = Gompertz(level=[0.5, 0.5], rate=[1e-12, 1.0])
     >>> d.survival(2.0).round(6), d.hazard(2.0).round(6)
-    (array([0.367879, 0.041005]), array([0.5     , 3.694528]))
+    (array([0.367879, 0.040986]), array([0.5     , 3.694528]))
     """
 
     def __init__(self, level: Any, rate: Any) -> None:
