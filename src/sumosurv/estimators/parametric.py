@@ -19,7 +19,12 @@ __all__ = ["LogNormalNet", "WeibullNet"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _ParametricNet(NetworkEstimator):
+class ParametricNet(NetworkEstimator):
+    """A family of distributions with two parameters, both from a network of x.
+
+    A method defines ``_network``, the family's `ParametricNetwork`, and ``_start_values``.
+    """
+
     offset: float | Literal["auto"] = "auto"
 
     def _check_rows(self, outcome: Outcome) -> None:
@@ -55,7 +60,7 @@ class _ParametricNet(NetworkEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class WeibullNet(_ParametricNet):
+class WeibullNet(ParametricNet):
     r"""Weibull regression: scale and shape from covariates by a network.
 
     .. math:: S(t|x) = \exp(-(t / λ(x))^{k(x)}), \qquad \log λ(x), \log k(x) \text{ outputs of a network of } x.
@@ -96,7 +101,7 @@ class WeibullNet(_ParametricNet):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LogNormalNet(_ParametricNet):
+class LogNormalNet(ParametricNet):
     r"""Log-normal regression: mean and standard deviation of log T from covariates by a network.
 
     .. math:: S(t|x) = Φ((μ(x) - \log t) / σ(x)), \qquad μ(x), \log σ(x) \text{ outputs of a network of } x.

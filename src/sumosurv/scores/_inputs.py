@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import check_outcome
+from sumosurv.outcome import Outcome, check_outcome
 
 __all__ = ["Array", "check_subjects", "check_times", "curve_blocks", "step_columns", "step_table", "time_grid"]
 
@@ -19,8 +19,8 @@ Array = npt.NDArray[np.float64]
 _CELLS = 1 << 17  # subjects × times held at once: a block stays in the processor's cache
 
 
-def check_subjects(distribution: Any, y: Any) -> tuple[npt.NDArray[np.bool_], Array]:
-    """(event, time) of y, after checking that the distribution is one and is for as many subjects."""
+def check_subjects(distribution: Any, y: Any) -> Outcome:
+    """The outcome, after checking that the distribution is one and is for as many subjects."""
     if not isinstance(distribution, SurvivalDistribution):
         raise TypeError(
             f"The first argument is a SurvivalDistribution; got {type(distribution).__name__}. "
@@ -32,7 +32,7 @@ def check_subjects(distribution: Any, y: Any) -> tuple[npt.NDArray[np.bool_], Ar
             f"The distribution is for {len(distribution)} subjects and y has {len(outcome)} rows; give one curve "
             "per row (a single curve serves n subjects as curve.repeat(n))."
         )
-    return outcome.event, outcome.time
+    return outcome
 
 
 def check_times(times: Any) -> Array:

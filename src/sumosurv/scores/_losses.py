@@ -69,7 +69,8 @@ def weighted_terms(
     resample; a given one is not.
     """
     outcome = check_outcome(y)
-    event, time = check_subjects(distribution, outcome)
+    observed = check_subjects(distribution, outcome)
+    event, time = observed.event, observed.time
     g = kaplan_meier(outcome, censoring=True) if censoring is None else censoring
     weighting = Weighting(g, left_limit, on_zero, max_weight, normalize)
     weights = GridWeights(weighting, event, time, grid)

@@ -142,7 +142,8 @@ def d_calibration_terms(distribution: SurvivalDistribution, y: Any, *, bins: int
     """How each subject is spread over the bins, shape (n, bins), rows summing to one; the means should be 1/bins."""
     if bins < 2:
         raise ValueError(f"bins is 2 or more; got {bins}.")
-    event, _ = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event = observed.event
     u = _own_cdf(distribution, y)
     own = np.minimum((u * bins).astype(np.intp), bins - 1)
     start = np.arange(bins) / bins
@@ -155,7 +156,7 @@ def d_calibration_terms(distribution: SurvivalDistribution, y: Any, *, bins: int
 
 
 def _own_cdf(distribution: SurvivalDistribution, y: Any) -> Array:
-    time = check_subjects(distribution, y)[1]
+    time = check_subjects(distribution, y).time
     u = np.empty(len(time))
     for start in range(0, len(time), 1 << 15):
         rows = slice(start, min(start + (1 << 15), len(time)))

@@ -93,7 +93,8 @@ def _td_pairs(
     distribution: SurvivalDistribution, y: Any, *, method: TdMethod = "adj_antolini", times: Any = None
 ) -> tuple[Pairs, SortedOutcome]:
     """The pair counts under `concordance_td`, by subject."""
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     if method not in _TD_RULES:
         raise ValueError(f"method is 'adj_antolini' or 'antolini'; got {method!r}.")
     rule, ordered, pairs = _TD_RULES[method], SortedOutcome(event, time), Pairs(len(time))
@@ -142,7 +143,7 @@ def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array
         The largest time of y by default.
     """
     if isinstance(distribution, SurvivalDistribution):
-        time = check_subjects(distribution, y)[1]
+        time = check_subjects(distribution, y).time
         with torch.no_grad():
             return np.asarray(-distribution.restricted_mean(float(time.max()) if horizon is None else horizon))
     risk = np.asarray(distribution, dtype=np.float64)

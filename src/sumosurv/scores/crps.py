@@ -50,7 +50,8 @@ def survival_crps(distribution: SurvivalDistribution, y: Any) -> Array:
     >>> survival_crps(Weibull([1.0, 1.0], 1.0), y).round(4)
     array([0.2358, 0.1681])
     """
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     score = np.empty(len(time))
     for start in range(0, len(time), _ROWS):
         rows = slice(start, min(start + _ROWS, len(time)))

@@ -184,7 +184,8 @@ def km_calibration_terms(
 ) -> GroupTerms:
     """S(t|x) of each subject, and the groups that it makes."""
     outcome = check_outcome(y)
-    event, observed_time = check_subjects(distribution, outcome)
+    observed = check_subjects(distribution, outcome)
+    event, observed_time = observed.event, observed.time
     at = float(np.median(observed_time)) if time is None else float(time)
     if not (np.isfinite(at) and at >= 0):
         raise ValueError(f"time is a number, zero or more; got {time}.")

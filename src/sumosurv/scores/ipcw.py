@@ -238,7 +238,8 @@ def integrated_binomial_log_likelihood(
 def _at_times(
     distribution: SurvivalDistribution, y: Any, times: Any, weighting: Weighting, loss: Loss, log: bool
 ) -> Array:
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     grid = check_times(times)
     weights = GridWeights(weighting, event, time, grid)
     score = np.empty((len(time), len(grid)))
@@ -259,7 +260,8 @@ def integrated(
     log: bool,
 ) -> Array:
     """Any weighted loss, integrated over a time grid and divided by its length, for each subject."""
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     grid, share = _quadrature(times, time, n_times, rule)
     weights = GridWeights(weighting, event, time, grid)
     share = share * weights.scale()

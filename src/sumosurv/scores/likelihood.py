@@ -53,7 +53,8 @@ def log_likelihood(
     >>> log_likelihood(Weibull([2.0, 2.0], [1.0, 1.0]), y).round(4)
     array([-1.1931, -1.5   ])
     """
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     if floor is not None and not 0.0 < floor < 1.0:
         raise ValueError(f"floor lies between 0 and 1 (for example 1e-6); got {floor}.")
     if resolution is not None and not resolution > 0.0:
