@@ -120,8 +120,8 @@ class Score:
             at = np.median(outcome.time) if given is None else np.asarray(given, dtype=np.float64)
             return [Request(self, {**options, self.times_option: float(t)}, _word(t)) for t in np.ravel(at)]
         if self.times == "range":
-            grid = time_grid(given, outcome.time, options.get("n_times", 100))
-            return [Request(self, {**options, self.times_option: grid}, f"{_word(grid[0])}–{_word(grid[-1])}")]
+            ends = time_grid(given, outcome.time, 2)
+            return [Request(self, dict(options), f"{_word(ends[0])}–{_word(ends[-1])}")]
         return [Request(self, dict(options), "")]
 
 
