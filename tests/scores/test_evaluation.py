@@ -220,6 +220,7 @@ def test_options_that_cannot_be_honoured_are_refused():
     refused("censoring= is for uno_c, brier", scores=["log_likelihood"], censoring=Weibull(1.0, 1.0))
     refused("integrated_brier is an average over a range of times.*not as the one time 365", times=365)
     refused(r"brier is taken at single times, and \(0.5, 1.0\) is a range", scores="brier", times=(0.5, 1.0))
+    refused("brier is given no times; leave times out", scores="brier", times=[])
     refused("brier has no option 'time'; its options are times, censoring", scores={"brier": {"time": 1.0}})
     refused("survival_crps has no option 'floor'; it has none", scores={"survival_crps": {"floor": 0.1}})
     for match, name, options in (

@@ -9,21 +9,15 @@ from sumosurv import Surv, kaplan_meier
 from sumosurv.distributions import LogNormal, Rescaled, Tabulated, Weibull
 from sumosurv.scores import SCORES
 
-WEIGHTED = {"uno_c", "brier", "binomial_log_likelihood", "integrated_brier", "integrated_binomial_log_likelihood"}
-INTEGRATED = {"integrated_brier", "integrated_binomial_log_likelihood"}
-AT = {"brier": "times", "binomial_log_likelihood": "times", "km_calibration": "time"}
-
 
 def score(name, d, y, unit=1.0):
     """The score as one number, with its times in the given unit."""
-    options = {}
-    if name in WEIGHTED:
+    record, options = SCORES[name], {}
+    if record.needs_censoring:
         options["censoring"] = kaplan_meier(y, censoring=True)
-    if name in INTEGRATED:
-        options["times"] = unit * np.linspace(0.25, 3.0, 12)
-    if name in AT:
-        options[AT[name]] = unit * 1.5
-    result = SCORES[name].function(d, y, **options)
+    if record.times != "none":
+        options[record.times_option] = unit * (1.5 if record.times == "single" else np.linspace(0.25, 3.0, 12))
+    result = record.function(d, y, **options)
     return float(result.mean()) if isinstance(result, np.ndarray) else float(getattr(result, "score", result))
 
 

@@ -91,7 +91,7 @@ def weighted_terms(
         alive = time[rows, None] > grid
         scored = loss(curve, alive)
         of_alive[rows] = np.where(alive, scored, 0.0)
-        scored = np.where(alive | ~event[rows, None], 0.0, scored)
+        scored = np.where(alive, 0.0, scored)
         of_ended[rows] = scored if normalize else (scored @ share)[:, None]
     losses = WeightedSums(of_ended[ended]), WeightedSums(of_alive)
     return _OwnWeightLosses(outcome, weighting, grid, share, ended, *losses)

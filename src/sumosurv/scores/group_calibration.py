@@ -80,8 +80,8 @@ def km_calibration(
     -----
     The test of Greenwood, Nam and D'Agostino (Demler et al. 2015) divides by Greenwood's variance of the observed
     survival instead. A group that happens to have few events then has a small variance as well, and the truth is
-    rejected too often: with ten groups of 50 in 9 to 20 % of samples at the nominal level of 5 %, over six designs with
-    between none and three quarters of the rows censored. With the variance above it is rejected in 4 to 6 %
+    rejected too often: with ten groups of 50 subjects in 10 to 20 % of samples at the nominal level of 5 %, over six
+    designs with none to four fifths of the rows censored. With the variance above it is rejected in 4 to 6 %
     (``benchmarks/calibration_level.py``).
 
     References

@@ -106,7 +106,9 @@ class Score:
                 f"{self.name} is an average over a range of times; give it as (low, high) or as a grid of times, "
                 f"not as the one time {given!r}."
             )
-        if self.times == "single" and isinstance(given, tuple):
+        if np.size(given) == 0:
+            raise ValueError(f"{self.name} is given no times; leave {self.times_option} out for the usual ones.")
+        if self.times == "single" and isinstance(given, tuple) and len(given) == 2:
             raise ValueError(
                 f"{self.name} is taken at single times, and {given!r} is a range; give a number or a list of times, or "
                 f"times for each score: scores={{{self.name!r}: {{{self.times_option!r}: [...]}}, ...}}."
@@ -120,8 +122,8 @@ class Score:
             at = np.median(outcome.time) if given is None else np.asarray(given, dtype=np.float64)
             return [Request(self, {**options, self.times_option: float(t)}, _word(t)) for t in np.ravel(at)]
         if self.times == "range":
-            grid = time_grid(given, outcome.time, options.get("n_times", 100))
-            return [Request(self, {**options, self.times_option: grid}, f"{_word(grid[0])}–{_word(grid[-1])}")]
+            ends = time_grid(given, outcome.time, 2)
+            return [Request(self, dict(options), f"{_word(ends[0])}–{_word(ends[-1])}")]
         return [Request(self, dict(options), "")]
 
 
