@@ -98,7 +98,7 @@ def add_inputs(rows, case, name, model, X, grid, precision, floor, options):
     def curves(some):
         distribution = model.network_.distribution(some)
         distribution = distribution.single() if precision == "single" else distribution
-        return distribution.survival(torch.from_numpy(grid / model.time_unit_)[None].to(distribution._like))
+        return distribution.survival(torch.from_numpy(grid / model.time_unit_).to(distribution._like))
 
     def predict():
         result = np.empty((len(X), len(grid)), dtype=np.float64 if precision == "double" else np.float32)
@@ -121,12 +121,12 @@ def add_curves(rows, case, name, model, X, grid, precision, floors, options):
     with torch.no_grad():
         exact = model.predict_distribution(X)
         distribution = exact.single() if precision == "single" else exact
-        t = torch.from_numpy(grid)[None].to(distribution._like)
+        t = torch.from_numpy(grid).to(distribution._like)
         spent = seconds(lambda: distribution.survival(t), options.device)
         add(rows, case, name, "S, curves", precision, floors[0], spent)
         if precision == "single":
             some = slice(0, 2000)
-            gap = np.abs(exact[some].survival(grid[None]) - distribution[some].survival(grid[None])).max()
+            gap = np.abs(exact[some].survival(grid) - distribution[some].survival(grid)).max()
             rows[-1]["error"] = float(gap)
         add(
             rows,

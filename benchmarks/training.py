@@ -21,10 +21,9 @@ import torch
 from _measure import Limits, arguments, keep, peak_memory, seconds, show
 from _measure import start as begin
 
-from sumosurv import SumoNet, Surv
-from sumosurv.networks import Inputs
-from sumosurv.preprocessing import Preprocessor, time_unit
-from sumosurv.training import Rows, TrainingData, TrainingPlan
+from sumosurv import SumoNet, Surv, check_outcome
+from sumosurv.networks import Inputs, Observed, Rows, Table
+from sumosurv.training import Member, Schedule
 from sumosurv.training.loop import shuffled
 from sumosurv.training.step import TrainingStep, captured
 
@@ -42,24 +41,22 @@ def table(n, columns):
 def training_step(X, y, members, batch, device, **settings):
     """Our step for a population, with the rows of an epoch."""
     model = SumoNet(variant="paper", ensemble_size=members, frequencies=0, **settings)
-    model.preprocessor_ = Preprocessor("standard").fit(X[:10_000])
-    model.time_unit_ = time_unit(y["time"])
-    seeds = np.arange(members)
-    inputs = Inputs(torch.from_numpy(X), torch.zeros(len(X), 0, dtype=torch.long))
-    network = model._make_network(seeds, y[:10_000], inputs[:2]).to(device)
-    scaled = torch.from_numpy(y["time"] / model.time_unit_).float()
-    data = TrainingData(inputs, scaled, torch.from_numpy(np.array(y["event"]))).to(torch.device(device))
-    rows = Rows.of([np.arange(len(X))] * members).to(torch.device(device))
-    plan = TrainingPlan(
-        seeds=seeds,
-        learning_rate=np.full(members, 0.01),
-        weight_decay=np.full(members, 0.1),
-        max_epochs=10_000,
-        batch_size=batch,
+    learned = model.learn(model.read(X[:10_000], y[:10_000]))
+    seeds, on = np.arange(members), torch.device(device)
+    network = model.build(learned, seeds).to(on)
+    scaled = check_outcome(y).on_clock(unit=y["time"].max())
+    table = Table(Inputs(torch.from_numpy(X), torch.zeros(len(X), 0, dtype=torch.long)), Observed.of(scaled)).to(on)
+    every = np.arange(len(X))
+    rows = Rows.of([every] * members).to(on)
+    step = TrainingStep(
+        network,
+        table,
+        rows,
+        [Member(int(seed), every, None, learning_rate=0.01, weight_decay=0.1) for seed in seeds],
+        Schedule(max_epochs=10_000, batch_size=batch),
     )
-    step = TrainingStep(network, data, rows, plan)
     network.train()
-    order = shuffled(rows, torch.as_tensor(seeds, device=device).to(torch.int32), 0)
+    order = shuffled(rows, torch.as_tensor(seeds, device=on).to(torch.int32), 0)
     step.load(order, 0)
     return step, (captured(step) if device == "cuda" else step), rows
 

@@ -23,7 +23,7 @@ def run(out: Path, *, seed: int = 0, n: int = 1000) -> dict[str, Any]:
         for name, d in (("true", data.truth), ("false", data.false))
     }
     grid = np.unique(np.concatenate([np.arange(0, 10.5, 0.01), np.arange(11) + 1e-8]))
-    curves = {name: d.survival(grid[None, :]) for name, d in zip(("true", "false"), example_1_curves())}
+    curves = {name: d.survival(grid) for name, d in zip(("true", "false"), example_1_curves())}
     figure = _draw(grid, curves, scores)
     save_figure(figure, Path(out), "figure1")
     results = {"scores": scores, "times": grid, "curves": curves}

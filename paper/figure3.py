@@ -51,7 +51,7 @@ def run(out: Path, *, seed: int = 0, n: int = 25_000, max_epochs: int = 80, devi
         print(_line(name, truth, learned), flush=True)
         grid = np.linspace(*_RANGES[name], 300)
         rows = data.X.iloc[: len(x)].assign(x=x)
-        true_curves = datasets.true_distribution(name, x).survival(grid[None, :])
+        true_curves = datasets.true_distribution(name, x).survival(grid)
         curves[name] = (grid, true_curves, model.predict_survival_function(rows, grid))
         results[name] = {
             "true": truth,

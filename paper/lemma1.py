@@ -67,7 +67,7 @@ def _until(end: Array) -> tuple[Array, Array]:
 
 def _curves(distribution: SurvivalDistribution, t: Array) -> tuple[Array, Array]:
     """log S and log f of a single subject at times of any shape."""
-    log_s, log_f = (f(t.reshape(1, -1)).reshape(t.shape) for f in (distribution.log_survival, distribution.log_density))
+    log_s, log_f = (f(t.reshape(-1)).reshape(t.shape) for f in (distribution.log_survival, distribution.log_density))
     return log_s, log_f
 
 

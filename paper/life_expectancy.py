@@ -156,7 +156,7 @@ def on_a_grid(distribution: SurvivalDistribution, horizon: float, last_time: flo
 
     def integral(low: float, high: Floats) -> Floats:
         times = low + (high - low)[:, None] * share
-        area: Floats = simpson(distribution.survival(times), x=times, axis=1)
+        area: Floats = simpson(distribution.survival(own_times=times), x=times, axis=1)
         return area
 
     def full(value: float) -> Floats:
@@ -190,7 +190,7 @@ def restricted_mean_error(y: SurvArray, horizon: float) -> float:
     times, events, at_risk = times[inside], events[inside], at_risk[inside]
     if len(times) == 0:
         return 0.0
-    rest = curve.restricted_mean(horizon)[0] - curve.repeat(len(times)).restricted_mean(times)
+    rest = curve.restricted_mean(horizon)[0] - curve.repeat(len(times)).restricted_mean(own_horizons=times)
     return float(np.sqrt(np.sum(rest**2 * events / (at_risk * (at_risk - events)))))
 
 

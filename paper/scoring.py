@@ -157,7 +157,7 @@ def step_scores(distribution: SurvivalDistribution, fold: Fold) -> dict[str, Any
         result["S_L_by_k"][str(k)] = fold.likelihood(with_k)
         result["mass_by_k"][str(k)] = _mass(with_k, knots)
     later = np.append(knots, max(float(fold.y["time"].max()), float(knots[-1])) * 1.001)
-    survival = np.append(distribution.survival(knots[None, :]), np.zeros((len(distribution), 1)), axis=1)
+    survival = np.append(distribution.survival(knots), np.zeros((len(distribution), 1)), axis=1)
     result["S_L_constant_density"] = fold.likelihood(Tabulated(later, survival, between="density"))
     return result
 
@@ -177,4 +177,4 @@ def _mass(distribution: SurvivalDistribution, knots: npt.NDArray[np.float64]) ->
     """∫ f dt of a density that is constant between knots, averaged over subjects."""
     edges = np.insert(knots, 0, 0.0)
     middle = 0.5 * (edges[1:] + edges[:-1])
-    return float((distribution.density(middle[None, :]) * np.diff(edges)).sum(axis=1).mean())
+    return float((distribution.density(middle) * np.diff(edges)).sum(axis=1).mean())

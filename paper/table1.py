@@ -184,12 +184,12 @@ def _printed(distribution: SurvivalDistribution, y: Any, g: Tabulated, span: tup
     if span is not None:
         share[[0, -1]] /= 2.0
     before = np.nextafter(y["time"], 0.0)  # G(z-): times are positive
-    own = np.divide(y["event"], g.survival(before[None, :])[0], out=np.zeros(len(y)), where=y["event"])
-    later = np.divide(share, g.survival(times[None, :])[0], out=np.zeros(len(times)), where=times < y["time"].max())
+    own = np.divide(y["event"], g.survival(before)[0], out=np.zeros(len(y)), where=y["event"])
+    later = np.divide(share, g.survival(times)[0], out=np.zeros(len(times)), where=times < y["time"].max())
     score = np.empty(len(y))
     for start in range(0, len(y), _ROWS):
         rows = slice(start, start + _ROWS)
-        survival, alive = distribution[rows].survival(times[None, :]), y["time"][rows, None] > times
+        survival, alive = distribution[rows].survival(times), y["time"][rows, None] > times
         with np.errstate(divide="ignore", invalid="ignore"):
             died = np.where(alive | ~y["event"][rows, None], 0.0, np.log1p(-survival))
         score[rows] = (np.where(alive, survival, 0.0) @ later) + own[rows] * (died @ share)

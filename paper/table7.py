@@ -18,7 +18,8 @@ import torch
 from paper.record import make_record, save_record
 from sumosurv import datasets, estimators
 from sumosurv.distributions import Rescaled
-from sumosurv.outcome import Surv, SurvArray
+from sumosurv.networks import Observed
+from sumosurv.outcome import Surv, SurvArray, check_outcome
 
 __all__ = ["METHODS", "NAMES", "PUBLISHED_INFERENCE", "PUBLISHED_TRAINING", "Timing", "run", "show", "time_methods"]
 
@@ -237,9 +238,7 @@ def _training(method: str, part: Part, seed: int, device: str, repeats: int) -> 
     clock: list[float] = []
     model = _estimator(method, epochs, seed, device)
     if method != "CoxPH":
-        model.verbose = lambda: clock.append(time.perf_counter())  # called after each epoch, in place of a bar
-        model.fit(part.X, part.y)
-        model.verbose = False
+        model.set_params(on_epoch=lambda epoch: clock.append(time.perf_counter())).fit(part.X, part.y)
         return model, np.diff(clock)
     for _ in range(repeats):
         started = time.perf_counter()
@@ -270,13 +269,12 @@ def _predict_all_times(model: Any, part: Part, times: np.ndarray) -> Callable[[]
     inputs = _inputs(model, part.X)
     predict = _blocks(model, _inputs(model, part.X_test), times)
 
-    device = inputs.numeric.device
-    time = torch.from_numpy(part.y["time"] / model.time_unit_).to(device)
-    event = torch.from_numpy(part.y["event"].copy()).to(device)
+    scaled = check_outcome(part.y).on_clock(unit=model.time_unit_)
+    outcome = Observed.of(scaled, torch.float64).to(inputs.numeric.device)
 
     def both() -> None:
         with torch.no_grad():
-            model.network_.complete(inputs, time, event)
+            model.network_.fit_baseline(inputs, outcome)
         predict()
 
     return both
@@ -294,7 +292,7 @@ def _blocks(model: Any, inputs: Any, times: np.ndarray) -> Callable[[], None]:
         with torch.no_grad():
             for i in range(0, len(inputs.numeric), _BLOCK):
                 own = model.network_.distribution(inputs[i : i + _BLOCK])
-                Rescaled(own, model.time_unit_).survival(times[None, :])
+                Rescaled(own, model.time_unit_).survival(times)
 
     return predict
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 import small_networks
 from sumosurv.distributions import (
     Conditional,
     Delayed,
+    Gompertz,
+    LogLogistic,
     LogNormal,
     Mixture,
     Normal,
+    Ode,
     Rescaled,
+    Shifted,
     SurvivalDistribution,
     Tabulated,
     Weibull,
@@ -35,6 +40,7 @@ class Kind:
     smooth: bool = True  # has a density of its own
     bounded: bool = False  # S reaches 0 at a finite time
     total: bool = True  # S goes to 0
+    overflows: bool = False  # the cumulative hazard leaves the range of floating-point numbers
     breaks: tuple[float, ...] = ()  # kinks or jumps
     start: float = 0.0  # S = 1 up to here
 
@@ -54,6 +60,27 @@ def normal():
     return Normal(mean=[2.0, 0.0, -1.0], sd=[0.5, 1.0, 2.0])
 
 
+def log_logistic():
+    return LogLogistic(scale=[1.0, 2.0, 0.5], shape=[3.0, 4.0, 2.5])
+
+
+def gompertz():
+    return Gompertz(level=[0.1, 1.0, 0.5], rate=[1.0, 1e-9, 0.2])
+
+
+def ode(log_risk=None, offset=0.01):
+    """Λ(τ) = e^c (τ + τ²) / 2 on the solver's clock τ, known to the last digits."""
+
+    def solution(code, steps):
+        tau = torch.linspace(0, 1, steps + 1, dtype=code.dtype)
+        return torch.exp(code) * (tau + tau**2) / 2, code + torch.log(0.5 + tau)
+
+    code = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
+    if log_risk is not None:
+        return Ode(solution, code[:1], log_risk=torch.tensor(log_risk, dtype=torch.float64), offset=offset)
+    return Ode(solution, code, offset=offset, tolerance=1e-10)
+
+
 def monotone(seeds=(0,), **options):
     return small_networks.network(seeds, **options).distribution(small_networks.inputs(3))
 
@@ -67,12 +94,21 @@ def tabulated(between, table=FALLING):
     return Tabulated(KNOTS, table, between=between)
 
 
+def step_with_an_atom():
+    """Some subjects have the event at time zero."""
+    return Tabulated([0.0, *KNOTS], np.column_stack([[0.95, 1.0, 0.9], FALLING]))
+
+
 _K = tuple(KNOTS)
 _M = (*small_networks.marginal_knots(), 1.0)
 KINDS: dict[str, Kind] = {
     "weibull": Kind(weibull, 2.0),
     "log-normal": Kind(log_normal, 1.0),
     "normal": Kind(normal, 1.0),
+    "log-logistic": Kind(log_logistic, 1.0),
+    "gompertz": Kind(gompertz, 1.0, overflows=True),
+    "ode": Kind(ode, 0.5, breaks=(1.0,)),
+    "ode, proportional": Kind(lambda: ode(log_risk=[-0.5, 0.5, 2.0], offset=None), 0.5, breaks=(1.0,)),
     "monotone": Kind(monotone, 1.0, breaks=_M),
     "monotone log": Kind(lambda: monotone((3,), kind="log", widths=(4,), positive="softplus"), 1.0, breaks=(1.0,)),
     "monotone ensemble": Kind(lambda: monotone((0, 1, 2)), 1.0, breaks=_M),
@@ -95,6 +131,29 @@ KINDS: dict[str, Kind] = {
     ),
     "delayed": Kind(lambda: Delayed(Weibull([1.0, 2.0, 30.0], [1.5, 1.0, 3.0]), 0.25), 2.0, breaks=(0.25,), start=0.25),
     "delayed monotone": Kind(lambda: Delayed(monotone(), 0.3), 1.0, breaks=(0.3, *(0.3 + t for t in _M)), start=0.3),
+    "delayed step": Kind(
+        lambda: Delayed(step_with_an_atom(), 0.75),
+        2.0,
+        smooth=False,
+        total=False,
+        breaks=(0.75, *(0.75 + KNOTS)),
+        start=0.75,
+    ),
+    "shifted": Kind(lambda: Shifted(weibull(), 0.4), 2.0),
+    "shifted monotone": Kind(lambda: Shifted(monotone(), 0.3), 1.0, breaks=tuple(t - 0.3 for t in _M if t > 0.3)),
+    "shifted table": Kind(
+        lambda: Shifted(tabulated("hazard"), 0.75), 2.0, breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75)
+    ),
+    "shifted step": Kind(
+        lambda: Shifted(tabulated("step", TO_ZERO), 0.75),
+        2.0,
+        smooth=False,
+        bounded=True,
+        breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75),
+    ),
+    "delayed, in another unit": Kind(
+        lambda: Delayed(Rescaled(monotone(), 40.0), 3.0), 40.0, breaks=(3.0, *(3.0 + 40.0 * t for t in _M)), start=3.0
+    ),
     "conditional": Kind(lambda: Conditional(weibull(), 1.5), 2.0, breaks=(1.5,), start=1.5),
     "conditional monotone": Kind(lambda: Conditional(monotone(), 0.3), 1.0, breaks=(0.3, *_M), start=0.3),
     "conditional mixture": Kind(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sumosurv.networks import Inputs, MixedNetwork, MonotoneNetwork, TableEncoder
+from sumosurv.networks import Batch, Inputs, MixedNetwork, MonotoneNetwork, Observed, Table, TableEncoder
 from sumosurv.networks.time import LOG_OFFSET
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import time_features, time_unit
+from sumosurv.training import Member, Schedule, train
 
 
 def outcome(n=200, seed=0, event_share=0.7):
@@ -77,3 +78,22 @@ def network(
         for p in net.parameters():
             p += noise * torch.stack([torch.randn(p.shape[1:], generator=g).double() for g in generators])
     return net
+
+
+def terms(net, inputs, time, event):
+    """What a network makes of rows with a member axis (K or 1, n), all of them present."""
+    members, n = time.shape
+    table = Table(inputs[0], Observed(event[0], time[0]))
+    index = torch.arange(n).expand(members, -1)
+    return net.terms(Batch(inputs, Observed(event, time), torch.ones(members, n, dtype=torch.bool), index, table))
+
+
+def trained(net, table, fit, valid, *, seeds, learning_rate=0.02, weight_decay=0.1, stop_after=None, **schedule):
+    """Train a population: one array of rows per member, and settings that are one for all or one for each."""
+    count = len(seeds)
+    rates, decays = np.broadcast_to(learning_rate, count), np.broadcast_to(weight_decay, count)
+    stops = [None] * count if stop_after is None else [int(epoch) for epoch in stop_after]
+    held_out = [None] * count if valid is None else valid
+    rows = zip(seeds, fit, held_out, rates, decays, stops, strict=True)
+    members = [Member(int(seed), *own, float(rate), float(decay), stop) for seed, *own, rate, decay, stop in rows]
+    return train(net, table, members, Schedule(**({"max_epochs": 8, "batch_size": 16} | schedule)))

@@ -142,7 +142,7 @@ def test_images(tmp_path):
 
 
 def test_a_model_that_lost_a_member(tmp_path, monkeypatch):
-    make = SumoNet._make_network
+    make = SumoNet.build
 
     def spoiled(self, *arguments):
         network = make(self, *arguments)
@@ -151,7 +151,7 @@ def test_a_model_that_lost_a_member(tmp_path, monkeypatch):
                 p[0] = torch.nan
         return network
 
-    monkeypatch.setattr(SumoNet, "_make_network", spoiled)
+    monkeypatch.setattr(SumoNet, "build", spoiled)
     with pytest.warns(RuntimeWarning, match="Members 0"):
         model = SumoNet(**SMALL).fit(X, Y)
     monkeypatch.undo()
@@ -201,7 +201,7 @@ def test_the_description_is_plain_json(path):
     with safe_open(str(path), framework="pt") as file:
         description = json.loads(file.metadata()["sumosurv"])
     assert description["estimator"] == "SumoNet"
-    assert description["format"] == 1
+    assert description["format"] == 2
     assert description["version"] == sumosurv.__version__
 
 
@@ -318,7 +318,8 @@ def drop(*keys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("format", value=2), r"file format 2 .*this version reads up to 1\. Upgrade"),
+        (put("format", value=3), r"file format 3 .*this version reads 2\. Upgrade"),
+        (put("format", value=1), r"file format 1 .*no longer reads; it reads format 2\. Fit the model again"),
         (put("format", value="one"), "no description that sumosurv understands"),
         (put("format", value=0), "no description that sumosurv understands"),
         (drop("format"), "no description"),
@@ -336,12 +337,12 @@ def drop(*keys):
         (drop("encoder"), "does not fit together"),
         (drop("fitted"), "does not fit together"),
         (put("fitted", value=3), "does not fit together"),
-        (drop("fitted", "time_unit_"), "does not fit together"),
-        (put("fitted", "time_unit_", value=-1.0), "does not fit together"),
-        (put("fitted", "time_features_", value="cubic"), "does not fit together"),
+        (drop("fitted", "learned", "time_unit"), "does not fit together"),
+        (put("fitted", "learned", "time_unit", value=-1.0), "does not fit together"),
+        (put("fitted", "learned", "start", "time_features", "kind", value="cubic"), "does not fit together"),
         (put("fitted", "n_members_", value=7), "does not fit together"),
-        (put("fitted", "preprocessor_", "columns", value=[]), "does not fit together"),
-        (put("fitted", "preprocessor_", "columns", value="abc"), "does not fit together"),
+        (put("fitted", "learned", "preprocessor", "columns", value=[]), "does not fit together"),
+        (put("fitted", "learned", "preprocessor", "columns", value="abc"), "does not fit together"),
         (lambda _, tensors: tensors.pop("risk_times_"), "does not fit together"),
         (lambda _, tensors: tensors.pop("network.mixed.out_bias"), "does not fit together"),
         (lambda _, tensors: tensors.update({"network.extra": torch.zeros(1)}), "does not fit together"),

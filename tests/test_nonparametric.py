@@ -51,7 +51,7 @@ def step(times, values, at, before):
 def test_kaplan_meier(case):
     event, time = CASES[case]
     at = grid(time)
-    ours = kaplan_meier(Surv.from_arrays(event, time)).survival(at[None])[0]
+    ours = kaplan_meier(Surv.from_arrays(event, time)).survival(at)[0]
     fitter = lifelines.KaplanMeierFitter().fit(time, event)
     np.testing.assert_allclose(ours, fitter.predict(at).to_numpy(), atol=1e-12)
     x, s = sksurv_np.kaplan_meier_estimator(event, time)
@@ -62,7 +62,7 @@ def test_kaplan_meier(case):
 def test_kaplan_meier_of_the_censoring_time(case):
     event, time = CASES[case]
     at = grid(time)
-    ours = kaplan_meier(Surv.from_arrays(event, time), censoring=True).survival(at[None])[0]
+    ours = kaplan_meier(Surv.from_arrays(event, time), censoring=True).survival(at)[0]
     x, s = sksurv_np.kaplan_meier_estimator(event, time, reverse=True)
     np.testing.assert_allclose(ours, step(x, s, at, 1.0), atol=1e-12)
 
@@ -71,7 +71,7 @@ def test_kaplan_meier_of_the_censoring_time(case):
 def test_nelson_aalen(case):
     event, time = CASES[case]
     at = grid(time)
-    ours = nelson_aalen(Surv.from_arrays(event, time)).cumulative_hazard(at[None])[0]
+    ours = nelson_aalen(Surv.from_arrays(event, time)).cumulative_hazard(at)[0]
     fitter = lifelines.NelsonAalenFitter(nelson_aalen_smoothing=False).fit(time, event)
     np.testing.assert_allclose(ours, fitter.predict(at).to_numpy(), atol=1e-12)
     if not event.any():  # which scikit-survival refuses
@@ -95,7 +95,7 @@ def test_breslow_is_the_baseline_of_scikit_survival_s_cox_model(ties):
     ours = breslow(y, X @ cox.coef_, new @ cox.coef_)
     at = np.unique(time)
     theirs = np.stack([curve(at) for curve in cox.predict_survival_function(new)])
-    np.testing.assert_allclose(ours.survival(at[None]), theirs, rtol=1e-10)
+    np.testing.assert_allclose(ours.survival(at), theirs, rtol=1e-10)
 
 
 def test_breslow_is_the_baseline_of_lifelines_cox_model():
@@ -106,13 +106,13 @@ def test_breslow_is_the_baseline_of_lifelines_cox_model():
     risk = np.log(cox.predict_partial_hazard(frame).to_numpy())
     at = np.sort(frame["time"].to_numpy())
     theirs = cox.predict_survival_function(frame.iloc[:5], times=at).to_numpy().T
-    np.testing.assert_allclose(breslow(y, risk, risk[:5]).survival(at[None]), theirs, rtol=1e-6)
+    np.testing.assert_allclose(breslow(y, risk, risk[:5]).survival(at), theirs, rtol=1e-6)
 
 
 def test_breslow_without_risks_is_nelson_aalen_and_survives_large_ones():
     event, time = CASES["ties"]
     y = Surv.from_arrays(event, time)
-    at = grid(time)[None]
+    at = grid(time)
     flat = breslow(y, np.zeros(len(y)), [0.0])
     np.testing.assert_allclose(flat.survival(at), nelson_aalen(y).survival(at), rtol=1e-12)
     shifted = breslow(y, np.full(len(y), 900.0), [900.0])

@@ -1,108 +1,65 @@
-"""Survival regression with exact distributions: monotone neural networks and proper scores.
+"""Survival regression with exact distributions.
 
-Names are imported when they are first used, so that ``import sumosurv`` and the command line's help
+Names are loaded when they are first used, so that ``import sumosurv`` and the command line's help
 do not wait for torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sumosurv._version import __version__
+from sumosurv._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from sumosurv import datasets, distributions, plots, scores
-    from sumosurv.distributions import SurvivalDistribution
-    from sumosurv.estimators import (
-        CoxCC,
-        CoxPH,
-        CoxTime,
-        DeepHit,
-        DeepSurv,
-        KaplanMeier,
-        LogNormalNet,
-        RandomSurvivalForest,
-        Soden,
-        SumoNet,
-        SurvivalMixture,
-        SurvNode,
-        WeibullNet,
-    )
-    from sumosurv.io import ModelFileError, load
-    from sumosurv.nonparametric import breslow, kaplan_meier, nelson_aalen
-    from sumosurv.outcome import Surv, check_outcome
-    from sumosurv.search import NetworkSearch, SumoNetSearch
-    from sumosurv.training import TrainingError
-
-__all__ = [
-    "CoxCC",
-    "CoxPH",
-    "CoxTime",
-    "DeepHit",
-    "DeepSurv",
-    "KaplanMeier",
-    "LogNormalNet",
-    "ModelFileError",
-    "NetworkSearch",
-    "RandomSurvivalForest",
-    "Soden",
-    "SumoNet",
-    "SumoNetSearch",
-    "Surv",
-    "SurvNode",
-    "SurvivalDistribution",
-    "SurvivalMixture",
-    "TrainingError",
-    "WeibullNet",
-    "__version__",
-    "breslow",
-    "check_outcome",
-    "datasets",
-    "distributions",
-    "kaplan_meier",
-    "load",
-    "nelson_aalen",
-    "plots",
-    "scores",
-]
+    from sumosurv import datasets as datasets
+    from sumosurv import distributions as distributions
+    from sumosurv import plots as plots
+    from sumosurv import scores as scores
+    from sumosurv.distributions import SurvivalDistribution as SurvivalDistribution
+    from sumosurv.estimators import *
+    from sumosurv.io import ModelFileError as ModelFileError
+    from sumosurv.io import load as load
+    from sumosurv.nonparametric import breslow as breslow
+    from sumosurv.nonparametric import kaplan_meier as kaplan_meier
+    from sumosurv.nonparametric import nelson_aalen as nelson_aalen
+    from sumosurv.outcome import Surv as Surv
+    from sumosurv.outcome import check_outcome as check_outcome
+    from sumosurv.search import NetworkSearch as NetworkSearch
+    from sumosurv.search import SumoNetSearch as SumoNetSearch
+    from sumosurv.training import TrainingError as TrainingError
 
 _HOMES = {
-    "CoxCC": "estimators",
-    "CoxPH": "estimators",
-    "CoxTime": "estimators",
-    "DeepHit": "estimators",
-    "DeepSurv": "estimators",
-    "KaplanMeier": "estimators",
-    "LogNormalNet": "estimators",
     "ModelFileError": "io",
     "NetworkSearch": "search",
-    "RandomSurvivalForest": "estimators",
-    "Soden": "estimators",
-    "SumoNet": "estimators",
     "SumoNetSearch": "search",
     "Surv": "outcome",
-    "SurvNode": "estimators",
     "SurvivalDistribution": "distributions",
-    "SurvivalMixture": "estimators",
     "TrainingError": "training",
-    "WeibullNet": "estimators",
     "breslow": "nonparametric",
     "check_outcome": "outcome",
     "kaplan_meier": "nonparametric",
     "load": "io",
     "nelson_aalen": "nonparametric",
 }
-_ROOMS = ("datasets", "distributions", "plots", "scores")
+_PACKAGES = ("datasets", "distributions", "plots", "scores")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"sumosurv.{name}")
+    if name == "__all__":
+        return ["__version__", *_PACKAGES, *_HOMES, *import_module("sumosurv.estimators").METHODS]
+    if name.startswith("_"):
+        raise AttributeError(f"module 'sumosurv' has no attribute {name!r}")
     if name in _HOMES:
         value = getattr(import_module(f"sumosurv.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'sumosurv' has no attribute {name!r}")
+    else:  # a method
+        methods = import_module("sumosurv.estimators").METHODS
+        if name not in methods:
+            raise AttributeError(f"module 'sumosurv' has no attribute {name!r}")
+        value = methods[name]
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted({*globals(), *__getattr__("__all__")})

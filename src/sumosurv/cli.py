@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,13 +107,20 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = commands.add_parser(
         "evaluate",
         help="score a model file on a table",
-        description="Scores with bootstrap confidence intervals, and the gain in log-likelihood over Kaplan-Meier.",
+        description="Scores with bootstrap confidence intervals.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    evaluate.add_argument("-h", "--help", action=_HelpWithScores, nargs=0, help="show this help and the scores")
     evaluate.add_argument("model", type=Path)
     evaluate.add_argument("data", type=Path, help="CSV or Parquet file with covariates, time and event")
     evaluate.add_argument("--time", required=True, metavar="COLUMN")
     evaluate.add_argument("--event", required=True, metavar="COLUMN")
-    evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="names in sumosurv.scores.SCORES")
+    evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="the scores to compute, of those below")
+    evaluate.add_argument("--times", type=_numbers, metavar="T,T,...", help="times of the scores at single times")
+    evaluate.add_argument(
+        "--range", type=_numbers, dest="span", metavar="LOW,HIGH", help="range of times of the integrated scores"
+    )
     evaluate.add_argument("--bootstrap", type=int, default=200, metavar="N", help="resamples; 0 for no intervals")
     evaluate.add_argument("--out", type=Path, metavar="FILE", help="write the scores as CSV too")
     evaluate.set_defaults(run=_evaluate)
@@ -203,9 +211,8 @@ def _predict(arguments: argparse.Namespace) -> None:
 def _evaluate(arguments: argparse.Namespace) -> None:
     import numpy as np
 
-    from sumosurv import Surv, kaplan_meier, load
-    from sumosurv.scores import evaluate, log_likelihood
-    from sumosurv.scores.evaluation import DEFAULT_SCORES
+    from sumosurv import Surv, load
+    from sumosurv.scores import evaluate
 
     if arguments.out is not None:
         _check_target(arguments.out)
@@ -214,19 +221,51 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
     X = _for_model(frame, model)
     distribution = model.predict_distribution(X)
-    names = arguments.scores or DEFAULT_SCORES
-    options: dict[str, dict[str, Any]] = {name: {} for name in names}
+    options = _score_options(arguments)
     if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y["event"].any():
         options["concordance_td"]["times"] = np.unique(np.quantile(y["time"][y["event"]], np.linspace(0, 1, 200)))
     table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap)
-    print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
-    gain = float(np.mean(log_likelihood(distribution, y) - log_likelihood(kaplan_meier(y).repeat(len(y)), y)))
-    print(f"\nLog-likelihood is in nats, times in the unit of the training data; {len(y):,} rows.")
+    print(table)
+    notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
+    for better, rows in (("Higher", table["greater_is_better"]), ("Lower", ~table["greater_is_better"])):
+        notes += [f"{better} is better: {', '.join(table['score'][rows].unique())}."] if rows.any() else []
     if options.get("concordance_td"):
-        print("Time-dependent concordance is taken at 200 quantiles of the event times.")
-    print(f"Gain over Kaplan-Meier of these very rows (density of half-width 2): {gain:+.4f} nats a row.")
+        notes.append("Time-dependent concordance is taken at 200 quantiles of the event times.")
+    print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
     if arguments.out is not None:
         _write_table(table, arguments.out)
+
+
+def _score_options(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Options of each score asked for: the times given, to those that take times of that kind."""
+    from sumosurv.scores import SCORES
+    from sumosurv.scores.evaluation import DEFAULT_SCORES
+
+    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or DEFAULT_SCORES}
+    if arguments.span is not None and len(arguments.span) != 2:
+        raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")
+    for flag, kind, value in (
+        ("--times", "single", arguments.times),
+        ("--range", "range", None if arguments.span is None else tuple(arguments.span)),
+    ):
+        possible = [name for name, score in SCORES.items() if score.times == kind]
+        if value is not None and not any(name in options for name in possible):
+            raise ValueError(f"{flag} is for {', '.join(possible)}; ask for them with --scores.")
+        for name in options.keys() & set(possible) if value is not None else ():
+            options[name][SCORES[name].times_option] = value
+    return options
+
+
+class _HelpWithScores(argparse.Action):
+    """Help that ends in the table of scores, which is loaded when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from sumosurv.scores import SCORES
+
+        lines = [f"  {name:36s}{score.in_short}" for name, score in SCORES.items()]
+        parser.epilog = "\n".join(["scores (G: the distribution of the censoring, estimated from the table):", *lines])
+        parser.print_help()
+        parser.exit()
 
 
 def _datasets(arguments: argparse.Namespace) -> None:

@@ -19,25 +19,10 @@ from sumosurv.estimators import SurvivalEstimator
 
 __all__ = ["ModelFileError", "load", "save"]
 
-_FORMAT = 1
+_FORMAT = 2
 _KEY = "sumosurv"
 _DIGEST = "sha256"
 _PART = "part"  # prefix of the tensors of a mixture's estimators
-_ESTIMATORS: dict[str, type[SurvivalEstimator]] = {
-    "CoxCC": estimators.CoxCC,
-    "CoxPH": estimators.CoxPH,
-    "CoxTime": estimators.CoxTime,
-    "DeepHit": estimators.DeepHit,
-    "DeepSurv": estimators.DeepSurv,
-    "KaplanMeier": estimators.KaplanMeier,
-    "LogNormalNet": estimators.LogNormalNet,
-    "RandomSurvivalForest": estimators.RandomSurvivalForest,
-    "Soden": estimators.Soden,
-    "SumoNet": estimators.SumoNet,
-    "SurvNode": estimators.SurvNode,
-    "SurvivalMixture": estimators.SurvivalMixture,
-    "WeibullNet": estimators.WeibullNet,
-}
 
 
 class ModelFileError(ValueError):
@@ -103,9 +88,10 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     model = getattr(model, "best_estimator_", model)
     parameters = model.get_params(deep=False)
     has_encoder = parameters.pop("encoder", None) is not None
+    parameters.pop("on_epoch", None)
     if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
         parameters["random_state"] = None
-    fitted, tensors = model._state()
+    fitted, tensors = model.state()
     described = {"estimator": type(model).__name__, "parameters": parameters, "encoder": has_encoder, "fitted": fitted}
     if isinstance(model, estimators.SurvivalMixture):
         del parameters["estimators"]
@@ -120,9 +106,9 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, Tensor], encoder: Any) -> Any:
     """The inverse of `_describe`."""
     name = description.get("estimator")
-    if not isinstance(name, str) or name not in _ESTIMATORS:
+    if not isinstance(name, str) or name not in estimators.METHODS:
         raise ModelFileError(f"{path} holds an estimator {name!r} that this version ({__version__}) does not know.")
-    cls = _ESTIMATORS[name]
+    cls = estimators.METHODS[name]
     known = inspect.signature(cls).parameters
     try:
         parameters = {str(key): _tuples(value) for key, value in description["parameters"].items()}
@@ -140,8 +126,8 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
                 _rebuild(path, part, _of_part(tensors, i), encoder) for i, part in enumerate(description["parts"])
             ]
         model = cls(**parameters)
-        model._check_parameters()
-        model._restore(description["fitted"], tensors)
+        model.check_settings()
+        model.restore(description["fitted"], tensors)
     except ModelFileError:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
@@ -177,10 +163,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ModelFileError(f"{path} has a damaged description ({error}).") from None
     if not isinstance(description, dict) or not isinstance(description.get("format"), int) or description["format"] < 1:
         raise ModelFileError(f"{path} has no description that sumosurv understands.")
+    if description["format"] < _FORMAT:
+        raise ModelFileError(
+            f"{path} has file format {description['format']} (written by sumosurv {description.get('version')}), which "
+            f"this version no longer reads; it reads format {_FORMAT}. Fit the model again."
+        )
     if description["format"] > _FORMAT:
         raise ModelFileError(
             f"{path} has file format {description['format']} (written by sumosurv {description.get('version')}); "
-            f"this version reads up to {_FORMAT}. Upgrade sumosurv."
+            f"this version reads {_FORMAT}. Upgrade sumosurv."
         )
     return description, tensors
 

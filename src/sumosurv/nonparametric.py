@@ -41,7 +41,7 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2) -> Tab
     --------
     >>> from sumosurv import Surv
     >>> km = kaplan_meier(Surv.from_arrays(event=[1, 0, 1], time=[1.0, 2.0, 3.0]))
-    >>> km.survival([[0.5, 1.0, 2.5, 3.0]]).round(3)
+    >>> km.survival([0.5, 1.0, 2.5, 3.0]).round(3)
     array([[1.   , 0.667, 0.667, 0.   ]])
     """
     times, events, at_risk = risk_table(y)
@@ -58,7 +58,7 @@ def nelson_aalen(y: Any, *, half_width: int = 2) -> Tabulated:
     Examples
     --------
     >>> from sumosurv import Surv
-    >>> nelson_aalen(Surv.from_arrays(event=[1, 1], time=[1.0, 3.0])).cumulative_hazard([[1.0, 3.0]])
+    >>> nelson_aalen(Surv.from_arrays(event=[1, 1], time=[1.0, 3.0])).cumulative_hazard([1.0, 3.0])
     array([[0.5, 1.5]])
     """
     times, events, at_risk = risk_table(y)

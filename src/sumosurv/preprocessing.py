@@ -13,7 +13,7 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from scipy.special import logit, ndtri
 
-from sumosurv.networks.encoders import Inputs
+from sumosurv.networks.data import Inputs
 from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
@@ -270,8 +270,8 @@ def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int =
     if len(places) < 2:
         return TimeFeatures("log")
     curve = kaplan_meier(Outcome(y.event, times))
-    before = curve.cdf(np.nextafter(places, -np.inf).clip(0)[None, :])[0]
-    share = np.clip(0.5 * (before + curve.cdf(places[None, :])[0]), 0.5 / len(y), 1 - 0.5 / len(y))
+    before = curve.cdf(np.nextafter(places, -np.inf).clip(0))[0]
+    share = np.clip(0.5 * (before + curve.cdf(places)[0]), 0.5 / len(y), 1 - 0.5 / len(y))
     x, odds = np.log(places + LOG_OFFSET), 0.5 * logit(share)
     slopes = PchipInterpolator(x, odds).derivative()(x)
     return TimeFeatures("marginal", torch.from_numpy(np.stack([x, odds, np.maximum(slopes, 1e-3)]))[None])

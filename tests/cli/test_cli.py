@@ -74,7 +74,75 @@ def test_evaluate_prints_the_library_s_likelihood(table, model_file, capsys):
     expected = sumosurv.load(model_file).score(frame[["age", "stage"]], y)
     scores = pd.read_csv(table / "scores.csv").set_index("score")
     assert scores.loc["log_likelihood", "value"] == pytest.approx(expected)
-    assert "Gain over Kaplan-Meier" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{expected:.3f}" in printed
+    assert "Higher is better: log_likelihood, concordance_td" in printed
+    assert "Lower is better: integrated_brier, d_calibration." in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_evaluate_at_times(table, model_file, capsys):
+    data = [str(model_file), str(table / "data.csv"), "--time", "months", "--event", "died", "--bootstrap", "0"]
+    scores = ["--scores", "brier", "km_calibration", "integrated_brier"]
+    out = table / "times.csv"
+    times = ["--times", "6,12", "--range", "1,24", "--out", str(out)]
+    assert main(["evaluate", *data, *scores, *times]) == 0
+    frame = pd.read_csv(table / "data.csv")
+    y = sumosurv.Surv.from_columns(frame, event="died", time="months")
+    d = sumosurv.load(model_file).predict_distribution(frame[["age", "stage"]])
+    g = sumosurv.kaplan_meier(y, censoring=True)
+    expected = [
+        *sumosurv.scores.brier(d, y, [6.0, 12.0], censoring=g).mean(axis=0),
+        *(sumosurv.scores.km_calibration(d, y, t).score for t in (6.0, 12.0)),
+        sumosurv.scores.integrated_brier(d, y, times=(1.0, 24.0), censoring=g).mean(),
+    ]
+    written = pd.read_csv(out)
+    np.testing.assert_allclose(written["value"], expected)
+    assert list(written["times"]) == ["6", "12", "6", "12", "1–24"]
+    for wrong, message in (
+        (["--times", "6"], "--times is for brier, binomial_log_likelihood, km_calibration"),
+        (["--range", "1,24", "--scores", "brier"], "--range is for integrated_brier"),
+        (["--range", "6"], "--range is given as LOW,HIGH"),
+        (["--scores", "ibs"], "no score 'ibs'"),
+    ):
+        capsys.readouterr()
+        assert main(["evaluate", *data, *wrong]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_help_of_evaluate_has_the_table_of_scores(capsys):
+    with pytest.raises(SystemExit) as done:
+        main(["evaluate", "--help"])
+    assert done.value.code == 0
+    printed = capsys.readouterr().out
+    for name, score in sumosurv.scores.SCORES.items():
+        line = next(line for line in printed.splitlines() if line.split()[:1] == [name])
+        assert line.endswith(score.in_short)
+
+
+def test_memory_of_evaluate_does_not_grow_as_the_square_of_the_rows(table, model_file, tmp_path):
+    """10,000 rows: one array of events × event times alone would take 200 MB."""
+    rng = np.random.default_rng(0)
+    n = 10_000
+    frame = pd.DataFrame({"age": rng.normal(60, 10, n), "stage": rng.choice(["I", "II", "III"], n)})
+    frame["months"], frame["died"] = rng.exponential(12, n), rng.integers(0, 2, n)
+    frame.to_csv(tmp_path / "large.csv", index=False)
+    code = "\n".join(
+        [
+            "import resource, sys",
+            "from sumosurv.cli import main",
+            "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024",
+            "model, small, large = sys.argv[1:]",
+            "columns = ['--time', 'months', '--event', 'died']",
+            "assert main(['evaluate', model, small, *columns]) == 0",
+            "before = peak()",
+            "assert main(['evaluate', model, large, *columns, '--bootstrap', '20']) == 0",
+            "print(peak() - before)",
+        ]
+    )
+    paths = [str(model_file), str(table / "data.csv"), str(tmp_path / "large.csv")]
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
+    assert float(done.stdout.split()[-1]) < 150  # MB; some 40 are taken
 
 
 def test_validation_file_and_categorical(table):

@@ -48,7 +48,7 @@ def test_default_size() -> None:
 
 
 def test_event_times_follow_the_true_distribution(data: Simulated) -> None:
-    u = data.distribution.cdf(data.event_time)
+    u = data.distribution.cdf(own_times=data.event_time)
     groups = {
         "all": np.ones(N, bool),
         "came back": (data.X["n_prev_churns"] > 0).to_numpy(),
@@ -126,7 +126,7 @@ def test_customers(data: Simulated) -> None:
 def test_distribution_of_some_rows(data: Simulated) -> None:
     rows = np.array([5, 17, 400])
     some = true_distribution("kkbox", data.X.iloc[rows])
-    times = [[0.0, 30.0, 300.0]]
+    times = [0.0, 30.0, 300.0]
     np.testing.assert_array_equal(some.survival(times), data.distribution[rows].survival(times))
     assert (some.survival(0.0) == 1).all()
 

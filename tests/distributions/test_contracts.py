@@ -9,6 +9,7 @@ from scipy import special, stats
 
 from distribution_kinds import KINDS, Kind
 
+METHODS = ("survival", "log_survival", "cdf", "density", "log_density", "hazard", "cumulative_hazard")
 LEVELS = np.array([0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97])
 N = 3
 
@@ -45,7 +46,7 @@ def quadrature(function, breaks, upper):
     nodes, weights = special.roots_legendre(10)
     half = 0.5 * np.diff(edges)[:, None]
     t = np.exp(0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes)
-    return (function(t.reshape(1, -1)) * (half * weights * t).reshape(-1)).sum(1)
+    return (function(t.reshape(-1)) * (half * weights * t).reshape(-1)).sum(1)
 
 
 def far_end(kind: Kind) -> float:
@@ -61,25 +62,22 @@ def test_survival_is_one_at_zero_and_never_increases(kind):
     assert (d.survival(0.0) == 1.0).all()
     assert np.allclose(d.cdf(0.0), 0.0, atol=1e-15)
     grid = np.concatenate([[0.0], kind.scale * np.logspace(-12, 12, 500)])
-    s = d.survival(grid[None])
+    s = d.survival(grid)
     assert s.shape == (N, 501)
     assert ((s >= 0) & (s <= 1)).all()
-    assert (np.diff(np.maximum(d.log_survival(grid[None]), -1e300), axis=1) <= 1e-12).all()
+    assert (np.diff(np.maximum(d.log_survival(grid), -1e300), axis=1) <= 1e-12).all()
     if kind.total:
         assert (s[:, -1] < 1e-9).all()
 
 
 def test_far_tails_have_no_nan(kind):
     d = kind()
-    times = kind.scale * np.array([[0.0, 1e-12, 1e12]])
+    times = kind.scale * np.array([0.0, 1e-12, 1e12])
     log_s, log_f = d.log_survival(times), d.log_density(times)
     assert not np.isnan(log_s).any()
     assert not np.isnan(log_f).any()
     assert (log_f < np.inf).all() or np.isinf(log_f[:, 0]).any()
-    if kind.bounded:
-        assert np.isfinite(log_s[:, :2]).all()
-    else:
-        assert np.isfinite(log_s).all()
+    assert np.isfinite(log_s[:, : 2 if kind.bounded or kind.overflows else 3]).all()
     assert not np.isnan(d.log_survival(np.inf)).any()
     assert not np.isnan(d.log_density(np.inf)).any()
     assert not np.isnan(d.cumulative_hazard(times)).any()
@@ -91,24 +89,24 @@ def test_far_tails_have_no_nan(kind):
 def test_density_is_minus_the_derivative_of_survival_by_autograd(smooth):
     d = smooth()
     t = torch.from_numpy(some_times(smooth)).requires_grad_(True)
-    s = d.survival(t)
+    s = d.survival(own_times=t)
     assert isinstance(s, torch.Tensor)
     (slope,) = torch.autograd.grad(s.sum(), t)
-    np.testing.assert_allclose(d.density(t).detach().numpy(), -slope.numpy(), rtol=1e-6, atol=1e-14)
+    np.testing.assert_allclose(d.density(own_times=t).detach().numpy(), -slope.numpy(), rtol=1e-6, atol=1e-14)
 
 
 def test_log_survival_has_the_hazard_as_its_slope_by_autograd(smooth):
     d = smooth()
     t = torch.from_numpy(some_times(smooth)).requires_grad_(True)
-    (slope,) = torch.autograd.grad(d.log_survival(t).sum(), t)
-    np.testing.assert_allclose(d.hazard(t).detach().numpy(), -slope.numpy(), rtol=1e-6, atol=1e-14)
+    (slope,) = torch.autograd.grad(d.log_survival(own_times=t).sum(), t)
+    np.testing.assert_allclose(d.hazard(own_times=t).detach().numpy(), -slope.numpy(), rtol=1e-6, atol=1e-14)
 
 
 def test_density_agrees_with_central_differences(smooth):
     d, t = smooth(), some_times(smooth)
     step = 1e-5 * t
-    numeric = (d.survival(t - step) - d.survival(t + step)) / (2 * step)
-    np.testing.assert_allclose(d.density(t), numeric, rtol=1e-6, atol=1e-12)
+    numeric = (d.survival(own_times=t - step) - d.survival(own_times=t + step)) / (2 * step)
+    np.testing.assert_allclose(d.density(own_times=t), numeric, rtol=1e-6, atol=1e-12)
 
 
 def test_density_integrates_to_one_minus_survival(smooth):
@@ -120,12 +118,13 @@ def test_density_integrates_to_one_minus_survival(smooth):
 
 def test_hazard_and_cumulative_hazard_follow_from_the_two(kind):
     d, t = kind(), some_times(kind)
+    survival = d.survival(own_times=t)
     with np.errstate(divide="ignore", invalid="ignore"):
-        hazard = d.density(t) / d.survival(t)
-    alive = d.survival(t) > 0
-    np.testing.assert_allclose(d.hazard(t)[alive], hazard[alive], rtol=1e-12)
-    np.testing.assert_allclose(d.cumulative_hazard(t), -d.log_survival(t))
-    np.testing.assert_allclose(d.cdf(t), 1 - d.survival(t), atol=1e-15)
+        hazard = d.density(own_times=t) / survival
+    alive = survival > 0
+    np.testing.assert_allclose(d.hazard(own_times=t)[alive], hazard[alive], rtol=1e-12)
+    np.testing.assert_allclose(d.cumulative_hazard(own_times=t), -d.log_survival(own_times=t))
+    np.testing.assert_allclose(d.cdf(own_times=t), 1 - survival, atol=1e-15)
 
 
 # ---------------------------------------------------------------------- quantiles
@@ -136,14 +135,15 @@ def test_quantile_inverts_cdf(smooth):
     t = d.quantile(LEVELS)
     reached = np.isfinite(t)
     assert reached.all() or not smooth.total
-    back = d.cdf(np.where(reached, t, 0.0))
+    back = d.cdf(own_times=np.where(reached, t, 0.0))
     np.testing.assert_allclose(back[reached], np.broadcast_to(LEVELS, t.shape)[reached], rtol=1e-10)
 
 
 def test_cdf_inverts_quantile(smooth):
     d, t = smooth(), some_times(smooth)
-    falling = d.density(t) > 1e-9 / smooth.scale
-    np.testing.assert_allclose(d.quantile(d.cdf(t))[falling], t[falling], rtol=1e-8)
+    falling = d.density(own_times=t) > 1e-9 / smooth.scale
+    back = d.quantile(own_levels=d.cdf(own_times=t))
+    np.testing.assert_allclose(back[falling], t[falling], rtol=1e-8)
 
 
 def test_quantile_is_the_smallest_time_that_reaches_the_level(kind):
@@ -151,11 +151,13 @@ def test_quantile_is_the_smallest_time_that_reaches_the_level(kind):
     levels = np.array([1e-6, 0.02, 0.1, 0.2, 0.3, 0.5, 0.55, 0.7, 0.8, 0.9, 0.999])
     t = d.quantile(levels)
     reached = np.isfinite(t)
-    at, before = d.cdf(np.where(reached, t, 0.0)), d.cdf(np.where(reached, t * (1 - 1e-9), 0.0))
+    at = d.cdf(own_times=np.where(reached, t, 0.0))
+    before = d.cdf(own_times=np.where(reached, t * (1 - 1e-9), 0.0))
     wanted = np.broadcast_to(levels, t.shape)
     assert (at[reached] >= wanted[reached] - 1e-14).all()
     assert (before[reached] <= wanted[reached] + 1e-15).all()
-    assert (d.cdf(np.where(reached, 0.0, 1e12 * kind.scale))[~reached] < wanted[~reached]).all()
+    far = d.cdf(own_times=np.where(reached, 0.0, 1e12 * kind.scale))
+    assert (far[~reached] < wanted[~reached]).all()
 
 
 def test_extreme_quantiles(kind):
@@ -166,27 +168,24 @@ def test_extreme_quantiles(kind):
     assert not np.isnan(high).any()
     assert (one >= high).all()
     if kind.smooth:
-        np.testing.assert_allclose(d.cdf(low), 1e-12, rtol=1e-6, atol=4e-15)  # log S near the start has this grain
+        np.testing.assert_allclose(
+            d.cdf(own_times=low), 1e-12, rtol=1e-6, atol=4e-15
+        )  # log S near the start has this grain
         reached = np.isfinite(high)
-        log_s = d.log_survival(np.where(reached, high, 0.0))[reached]
+        log_s = d.log_survival(own_times=np.where(reached, high, 0.0))[reached]
         np.testing.assert_allclose(log_s, np.log1p(-(1 - 1e-12)), rtol=1e-6 if not kind.bounded else 1e-3)
         assert reached.all() == kind.total
     assert np.isinf(one).all() == (not kind.bounded)
     assert np.array_equal(d.median(), d.quantile(0.5))
 
 
-def test_quantile_shapes_and_errors(kind):
+def test_levels_of_quantiles_that_cannot_be(kind):
     d = kind()
-    assert d.quantile(0.5).shape == (N,)
-    assert d.quantile([0.5]).shape == (N, 1)
-    assert d.quantile([0.1, 0.2, 0.3]).shape == (N, 3)
-    own = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
-    np.testing.assert_array_equal(d.quantile(own)[1], d[1].quantile(own[1])[0])
     for wrong in (-0.1, 1.1, np.nan):
         with pytest.raises(ValueError, match=r"\[0, 1\]"):
             d.quantile(wrong)
-    with pytest.raises(ValueError, match="do not fit 3 subjects"):
-        d.quantile(np.full((2, 2), 0.5))
+        with pytest.raises(ValueError, match=r"\[0, 1\]"):
+            d.quantile(own_levels=np.full(N, wrong))
 
 
 # ---------------------------------------------------------------------- means
@@ -199,7 +198,7 @@ def test_restricted_mean_equals_quadrature(kind):
         np.testing.assert_allclose(d.restricted_mean(horizon), area, rtol=1e-9)
     own = kind.scale * np.array([0.2, 1.7, 5.0])
     each = [d[i].restricted_mean(own[i])[0] for i in range(N)]
-    np.testing.assert_allclose(d.restricted_mean(own), each, rtol=1e-10)
+    np.testing.assert_allclose(d.restricted_mean(own_horizons=own), each, rtol=1e-10)
     assert (d.restricted_mean(0.0) == 0.0).all()
 
 
@@ -229,15 +228,24 @@ def test_conditional_follows_its_definition(kind):
     after = kind.start + kind.scale * np.array([0.1, 0.4, 0.8])
     given = d.conditional(after)
     t = after[:, None] + kind.scale * np.array([[0.0, 0.05, 0.33, 1.1]])
-    np.testing.assert_allclose(given.survival(t), d.survival(t) / d.survival(after)[:, None], rtol=1e-12)
-    np.testing.assert_allclose(given.density(t), d.density(t) / d.survival(after)[:, None], rtol=1e-12)
+    reach = d.survival(own_times=after)
+    for name in ("survival", "density"):
+        whole = getattr(d, name)(own_times=t)
+        np.testing.assert_allclose(getattr(given, name)(own_times=t), whole / reach[:, None], rtol=1e-12)
     before = after[:, None] * np.array([[0.0, 0.5, 0.999]])
-    assert (given.survival(before) == 1.0).all()
-    assert (given.density(before) == 0.0).all()
-    whole, known = d.restricted_mean(50 * kind.scale), d.restricted_mean(after)
-    expected = after + (whole - known) / d.survival(after)
-    np.testing.assert_allclose(given.restricted_mean(50 * kind.scale), expected, rtol=1e-6)  # the difference cancels
-    assert np.allclose(given.restricted_mean(0.5 * after), 0.5 * after, rtol=1e-14)
+    assert (given.survival(own_times=before) == 1.0).all()
+    assert (given.density(own_times=before) == 0.0).all()
+    horizon = 50 * kind.scale
+    expected = after + (d.restricted_mean(horizon) - d.restricted_mean(own_horizons=after)) / reach
+    np.testing.assert_allclose(given.restricted_mean(horizon), expected, rtol=1e-6)  # the difference cancels
+    np.testing.assert_allclose(given.restricted_mean(own_horizons=0.5 * after), 0.5 * after, rtol=1e-14)
+
+
+def test_knowing_of_no_event_before_the_first_possible_one_changes_nothing(kind):
+    if kind.start > 0:
+        d = kind()
+        given = d.conditional(0.5 * kind.start)
+        np.testing.assert_allclose(given.restricted_mean(9 * kind.scale), d.restricted_mean(9 * kind.scale), rtol=1e-9)
 
 
 def test_conditional_mean_equals_quadrature(kind):
@@ -261,12 +269,12 @@ def test_samples_have_the_distribution(kind):
     for i in range(N):
         row = d[i]
         if kind.smooth and kind.total:
-            assert stats.kstest(draws[i], lambda t, row=row: row.cdf(t[None])[0]).pvalue > 1e-3
+            assert stats.kstest(draws[i], lambda t, row=row: row.cdf(t)[0]).pvalue > 1e-3
             continue
         # jumps, or mass at infinity: the share of draws up to each of many times
         grid = np.unique(np.concatenate([np.array(kind.breaks), kind.scale * np.linspace(0.01, 6, 50)]))
         shares = (draws[i][:, None] <= grid).mean(0)
-        assert np.abs(shares - row.cdf(grid[None])[0]).max() < 1.95 / np.sqrt(size)
+        assert np.abs(shares - row.cdf(grid)[0]).max() < 1.95 / np.sqrt(size)
 
 
 def test_samples_of_different_subjects_are_independent(kind):
@@ -278,62 +286,118 @@ def test_samples_of_different_subjects_are_independent(kind):
 # ---------------------------------------------------------------------- doors
 
 
-def test_shapes_of_times(kind):
-    d = kind()
-    own = kind.scale * np.array([0.3, 0.9, 1.9])
-    grid = kind.scale * np.array([0.1, 0.5, 1.2, 2.0])
-    assert len(d) == N
-    for name in ("survival", "log_survival", "cdf", "density", "log_density", "hazard", "cumulative_hazard"):
-        f = getattr(d, name)
-        assert f(float(own[0])).shape == (N,)
-        at_own = f(own)
-        assert at_own.shape == (N,)
-        assert f(grid).shape == (N, 4)
-        np.testing.assert_allclose(f(grid[None]), f(grid), rtol=1e-12)
-        np.testing.assert_allclose(f(np.tile(grid, (N, 1))), f(grid), rtol=1e-12)
-        assert f(own[None]).shape == (N, N)
-        np.testing.assert_allclose(np.diagonal(f(own[None])), at_own, rtol=1e-12)
-        assert f(own[:, None]).shape == (N, 1)
-        assert f(np.zeros((1, 0))).shape == (N, 0)
+@pytest.mark.parametrize("n", [1, N])
+@pytest.mark.parametrize("name", METHODS)
+def test_an_array_of_times_is_a_grid_whatever_its_length(kind, name, n):
+    d = kind()[:n]
+    assert len(d) == n
+    f, times = getattr(d, name), kind.scale * np.array([0.3, 0.9, 1.9, 2.5])
+    one_by_one = np.stack([f(float(t)) for t in times], axis=1)
+    assert one_by_one.shape == (n, 4)
+    for m in range(5):  # none, one, as many as subjects, more
+        grid = f(times[:m])
+        assert grid.shape == (n, m)
+        np.testing.assert_allclose(grid, one_by_one[:, :m], rtol=1e-12)
 
 
-@pytest.mark.parametrize("wrong", [-1.0, np.nan, [0.5, -1e-9, 2.0], [[1.0, np.nan]]])
+@pytest.mark.parametrize("n", [1, N])
+@pytest.mark.parametrize("name", METHODS)
+def test_own_times_are_the_diagonal_of_the_grid(kind, name, n):
+    d, own = kind()[:n], kind.scale * np.array([0.3, 0.9, 1.9])[:n]
+    f = getattr(d, name)
+    at_own = f(own_times=own)
+    assert at_own.shape == (n,)
+    np.testing.assert_allclose(at_own, np.diagonal(f(own)), rtol=1e-12)
+    for m in range(4):
+        factors = np.array([1.0, 0.5, 2.0])[:m]
+        several = f(own_times=own[:, None] * factors)
+        assert several.shape == (n, m)
+        for j in range(m):
+            np.testing.assert_allclose(several[:, j], f(own_times=own * factors[j]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, N])
+def test_levels_and_horizons_follow_the_same_rule(kind, n):
+    d = kind()[:n]
+    for f, own_name, values in (
+        (d.quantile, "own_levels", np.array([0.2, 0.5, 0.6, 0.05])),
+        (d.restricted_mean, "own_horizons", kind.scale * np.array([0.3, 0.9, 1.9, 2.5])),
+    ):
+        one_by_one = np.stack([f(float(v)) for v in values], axis=1)
+        assert one_by_one.shape == (n, 4)
+        for m in range(5):
+            assert f(values[:m]).shape == (n, m)
+            np.testing.assert_allclose(f(values[:m]), one_by_one[:, :m], rtol=1e-9)
+        own = f(**{own_name: values[:n]})
+        assert own.shape == (n,)
+        np.testing.assert_allclose(own, np.diagonal(one_by_one[:, :n]), rtol=1e-9)
+        several = f(**{own_name: np.column_stack([values[:n], values[:n][::-1]])})
+        assert several.shape == (n, 2)
+        np.testing.assert_allclose(several[:, 0], own, rtol=1e-9)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, [0.5, -1e-9, 2.0], [1.0, np.nan]])
 def test_times_that_cannot_be(kind, wrong):
     d = kind()
     with pytest.raises(ValueError, match=r"zero or more and not missing; got (-|nan)"):
         d.survival(wrong)
+    with pytest.raises(ValueError, match=r"zero or more and not missing; got (-|nan)"):
+        d.survival(own_times=[1.0, 1.0, np.min(wrong)])
     with pytest.raises(ValueError, match="horizon must be zero or more"):
         d.restricted_mean(-1.0)
     with pytest.raises(ValueError, match="after must be zero or more"):
         d.conditional(np.nan)
 
 
-def test_times_that_do_not_fit(kind):
+QUESTIONS = [
+    *((name, "times", "own_times") for name in METHODS),
+    ("quantile", "q", "own_levels"),
+    ("restricted_mean", "horizon", "own_horizons"),
+]
+
+
+@pytest.mark.parametrize(("name", "shared", "own"), QUESTIONS)
+def test_shapes_that_do_not_fit(name, shared, own):
+    d = KINDS["weibull"]()
+    f = getattr(d, name)
+    for wrong in (np.ones((1, 4)), np.ones((N, 4)), np.ones((N, N)), np.ones((1, 1, 1))):
+        with pytest.raises(ValueError, match=rf"{shared} is a number or .* pass {own}= of shape \(3,\) or \(3, m\)"):
+            f(wrong)
+    for wrong in (1.0, np.ones(2), np.ones(4), np.ones((1, N)), np.ones((4, N)), np.ones((N, 1, 1))):
+        with pytest.raises(ValueError, match=rf"{own} has one row for each of the 3 subjects.* goes into {shared}"):
+            f(**{own: wrong})
+    with pytest.raises(TypeError, match=f"either {shared} or {own}"):
+        f()
+    with pytest.raises(TypeError, match=f"either {shared} or {own}"):
+        f(0.5, **{own: np.full(N, 0.5)})
+
+
+def test_a_condition_is_a_number_or_one_per_subject(kind):
     d = kind()
-    with pytest.raises(ValueError, match=r"times of shape \(2, 4\) do not fit 3 subjects"):
-        d.survival(np.ones((2, 4)))
-    with pytest.raises(ValueError, match=r"one per subject \(3\)"):
-        d.restricted_mean(np.ones(2))
-    with pytest.raises(ValueError, match=r"one time per subject \(3\)"):
-        d.conditional(np.zeros(2))
+    np.testing.assert_array_equal(d.conditional(0.1).median(), d.conditional(np.full(N, 0.1)).median())
+    for wrong in (np.zeros(2), np.zeros((N, 1))):
+        with pytest.raises(ValueError, match=r"one time per subject \(3\)"):
+            d.conditional(wrong)
 
 
 def test_tensors_in_tensors_out(kind):
     d = kind()
     t = torch.tensor([0.5, 1.0, 1.5], dtype=torch.float64) * kind.scale
-    for name in ("survival", "log_survival", "cdf", "density", "log_density", "hazard", "cumulative_hazard"):
-        result = getattr(d, name)(t)
-        assert isinstance(result, torch.Tensor)
-        assert result.dtype == torch.float64
-        np.testing.assert_array_equal(result.detach().numpy(), getattr(d, name)(t.numpy()))
+    for name in METHODS:
+        for asked in ({"times": t}, {"own_times": t}):
+            result = getattr(d, name)(**asked)
+            assert isinstance(result, torch.Tensor)
+            assert result.dtype == torch.float64
+            plain = getattr(d, name)(**{key: value.numpy() for key, value in asked.items()})
+            np.testing.assert_array_equal(result.detach().numpy(), plain)
     assert isinstance(d.quantile(torch.tensor(0.5)), torch.Tensor)
-    assert isinstance(d.restricted_mean(t), torch.Tensor)
+    assert isinstance(d.restricted_mean(own_horizons=t), torch.Tensor)
     assert isinstance(d.survival(t.tolist()), np.ndarray)
     assert d.survival([1, 2, 3]).dtype == np.float64
 
 
 def test_indexing(kind):
-    d, grid = kind(), kind.scale * np.array([[0.2, 0.8, 1.5, 4.0]])
+    d, grid = kind(), kind.scale * np.array([0.2, 0.8, 1.5, 4.0])
     whole = d.survival(grid)
     for rows, expected in (
         (1, [1]),

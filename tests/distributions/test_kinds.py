@@ -7,10 +7,24 @@ import pytest
 import torch
 from scipy import special, stats
 
+import small_networks
 from distribution_kinds import FALLING, KNOTS, TO_ZERO
-from sumosurv.distributions import Conditional, LogNormal, Mixture, Monotone, Normal, Rescaled, Tabulated, Weibull
+from sumosurv.distributions import (
+    Conditional,
+    Delayed,
+    Gompertz,
+    LogLogistic,
+    LogNormal,
+    Mixture,
+    Monotone,
+    Normal,
+    Rescaled,
+    Shifted,
+    Tabulated,
+    Weibull,
+)
 
-TIMES = np.array([[1e-3, 0.1, 0.7, 1.0, 2.5, 10.0, 80.0]])
+TIMES = np.array([1e-3, 0.1, 0.7, 1.0, 2.5, 10.0, 80.0])
 
 
 @pytest.mark.parametrize(
@@ -21,13 +35,17 @@ TIMES = np.array([[1e-3, 0.1, 0.7, 1.0, 2.5, 10.0, 80.0]])
         (LogNormal(0.5, 1.2), stats.lognorm(1.2, scale=np.exp(0.5))),
         (Normal(1.0, 2.0), stats.truncnorm(-0.5, np.inf, loc=1.0, scale=2.0)),
         (Normal(-4.0, 2.0), stats.truncnorm(2.0, np.inf, loc=-4.0, scale=2.0)),
+        (LogLogistic(2.0, 1.3), stats.fisk(1.3, scale=2.0)),
+        (LogLogistic(0.5, 4.0), stats.fisk(4.0, scale=0.5)),
+        (Gompertz(0.4, 0.2), stats.gompertz(2.0, scale=5.0)),
+        (Gompertz(0.01, 0.5), stats.gompertz(0.02, scale=2.0)),
     ],
 )
 def test_parametric_kinds_equal_scipy(ours, theirs):
-    t = TIMES[:, :6]
-    np.testing.assert_allclose(ours.log_survival(t)[0], theirs.logsf(t[0]), rtol=1e-9, atol=1e-15)
-    np.testing.assert_allclose(ours.log_density(t)[0], theirs.logpdf(t[0]), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(ours.cdf(t)[0], theirs.cdf(t[0]), rtol=1e-9)
+    t = TIMES[:6]
+    np.testing.assert_allclose(ours.log_survival(t)[0], theirs.logsf(t), rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(ours.log_density(t)[0], theirs.logpdf(t), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(ours.cdf(t)[0], theirs.cdf(t), rtol=1e-9)
     q = np.array([1e-6, 0.1, 0.5, 0.9, 0.9999])
     np.testing.assert_allclose(ours.quantile(q)[0], theirs.ppf(q), rtol=1e-8)
     np.testing.assert_allclose(ours.mean()[0], theirs.mean(), rtol=1e-9)
@@ -76,6 +94,104 @@ def test_mean_of_a_conditional_table_with_an_open_end():
     assert d.mean()[2] == pytest.approx(7.99 + rest, rel=1e-9)
 
 
+@pytest.mark.parametrize("shape", [1.0001, 1.02, 1.5, 2.0, 30.0])
+def test_means_of_log_logistics_have_formulas(shape):
+    scale = np.array([1e-100, 0.5, 1e9])
+    d = LogLogistic(scale, shape)
+    np.testing.assert_allclose(d.mean(), scale * stats.fisk(shape).mean(), rtol=1e-11)
+    horizon = np.array([0.5, 1.0, 3.0])[:, None] * scale
+    by_scipy = horizon * special.hyp2f1(1.0, 1.0 / shape, 1.0 + 1.0 / shape, -((horizon / scale) ** shape))
+    np.testing.assert_allclose(d.restricted_mean(own_horizons=horizon.T), by_scipy.T, rtol=1e-10)
+    given = d.conditional(scale).mean() - scale
+    np.testing.assert_allclose(given, 2.0 * (d.mean() - by_scipy[1]), rtol=1e-9)  # S(scale) = 1/2
+    far = d.conditional(1e30 * scale).mean() / (1e30 * scale)  # a power of t by now
+    np.testing.assert_allclose(far, shape / (shape - 1.0), rtol=1e-9)
+
+
+def test_the_mean_of_a_log_logistic_grows_without_bound_towards_shape_1():
+    excess = 2.0**-30
+    assert LogLogistic(1.0, 1.0 + excess).mean()[0] == pytest.approx(1.0 / excess, rel=1e-14)
+
+
+def test_heavy_tails_have_no_mean():
+    d = LogLogistic(1.0, [0.03, 0.5, 1.0])
+    assert np.isinf(d.mean()).all()
+    assert np.isinf(d.conditional(5.0).mean()).all()
+    assert np.isfinite(d.restricted_mean(1e300)).all()
+    assert d.restricted_mean(1e300)[2] == pytest.approx(np.log(1e300), rel=1e-10)  # log(1 + h)
+
+
+def test_log_logistic_where_the_ratio_of_the_times_overflows():
+    d, t = LogLogistic([1e-250, 1e250], [2.0, 0.5]), np.array([1e300, 1e-300])
+    log_odds = np.array([2.0 * 550, -0.5 * 550]) * np.log(10)
+    np.testing.assert_allclose(d.log_survival(own_times=t), [-log_odds[0], -np.exp(log_odds[1])], rtol=1e-12)
+    log_density = np.log([2.0, 0.5]) - np.log(t) - np.abs(log_odds)
+    np.testing.assert_allclose(d.log_density(own_times=t), log_density, rtol=1e-13)
+    np.testing.assert_allclose(d.hazard(own_times=t), [2e-300, 0.5 * np.exp(log_odds[1]) / t[1]], rtol=1e-12)
+    q = 1.0 / (1.0 + np.exp(-10.0))  # at log-odds of 10 the ratio of the times is exp(1000)
+    wide = np.log(LogLogistic(1e-300, 0.01).quantile(q))
+    np.testing.assert_allclose(wide, 1000.0 - 300 * np.log(10), rtol=1e-11)
+
+
+def test_log_logistic_at_zero():
+    d = LogLogistic(4.0, [0.5, 1.0, 2.0])
+    np.testing.assert_array_equal(d.density(0.0), [np.inf, 0.25, 0.0])
+    np.testing.assert_array_equal(d.hazard(0.0), [np.inf, 0.25, 0.0])
+    np.testing.assert_array_equal(d.hazard(np.inf), [0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e-12, 1e-5, 0.3, 50.0])
+def test_gompertz_with_slow_and_fast_growth(rate):
+    level, t = 0.7, np.array([0.0, 1e-300, 1e-3, 0.5, 2.0])
+    # ∫ exp(rate · u) du over [0, t], by Gauss-Legendre
+    nodes, weights = special.roots_legendre(60)
+    area = 0.5 * t * (np.exp(rate * 0.5 * t[:, None] * (nodes + 1)) @ weights)
+    d = Gompertz(level, rate)
+    np.testing.assert_allclose(d.cumulative_hazard(t)[0], level * area, rtol=1e-12)
+    np.testing.assert_allclose(d.hazard(t)[0], level * np.exp(rate * t), rtol=1e-13)
+    q = np.array([1e-300, 1e-12, 0.5, 1 - 1e-12])
+    np.testing.assert_allclose(d.cdf(own_times=d.quantile(q))[0], q, rtol=1e-12)
+    eta = level / rate
+    mean = special.exp1(eta) * np.exp(eta) / rate if eta < 700 else (1.0 - 1.0 / eta) / level
+    np.testing.assert_allclose(d.mean(), mean, rtol=1e-9)
+
+
+def test_the_gradient_of_a_slow_growth_is_that_of_the_limit():
+    rate = torch.tensor([1e-300, 1e-14, 1e-9], dtype=torch.float64, requires_grad=True)
+    Gompertz(0.7, rate).log_survival(torch.tensor(2.0, dtype=torch.float64)).sum().backward()
+    np.testing.assert_allclose(rate.grad.numpy(), -0.7 * 2.0**2 / 2, rtol=1e-8)
+
+
+def test_gompertz_where_the_growth_overflows():
+    d = Gompertz([1e-300, 1e-300, 1.0], [1.0, 1.0, 1.0])
+    t = np.array([720.0, 690.0, 1e4])
+    expected = [-np.exp(720 - 300 * np.log(10)), -np.exp(690 - 300 * np.log(10)), -np.inf]
+    np.testing.assert_allclose(d.log_survival(own_times=t), expected, rtol=1e-12)
+    np.testing.assert_allclose(d.quantile(1.0 - 1e-9)[0], np.log(9 * np.log(10)) + 300 * np.log(10), rtol=1e-9)
+    slow = Gompertz(1e-308, 10.0)  # -log S / level overflows on the way to the quantile
+    np.testing.assert_allclose(slow.quantile(1.0 - 1e-15), (np.log(-np.log1p(-(1 - 1e-15))) + 309 * np.log(10)) / 10)
+
+
+@pytest.mark.parametrize(
+    ("kind", "second"),
+    [(LogLogistic, 0.5), (LogLogistic, 1.0), (LogLogistic, 2.5), (Gompertz, 1e-6), (Gompertz, 1.0), (Gompertz, 12.0)],
+)
+def test_gradients_of_the_parameters(kind, second):
+    """By central differences; also at time zero, where the likelihood of a censored subject is one."""
+
+    def terms(a, b):
+        d = kind(a, b)
+        t = torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)
+        return torch.cat([d.log_survival(own_times=t), d.log_density(own_times=t)])
+
+    first = torch.tensor([0.7, 1.0, 1.3], dtype=torch.float64, requires_grad=True)
+    other = torch.full((3,), second, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(terms, (first, other), eps=1e-7, atol=1e-6)
+    a, b = (torch.full((1,), v, dtype=torch.float64, requires_grad=True) for v in (0.7, second))
+    kind(a, b).log_survival(torch.zeros(1, dtype=torch.float64)).sum().backward()
+    assert float(a.grad) == float(b.grad) == 0.0
+
+
 # ---------------------------------------------------------------------- tables
 
 
@@ -95,18 +211,14 @@ def test_interpolated_density_is_the_paper_s_equation(k):
             left = right - 1
         for row in range(3):
             expected[row, column] = -(table[row, right] - table[row, left]) / (times[right] - times[left])
-    np.testing.assert_allclose(d.density(asked[None]), expected, rtol=1e-12)
-    np.testing.assert_array_equal(
-        d.survival(asked[None]), Tabulated(KNOTS, FALLING, half_width=1).survival(asked[None])
-    )
-    np.testing.assert_array_equal(
-        d.density(asked[None]), Tabulated(KNOTS, FALLING).with_half_width(k).density(asked[None])
-    )
+    np.testing.assert_allclose(d.density(asked), expected, rtol=1e-12)
+    np.testing.assert_array_equal(d.survival(asked), Tabulated(KNOTS, FALLING, half_width=1).survival(asked))
+    np.testing.assert_array_equal(d.density(asked), Tabulated(KNOTS, FALLING).with_half_width(k).density(asked))
 
 
 def test_a_step_curve_is_right_continuous():
     d = Tabulated([1.0, 2.0], [0.6, 0.2])
-    np.testing.assert_array_equal(d.survival([[0.0, 1 - 1e-12, 1.0, 1.5, 2.0, 99.0]])[0], [1, 1, 0.6, 0.6, 0.2, 0.2])
+    np.testing.assert_array_equal(d.survival([0.0, 1 - 1e-12, 1.0, 1.5, 2.0, 99.0])[0], [1, 1, 0.6, 0.6, 0.2, 0.2])
     np.testing.assert_array_equal(d.quantile([0.0, 0.3, 0.4, 0.400001, 0.8, 0.81])[0], [0, 1, 1, 2, 2, np.inf])
 
 
@@ -121,8 +233,8 @@ def test_a_table_that_starts_at_zero_may_have_an_atom_there():
 def test_interpolation_between_two_times():
     s = np.array([[1.0, 0.8, 0.2]])
     linear, exponential = (Tabulated([0.0, 1.0, 3.0], s, between=name) for name in ("density", "hazard"))
-    np.testing.assert_allclose(linear.survival([[0.5, 2.0, 3.0, 7.0]]), [[0.9, 0.5, 0.2, 0.2]])
-    np.testing.assert_allclose(exponential.survival([[0.5, 2.0, 3.0, 5.0]]), [[0.8**0.5, 0.4, 0.2, 0.05]])
+    np.testing.assert_allclose(linear.survival([0.5, 2.0, 3.0, 7.0]), [[0.9, 0.5, 0.2, 0.2]])
+    np.testing.assert_allclose(exponential.survival([0.5, 2.0, 3.0, 5.0]), [[0.8**0.5, 0.4, 0.2, 0.05]])
     assert exponential.mean()[0] == pytest.approx(
         0.2 / np.log(1.25) + 0.6 / (0.5 * np.log(4)) + 0.2 / (0.5 * np.log(4))
     )
@@ -131,7 +243,7 @@ def test_interpolation_between_two_times():
 def test_repeat_makes_one_curve_serve_many():
     d = Tabulated([1.0, 2.0], [0.6, 0.2]).repeat(4)
     assert len(d) == 4
-    np.testing.assert_array_equal(d.survival([0.5, 1.0, 2.0, 9.0]), [1.0, 0.6, 0.2, 0.2])
+    np.testing.assert_array_equal(d.survival(own_times=[0.5, 1.0, 2.0, 9.0]), [1.0, 0.6, 0.2, 0.2])
     with pytest.raises(ValueError, match="single curve; this has 4"):
         d.repeat(2)
 
@@ -185,6 +297,11 @@ def test_wrappers_say_what_is_wrong():
     for scale in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(ValueError, match="finite and positive"):
             Rescaled(one, scale)
+    for wrong in (-1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="start is finite and zero or more"):
+            Delayed(one, wrong)
+        with pytest.raises(ValueError, match="by is finite and zero or more"):
+            Shifted(one, wrong)
     with pytest.raises(ValueError, match=r"Subject 1 .* after = 8"):
         Conditional(Tabulated(KNOTS, TO_ZERO), [0.0, 8.0, 1.0])
 
@@ -197,6 +314,33 @@ def test_rescaled_is_the_same_distribution_in_another_unit():
     np.testing.assert_allclose(days.mean(), 365.25 * years.mean())
 
 
+def test_a_shifted_clock_passes_on_what_its_base_knows():
+    base = Monotone(line, torch.tensor([[0.0], [1.0]], dtype=torch.float64), breaks=(0.2, 0.5), horizon=2.0)
+    late = Shifted(base, 0.4)
+    assert late._breaks == (pytest.approx(0.1), pytest.approx(1.6))
+    table = Shifted(Tabulated(KNOTS, TO_ZERO), 0.75)
+    area = np.diff([0.75, *KNOTS[1:]]) @ np.column_stack([TO_ZERO[:, :-1]]).T / TO_ZERO[:, 0]
+    np.testing.assert_allclose(table.mean(), area, rtol=1e-14)  # exact, cell by cell
+    network = small_networks.network((0,)).requires_grad_(False).distribution(small_networks.inputs(3))
+    single = Shifted(network, 0.1).single()
+    assert isinstance(single, Shifted)
+    assert single._like.dtype == single.base._like.dtype == single._log_reach.dtype == torch.float32
+    np.testing.assert_allclose(single.survival(0.3), Shifted(network, 0.1).survival(0.3), atol=1e-6)
+    given = Shifted(Tabulated([0.0, 1.0], [0.8, 0.4]), 0.0)  # also of no more than T > 0
+    np.testing.assert_allclose(given.survival([0.0, 1.0]), [[1.0, 0.5]], rtol=1e-15)
+
+
+def test_clocks_within_clocks():
+    inner = Shifted(Delayed(Rescaled(LogNormal([0.2, -0.3], 0.9), 7.0), 2.0), 0.5)  # T = 7 T₀ + 1.5
+    base, t = LogNormal([0.2, -0.3], 0.9), np.array([0.5, 1.5, 2.0, 9.0, 40.0])
+    own = np.maximum(t - 1.5, 0.0) / 7.0
+    np.testing.assert_allclose(inner.survival(t), base.survival(own), rtol=1e-12)
+    np.testing.assert_allclose(inner.density(t), np.where(t < 1.5, 0.0, base.density(own) / 7.0), rtol=1e-12)
+    np.testing.assert_allclose(inner.hazard(t), np.where(t < 1.5, 0.0, base.hazard(own) / 7.0), rtol=1e-12)
+    np.testing.assert_allclose(inner.quantile(0.3), 7.0 * base.quantile(0.3) + 1.5, rtol=1e-10)
+    np.testing.assert_allclose(inner.mean(), 7.0 * base.mean() + 1.5, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -206,6 +350,10 @@ def test_rescaled_is_the_same_distribution_in_another_unit():
         (lambda: LogNormal(np.inf, 1.0), "mu must be finite"),
         (lambda: LogNormal(0.0, -1.0), "sigma must be finite and positive"),
         (lambda: Normal(0.0, 0.0), "sd must be finite and positive"),
+        (lambda: LogLogistic(0.0, 1.0), "scale must be finite and positive"),
+        (lambda: LogLogistic(1.0, 0.0), "shape must be finite and positive"),
+        (lambda: Gompertz(0.0, 1.0), "level must be finite and positive"),
+        (lambda: Gompertz(1.0, 0.0), "rate must be finite and positive"),
     ],
 )
 def test_parameters_that_cannot_be(make, message):
@@ -224,11 +372,11 @@ def line(code, t):
 def test_monotone_is_the_log_logistic_distribution_for_a_line():
     code = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     d = Monotone(line, code, anchored=True, horizon=None)
-    t = np.array([[0.1, 1.0, 5.0]])
+    t = np.array([0.1, 1.0, 5.0])
     for row, scale in enumerate([1.0, np.exp(-1.0)]):
         theirs = stats.fisk(1.0, scale=scale)
-        np.testing.assert_allclose(d.log_survival(t)[row], theirs.logsf(t[0]), rtol=1e-12)
-        np.testing.assert_allclose(d.log_density(t)[row], theirs.logpdf(t[0]), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(d.log_survival(t)[row], theirs.logsf(t), rtol=1e-12)
+        np.testing.assert_allclose(d.log_density(t)[row], theirs.logpdf(t), rtol=1e-12, atol=1e-12)
     assert np.isinf(d.mean()).all()  # as it should be for this tail
     np.testing.assert_allclose(d.quantile(0.9), [9.0, 9.0 * np.exp(-1.0)], rtol=1e-12)
 
@@ -243,9 +391,9 @@ def test_the_tail_is_the_weibull_curve_through_the_half_and_the_horizon(power):
     at, half = d.cumulative_hazard(horizon), d.cumulative_hazard(horizon / 2)
     shape = np.clip(np.log2(at / half), 1.0, 10.0)
     weibull = Weibull(horizon * at ** (-1 / shape), shape)
-    t = np.array([[2.0 + 1e-9, 2.5, 10.0, 1e3, 1e6]])
+    t = np.array([2.0 + 1e-9, 2.5, 10.0, 1e3, 1e6])
     np.testing.assert_allclose(d.log_survival(t), weibull.log_survival(t), rtol=1e-8)
-    np.testing.assert_allclose(d.hazard(t[:, 1:3]), weibull.hazard(t[:, 1:3]), rtol=1e-8)
+    np.testing.assert_allclose(d.hazard(t[1:3]), weibull.hazard(t[1:3]), rtol=1e-8)
     given = weibull.conditional(horizon).mean() - horizon
     np.testing.assert_allclose(d.mean(), d.restricted_mean(horizon) + d.survival(horizon) * given, rtol=1e-9)
     assert np.isfinite(d.quantile(1 - 1e-12)).all()
@@ -272,19 +420,20 @@ def test_many_rows_are_evaluated_in_tiles_without_a_trace():
     whole = d.survival(grid)
     np.testing.assert_allclose(whole[[3, 998]], d[[3, 998]].survival(grid), rtol=1e-14)
     own = np.tile(grid, (1000, 1))
-    np.testing.assert_allclose(d.survival(own), whole, rtol=1e-14)
+    np.testing.assert_allclose(d.survival(own_times=own), whole, rtol=1e-14)
 
 
 def test_gradients_reach_the_parameters():
     scale = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
     d = Weibull(scale, torch.ones(2, dtype=torch.float64))
-    d.log_density(torch.tensor([0.5, 1.0], dtype=torch.float64)).sum().backward()
+    d.log_density(own_times=torch.tensor([0.5, 1.0], dtype=torch.float64)).sum().backward()
     np.testing.assert_allclose(scale.grad.numpy(), [-1 + 0.5, -0.5 + 0.25])  # d/ds (-log s - t/s)
 
 
 def test_hazard_far_out_is_not_a_difference_of_huge_logarithms():
-    d = Rescaled(Weibull([2.0, 1.0], [1.0, 0.5]), 4.0)
-    np.testing.assert_allclose(d.hazard([[1e17]])[:, 0], [1 / 8, 0.5 * (1e17 / 4) ** -0.5 / 4], rtol=1e-12)
+    base = Rescaled(Weibull([2.0, 1.0], [1.0, 0.5]), 4.0)
+    for d in (base, Delayed(base, 3.0), Shifted(base, 3.0)):
+        np.testing.assert_allclose(d.hazard(1e17), [1 / 8, 0.5 * (1e17 / 4) ** -0.5 / 4], rtol=1e-12)
 
 
 def test_distributions_of_networks_travel_through_pickle():
@@ -295,4 +444,4 @@ def test_distributions_of_networks_travel_through_pickle():
     data = datasets.simulate("weibull", 60, random_state=0)
     d = SumoNet(ensemble_size=2, max_epochs=1, random_state=0).fit(data.X, data.y).predict_distribution(data.X)
     again = pickle.loads(pickle.dumps(d))
-    np.testing.assert_array_equal(again.survival([[0.1, 1.0, 3.0]]), d.survival([[0.1, 1.0, 3.0]]))
+    np.testing.assert_array_equal(again.survival([0.1, 1.0, 3.0]), d.survival([0.1, 1.0, 3.0]))

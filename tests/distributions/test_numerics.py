@@ -70,7 +70,7 @@ def test_the_mean_of_a_network_by_an_independent_quadrature(seeds):
     nodes, weights = np.polynomial.legendre.leggauss(40)
     grid = np.concatenate([0.5 * (b - a) * nodes + 0.5 * (a + b) for a, b in pairwise(edges)])
     share = np.concatenate([0.5 * (b - a) * weights for a, b in pairwise(edges)])
-    np.testing.assert_allclose(distribution.restricted_mean(1.0), distribution.survival(grid[None]) @ share, rtol=1e-11)
+    np.testing.assert_allclose(distribution.restricted_mean(1.0), distribution.survival(grid) @ share, rtol=1e-11)
 
 
 def test_panels_that_all_rows_share_are_one_evaluation():

@@ -22,7 +22,8 @@ def fitted():
         lambda m, X, y: m.predict_quantile(X, [0.1, 0.9]),
         lambda m, X, y: m.predict_mean(X),
         lambda m, X, y: m.predict_restricted_mean(X, 0.7),
-        lambda m, X, y: m.predict_restricted_mean(X, y["time"]),
+        lambda m, X, y: m.predict_restricted_mean(X, [0.3, 0.7]),
+        lambda m, X, y: m.predict_restricted_mean(X, own_horizons=y["time"]),
         lambda m, X, y: m.score(X, y),
     ],
 )
@@ -32,6 +33,26 @@ def test_blocks_give_what_one_call_gives(fitted, ask, monkeypatch):
     monkeypatch.setattr(base, "_BLOCK", 33)
     np.testing.assert_allclose(ask(model, data.X, data.y), at_once, rtol=1e-12)
     np.testing.assert_allclose(ask(model, data.X.set_index(np.arange(200)[::-1]), data.y), at_once, rtol=1e-12)
+
+
+def test_horizons_are_shared_or_each_row_s_own(fitted, monkeypatch):
+    model, data = fitted
+    X, horizons = data.X[:50], data.y["time"][:50]
+    grid = model.predict_restricted_mean(X, horizons)  # as many as rows, and a grid all the same
+    assert grid.shape == (50, 50)
+    np.testing.assert_allclose(grid[:, 3], model.predict_restricted_mean(X, float(horizons[3])), rtol=1e-9)
+    own = model.predict_restricted_mean(X, own_horizons=horizons)
+    np.testing.assert_allclose(own, np.diagonal(grid), rtol=1e-9)
+    monkeypatch.setattr(base, "_BLOCK", 20)
+    for wrong in (horizons[:40], data.y["time"], np.ones((50, 2)), 1.0):
+        with pytest.raises(ValueError, match=r"one horizon for each of 50 rows; got shape"):
+            model.predict_restricted_mean(X, own_horizons=wrong)
+    with pytest.raises(TypeError, match="either horizon or own_horizons"):
+        model.predict_restricted_mean(X)
+    with pytest.raises(TypeError, match="either horizon or own_horizons"):
+        model.predict_restricted_mean(X, 1.0, own_horizons=horizons)
+    with pytest.raises(ValueError, match="horizon is a number or a one-dimensional array"):
+        model.predict_restricted_mean(X, horizons[:, None])
 
 
 @pytest.mark.parametrize("ask", ["survival_function", "cumulative_hazard_function", "density", "hazard"])

@@ -34,9 +34,9 @@ def test_curves_are_breslow_s_with_the_network_s_risks(method):
     new, _ = sample(9, seed=1)
     g, g_new = (model.network_(double_inputs(model, part)).numpy() for part in (X, new))
     at = np.unique(np.concatenate([y["time"], y["time"] + 1e-7, [0.0]]))
-    curves = np.mean([breslow(y, g[k], g_new[k]).survival(at[None]) for k in range(2)], axis=0)
+    curves = np.mean([breslow(y, g[k], g_new[k]).survival(at) for k in range(2)], axis=0)
     np.testing.assert_allclose(model.predict_survival_function(new, at), curves, rtol=1e-10)
-    density = np.mean([breslow(y, g[k], g_new[k]).density(at[None]) for k in range(2)], axis=0)
+    density = np.mean([breslow(y, g[k], g_new[k]).density(at) for k in range(2)], axis=0)
     np.testing.assert_allclose(model.predict_density(new, at), density, rtol=1e-8, atol=1e-14)
 
 
@@ -115,7 +115,7 @@ def test_cox_time_sees_hazards_that_cross():
     test_X, _, truth = crossing(4000, 1)
     settings = {"ensemble_size": 1, "max_epochs": 20, "half_width": 4, "dropout": 0.0, "random_state": 0}
     at = np.arange(0.1, 2.5, 0.1)
-    best = truth.survival(at[None])
+    best = truth.survival(at)
     time, proportional = (
         abs(method(**settings).fit(X, y).predict_survival_function(test_X, at) - best).mean()
         for method in (CoxTime, CoxCC)

@@ -9,8 +9,7 @@ import torch
 
 from sumosurv import DeepHit, Surv, datasets, kaplan_meier
 from sumosurv.distributions import Tabulated
-from sumosurv.networks import Inputs
-from sumosurv.networks.batch import Batch
+from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.scores import concordance_td, log_likelihood
 
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
@@ -34,7 +33,7 @@ def test_the_objective_is_that_of_the_formula(alpha, sigma):
     time = torch.from_numpy(y["time"] / model.time_unit_)
     index = torch.arange(60)[None].expand(2, -1)
     event = torch.from_numpy(y["event"].copy())
-    terms = model.network_.batch_terms(Batch(numbers[index], time[index], event[index], present, index, numbers, time))
+    terms = model.network_.terms(Table(numbers, Observed(event, time)).batch(index, present))
     p = torch.exp(model.network_(numbers.shared())).numpy()
     np.testing.assert_allclose(p.sum(axis=2), 1.0)
     cuts = model.cuts_
@@ -58,7 +57,7 @@ def test_cuts():
     np.testing.assert_allclose(even.cuts_, np.linspace(0, last, 9)[1:])
     quantile = DeepHit(**SMALL, n_cuts=8).fit(X, y)
     assert quantile.cuts_[-1] == pytest.approx(last)
-    fall = -np.diff(np.append(1.0, kaplan_meier(y).survival(quantile.cuts_[None])[0]))
+    fall = -np.diff(np.append(1.0, kaplan_meier(y).survival(quantile.cuts_)[0]))
     assert fall.max() < 3 * fall.mean()
     tied = Surv.from_arrays(np.ones(300), np.ones(300))
     assert len(DeepHit(**SMALL).fit(X, tied).cuts_) == 1
@@ -72,9 +71,9 @@ def test_curves_between_the_cuts(between):
     p = torch.exp(model.network_(Inputs(inputs.numeric.double(), inputs.codes).shared()))[0].numpy()
     at_cuts = 1.0 - np.cumsum(p[:, :-1], axis=1)
     d = model.predict_distribution(X)
-    np.testing.assert_allclose(d.survival(model.cuts_[None] * (1 + 1e-12)), at_cuts, rtol=1e-6)
+    np.testing.assert_allclose(d.survival(model.cuts_ * (1 + 1e-12)), at_cuts, rtol=1e-6)
     table = Tabulated(model.cuts_, at_cuts, between=between)
-    t = np.linspace(0.0, 1.2 * model.cuts_[-1], 50)[None]
+    t = np.linspace(0.0, 1.2 * model.cuts_[-1], 50)
     np.testing.assert_allclose(d.survival(t), table.survival(t), rtol=1e-8)
     np.testing.assert_allclose(d.density(t), table.density(t), rtol=1e-6, atol=1e-12)
 

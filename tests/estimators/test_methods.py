@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sumosurv
-from sumosurv import Surv, load
+from sumosurv import Surv, TrainingError, estimators, load
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.networks import Inputs
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.scores import log_likelihood
-from sumosurv.training import TrainingData
-from sumosurv.training.step import row_log_likelihood
 
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
-NETWORKS = dict.fromkeys(("WeibullNet", "LogNormalNet", "DeepSurv", "CoxCC", "CoxTime", "DeepHit"), SMALL)
-NETWORKS |= dict.fromkeys(("Soden", "SurvNode"), SMALL | {"steps": 3, "hazard_layers": (6,)})
-OTHERS = {"CoxPH": {"alpha": 0.1}, "KaplanMeier": {}, "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0}}
-METHODS = NETWORKS | OTHERS
+OWN = {  # settings that make a method small and quick, beside those of all networks
+    "CoxPH": {"alpha": 0.1},
+    "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0},
+    "Soden": {"steps": 3, "hazard_layers": (6,)},
+    "SurvNode": {"steps": 3, "hazard_layers": (6,)},
+}
+APART = ("SumoNet", "SurvivalMixture")  # they have tests of their own
+NETWORKS = {
+    name: SMALL | OWN.get(name, {})
+    for name, method in estimators.METHODS.items()
+    if issubclass(method, NetworkEstimator) and name not in APART
+}
+METHODS = {name: OWN.get(name, {}) for name in estimators.METHODS if name not in APART} | NETWORKS
 
 
 def make(name, **options):
@@ -70,7 +81,7 @@ def test_predictions_are_those_of_a_proper_distribution(model):
     assert survival.shape == (len(X), len(GRID))
     np.testing.assert_allclose(survival[:, 0], 1.0, atol=1e-12)
     assert (np.diff(survival, axis=1) <= 1e-12).all()
-    np.testing.assert_array_equal(survival, d.survival(GRID[None]))
+    np.testing.assert_array_equal(survival, d.survival(GRID))
     assert (model.predict_density(X, GRID) >= 0).all()
     assert model.predict(X).shape == (len(X),)
     assert ((model.predict(X) >= 0) & (model.predict(X) <= 1)).all()
@@ -237,13 +248,119 @@ def test_no_objective_asks_the_device_for_a_value(name):
     inputs = model.preprocessor_.transform(X)
     time, event = torch.from_numpy(Y["time"] / model.time_unit_).float(), torch.from_numpy(Y["event"].copy())
     index = torch.arange(40).repeat(2, 1)
-    if getattr(network, "controls", None) is not None:
-        network.controls.prepare(time, torch.arange(len(X)).repeat(2, 1), torch.ones(2, len(X), dtype=torch.bool))
+    network.start_training(Table(inputs, Observed(event, time)), [np.arange(len(X))] * 2)
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = mode.from_tensor
-        data = TrainingData(Inputs(fake(inputs.numeric), fake(inputs.codes)), fake(time), fake(event))
+        table = Table(Inputs(fake(inputs.numeric), fake(inputs.codes)), Observed(fake(event), fake(time)))
         with pytest.raises(fake_tensor.DataDependentOutputException):
-            data.time.sum().item()  # what is looked for
-        terms = row_log_likelihood(network, data, fake(index), fake(torch.ones_like(index, dtype=torch.bool)))
+            table.outcome.time.sum().item()  # what is looked for
+        terms = network.terms(table.batch(fake(index), fake(torch.ones_like(index, dtype=torch.bool))))
         torch.autograd.grad(terms.sum(), list(network.parameters()), allow_unused=True)
     assert terms.shape == (2, 40)
+
+
+def test_every_method_is_exported_and_documented():
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    for name, method in estimators.METHODS.items():
+        assert getattr(sumosurv, name) is method
+        assert name in sumosurv.__all__
+        assert f"`{name}`" in page, f"docs/methods.md does not speak of {name}"
+
+
+# ---------------------------------------------------------------------- a fit replaces everything, or nothing
+
+
+def everything(model):
+    return {name: value for name, value in vars(model).items() if name.endswith("_")}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_fit_that_fails_leaves_the_model_as_it_was(name):
+    model = make(name).fit(X, Y)
+    before, told = everything(model), model.predict_median(X)
+    broken = Y.copy()
+    broken["time"][3] = np.nan
+    with pytest.raises(ValueError, match="missing"):
+        model.fit(X[["a"]], broken)  # by then the new columns are known
+    assert everything(model) == before
+    np.testing.assert_array_equal(model.predict_median(X), told)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_training_that_fails_leaves_the_model_as_it_was(name):
+    model = make(name).fit(X, Y)
+    before, told = everything(model), model.predict_median(X)
+    months = Surv.from_arrays(Y["event"], 1000.0 * Y["time"])
+    model.set_params(learning_rate=np.inf)
+    with pytest.raises(TrainingError):
+        model.fit(X[["a"]], months)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.set_params(learning_rate=0.01).fit(X[["a"]], months, validation_data=(X[["a"]], months[:5]))
+    assert everything(model) == before
+    np.testing.assert_array_equal(model.predict_median(X), told)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_an_interrupted_fit_leaves_a_whole_model(epoch):
+    def stop(report):
+        if report.number == epoch:
+            raise KeyboardInterrupt
+
+    model = make("WeibullNet").fit(X, Y)
+    told = model.predict_median(X)
+    months = Surv.from_arrays(Y["event"], 1000.0 * Y["time"])
+    with pytest.warns(RuntimeWarning, match=f"interrupted after {epoch + 1} epoch"):
+        model.set_params(on_epoch=stop).fit(X, months)
+    assert 100 < np.median(model.predict_median(X) / told) < 10_000  # the new rows' model, and nothing of the old one
+    fresh = make("WeibullNet", on_epoch=stop)
+
+    def at_once(*arguments):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sumosurv.training.loop.shuffled", at_once)
+        with pytest.raises(KeyboardInterrupt):
+            fresh.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+# ---------------------------------------------------------------------- what is told on the way
+
+
+@pytest.mark.parametrize("name", ["WeibullNet", "DeepSurv"])
+def test_on_epoch_hears_what_history_keeps(name):
+    heard = []
+    model = make(name, on_epoch=heard.append, verbose=False).fit(X, Y)
+    assert [epoch.number for epoch in heard] == [0, 1, 2]
+    assert {epoch.n_epochs for epoch in heard} == {3}
+    np.testing.assert_array_equal(np.concatenate([epoch.train for epoch in heard]), model.history_["train"])
+    np.testing.assert_array_equal(np.concatenate([epoch.valid for epoch in heard]), model.history_["valid"])
+    make(name, on_epoch=heard.append, validation_fraction=0.0).fit(X, Y)
+    assert heard[-1].valid is None
+
+
+def test_verbose_may_be_a_number_and_a_callable_goes_elsewhere(capsys):
+    make("WeibullNet", verbose=1).fit(X, Y)
+    assert "training 2 networks" in capsys.readouterr().err
+    make("WeibullNet", verbose=0).fit(X, Y)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ValueError, match="A callable goes to on_epoch"):
+        make("WeibullNet", verbose=print).fit(X, Y)
+    with pytest.raises(ValueError, match="on_epoch is a function"):
+        make("WeibullNet", on_epoch="print").fit(X, Y)
+
+
+def test_a_model_file_keeps_no_callback(tmp_path):
+    model = make("WeibullNet", on_epoch=print).fit(X, Y)
+    model.save(tmp_path / "m")
+    assert load(tmp_path / "m").on_epoch is None
+
+
+def test_exhausted_memory_says_what_to_lower(monkeypatch):
+    def full(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr("sumosurv.training.loop.TrainingStep.__call__", full)
+    with pytest.raises(torch.OutOfMemoryError, match=r"Lower ensemble_size, batch_size.*Tried to allocate"):
+        make("WeibullNet").fit(X, Y)

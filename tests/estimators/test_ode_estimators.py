@@ -35,7 +35,7 @@ def test_survival_is_a_distribution(fitted):
     X, y = data()
     d, scale = fitted.predict_distribution(X)[:5], y["time"].max()
     assert (d.survival(0.0) == 1).all()
-    grid = np.concatenate([[0.0], scale * np.logspace(-12, 12, 400)])[None]
+    grid = np.concatenate([[0.0], scale * np.logspace(-12, 12, 400)])
     s, log_f = d.survival(grid), d.log_density(grid)
     assert (np.diff(s, axis=1) <= 1e-13).all()
     assert (s[:, -1] < 1e-9).all()
@@ -48,14 +48,14 @@ def test_density_is_minus_the_slope_of_survival(fitted):
     X, y = data()
     d = fitted.predict_distribution(X)[:5]
     t = y["time"].max() * torch.tensor([[0.001, 0.01, 0.1, 0.4, 0.8, 1.3]]).double().repeat(5, 1).requires_grad_(True)
-    (slope,) = torch.autograd.grad(d.survival(t).sum(), t)
-    np.testing.assert_allclose(d.density(t).detach().numpy(), -slope.numpy(), rtol=2e-5)
+    (slope,) = torch.autograd.grad(d.survival(own_times=t).sum(), t)
+    np.testing.assert_allclose(d.density(own_times=t).detach().numpy(), -slope.numpy(), rtol=2e-5)
     for horizon in (0.3, 1.0):
         edges = horizon * y["time"].max() * np.concatenate([[0.0], np.logspace(-4, 0, 400)])
         nodes, weights = np.polynomial.legendre.leggauss(6)
         half = 0.5 * np.diff(edges)[:, None]
         places = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes).ravel()
-        area = (d.density(places[None]) * (half * weights).ravel()).sum(1)
+        area = (d.density(places) * (half * weights).ravel()).sum(1)
         np.testing.assert_allclose(area, 1 - d.survival(edges[-1]), atol=1e-6)
 
 
@@ -63,11 +63,11 @@ def test_quantiles_and_means(fitted):
     X, y = data()
     d = fitted.predict_distribution(X)[:20]
     levels = np.array([0.05, 0.3, 0.5, 0.9, 0.999])
-    np.testing.assert_allclose(d.cdf(d.quantile(levels)), np.tile(levels, (20, 1)), rtol=1e-9)
+    np.testing.assert_allclose(d.cdf(own_times=d.quantile(levels)), np.tile(levels, (20, 1)), rtol=1e-9)
     assert np.isfinite(d.mean()).all()
     horizon = 0.7 * y["time"].max()
     nodes, weights = np.polynomial.legendre.leggauss(200)
-    area = (d.survival(0.5 * horizon * (nodes + 1)[None]) * weights).sum(1) * 0.5 * horizon
+    area = (d.survival(0.5 * horizon * (nodes + 1)) * weights).sum(1) * 0.5 * horizon
     np.testing.assert_allclose(d.restricted_mean(horizon), area, rtol=1e-6)
     np.testing.assert_allclose(d.restricted_mean(1e9), d.mean(), rtol=1e-9)
     later = d.conditional(horizon)

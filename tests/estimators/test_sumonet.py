@@ -9,10 +9,10 @@ import torch
 from scipy.special import logsumexp
 
 from pandas_modes import pandas_copy_on_write
-from sumosurv import SumoNet, Surv, TrainingError, datasets, kaplan_meier
+from sumosurv import SumoNet, Surv, TrainingError, check_outcome, datasets, kaplan_meier
 from sumosurv.distributions import Mixture, Rescaled
 from sumosurv.scores import harrell_c, log_likelihood
-from sumosurv.training import loop
+from sumosurv.training import loop, split_rows
 
 SMALL = {"ensemble_size": 3, "max_epochs": 6, "covariate_layers": (8, 8), "mixed_layers": (6, 6), "random_state": 0}
 GRID = np.array([0.0, 0.1, 0.5, 1.0, 3.0])
@@ -48,14 +48,14 @@ def test_predictions_are_those_of_the_distribution(model):
     ):
         got = getattr(model, method)(X, GRID)
         assert got.shape == (150, 5)
-        np.testing.assert_array_equal(got, getattr(d, quantity)(GRID[None]))
+        np.testing.assert_array_equal(got, getattr(d, quantity)(GRID))
         assert getattr(model, method)(X, 1.0).shape == (150, 1)
         np.testing.assert_allclose(getattr(model, method)(X.head(5), GRID), got[:5], rtol=1e-10)
     np.testing.assert_allclose(model.predict_quantile(X, [0.1, 0.9]), d.quantile([0.1, 0.9]), rtol=1e-12)
     np.testing.assert_allclose(model.predict_median(X), d.median(), rtol=1e-12)
     np.testing.assert_allclose(model.predict_mean(X), d.mean(), rtol=1e-12)
     np.testing.assert_allclose(model.predict_restricted_mean(X, 2.0), d.restricted_mean(2.0), rtol=1e-12)
-    np.testing.assert_allclose(model.predict(X), d.cdf(model.risk_times_[None]).mean(1))
+    np.testing.assert_allclose(model.predict(X), d.cdf(model.risk_times_).mean(1))
     with pytest.raises(ValueError, match=r"one-dimensional grid; got shape \(2, 2\)"):
         model.predict_density(X, np.ones((2, 2)))
     with pytest.raises(ValueError, match="zero or more"):
@@ -73,7 +73,7 @@ def test_the_distribution_is_proper(model):
 
 def test_score_is_the_mean_log_likelihood(model):
     d = model.predict_distribution(X)
-    by_hand = np.where(Y["event"], d.log_density(Y["time"]), d.log_survival(Y["time"]))
+    by_hand = np.where(Y["event"], d.log_density(own_times=Y["time"]), d.log_survival(own_times=Y["time"]))
     assert model.score(X, Y) == pytest.approx(by_hand.mean(), rel=1e-12)
     assert model.score(X, Y) == pytest.approx(log_likelihood(d, Y).mean(), rel=1e-12)
 
@@ -85,10 +85,9 @@ def test_the_ensemble_is_the_equal_mixture_of_its_members(model):
     assert len(d.base.components) == model.n_members_ == 3
     parts = [Rescaled(part, model.time_unit_) for part in d.base.components]
     for quantity in ("log_survival", "log_density"):
-        each = np.stack([getattr(part, quantity)(Y["time"]) for part in parts])
-        np.testing.assert_allclose(
-            getattr(d, quantity)(Y["time"]), logsumexp(each, axis=0) - np.log(3), rtol=1e-9, atol=1e-12
-        )
+        each = np.stack([getattr(part, quantity)(own_times=Y["time"]) for part in parts])
+        whole = getattr(d, quantity)(own_times=Y["time"])
+        np.testing.assert_allclose(whole, logsumexp(each, axis=0) - np.log(3), rtol=1e-9, atol=1e-12)
     assert not np.allclose(parts[0].survival(GRID), parts[1].survival(GRID))
 
 
@@ -167,11 +166,12 @@ def test_members_hold_out_their_own_rows_and_their_scores_are_exact():
     """Also where the shares of events differ between the members' validation rows."""
     y = Surv.from_arrays(np.arange(150) < 1, 50 * Y["time"])  # one event: the split cannot be stratified
     fitted = SumoNet(**SMALL).fit(X, y)
-    train, valid = fitted._split(y, np.random.RandomState(0).randint(0, 2**31 - 1, size=3).astype(np.int64))
+    seeds = np.random.RandomState(0).randint(0, 2**31 - 1, size=3)
     for k, part in enumerate(fitted.predict_distribution(X).base.components):
-        assert not set(train[k]) & set(valid[k])
-        assert len(valid[k]) == 30
-        rows, d = valid[k], Rescaled(part, fitted.time_unit_)
+        train, rows = split_rows(check_outcome(y), int(seeds[k]), 0.2)
+        assert not set(train) & set(rows)
+        assert len(rows) == 30
+        d = Rescaled(part, fitted.time_unit_)
         value = log_likelihood(d, y)[rows].mean()
         assert value == pytest.approx(fitted.best_valid_[k], abs=1e-5)
 
@@ -203,14 +203,14 @@ def test_without_validation_rows():
 
 
 def test_ctrl_c_gives_a_model_and_no_refit(monkeypatch):
-    calls, real = iter(range(100)), loop.mean_log_likelihood
+    calls, real = iter(range(100)), loop.mean_terms
 
     def interrupted(*arguments):
         if next(calls) == 3:
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(loop, "mean_log_likelihood", interrupted)
+    monkeypatch.setattr(loop, "mean_terms", interrupted)
     with pytest.warns(RuntimeWarning, match="interrupted after 3 epochs"):
         fitted = SumoNet(**SMALL, refit=True).fit(X, Y)
     assert fitted.history_["epoch"].max() == 2
@@ -291,7 +291,7 @@ def test_training_that_cannot_work_says_so():
 
 
 def test_a_failed_member_is_left_out_of_the_mixture(monkeypatch):
-    make = SumoNet._make_network
+    make = SumoNet.build
 
     def spoiled(self, *arguments):
         network = make(self, *arguments)
@@ -300,7 +300,7 @@ def test_a_failed_member_is_left_out_of_the_mixture(monkeypatch):
                 p[1] = torch.nan
         return network
 
-    monkeypatch.setattr(SumoNet, "_make_network", spoiled)
+    monkeypatch.setattr(SumoNet, "build", spoiled)
     with pytest.warns(RuntimeWarning, match="Members 1 had no finite likelihood and are left out"):
         fitted = SumoNet(**SMALL).fit(X, Y)
     monkeypatch.undo()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from sumosurv.networks import Inputs
-from sumosurv.networks.batch import Batch
+from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.networks.risk import CaseControl, case_control_terms, partial_log_likelihood
 
 
@@ -52,25 +51,27 @@ def test_case_control_terms():
     np.testing.assert_allclose(got, np.where(event, -loss, 0.0), rtol=1e-12)
 
 
+def table_of(time, event=None):
+    inputs = Inputs(torch.zeros(time.numel(), 1), torch.zeros(time.numel(), 0, dtype=torch.long))
+    return Table(inputs, Observed(torch.ones_like(time, dtype=torch.bool) if event is None else event, time))
+
+
 def batch(time, index, present):
-    table = Inputs(torch.zeros(time.numel(), 1), torch.zeros(time.numel(), 0, dtype=torch.long))
-    own = time[index]
-    return Batch(table[index], own, torch.ones_like(present), present, index, table, time)
+    return table_of(time).batch(index, present)
 
 
 def test_controls_are_drawn_evenly_from_the_risk_set_of_the_member():
     time = torch.tensor([1.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
-    index = torch.tensor([[0, 1, 2, 3, 4, 5], [2, 3, 6, 7, 0, 0]])
-    present = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    own = [np.array([0, 1, 2, 3, 4, 5]), np.array([2, 3, 6, 7])]
     controls = CaseControl(torch.tensor([1, 2]), 2000).train()
-    controls.prepare(time, index, present)
+    controls.take(table_of(time), own)
     cases = batch(time, torch.tensor([[1, 4, 0], [2, 3, 7]]), torch.ones(2, 3, dtype=torch.bool))
     drawn = controls.draw(cases)
     assert drawn.shape == (2, 3, 2000)
     for k in range(2):
-        pool = index[k][present[k]]
+        pool = torch.from_numpy(own[k])
         for i in range(3):
-            at_risk = pool[time[pool] >= cases.time[k, i]].tolist()
+            at_risk = pool[time[pool] >= cases.outcome.time[k, i]].tolist()
             found, counts = np.unique(drawn[k, i].numpy(), return_counts=True)
             assert found.tolist() == sorted(at_risk)
             expected = 2000 / len(at_risk)
@@ -82,8 +83,8 @@ def test_controls_change_with_the_step_but_not_with_the_company():
     index = torch.arange(50)[None].expand(2, -1)
     present = torch.ones(2, 50, dtype=torch.bool)
     both, alone = CaseControl(torch.tensor([7, 8]), 3).train(), CaseControl(torch.tensor([8]), 3).train()
-    both.prepare(time, index, present)
-    alone.prepare(time, index[:1], present[:1])
+    both.take(table_of(time), [np.arange(50)] * 2)
+    alone.take(table_of(time), [np.arange(50)])
     first = both.draw(batch(time, index, present))
     torch.testing.assert_close(alone.draw(batch(time, index[:1], present[:1]))[0], first[1])
     both.step += 1
@@ -95,10 +96,16 @@ def test_validation_controls_come_from_the_rows_themselves_and_stay():
     index = torch.tensor([[3, 10, 20, 30]])
     present = torch.tensor([[True, True, True, False]])
     controls = CaseControl(torch.tensor([1]), 50).train()
-    controls.prepare(time, torch.arange(50)[None], torch.ones(1, 50, dtype=torch.bool))
+    controls.take(table_of(time), [np.arange(50)])
     controls.eval()
     drawn = controls.draw(batch(time, index, present))
     controls.step += 5
     torch.testing.assert_close(controls.draw(batch(time, index, present)), drawn)
     assert set(drawn[0, 0].tolist()) == {3, 10, 20}
     assert set(drawn[0, 2].tolist()) == {20}
+
+
+def test_cases_are_the_rows_with_an_event_or_all_where_there_is_none():
+    table = table_of(torch.arange(4.0), torch.tensor([True, False, True, False]))
+    found = CaseControl(torch.tensor([1, 2]), 1).take(table, [np.array([0, 1, 2]), np.array([1, 3])])
+    assert [part.tolist() for part in found] == [[0, 2], [1, 3]]

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from small_networks import terms, trained
 from sumosurv import SumoNet, Surv, WeibullNet
-from sumosurv.networks import Inputs
 from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
-from sumosurv.training import Rows, TrainingData, TrainingPlan, train
 
 SHAPES = [((8,), (8,)), ((16, 16), (8, 8, 8)), ((8, 8, 8), (16,)), ((16, 16, 16), (16, 16, 16))]
 
@@ -24,20 +23,22 @@ def made(rows, covariate, mixed, seed, positive="square", dropout=0.0, **options
     estimator = SumoNet(
         covariate_layers=covariate, mixed_layers=mixed, positive=positive, dropout=dropout, device="cpu", **options
     )
-    prepared = estimator._read(*rows, None)
-    example = Inputs(prepared.data.inputs.numeric[:2], prepared.data.inputs.codes[:2])
-    return estimator._make_network(np.array([seed]), prepared.training, example), prepared
+    return built(estimator, rows, seed)
+
+
+def built(estimator, rows, seed):
+    prepared = estimator.read(*rows)
+    return estimator.build(estimator.learn(prepared), np.array([seed])), prepared
 
 
 def stacked(rows, **options):
     parts = [made(rows, *shape, seed, **options)[0] for seed, shape in enumerate(SHAPES)]
     template, prepared = made(rows, (16,) * 3, (16,) * 3, 99, **options)
-    return parts, stack_members(parts, template), prepared.data
+    return parts, stack_members(parts, template), prepared.table
 
 
 def log_likelihood(network, data):
-    inputs = data.inputs.shared()
-    return network.eval().log_likelihood(inputs, data.time[None], data.event[None])
+    return terms(network.eval(), data.inputs.shared(), data.outcome.time[None], data.outcome.event[None])
 
 
 @pytest.mark.parametrize("positive", ["square", "softplus", "abs"])
@@ -57,14 +58,8 @@ def test_padding_stays_absent_while_training(rows, positive):
     seeds = np.arange(len(SHAPES))
 
     def run(network, seeds):
-        plan = TrainingPlan(
-            seeds=seeds,
-            learning_rate=np.full(len(seeds), 0.01),
-            weight_decay=np.full(len(seeds), 0.1),
-            max_epochs=5,
-            batch_size=50,
-        )
-        train(network, data, Rows.of([np.arange(200)] * len(seeds)), None, plan)
+        rows = [np.arange(200)] * len(seeds)
+        trained(network, data, rows, None, seeds=seeds, learning_rate=0.01, max_epochs=5, batch_size=50)
         return log_likelihood(network, data).detach()
 
     together = run(population, seeds)
@@ -99,7 +94,7 @@ def test_tables_that_differ_get_one_entry_per_member(rows):
     template, _ = made((X, y), (8,), (8,), 3)
     population = stack_members([first, second], template)
     assert population.mixed.features.table.shape[0] == 2
-    for network, data, place in ((first, prepared.data, 0), (second, other.data, 1)):
+    for network, data, place in ((first, prepared.table, 0), (second, other.table, 1)):
         together = log_likelihood(population, data)[place]
         torch.testing.assert_close(together, log_likelihood(network, data)[0], rtol=1e-5, atol=1e-5)
 
@@ -109,14 +104,9 @@ def test_other_networks_stack_too(rows):
     parts = []
     for seed, layers in enumerate([(8,), (16, 16)]):
         estimator = WeibullNet(covariate_layers=layers, dropout=0.0, device="cpu")
-        prepared = estimator._read(X, y, None)
-        example = Inputs(prepared.data.inputs.numeric[:2], prepared.data.inputs.codes[:2])
-        parts.append(estimator._make_network(np.array([seed]), prepared.training, example))
-    wide = WeibullNet(covariate_layers=(16, 16), dropout=0.0, device="cpu")
-    prepared = wide._read(X, y, None)
-    data: TrainingData = prepared.data
-    example = Inputs(data.inputs.numeric[:2], data.inputs.codes[:2])
-    population = stack_members(parts, wide._make_network(np.array([5]), prepared.training, example))
+        parts.append(built(estimator, (X, y), seed)[0])
+    template, prepared = built(WeibullNet(covariate_layers=(16, 16), dropout=0.0, device="cpu"), (X, y), 5)
+    population, data = stack_members(parts, template), prepared.table
     expected = torch.cat([log_likelihood(part, data) for part in parts])
     torch.testing.assert_close(log_likelihood(population, data), expected, rtol=1e-5, atol=1e-5)
 
@@ -129,5 +119,5 @@ def test_padding_to_the_width_of_the_inputs_joins_nothing(rows):
     template, _ = made((X, y), (15, 15), (15,), 2, frequencies=4)
     population = stack_members([narrow], template)
     torch.testing.assert_close(
-        log_likelihood(population, prepared.data), log_likelihood(narrow, prepared.data), rtol=1e-5, atol=1e-5
+        log_likelihood(population, prepared.table), log_likelihood(narrow, prepared.table), rtol=1e-5, atol=1e-5
     )

@@ -15,9 +15,9 @@ def test_example_1_is_as_defined():
     """Hazards on disjoint unit intervals; the false curves put whoever is at hazard lower."""
     true, false = example_1_curves()
     middle = np.arange(10) + 0.5
-    hazard = true.hazard(middle[None, :-1])
+    hazard = true.hazard(middle[:-1])
     assert ((hazard > 0) == [np.arange(9) % 2 == 0, np.arange(9) % 2 == 1]).all()
-    s = false.survival(middle[None, :])
+    s = false.survival(middle)
     assert ((s[0] < s[1]) == (np.arange(10) % 2 == 0)).all()
     data = example_1(20_000, seed=1)
     assert d_calibration(data.truth, data.y).p_value > 0.01
@@ -37,7 +37,7 @@ def test_examples_2_and_3_come_from_their_truth(make, expected):
 
 def test_fails_at():
     d, y = FailsAt(Weibull([2.0, 2.0], 1.0), 3.0), Surv.from_arrays([True, True], [1.0, 3.0])
-    np.testing.assert_allclose(d.survival([[2.9, 3.0]])[0], [np.exp(-1.45), 0.0])
+    np.testing.assert_allclose(d.survival([2.9, 3.0])[0], [np.exp(-1.45), 0.0])
     np.testing.assert_allclose(log_likelihood(d, y), [np.log(0.5) - 0.5, -1.5])
     np.testing.assert_allclose(d.mean(), 2 * (1 - np.exp(-1.5)))
     below = [quad(lambda t: (1 - np.exp(-t / 2)) ** 2, 0, z)[0] for z in (1.0, 3.0)]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
-from scipy.stats import kstest
+from scipy.stats import chi2, kstest
 
 from scores import direct
 from sumosurv import Surv, kaplan_meier
@@ -20,10 +20,16 @@ def _sample(rng, n, censoring_mean=np.inf):
 def test_calibration_is_the_papers_formula():
     y, d = _sample(np.random.default_rng(0), 500, 2.0)
     result = calibration(d, y)
-    u = d.cdf(y["time"])
+    u = d.cdf(own_times=y["time"])
     shares = [sum(ui <= p for ui in u) / 500 for p in np.arange(1, 10) / 10]
     np.testing.assert_allclose(result.observed, shares)
     assert result.score == pytest.approx(sum((p - s) ** 2 for p, s in zip(np.arange(1, 10) / 10, shares)))
+
+
+def test_calibration_counts_f_equal_to_the_level():
+    d = Tabulated([1.0, 2.0], [[0.75, 0.5]] * 2)
+    result = calibration(d, Surv.from_arrays([True, True], [1.0, 2.0]), levels=[0.25, 0.5])
+    np.testing.assert_array_equal(result.observed, [0.5, 1.0])
 
 
 def test_calibration_blames_the_truth_under_censoring():
@@ -42,7 +48,9 @@ def test_d_calibration_against_the_definition(seed, n, share, bins):
     y = Surv.from_arrays(rng.random(n) < share, rng.exponential(1.0, n).round(1))
     d = Weibull(rng.uniform(0.5, 2, n), 1.0)
     result = d_calibration(d, y, bins=bins)
-    np.testing.assert_allclose(result.shares, direct.d_calibration(d.cdf(y["time"]), y["event"], bins), atol=1e-12)
+    np.testing.assert_allclose(
+        result.shares, direct.d_calibration(d.cdf(own_times=y["time"]), y["event"], bins), atol=1e-12
+    )
     assert result.shares.sum() == pytest.approx(1.0)
     assert result.statistic == pytest.approx(n * bins * ((result.shares - 1 / bins) ** 2).sum())
     p = rng.permutation(n)
@@ -96,11 +104,45 @@ def test_km_calibration_p_values_of_the_truth_are_about_uniform():
     assert km_calibration(Rescaled(wrong[1], 1.5), wrong[0], 0.7).p_value < 1e-3
 
 
+def test_km_calibration_rejects_the_truth_no_more_often_than_it_says():
+    """Ten groups of 50 with few events: with Greenwood's variance of the observed survival it is 20 %."""
+    rng = np.random.default_rng(6)
+    p = []
+    for _ in range(250):
+        scale = 8.0 * np.exp(0.5 * rng.normal(size=500))
+        t, c = scale * rng.exponential(1.0, 500), rng.exponential(2.0, 500)
+        p.append(km_calibration(Weibull(scale, 1.0), Surv.from_arrays(t <= c, np.minimum(t, c)), 1.0).p_value)
+    assert 0.015 <= np.mean(np.array(p) < 0.05) <= 0.09
+
+
+@pytest.mark.parametrize("censoring_mean", [0.7, 1e9])
+def test_km_calibration_allows_for_predictions_that_differ_within_a_group(censoring_mean):
+    """One group: given x the observed survival varies less than that of a sample from the mixture."""
+    rng = np.random.default_rng(7)
+    statistic = []
+    for _ in range(400):
+        scale = np.exp(1.2 * rng.normal(size=200))
+        t, c = scale * rng.exponential(1.0, 200), rng.exponential(censoring_mean, 200)
+        y = Surv.from_arrays(t <= c, np.minimum(t, c))
+        statistic.append(km_calibration(Weibull(scale, 1.0), y, 0.7, groups=1).statistic)
+    assert np.mean(statistic) == pytest.approx(1.0, abs=0.2)  # of χ² with one degree of freedom
+
+
+def test_km_calibration_of_impossible_events():
+    y = Surv.from_arrays([True, True, False], [1.0, 2.0, 3.0])
+    sure = Tabulated([4.0], [[0.5]] * 3)  # S = 1 before 4
+    assert km_calibration(sure, y, 2.5, groups=1).p_value == 0.0
+    assert np.isnan(km_calibration(sure, y, 0.5, groups=1).p_value)  # nothing happened, as predicted
+
+
 def test_km_calibration_where_follow_up_ends():
     d = Weibull([1.0, 2.0, 3.0], 1.0)
     result = km_calibration(d, Surv.from_arrays([True, False, True], [1.0, 2.0, 0.5]), 5.0, groups=3)
     np.testing.assert_array_equal(result.observed, [0.0, np.nan, 0.0])
-    assert np.isnan(result.p_value)
+    np.testing.assert_array_equal(result.std_error, [0.0, np.nan, 0.0])
+    # without censoring the variance is S (1 - S) / n
+    assert result.statistic == pytest.approx(1 / np.expm1(5.0) + 1 / np.expm1(5.0 / 3.0))
+    assert result.p_value == pytest.approx(chi2.sf(result.statistic, 2))
     one = km_calibration(d[0], Surv.from_arrays([False], [1.0]), 2.0)
     assert np.isnan(one.score)
 

@@ -66,7 +66,7 @@ def test_a_grid_makes_a_step_surface():
     rng = np.random.default_rng(2)
     y = Surv.from_arrays(rng.random(80) < 0.6, rng.exponential(1.0, 80))
     d, times = Weibull(rng.uniform(0.5, 2, 80), rng.uniform(0.5, 2, 80)), np.linspace(0.1, 2, 7)
-    surface = Tabulated(times, d.survival(times[None, :]))
+    surface = Tabulated(times, d.survival(times))
     assert concordance_td(d, y, times=times) == concordance_td(surface, y)
     fine = np.unique(np.concatenate([[0.0], y["time"][y["event"]]]))
     assert concordance_td(d, y, times=fine) == pytest.approx(concordance_td(d, y), abs=1e-12)
@@ -79,7 +79,7 @@ def test_risk_scores_against_the_definition(data):
     risk = table[:, 0]
     np.testing.assert_allclose(harrell_c(risk, y), direct.concordance_risk(risk, y["event"], y["time"]), rtol=1e-12)
     g = kaplan_meier(y, censoring=True)
-    before = np.where(y["time"] > 0, g.survival(np.maximum(y["time"] - 0.5, 0)[None, :])[0], 1.0)
+    before = np.where(y["time"] > 0, g.survival(np.maximum(y["time"] - 0.5, 0))[0], 1.0)
     expected = direct.concordance_risk(risk, y["event"], y["time"], 1 / before**2)
     np.testing.assert_allclose(uno_c(risk, y, censoring=g), expected, rtol=1e-12)
 
@@ -105,6 +105,15 @@ def test_uno_against_scikit_survival(rounding, left_limit):
     g = kaplan_meier(train, censoring=True)
     expected = concordance_index_ipcw(train, test, risk, tau=tau)[0]
     assert uno_c(risk, test, censoring=g, tau=tau, left_limit=left_limit) == pytest.approx(expected, abs=1e-10)
+
+
+def test_uno_counts_events_before_tau_only():
+    """Not the one at tau, which is the only discordant one."""
+    y = Surv.from_arrays([True, True, False], [1.0, 2.0, 3.0])
+    risk, g = [3.0, 1.0, 2.0], Weibull(10.0, 1.0)
+    assert uno_c(risk, y, censoring=g, tau=2.0) == 1.0
+    assert uno_c(risk, y, censoring=g, tau=2.1) < 1.0
+    assert np.isnan(uno_c(risk, y, censoring=g, tau=1.0))
 
 
 def test_distributions_are_summed_up_by_their_restricted_mean():

@@ -9,14 +9,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sumosurv import Surv, kaplan_meier
-from sumosurv.distributions import Tabulated, Weibull
+from sumosurv.distributions import Rescaled, Tabulated, Weibull
 from sumosurv.scores import (
     SCORES,
+    brier,
+    calibration,
     concordance_td,
     d_calibration,
     evaluate,
     harrell_c,
     integrated_brier,
+    km_calibration,
     log_likelihood,
     make_survival_scorer,
     rank_correlation,
@@ -49,24 +52,40 @@ def _data(n=300, seed=0):
 
 def test_the_table_of_scores():
     assert [name for name, score in SCORES.items() if score.proper] == ["log_likelihood"]
-    assert list(scores_table().columns) == ["greater_is_better", "proper", "why", "formula", "reference", "cost"]
+    table = scores_table()
+    assert list(table.columns) == ["greater_is_better", "proper", "why", "needs", "formula", "reference", "cost"]
+    assert table.loc["integrated_brier", "needs"] == "G, a range of times"
+    assert table.loc["km_calibration", "needs"] == "a time"
     with pytest.raises(TypeError):
         SCORES["log_likelihood"] = None
+
+
+def test_what_each_score_needs():
+    single = {"brier": "times", "binomial_log_likelihood": "times", "km_calibration": "time"}
+    assert {s.name: s.times_option for s in SCORES.values() if s.times == "single"} == single
+    integrated = ["integrated_brier", "integrated_binomial_log_likelihood"]
+    assert [s.name for s in SCORES.values() if s.times == "range"] == integrated
+    weighted = [s.name for s in SCORES.values() if s.needs_censoring]
+    assert weighted == ["uno_c", "brier", "binomial_log_likelihood", *integrated]
+    assert SCORES["log_likelihood"].options == ("floor", "resolution")
+    assert SCORES["survival_crps"].options == ()
 
 
 def test_values_are_those_of_the_functions():
     X, y = _data()
     d = Exponential(0.8).fit(X, y).predict_distribution(X)
-    table = evaluate(Exponential(0.8).fit(X, y), X, y, scores=list(SCORES), n_bootstrap=20).set_index("score")
+    table = evaluate(Exponential(0.8).fit(X, y), X, y, scores=list(SCORES), n_bootstrap=50).set_index("score")
     g = kaplan_meier(y, censoring=True)
     assert list(table.index) == list(SCORES)
-    assert table.loc["log_likelihood", "value"] == pytest.approx(log_likelihood(d, y).mean(), rel=1e-12)
-    assert table.loc["concordance_td", "value"] == pytest.approx(concordance_td(d, y), rel=1e-12)
-    assert table.loc["uno_c", "value"] == pytest.approx(uno_c(d, y, censoring=g), rel=1e-12)
-    assert table.loc["integrated_brier", "value"] == pytest.approx(
-        integrated_brier(d, y, censoring=g).mean(), rel=1e-12
-    )
-    assert table.loc["d_calibration", "value"] == pytest.approx(d_calibration(d, y).score, rel=1e-9)
+    for name, score in SCORES.items():
+        options = {"censoring": g} if score.needs_censoring else {}
+        options |= {score.times_option: np.median(y["time"])} if score.times == "single" else {}
+        result = score.function(d, y, **options)
+        expected = result.mean() if isinstance(result, np.ndarray) else getattr(result, "score", result)
+        assert table.loc[name, "value"] == pytest.approx(expected, rel=1e-12)
+        assert make_survival_scorer(name)(Exponential(0.8).fit(X, y), X, y) == pytest.approx(
+            expected if score.greater_is_better else -expected, rel=1e-12
+        )
     assert (table["low"] <= table["high"]).all()
     assert table["std_error"].gt(0).all()
     assert table.loc["log_likelihood", ["greater_is_better", "proper"]].all()
@@ -126,14 +145,129 @@ def test_infinite_scores_stay_infinite():
 def test_options_reach_their_score():
     X, y = _data()
     d = Exponential(0.8).fit(X, y).predict_distribution(X)
-    table = evaluate(d, None, y, scores={"brier": {"times": 0.5}, "log_likelihood": {"resolution": 0.1}}, n_bootstrap=0)
-    assert table["value"].iloc[1] == pytest.approx(log_likelihood(d, y, resolution=0.1).mean())
-    assert table["low"].isna().all()
     g = Weibull(2.0, 1.0)
-    value = evaluate(d, None, y, scores="integrated_brier", censoring=g, times=(0.1, 2.0), n_bootstrap=0)["value"].iloc[
-        0
+    table = evaluate(
+        d,
+        None,
+        y,
+        scores={
+            "log_likelihood": {"resolution": 0.1},
+            "concordance_td": {"method": "antolini", "times": [0.5, 1.0]},
+            "harrell_c": {"horizon": 0.3},
+            "uno_c": {"tau": 1.0, "horizon": 0.3},
+            "integrated_brier": {"times": (0.1, 2.0), "n_times": 7, "rule": "simpson", "normalize": True},
+            "calibration": {"levels": [0.3]},
+            "d_calibration": {"bins": 4},
+            "km_calibration": {"time": 0.4, "groups": 3},
+        },
+        censoring=g,
+        n_bootstrap=0,
+    )
+    assert table["low"].isna().all()
+    expected = [
+        log_likelihood(d, y, resolution=0.1).mean(),
+        concordance_td(d, y, method="antolini", times=[0.5, 1.0]),
+        harrell_c(d, y, horizon=0.3),
+        uno_c(d, y, censoring=g, tau=1.0, horizon=0.3),
+        integrated_brier(d, y, times=(0.1, 2.0), censoring=g, n_times=7, rule="simpson", normalize=True).mean(),
+        calibration(d, y, levels=[0.3]).score,
+        d_calibration(d, y, bins=4).score,
+        km_calibration(d, y, 0.4, groups=3).score,
     ]
-    assert value == pytest.approx(integrated_brier(d, y, times=(0.1, 2.0), censoring=g).mean())
+    np.testing.assert_allclose(table["value"], expected, rtol=1e-12)
+
+
+def test_times_reach_every_score_that_takes_them():
+    X, y = _data()
+    d, g = Exponential(0.8).fit(X, y).predict_distribution(X), kaplan_meier(y, censoring=True)
+    names = ["log_likelihood", "brier", "km_calibration", "integrated_brier"]
+    table = evaluate(d, None, y, scores=names, times=[0.5, 1.0], n_bootstrap=0)
+    assert list(table["score"]) == ["log_likelihood", "brier", "brier", "km_calibration", "km_calibration", names[-1]]
+    assert list(table["times"]) == ["", "0.5", "1", "0.5", "1", "0.5–1"]
+    expected = [*brier(d, y, [0.5, 1.0], censoring=g).mean(axis=0)]
+    expected += [km_calibration(d, y, t).score for t in (0.5, 1.0)]
+    expected += [integrated_brier(d, y, times=[0.5, 1.0], censoring=g).mean()]
+    np.testing.assert_allclose(table["value"][1:], expected, rtol=1e-12)
+    for at in (0.5, np.float64(0.5), [0.5], np.array([0.5])):
+        one = evaluate(d, None, y, scores=["brier"], times=at, n_bootstrap=0)
+        assert one["value"].item() == pytest.approx(expected[0])
+    span = evaluate(d, None, y, scores="integrated_brier", times=(0.25, 2.0), n_bootstrap=0)
+    assert span["times"].item() == "0.25–2"
+    assert span["value"].item() == pytest.approx(integrated_brier(d, y, times=(0.25, 2.0), censoring=g).mean())
+    own = evaluate(d, None, y, scores={"brier": {"times": 0.5}, "km_calibration": {}}, times=1.0, n_bootstrap=0)
+    assert list(own["times"]) == ["0.5", "1"]
+
+
+def test_times_without_being_asked_for():
+    y = Surv.from_arrays([True, True, False, True], [0.0, 0.12345678, 2.0, 3.0])
+    table = evaluate(
+        Weibull(np.ones(4), 1.0), None, y, scores=["brier", "integrated_brier", "harrell_c"], n_bootstrap=0
+    )
+    assert list(table["times"]) == ["1.06173", "0.1235–3", ""]
+
+
+def test_options_that_cannot_be_honoured_are_refused():
+    X, y = _data(50)
+    d = Weibull(np.ones(50), 1.0)
+
+    def refused(match, **arguments):
+        with pytest.raises(ValueError, match=match):
+            evaluate(d, None, y, **arguments)
+
+    takers = "brier, binomial_log_likelihood, integrated_brier, integrated_binomial_log_likelihood, km_calibration"
+    refused(f"times= is for {takers}; none of those asked for \\(log_likelihood\\)", scores="log_likelihood", times=1.0)
+    refused("times= is for", scores={"brier": {"times": 1.0}}, times=2.0)
+    refused("censoring= is for uno_c, brier", scores=["log_likelihood"], censoring=Weibull(1.0, 1.0))
+    refused("integrated_brier is an average over a range of times.*not as the one time 365", times=365)
+    refused(r"brier is taken at single times, and \(0.5, 1.0\) is a range", scores="brier", times=(0.5, 1.0))
+    refused("brier has no option 'time'; its options are times, censoring", scores={"brier": {"time": 1.0}})
+    refused("survival_crps has no option 'floor'; it has none", scores={"survival_crps": {"floor": 0.1}})
+    for match, name, options in (
+        ("has no option 'tau'", "harrell_c", {"tau": 1.0}),
+        ("range of times", "integrated_brier", {"times": 1.0}),
+        ("gives one number.*got 2 times", "brier", {"times": [0.5, 1.0]}),
+        ("is a range", "km_calibration", {"time": (0.5, 1.0)}),
+    ):
+        with pytest.raises(ValueError, match=match):
+            make_survival_scorer(name, **options)
+    scorer = make_survival_scorer("brier", times=0.5)
+    expected = brier(
+        Exponential(0.8).fit(X, y).predict_distribution(X), y, 0.5, censoring=kaplan_meier(y, censoring=True)
+    )
+    assert scorer(Exponential(0.8).fit(X, y), X, y) == pytest.approx(-expected.mean())
+
+
+@pytest.mark.parametrize("n_bootstrap", [0, 20])
+@pytest.mark.parametrize("unit", [1.0, 1e-4, 3650.0])
+def test_printed_within_80_columns(unit, n_bootstrap):
+    X, y = _data()
+    d = Rescaled(Exponential(0.8).fit(X, y).predict_distribution(X), unit)
+    y = Surv.from_arrays(y["event"], unit * y["time"])
+    table = evaluate(d, None, y, scores=list(SCORES), n_bootstrap=n_bootstrap)
+    lines = repr(table).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 1 + len(SCORES)
+    assert lines[0].split() == (
+        ["score", "value", "low", "high", "times"] if n_bootstrap else ["score", "value", "times"]
+    )
+    for line, (_, row) in zip(lines[1:], table.iterrows()):
+        parts = line.split()
+        assert parts[0] == row["score"]
+        columns = ["value", "low", "high"] if n_bootstrap else ["value"]
+        np.testing.assert_allclose(
+            [float(p) for p in parts[1 : 1 + len(columns)]], row[columns].astype(float), rtol=6e-3
+        )
+        assert parts[1 + len(columns) :] == ([row["times"]] if row["times"] else [])
+    assert type(table[["score", "value"]]) is pd.DataFrame
+    table["model"] = "a"
+    assert "model" in repr(table)
+
+
+def test_half_a_page_of_scores_is_printed_with_four_digits():
+    X, y = _data()
+    model = Exponential(0.8).fit(X, y)
+    printed = str(evaluate(model, X, y, scores="log_likelihood"))
+    assert f"{log_likelihood(model.predict_distribution(X), y).mean():.3f}" in printed
 
 
 def test_one_row_and_all_censored():
@@ -183,8 +317,8 @@ def test_mistakes_are_named():
         make_survival_scorer("ibs")
     with pytest.raises(TypeError, match="no predict_distribution"):
         evaluate(StandardScaler(), X, y)
-    with pytest.raises(ValueError, match="evaluated at one time"):
-        evaluate(Weibull(np.ones(20), 1.0), None, y, scores={"brier": {"times": [0.5, 1.0]}})
+    with pytest.raises(ValueError, match="n_bootstrap is 0 or more"):
+        evaluate(Weibull(np.ones(20), 1.0), None, y, n_bootstrap=-1)
 
 
 def test_rank_correlation():

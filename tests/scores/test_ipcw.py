@@ -79,7 +79,7 @@ def test_brier_and_ibs_against_scikit_survival(rounding, left_limit):
     train, test = Surv.from_arrays(event[:250], time[:250]), Surv.from_arrays(event[250:], time[250:])
     d = Weibull(rng.uniform(5, 15, 250), rng.uniform(0.5, 2, 250))
     times = np.linspace(2, np.quantile(time, 0.9), 40)
-    estimate = d.survival(times[None, :])
+    estimate = d.survival(times)
     options = {"censoring": kaplan_meier(train, censoring=True), "left_limit": left_limit, "on_zero": "drop"}
     expected = brier_score(train, test, estimate, times)[1]
     np.testing.assert_allclose(brier(d, test, times, **options).mean(axis=0), expected, rtol=0, atol=1e-10)
@@ -118,9 +118,20 @@ def test_censoring_estimates_differ_only_at_shared_times():
     event, time = rng.random(100) < 0.5, rng.exponential(5.0, 100)
     for rounding, alike in ((8, True), (0, False)):
         y = Surv.from_arrays(event, time.round(rounding))
-        at = np.unique(y["time"])[None, :-1]
+        at = np.unique(y["time"])[:-1]
         ours, flipped = kaplan_meier(y, censoring=True).survival(at), _flipped(y).survival(at)
         assert np.allclose(ours, flipped, atol=1e-12) == alike
+
+
+@pytest.mark.parametrize("score", BOTH_OVER)
+def test_integrals_start_at_the_smallest_positive_time(score):
+    """At zero S = 1, and an event there would score -inf."""
+    y = Surv.from_arrays([True, True, False, True], [0.0, 0.5, 1.0, 2.0])
+    d, g = Weibull([1.0, 2.0, 3.0, 4.0], 1.0), kaplan_meier(y, censoring=True)
+    expected = score(d, y, times=np.linspace(0.5, 2.0, 100), censoring=g)
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal(score(d, y, censoring=g), expected)
+    np.testing.assert_array_equal(score(d, y, times=(0.5, 2.0), censoring=g), expected)
 
 
 def test_closed_form_of_the_integral_without_censoring():
@@ -172,7 +183,7 @@ def test_one_curve_for_all_and_one_for_each_agree(data, normalize):
 def test_step_tables_are_read_as_they_are(data):
     y, d = data
     g, times = kaplan_meier(y, censoring=True), np.linspace(0.0, 4.0, 25)
-    step = Tabulated(times, d.survival(times[None, :]))
+    step = Tabulated(times, d.survival(times))
     for score in BOTH_OVER:
         np.testing.assert_allclose(
             score(step, y, times=times, censoring=g), score(d, y, times=times, censoring=g), rtol=1e-9
@@ -200,6 +211,15 @@ def test_g_of_the_same_rows_never_needs_a_weight_that_is_not_there():
         y = Surv.from_arrays(rng.random(15) < 0.3, rng.integers(0, 5, 15).astype(float) + rng.random() * 0.1)
         d = Weibull(np.ones(15), 1.0)
         assert np.isfinite(integrated_brier(d, y, censoring=kaplan_meier(y, censoring=True))).all()
+
+
+def test_g_of_the_same_rows_at_the_time_of_an_event_may_be_zero():
+    """Without the left limit: the last event ties with the last censoring, and G(z) = 0 there."""
+    y, d = Surv.from_arrays([True, True, False], [1.0, 2.0, 2.0]), Weibull(np.ones(3), 1.0)
+    g = kaplan_meier(y, censoring=True)
+    assert np.isfinite(brier(d, y, 2.0, censoring=g)).all()
+    with pytest.raises(ValueError, match="1/0, the first at time 2"):
+        brier(d, y, 2.0, censoring=g, left_limit=False)
 
 
 def test_impossible_predictions():

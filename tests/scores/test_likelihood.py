@@ -69,6 +69,15 @@ def test_resolution_of_step_curves_adds_up_to_their_jumps():
     np.testing.assert_allclose(np.exp(log_likelihood(d.repeat(3), y, resolution=1.0)), [0.3, 0.3, 0.4])
 
 
+def test_a_jump_between_two_cells_belongs_to_the_later_one():
+    """Cells are closed on the left: [0.5, 1.5) around 1 has the jump at 0.5 and not that at 1.5."""
+    d = Tabulated([0.5, 1.5, 2.0], [0.7, 0.4, 0.0])
+    y = Surv.from_arrays([True] * 3, [0.0, 1.0, 2.0])
+    with np.errstate(divide="ignore"):
+        score = log_likelihood(d.repeat(3), y, resolution=1.0)
+    np.testing.assert_allclose(np.exp(score), [0.0, 0.3, 0.7])  # the cell around 0 is [0, 0.5)
+
+
 @pytest.mark.parametrize("k", [1, 2, 4, 8])
 def test_interpolated_density_is_the_papers_equation(k):
     rng = np.random.default_rng(k)

@@ -218,7 +218,7 @@ def test_halving_trains_the_best_third_longer(parts):
     assert len(search.cv_results_["trial"]) == 9
     order = np.argsort(search.cv_results_["rank_valid_score"])
     assert np.isfinite(search.cv_results_["valid_score"][order[0]])
-    epochs = {len(population.history.train) for places in search._places.values() for population, _ in places}
+    epochs = {len(population.history.train) for places in search._run.places.values() for population, _ in places}
     assert epochs == {1, 3, 9}
 
 

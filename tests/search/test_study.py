@@ -49,9 +49,9 @@ def test_trials_of_another_process_are_trained_again_as_they_were(data, tmp_path
 
 
 def test_a_mixture_of_more_trials_than_auto_looks_at(data, tmp_path, monkeypatch):
-    from sumosurv.search import estimator
+    from sumosurv.search import rounds
 
-    monkeypatch.setattr(estimator, "_TRAINED_AGAIN", 2)
+    monkeypatch.setattr(rounds, "_TRAINED_AGAIN", 2)
     storage = tmp_path / "study.db"
     search(storage=storage).fit(data.X, data.y)
     assert len(search(storage=storage, mixture=5).fit(data.X, data.y).mixture_) == 5

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import small_networks
-from sumosurv.networks import Inputs
-from sumosurv.training import Rows, TrainingData, TrainingError, TrainingPlan, loop, mean_log_likelihood, train
+from small_networks import trained
+from sumosurv.networks import Inputs, Observed, Rows, Table
+from sumosurv.training import Member, Schedule, TrainingError, loop, mean_terms
 
 SEEDS = (0, 1, 2)
 
@@ -17,30 +18,21 @@ def data(n=80, seed=0, event_share=0.7, dtype=torch.float32):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
     time = rng.weibull(1.4, n) * np.exp(-0.5 * x[:, 0])
-    return TrainingData(
-        Inputs(torch.from_numpy(x).to(dtype), torch.from_numpy(rng.integers(0, 4, (n, 1)))),
-        torch.from_numpy(time / time.max()).to(dtype),
-        torch.from_numpy(rng.random(n) < event_share),
-    )
+    codes = torch.from_numpy(rng.integers(0, 4, (n, 1)))
+    observed = Observed(torch.from_numpy(rng.random(n) < event_share), torch.from_numpy(time / time.max()).to(dtype))
+    return Table(Inputs(torch.from_numpy(x).to(dtype), codes), observed)
 
 
 def network(seeds=SEEDS, **options):
     return small_networks.network(seeds, **({"noise": 0.0} | options)).float()
 
 
-def plan(members=3, **options):
-    settings = {
-        "seeds": np.arange(members),
-        "learning_rate": np.full(members, 0.02),
-        "weight_decay": np.full(members, 0.1),
-        "max_epochs": 8,
-        "batch_size": 16,
-    }
-    return TrainingPlan(**(settings | options))
+def train(net, table, fit, valid, *, members=3, **options):
+    return trained(net, table, fit, valid, **({"seeds": range(members)} | options))
 
 
 def rows(members=3, train_rows=range(60), valid_rows=range(60, 80)):
-    return Rows.of([np.array(train_rows)] * members), Rows.of([np.array(valid_rows)] * members)
+    return [np.array(train_rows)] * members, [np.array(valid_rows)] * members
 
 
 def weights(net):
@@ -50,22 +42,24 @@ def weights(net):
 def test_each_member_ends_with_its_best_epoch():
     table, (fit, valid) = data(), rows()
     net = network(dropout=0.2)
-    history = train(net, table, fit, valid, plan(learning_rate=np.array([0.3, 0.003, 0.1])))
+    history = train(net, table, fit, valid, learning_rate=np.array([0.3, 0.003, 0.1]))
     scores = np.array(history.valid)
     np.testing.assert_array_equal(history.best_epoch, scores.argmax(0))
     np.testing.assert_array_equal(history.best_valid, scores.max(0))
     assert len(set(history.best_epoch.tolist())) > 1
-    np.testing.assert_allclose(mean_log_likelihood(net, table, valid).numpy(), history.best_valid, rtol=1e-6)
+    np.testing.assert_allclose(mean_terms(net, table, Rows.of(valid)).numpy(), history.best_valid, rtol=1e-6)
     assert not net.training
 
 
-def test_mean_log_likelihood_is_the_mean_over_each_member_s_rows():
+def test_mean_terms_are_the_mean_over_each_member_s_rows(monkeypatch):
     table = data(dtype=torch.float64)
     net = small_networks.network(SEEDS)
     own = [np.arange(10), np.arange(5, 80), np.array([3])]
-    got = mean_log_likelihood(net, table, Rows.of(own), chunk=7)
+    monkeypatch.setattr(type(net), "validation_rows", 7)
+    got = mean_terms(net, table, Rows.of(own))
     for k, part in enumerate(own):
-        value = net.log_likelihood(table.inputs[part].shared(), table.time[None, part], table.event[None, part])
+        seen = table.outcome[part]
+        value = small_networks.terms(net, table.inputs[part].shared(), seen.time[None], seen.event[None])
         assert float(got[k]) == pytest.approx(float(value[k].detach().mean()), rel=1e-12)
 
 
@@ -74,7 +68,7 @@ def test_bit_for_bit_repeatable():
     results = []
     for _ in range(2):
         net = network(dropout=0.3)
-        history = train(net, table, fit, valid, plan())
+        history = train(net, table, fit, valid)
         results.append((weights(net), np.array(history.train), np.array(history.valid)))
     assert torch.equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
@@ -88,7 +82,7 @@ def test_the_global_generator_plays_no_part():
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002 (the point is that it does not matter)
         net = network(dropout=0.3)
-        train(net, table, fit, valid, plan(max_epochs=2))
+        train(net, table, fit, valid, max_epochs=2)
         results.append(weights(net))
     assert torch.equal(*results)
 
@@ -98,12 +92,12 @@ def test_learning_rate_and_decay_are_each_member_s_own():
     net = network((5, 5, 5))
     start = weights(net)
     rates = np.array([1e-9, 0.01, 0.05])
-    train(net, table, fit, None, plan(seeds=np.array([5, 5, 5]), learning_rate=rates, max_epochs=2))
+    train(net, table, fit, None, seeds=[5, 5, 5], learning_rate=rates, max_epochs=2)
     moved = (weights(net) - start).norm(dim=1)
     assert moved[0] < 1e-4 < moved[1] < moved[2]
     heavy = network((5, 5))
     decays = np.array([0.0, 30.0])
-    train(heavy, table, rows(2)[0], None, plan(2, seeds=np.array([5, 5]), weight_decay=decays))
+    train(heavy, table, rows(2)[0], None, seeds=[5, 5], weight_decay=decays)
     assert weights(heavy)[1].norm() < 0.5 * weights(heavy)[0].norm()
 
 
@@ -122,8 +116,8 @@ def test_patience_counts_epochs_since_the_best(patience, monkeypatch):
         [0.0, 0.0],
     ]
     calls = iter(script)
-    monkeypatch.setattr(loop, "mean_log_likelihood", lambda *_: torch.tensor(next(calls), dtype=torch.float64))
-    history = train(network((0, 1)), data(), *rows(2), plan(2, max_epochs=9, patience=patience))
+    monkeypatch.setattr(loop, "mean_terms", lambda *_: torch.tensor(next(calls), dtype=torch.float64))
+    history = train(network((0, 1)), data(), *rows(2), members=2, max_epochs=9, patience=patience)
     if patience < 4:
         assert history.best_epoch.tolist() == [1, 3]
         assert len(history.valid) == 3 + patience + 2
@@ -133,7 +127,7 @@ def test_patience_counts_epochs_since_the_best(patience, monkeypatch):
 
 
 def test_without_patience_all_epochs_are_trained():
-    history = train(network(), data(), *rows(), plan(max_epochs=12, learning_rate=np.full(3, 0.5)))
+    history = train(network(), data(), *rows(), max_epochs=12, learning_rate=np.full(3, 0.5))
     assert len(history.train) == 12
 
 
@@ -142,17 +136,17 @@ def test_without_validation_the_last_weights_are_kept_or_those_of_stop_after():
     snapshots = {}
     for epochs in (1, 3, 8):
         net = network()
-        history = train(net, table, fit, None, plan(max_epochs=8, stop_after=np.full(3, epochs - 1)))
+        history = train(net, table, fit, None, max_epochs=8, stop_after=np.full(3, epochs - 1))
         assert len(history.train) == epochs
         assert history.valid == []
         snapshots[epochs] = weights(net)
     mixed = network()
-    history = train(mixed, table, fit, None, plan(max_epochs=8, stop_after=np.array([0, 2, 7])))
+    history = train(mixed, table, fit, None, max_epochs=8, stop_after=np.array([0, 2, 7]))
     assert history.best_epoch.tolist() == [0, 2, 7]
     for k, epochs in enumerate((1, 3, 8)):
         assert torch.equal(weights(mixed)[k], snapshots[epochs][k])
     last = network()
-    train(last, table, fit, None, plan(max_epochs=8))
+    train(last, table, fit, None, max_epochs=8)
     assert torch.equal(weights(last), snapshots[8])
 
 
@@ -160,14 +154,14 @@ def test_without_validation_the_last_weights_are_kept_or_those_of_stop_after():
 
 
 def interrupt_at(monkeypatch, epoch):
-    calls, real = iter(range(100)), mean_log_likelihood
+    calls, real = iter(range(100)), mean_terms
 
     def scripted(*arguments):
         if next(calls) == epoch:
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(loop, "mean_log_likelihood", scripted)
+    monkeypatch.setattr(loop, "mean_terms", scripted)
 
 
 def test_ctrl_c_keeps_the_best_weights(monkeypatch):
@@ -175,12 +169,12 @@ def test_ctrl_c_keeps_the_best_weights(monkeypatch):
     interrupt_at(monkeypatch, 3)
     net = network()
     with pytest.warns(RuntimeWarning, match="interrupted after 3 epochs; the best weights so far are kept"):
-        history = train(net, table, fit, valid, plan())
+        history = train(net, table, fit, valid)
     assert history.interrupted
     assert len(history.train) == len(history.valid) == 3
     monkeypatch.undo()
     np.testing.assert_allclose(
-        mean_log_likelihood(net, table, valid).numpy(), np.array(history.valid).max(0), rtol=1e-6
+        mean_terms(net, table, Rows.of(valid)).numpy(), np.array(history.valid).max(0), rtol=1e-6
     )
     np.testing.assert_array_equal(history.best_epoch, np.array(history.valid).argmax(0))
 
@@ -188,7 +182,7 @@ def test_ctrl_c_keeps_the_best_weights(monkeypatch):
 def test_ctrl_c_before_there_is_anything_to_keep(monkeypatch):
     interrupt_at(monkeypatch, 0)
     with pytest.raises(KeyboardInterrupt):
-        train(network(), data(), *rows(), plan())
+        train(network(), data(), *rows())
 
 
 # ---------------------------------------------------------------------- trouble
@@ -196,18 +190,18 @@ def test_ctrl_c_before_there_is_anything_to_keep(monkeypatch):
 
 def test_no_finite_likelihood_names_the_members_and_a_remedy():
     table = data()
-    table.time[:] = torch.nan
+    table.outcome.time[:] = torch.nan
     with pytest.raises(TrainingError, match=r"any member \(0, 1, 2\)\. Try a smaller learning_rate.*extreme values"):
-        train(network(), table, *rows(), plan())
+        train(network(), table, *rows())
     with pytest.raises(TrainingError, match=r"any member \(0, 1, 2\)"):
-        train(network(), table, rows()[0], None, plan())
+        train(network(), table, rows()[0], None)
 
 
 def test_a_rate_that_throws_one_member_out_leaves_the_others():
     table = data()
     net = network()
     with pytest.warns(RuntimeWarning, match="Members 1 had no finite"):
-        history = train(net, table, *rows(), plan(learning_rate=np.array([0.02, 1e30, 0.02])))
+        history = train(net, table, *rows(), learning_rate=np.array([0.02, 1e30, 0.02]))
     assert history.failed.tolist() == [False, True, False]
     assert torch.isfinite(weights(net)[[0, 2]]).all()
 
@@ -215,10 +209,10 @@ def test_a_rate_that_throws_one_member_out_leaves_the_others():
 def test_one_bad_row_does_not_stop_the_members_that_do_not_see_it():
     table = data()
     table.inputs.numeric[5] = torch.nan
-    fit = Rows.of([np.arange(60), np.setdiff1d(np.arange(60), [5])])
-    valid = Rows.of([np.arange(60, 80)] * 2)
+    fit = [np.arange(60), np.setdiff1d(np.arange(60), [5])]
+    valid = [np.arange(60, 80)] * 2
     with pytest.warns(RuntimeWarning, match="Members 0"):
-        history = train(network((0, 1)), table, fit, valid, plan(2, batch_size=1000))
+        history = train(network((0, 1)), table, fit, valid, members=2, batch_size=1000)
     assert history.failed.tolist() == [True, False]
 
 
@@ -226,26 +220,27 @@ def test_one_bad_row_does_not_stop_the_members_that_do_not_see_it():
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 def test_batches_without_events_and_of_one(event_share, batch_size):
     table, (fit, valid) = data(event_share=event_share), rows()
-    history = train(network(), table, fit, valid, plan(batch_size=batch_size, max_epochs=2))
+    history = train(network(), table, fit, valid, batch_size=batch_size, max_epochs=2)
     assert np.isfinite(history.train).all()
     assert np.isfinite(history.valid).all()
 
 
 def test_one_row():
-    history = train(network(), data(), Rows.of([np.array([4])] * 3), None, plan())
+    history = train(network(), data(), [np.array([4])] * 3, None)
     assert np.isfinite(history.train).all()
 
 
 def test_members_with_different_numbers_of_rows():
     table = data()
-    fit = Rows.of([np.arange(60), np.arange(33), np.arange(1)])
-    history = train(network(), table, fit, rows()[1], plan())
+    fit = [np.arange(60), np.arange(33), np.arange(1)]
+    history = train(network(), table, fit, rows()[1])
     assert np.isfinite(history.valid).all()
 
 
 def test_batches_are_of_equal_size_and_cover_every_row():
-    table, fit = data(), rows()[0]
-    step = loop.TrainingStep(network(), table, fit, plan(batch_size=25))
+    table, own = data(), rows()[0]
+    fit, members = Rows.of(own), [Member(0, part, None, 0.02, 0.1) for part in own]
+    step = loop.TrainingStep(network(), table, fit, members, Schedule(max_epochs=8, batch_size=25))
     assert (step.per_epoch, step.size) == (3, 20)
     seen = []
     for i in range(step.per_epoch):
@@ -265,15 +260,15 @@ def test_the_learning_rate_falls_along_a_cosine(monkeypatch):
         step.optimiser.step = take
 
     monkeypatch.setattr(loop.TrainingStep, "__call__", spy)
-    train(network(), data(), rows()[0], None, plan(max_epochs=5, batch_size=30))
+    train(network(), data(), rows()[0], None, max_epochs=5, batch_size=30)
     np.testing.assert_allclose(factors, 0.5 * (1 + np.cos(np.pi * np.arange(10) / 10)), rtol=1e-5)
 
 
 def test_the_progress_bar_writes_to_stderr_and_only_if_asked(capsys):
-    train(network(), data(), *rows(), plan(max_epochs=2))
+    train(network(), data(), *rows(), max_epochs=2)
     silent = capsys.readouterr()
     assert (silent.out, silent.err) == ("", "")
-    train(network(), data(), *rows(), plan(max_epochs=2, progress=True))
+    train(network(), data(), *rows(), max_epochs=2, show_progress=True)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "training 3 networks" in shown.err

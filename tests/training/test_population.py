@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 
 import small_networks
-from sumosurv.networks import Inputs, select_members
-from sumosurv.training import Rows, TrainingData, TrainingPlan, mean_log_likelihood, train
+from small_networks import terms, trained
+from sumosurv.networks import Inputs, Observed, Rows, Table, select_members
+from sumosurv.training import mean_terms
 from sumosurv.training.loop import shuffled
 
 SEEDS = (3, 7, 11)
@@ -21,22 +20,19 @@ def data(n=N, seed=0, dtype=torch.float64):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 3))
     time = rng.weibull(1.4, n) * np.exp(-0.5 * x[:, 0])
-    return TrainingData(
-        Inputs(torch.from_numpy(x).to(dtype), torch.from_numpy(rng.integers(1, 4, (n, 1)))),
-        torch.from_numpy(time / time.max()).to(dtype),
-        torch.from_numpy(rng.random(n) < 0.7),
-    )
+    codes = torch.from_numpy(rng.integers(1, 4, (n, 1)))
+    observed = Observed(torch.from_numpy(rng.random(n) < 0.7), torch.from_numpy(time / time.max()).to(dtype))
+    return Table(Inputs(torch.from_numpy(x).to(dtype), codes), observed)
 
 
-def plan(seeds=SEEDS, **options):
-    settings = {
-        "seeds": np.array(seeds),
-        "learning_rate": np.array([0.02, 0.005, 0.01])[: len(seeds)],
-        "weight_decay": np.array([0.0, 0.1, 0.3])[: len(seeds)],
-        "max_epochs": 6,
-        "batch_size": 16,
-    }
-    return TrainingPlan(**(settings | options))
+RATES, DECAYS = np.array([0.02, 0.005, 0.01]), np.array([0.0, 0.1, 0.3])
+
+
+def train(net, table, fit, valid, places=(0, 1, 2)):
+    """Members by their places: with their seeds, learning rates and weight decays."""
+    own = list(places)
+    options = {"learning_rate": RATES[own], "weight_decay": DECAYS[own], "max_epochs": 6}
+    return trained(net, table, fit, valid, seeds=[SEEDS[k] for k in own], **options)
 
 
 def splits(members, n=N):
@@ -45,30 +41,23 @@ def splits(members, n=N):
     return [np.sort(order[:60]) for order in orders], [np.sort(order[60:]) for order in orders]
 
 
-def member(part: TrainingPlan, k: int) -> TrainingPlan:
-    return dataclasses.replace(
-        part,
-        seeds=part.seeds[k : k + 1],
-        learning_rate=part.learning_rate[k : k + 1],
-        weight_decay=part.weight_decay[k : k + 1],
-    )
+def all_terms(net, table):
+    return terms(net, table.inputs.shared(), table.outcome.time[None], table.outcome.event[None])
 
 
 def test_evaluated_alone_or_together():
     table = data()
     together = small_networks.network(SEEDS)
-    value = together.log_likelihood(table.inputs.shared(), table.time[None], table.event[None])
+    value = all_terms(together, table)
     for k, seed in enumerate(SEEDS):
         alone = small_networks.network((seed,))
         picked = select_members(together, [k])
         for net in (alone, picked):
-            one = net.log_likelihood(table.inputs.shared(), table.time[None], table.event[None])[0]
+            one = all_terms(net, table)[0]
             torch.testing.assert_close(one, value[k], rtol=1e-10, atol=1e-12)
-    mixture = together.distribution(table.inputs)
-    expected = torch.logsumexp(
-        torch.stack([small_networks.network((s,)).distribution(table.inputs).log_density(table.time) for s in SEEDS]), 0
-    ) - np.log(3)
-    torch.testing.assert_close(mixture.log_density(table.time), expected)
+    mixture, time = together.distribution(table.inputs), table.outcome.time
+    each = [small_networks.network((seed,)).distribution(table.inputs).log_density(own_times=time) for seed in SEEDS]
+    torch.testing.assert_close(mixture.log_density(own_times=time), torch.logsumexp(torch.stack(each), 0) - np.log(3))
 
 
 @pytest.mark.parametrize("kind", ["linear", "marginal"])
@@ -77,10 +66,10 @@ def test_trained_alone_or_together(kind):
     table, (train_rows, valid_rows) = data(), splits(3)
     options = {"dropout": 0.4, "noise": 0.0, "kind": kind}
     together = small_networks.network(SEEDS, **options)
-    history = train(together, table, Rows.of(train_rows), Rows.of(valid_rows), plan())
+    history = train(together, table, train_rows, valid_rows)
     for k, seed in enumerate(SEEDS):
         alone = small_networks.network((seed,), **options)
-        own = train(alone, table, Rows.of([train_rows[k]]), Rows.of([valid_rows[k]]), member(plan(), k))
+        own = train(alone, table, [train_rows[k]], [valid_rows[k]], places=(k,))
         assert own.best_epoch[0] == history.best_epoch[k]
         np.testing.assert_allclose([v[0] for v in own.valid], [v[k] for v in history.valid], rtol=1e-7)
         for one, many in zip(alone.parameters(), together.parameters()):
@@ -92,8 +81,8 @@ def test_training_changes_the_weights_and_dropout_matters():
     results = []
     for dropout in (0.0, 0.4):
         net = small_networks.network(SEEDS, dropout=dropout, noise=0.0)
-        start = mean_log_likelihood(net, table, Rows.of(valid_rows))
-        history = train(net, table, Rows.of(train_rows), Rows.of(valid_rows), plan())
+        start = mean_terms(net, table, Rows.of(valid_rows))
+        history = train(net, table, train_rows, valid_rows)
         assert (torch.from_numpy(history.best_valid) > start).all()
         results.append(torch.cat([p.flatten() for p in net.parameters()]))
     assert not torch.allclose(*results)
@@ -103,18 +92,18 @@ def test_a_broken_member_does_not_touch_the_others():
     table, (train_rows, valid_rows) = data(), splits(3)
     options = {"dropout": 0.2, "noise": 0.0}
     clean = small_networks.network(SEEDS, **options)
-    train(clean, table, Rows.of(train_rows), Rows.of(valid_rows), plan())
+    train(clean, table, train_rows, valid_rows)
     broken = small_networks.network(SEEDS, **options)
     with torch.no_grad():
         for p in broken.parameters():
             p[1] = torch.nan
     with pytest.warns(RuntimeWarning, match=r"Members 1 had no finite likelihood and are left out.*learning_rate"):
-        history = train(broken, table, Rows.of(train_rows), Rows.of(valid_rows), plan())
+        history = train(broken, table, train_rows, valid_rows)
     assert history.failed.tolist() == [False, True, False]
     for ours, theirs in zip(broken.parameters(), clean.parameters()):
         assert torch.equal(ours[[0, 2]], theirs[[0, 2]])
         assert torch.isfinite(ours[[0, 2]]).all()
-    values = broken.log_likelihood(table.inputs.shared(), table.time[None], table.event[None])
+    values = all_terms(broken, table)
     assert torch.isfinite(values[[0, 2]]).all()
     assert torch.isnan(values[1]).all()
 

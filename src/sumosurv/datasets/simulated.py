@@ -154,7 +154,7 @@ def true_distribution(name: Name, X: Any) -> SurvivalDistribution:
 
     Examples
     --------
-    >>> true_distribution("checkerboard", [0.1, 0.3]).density([[0.1, 0.2]]).round(6)
+    >>> true_distribution("checkerboard", [0.1, 0.3]).density([0.1, 0.2]).round(6)
     array([[2., 0.],
            [0., 2.]])
     >>> true_distribution("normal", [0.25, 0.75]).median()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,23 +19,26 @@ __all__ = ["SurvivalDistribution"]
 class SurvivalDistribution(ABC):
     r"""The distribution of the event time T of each of n subjects, in the user's time unit.
 
-    A kind defines ``log_survival`` and ``log_density``; all else follows from these two. Every
-    method that takes ``times`` accepts
+    A kind defines ``log_survival`` and ``log_density``; all else follows from these two. Every method of a
+    time t can be asked in two ways, and the shape of the result never depends on how many times there are:
 
-    - a number: the same time for every subject, result of shape (n,);
-    - an array of shape (n,): each subject's own time, result of shape (n,);
-    - a grid: an array of shape (m,) with m ≠ n, or (1, m), or (n, m), result of shape (n, m).
+    - ``d.survival(times)``: the same times for all subjects. A number gives shape (n,), an array of m times
+      a grid of shape (n, m), also where m = n.
+    - ``d.survival(own_times=z)``: each subject's own times. An array of shape (n,) gives shape (n,), one of
+      shape (n, m) gives (n, m).
 
-    An array of shape (n,) is always read as own times; write ``times[None, :]`` to be certain of a
-    grid. Torch tensors give torch tensors back, with gradients; anything else gives NumPy float64.
+    ``quantile`` has ``q`` and ``own_levels``, ``restricted_mean`` has ``horizon`` and ``own_horizons``, by the
+    same rule. Torch tensors give torch tensors back, with gradients; anything else gives NumPy float64.
 
     Examples
     --------
     >>> from sumosurv.distributions import Weibull
     >>> d = Weibull(scale=[1.0, 2.0], shape=[1.0, 1.0])
-    >>> d.survival([[0.0, 1.0, 2.0]]).round(3)
-    array([[1.   , 0.368, 0.135],
-           [1.   , 0.607, 0.368]])
+    >>> d.survival([0.0, 1.0]).round(3)  # both subjects at both times
+    array([[1.   , 0.368],
+           [1.   , 0.607]])
+    >>> d.survival(own_times=[0.0, 1.0]).round(3)  # each subject at its own time
+    array([1.   , 0.607])
     >>> d.median().round(3)
     array([0.693, 1.386])
     """
@@ -128,49 +132,62 @@ class SurvivalDistribution(ABC):
 
     # ------------------------------------------------------------------ the public face
 
-    def log_survival(self, times: Any) -> Any:
+    def log_survival(self, times: Any = None, *, own_times: Any = None) -> Any:
         r"""log S(t) = log P(T > t)."""
-        return self._at(times, self._log_survival)
+        return self._at(times, own_times, self._log_survival)
 
-    def log_density(self, times: Any) -> Any:
+    def log_density(self, times: Any = None, *, own_times: Any = None) -> Any:
         r"""log f(t), with f(t) = -dS(t)/dt."""
-        return self._at(times, self._log_density)
+        return self._at(times, own_times, self._log_density)
 
-    def survival(self, times: Any) -> Any:
-        r"""S(t) = P(T > t)."""
-        return self._at(times, self._survival)
+    def survival(self, times: Any = None, *, own_times: Any = None) -> Any:
+        r"""S(t) = P(T > t).
 
-    def cdf(self, times: Any) -> Any:
+        Parameters
+        ----------
+        times : float or array of shape (m,)
+            Times that all subjects share.
+        own_times : array of shape (n,) or (n, m)
+            Each subject's own times, instead of ``times``.
+
+        Returns
+        -------
+        array of shape (n,) or (n, m)
+            (n,) for a number and for own times of shape (n,). The same holds for all methods of a time.
+        """
+        return self._at(times, own_times, self._survival)
+
+    def cdf(self, times: Any = None, *, own_times: Any = None) -> Any:
         r"""F(t) = P(T <= t) = 1 - S(t), accurate also where it is tiny."""
-        return self._at(times, lambda t: -torch.expm1(self._log_survival(t)))
+        return self._at(times, own_times, lambda t: -torch.expm1(self._log_survival(t)))
 
-    def density(self, times: Any) -> Any:
+    def density(self, times: Any = None, *, own_times: Any = None) -> Any:
         r"""f(t) = -dS(t)/dt."""
-        return self._at(times, self._density)
+        return self._at(times, own_times, self._density)
 
-    def hazard(self, times: Any) -> Any:
-        r"""λ(t) = f(t) / S(t): the event rate among those who got as far as t; NaN where nobody does."""
+    def hazard(self, times: Any = None, *, own_times: Any = None) -> Any:
+        r"""λ(t) = f(t) / S(t): the event rate among those still event-free at t; NaN where S(t) = 0."""
+        return self._at(times, own_times, lambda t: torch.exp(self._log_hazard(t)))
 
-        return self._at(times, lambda t: torch.exp(self._log_hazard(t)))
-
-    def cumulative_hazard(self, times: Any) -> Any:
+    def cumulative_hazard(self, times: Any = None, *, own_times: Any = None) -> Any:
         r"""Λ(t) = -log S(t)."""
-        return self._at(times, lambda t: (-self._log_survival(t)).clamp_min(0.0))
+        return self._at(times, own_times, lambda t: (-self._log_survival(t)).clamp_min(0.0))
 
-    def quantile(self, q: Any) -> Any:
+    def quantile(self, q: Any = None, *, own_levels: Any = None) -> Any:
         """The smallest t with F(t) >= q; inf where the curve never gets so low.
 
-        A number gives shape (n,), an array of m levels (n, m), an array of shape (n, m) each subject's own.
+        Parameters
+        ----------
+        q : float or array of shape (m,)
+            Levels in [0, 1] that all subjects share: a number gives shape (n,), m levels give (n, m).
+        own_levels : array of shape (n,) or (n, m)
+            Each subject's own levels, instead of ``q``.
         """
-        as_tensor = isinstance(q, Tensor)
-        levels = self._tensor(q)
+        asked = self._arguments(q, own_levels, "q", "own_levels")
+        levels = asked.values
         if bool(torch.isnan(levels).any()) or bool(((levels < 0) | (levels > 1)).any()):
             raise ValueError(f"Quantile levels must lie in [0, 1]; got {_first_outside(levels, 0.0, 1.0)}.")
-        if levels.ndim > 2 or (levels.ndim == 2 and levels.shape[0] not in (1, len(self))):
-            raise ValueError(f"Quantile levels of shape {tuple(levels.shape)} do not fit {len(self)} subjects.")
-        grid = levels.reshape(1, -1) if levels.ndim < 2 else levels
-        result = self._inverse_log_survival(torch.log1p(-grid).expand(len(self), -1))
-        return _out(result[:, 0] if levels.ndim == 0 else result, as_tensor)
+        return asked.answer(self._inverse_log_survival(torch.log1p(-levels).expand(len(self), -1)))
 
     def median(self) -> Any:
         """The time that half of such subjects outlive."""
@@ -180,16 +197,34 @@ class SurvivalDistribution(ABC):
         r"""Life expectancy, E[T] = ∫₀^∞ S(t) dt; inf where the integral diverges."""
         return _out(self._restricted_mean(self._like.new_full((len(self),), math.inf)), False)
 
-    def restricted_mean(self, horizon: Any) -> Any:
-        r"""E[min(T, horizon)] = ∫₀^horizon S(t) dt, for a number or one horizon per subject."""
-        limits = self._check_times(self._tensor(horizon), "horizon")
-        if limits.ndim == 0:
-            limits = limits.expand(len(self))
-        if limits.shape != (len(self),):
-            raise ValueError(
-                f"The horizon is a number or one per subject ({len(self)}); got shape {tuple(limits.shape)}."
-            )
-        return _out(self._restricted_mean(limits), isinstance(horizon, Tensor))
+    def restricted_mean(self, horizon: Any = None, *, own_horizons: Any = None) -> Any:
+        r"""E[min(T, horizon)] = ∫₀^horizon S(t) dt.
+
+        Parameters
+        ----------
+        horizon : float or array of shape (m,)
+            Horizons that all subjects share: a number gives shape (n,), m horizons give (n, m).
+        own_horizons : array of shape (n,) or (n, m)
+            Each subject's own horizons, instead of ``horizon``.
+        """
+        asked = self._arguments(horizon, own_horizons, "horizon", "own_horizons")
+        limits = self._check_times(asked.values, "horizon").expand(len(self), -1)
+        columns = [self._restricted_mean(column) for column in limits.unbind(1)]
+        return asked.answer(torch.stack(columns, dim=1) if columns else limits)
+
+    def integral(self, function: Callable[[Tensor], Tensor], horizon: Tensor) -> Tensor:
+        r"""∫₀^horizon g(S(t)) dt of each subject, for g given as a function of survival probabilities.
+
+        By the quadrature of `restricted_mean`: relative error about 1e-10. ``horizon`` is a float64 tensor of shape
+        (n,), inf allowed.
+        """
+        return mean_survival_time(
+            lambda rows, t: function(self._survival_of_rows(rows, t)),
+            horizon,
+            torch.ones_like(horizon),
+            self._precision,
+            self._breaks,
+        )
 
     def conditional(self, after: Any) -> SurvivalDistribution:
         r"""The distribution of T given T > after, on the same clock: S(t) / S(after) for t >= after, 1 before.
@@ -218,6 +253,14 @@ class SurvivalDistribution(ABC):
         """
         return self
 
+    def step_table(self) -> tuple[Tensor, Tensor] | None:
+        """Knots of shape (m,) and S at them, (n, m), where the curves are step functions; None where they are not.
+
+        The first knot is zero. S(t) is the column of the last knot <= t, exactly: no rounding of times puts one that
+        is a knot on the wrong side of it.
+        """
+        return None
+
     def __getitem__(self, rows: Any) -> SurvivalDistribution:
         """The distribution of some of the subjects: an index, a slice, row numbers or a boolean mask."""
         index = np.arange(len(self))[rows]
@@ -239,26 +282,41 @@ class SurvivalDistribution(ABC):
             raise ValueError(f"{name} must be zero or more and not missing; got {_first_outside(t, 0.0, math.inf)}.")
         return t
 
-    def _at(self, times: Any, function: Any) -> Any:
-        as_tensor = isinstance(times, Tensor)
-        t = self._check_times(self._tensor(times))
-        n = len(self)
-        own = t.ndim == 0 or (t.ndim == 1 and t.shape[0] == n)
-        if t.ndim == 0:
-            grid = t.reshape(1, 1)
-        elif own:
-            grid = t.reshape(n, 1)
-        elif t.ndim == 1:
-            grid = t.reshape(1, -1)
-        elif t.ndim == 2 and t.shape[0] in (1, n):
-            grid = t
-        else:
+    def _arguments(self, shared: Any, own: Any, name: str, own_name: str) -> _Arguments:
+        """Times or levels that all subjects share, as (1, m), or each subject's own, as (n, m)."""
+        if (shared is None) == (own is None):
+            raise TypeError(f"Give either {name} or {own_name}.")
+        given, n = shared if own is None else own, len(self)
+        values = self._tensor(given)
+        if own is None and values.ndim > 1:
             raise ValueError(
-                f"times of shape {tuple(t.shape)} do not fit {n} subjects: give a number, ({n},) own times, "
-                f"or a grid of shape (m,), (1, m) or ({n}, m)."
+                f"{name} is a number or a one-dimensional array, which all {n} subjects share; got shape "
+                f"{tuple(values.shape)}. For each subject's own pass {own_name}= of shape ({n},) or ({n}, m)."
             )
-        result = function(grid)
-        return _out(result[:, 0] if own else result, as_tensor)
+        if own is not None and (values.ndim not in (1, 2) or len(values) != n):
+            raise ValueError(
+                f"{own_name} has one row for each of the {n} subjects, shape ({n},) or ({n}, m); got shape "
+                f"{tuple(values.shape)}. What all subjects share goes into {name}."
+            )
+        single = values.ndim == (0 if own is None else 1)
+        grid = values.reshape(1, -1) if own is None else values[:, None] if single else values
+        return _Arguments(grid, single, isinstance(given, Tensor))
+
+    def _at(self, times: Any, own_times: Any, function: Callable[[Tensor], Tensor]) -> Any:
+        asked = self._arguments(times, own_times, "times", "own_times")
+        return asked.answer(function(self._check_times(asked.values)))
+
+
+class _Arguments(NamedTuple):
+    """What a distribution was asked at: times or levels of shape (1, m) or (n, m)."""
+
+    values: Tensor
+    single: bool  # one for each subject
+    as_tensor: bool
+
+    def answer(self, result: Tensor) -> Any:
+        """The result of shape (n, m), in the shape and the kind of array that the arguments ask for."""
+        return _out(result[:, 0] if self.single else result, self.as_tensor)
 
 
 def _first_outside(values: Tensor, low: float, high: float) -> float:

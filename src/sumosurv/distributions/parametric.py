@@ -1,4 +1,4 @@
-"""Distributions with a formula: Weibull, log-normal, and the normal distribution cut at zero."""
+"""Distributions with a formula: Weibull, log-normal, log-logistic, Gompertz, and the normal one cut at zero."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["LogNormal", "Normal", "Weibull"]
+__all__ = ["Gompertz", "LogLogistic", "LogNormal", "Normal", "Weibull"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_ALONE = 40.0  # 1 + exp(40) is exp(40) in float64
 
 
 def _parameters(*values: tuple[str, Any, bool]) -> list[Tensor]:
@@ -36,6 +38,16 @@ def _log_ndtr(z: Tensor) -> Tensor:
     """log Φ(z)."""
     result: Tensor = torch.special.log_ndtr(z)
     return result
+
+
+def _mean_growth(x: Tensor) -> Tensor:
+    """(exp(x) - 1) / x for x >= 0, by its series near zero, where the derivative of the quotient cancels."""
+    small = x < 0.01
+    near, far = torch.where(small, x, 0.0), torch.where(small, 1.0, x)
+    series = torch.ones_like(x)
+    for j in range(8, 1, -1):
+        series = 1.0 + near * series / j
+    return torch.where(small, series, torch.expm1(far) / far)
 
 
 class Weibull(SurvivalDistribution):
@@ -103,6 +115,131 @@ class LogNormal(SurvivalDistribution):
         z = (log_t - self.mu) / self.sigma
         log_density = -0.5 * z * z - _HALF_LOG_2PI - torch.log(self.sigma) - log_t
         return torch.where((t == 0) | torch.isinf(t), -math.inf, log_density)
+
+
+class LogLogistic(SurvivalDistribution):
+    r"""log T is logistic: S(t) = 1 / (1 + (t / scale)^shape).
+
+    Parameters
+    ----------
+    scale, shape : float or array of shape (n,)
+        Both positive; the scale is the median. The mean is finite for a shape above 1.
+
+    Examples
+    --------
+    >>> d = LogLogistic(scale=[2.0, 2.0], shape=[1.0, 2.0])
+    >>> d.survival(6.0), d.quantile(0.75).round(6), d.mean().round(6)
+    (array([0.25, 0.1 ]), array([6.      , 3.464102]), array([     inf, 3.141593]))
+    """
+
+    def __init__(self, scale: Any, shape: Any) -> None:
+        self.scale, self.shape = _parameters(("scale", scale, True), ("shape", shape, True))
+
+    def __len__(self) -> int:
+        return len(self.scale)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.scale
+
+    def _take(self, rows: Tensor) -> LogLogistic:
+        return LogLogistic(self.scale[rows, 0], self.shape[rows, 0])
+
+    def _log_ratio(self, t: Tensor) -> Tensor:
+        """log(t / scale), by the ratio of the roots: that of the times themselves can overflow. 0 at t = 0."""
+        return 2.0 * torch.log(torch.sqrt(torch.where(t > 0, t, self.scale)) / torch.sqrt(self.scale))
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return torch.where(t > 0, logsigmoid(-self.shape * self._log_ratio(t)), 0.0)
+
+    def _log_hazard(self, t: Tensor) -> Tensor:
+        log_ratio = self._log_ratio(t)
+        log_odds = self.shape * log_ratio
+        early, late = (self.shape - 1.0) * log_ratio + logsigmoid(-log_odds), logsigmoid(log_odds) - log_ratio
+        at_zero = torch.where(self.shape < 1.0, math.inf, torch.where(self.shape > 1.0, -math.inf, 0.0))
+        power = torch.where(t > 0, torch.where(log_ratio > 0, late, early), at_zero)
+        return torch.log(self.shape) - torch.log(self.scale) + power
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return torch.where(torch.isinf(t), -math.inf, self._log_hazard(t) + self._log_survival(t))
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        log_odds = torch.log(-torch.expm1(level)) - level
+        half = torch.exp(0.5 * log_odds / self.shape)  # in two steps, so that only the result can overflow
+        return self.scale * half * half
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        if not bool(torch.isinf(horizon).all()):
+            return self._remaining_mean(torch.zeros_like(horizon), horizon)
+        scale, shape = self.scale[:, 0], self.shape[:, 0]
+        angle = math.pi * (shape - 1.0).clamp(0.0, 1.0) / shape  # sin(π / shape) is the sine of this
+        return torch.where(shape > 1.0, scale * math.pi / (shape * torch.sin(angle)), math.inf)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        """Quadrature up to a time past which S is a power of t to rounding, whose integral has a formula."""
+        scale, shape = self.scale[:, 0], self.shape[:, 0]
+        cut = torch.maximum(start, scale * torch.exp(_ALONE / shape)).clamp_max(torch.finfo(start.dtype).max)
+        near = super()._remaining_mean(start, torch.minimum(end, cut))
+        excess, log_length = shape - 1.0, torch.log(torch.maximum(end, cut)) - torch.log(cut)
+        safe = torch.where(excess == 0, 1.0, excess)
+        power = torch.where(excess == 0, log_length, -torch.expm1(-safe * log_length) / safe)
+        reached = self._log_survival(cut[:, None])[:, 0] - self._log_survival(start[:, None])[:, 0]
+        return near + cut * torch.exp(reached) * power
+
+
+class Gompertz(SurvivalDistribution):
+    r"""A hazard that grows exponentially, λ(t) = level · exp(rate · t).
+
+    S(t) = exp(-level (exp(rate · t) - 1) / rate).
+
+    Parameters
+    ----------
+    level, rate : float or array of shape (n,)
+        The hazard at time zero and its rate of growth, both positive; a rate towards zero gives the exponential
+        distribution.
+
+    Examples
+    --------
+    >>> d = Gompertz(level=[0.5, 0.5], rate=[1e-12, 1.0])
+    >>> d.survival(2.0).round(6), d.hazard(2.0).round(6)
+    (array([0.367879, 0.040986]), array([0.5     , 3.694528]))
+    """
+
+    def __init__(self, level: Any, rate: Any) -> None:
+        self.level, self.rate = _parameters(("level", level, True), ("rate", rate, True))
+
+    def __len__(self) -> int:
+        return len(self.level)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.level
+
+    def _take(self, rows: Tensor) -> Gompertz:
+        return Gompertz(self.level[rows, 0], self.rate[rows, 0])
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        growth = self.rate * t
+        late = growth > _ALONE
+        near = self.level * t * _mean_growth(torch.where(late, 0.0, growth))
+        # by logarithms: exp(growth) may overflow where its product with the level does not
+        far = torch.exp(torch.where(late, growth, -math.inf) + torch.log(self.level) - torch.log(self.rate))
+        return -torch.where(late, far, near)
+
+    def _log_hazard(self, t: Tensor) -> Tensor:
+        return torch.log(self.level) + self.rate * t
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return torch.where(torch.isinf(t), -math.inf, self._log_hazard(t) + self._log_survival(t))
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        unit = -level / self.level  # when a constant hazard would get there
+        growth = self.rate * unit
+        huge, none = torch.isinf(growth), growth < 1e-30
+        safe = torch.where(huge | none, 1.0, growth)
+        near = unit * torch.where(none, 1.0, torch.log1p(safe) / safe)
+        far = torch.log(torch.where(huge, -level, 1.0)) + torch.log(self.rate) - torch.log(self.level)
+        return torch.where(huge, far / self.rate, near)
 
 
 class Normal(SurvivalDistribution):

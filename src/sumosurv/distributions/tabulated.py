@@ -107,6 +107,10 @@ class Tabulated(SurvivalDistribution):
             raise ValueError(f"half_width is 1 or more; got {half_width}.")
         return self._with(half_width=half_width)
 
+    def step_table(self) -> tuple[Tensor, Tensor] | None:
+        """The table itself, for ``between="step"``."""
+        return (self.times, self.table) if self.between == "step" else None
+
     # ------------------------------------------------------------------
 
     def _cell(self, t: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Distributions made of others: mixtures, another time unit, survival so far."""
+"""Distributions made of others: mixtures, and what is left given survival so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["Conditional", "Mixture", "Rescaled"]
+__all__ = ["Conditional", "Mixture"]
 
 
 class Mixture(SurvivalDistribution):
@@ -57,6 +57,14 @@ class Mixture(SurvivalDistribution):
     def single(self) -> Mixture:
         """The mixture of its components in single precision."""
         return Mixture([part.single() for part in self.components], self.weights)
+
+    def step_table(self) -> tuple[Tensor, Tensor] | None:
+        """The mixture of the tables, where all components are step functions with the same knots."""
+        tables = [part.step_table() for part in self.components]
+        known = [table for table in tables if table is not None]
+        if len(known) < len(tables) or any(not torch.equal(known[0][0], knots) for knots, _ in known[1:]):
+            return None
+        return known[0][0], self._sum(survival for _, survival in known).clamp_max(1.0)
 
     def _sum(self, parts: Iterable[Tensor]) -> Tensor:
         """Σ wᵢ partᵢ over Σ wᵢ, the two summed in the same way: where all parts are 1, so is the result."""
@@ -110,72 +118,6 @@ class Mixture(SurvivalDistribution):
         return draws
 
 
-class Rescaled(SurvivalDistribution):
-    r"""T = scale · T₀, the same distribution in another time unit: f(t) = f₀(t / scale) / scale."""
-
-    def __init__(self, base: SurvivalDistribution, scale: float) -> None:
-        if not (math.isfinite(scale) and scale > 0):
-            raise ValueError(f"scale must be finite and positive; got {scale}.")
-        self.base, self.scale = base, float(scale)
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-    @property
-    def _like(self) -> Tensor:
-        return self.base._like
-
-    @property
-    def _breaks(self) -> tuple[float, ...]:
-        return tuple(self.scale * b for b in self.base._breaks)
-
-    def _take(self, rows: Tensor) -> Rescaled:
-        return Rescaled(self.base._take(rows), self.scale)
-
-    def _own(self, t: Tensor) -> Tensor:
-        """Times in the unit of the base.
-
-        By a true division: CUDA multiplies by the reciprocal of a Python number, which can put a time that is a knot
-        of a step curve on the wrong side of it.
-        """
-        return t / torch.full((), self.scale, dtype=t.dtype, device=t.device)
-
-    def single(self) -> Rescaled:
-        """The same unit, the base in single precision."""
-        return Rescaled(self.base.single(), self.scale)
-
-    def _log_survival(self, t: Tensor) -> Tensor:
-        return self.base._log_survival(self._own(t))
-
-    def _survival(self, t: Tensor) -> Tensor:
-        return self.base._survival(self._own(t))
-
-    def _density(self, t: Tensor) -> Tensor:
-        return self.base._density(self._own(t)) / self.scale
-
-    def _log_density(self, t: Tensor) -> Tensor:
-        return self.base._log_density(self._own(t)) - math.log(self.scale)
-
-    def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        log_survival, log_density = self.base._log_both(self._own(t))
-        return log_survival, log_density - math.log(self.scale)
-
-    def _log_hazard(self, t: Tensor) -> Tensor:
-        return self.base._log_hazard(self._own(t)) - math.log(self.scale)
-
-    def _inverse_log_survival(self, level: Tensor) -> Tensor:
-        return self.scale * self.base._inverse_log_survival(level)
-
-    def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        return self.scale * self.base._restricted_mean(self._own(horizon))
-
-    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        return self.scale * self.base._remaining_mean(self._own(start), self._own(end))
-
-    def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
-        return self.scale * self.base._sample(size, rng)
-
-
 class Conditional(SurvivalDistribution):
     r"""T given T > after: S(t | T > s) = S(t) / S(s) for t >= s, and 1 before.
 
@@ -214,7 +156,8 @@ class Conditional(SurvivalDistribution):
         return Conditional(self.base._take(rows), self.after[rows, 0])
 
     def _log_survival(self, t: Tensor) -> Tensor:
-        return self.base._log_survival(torch.maximum(t, self.after)) - self._log_reach
+        log_survival = self.base._log_survival(torch.maximum(t, self.after)) - self._log_reach
+        return torch.where(t <= self.after, 0.0, log_survival.clamp_max(0.0))  # rounding may not put S above one
 
     def _log_density(self, t: Tensor) -> Tensor:
         log_density = self.base._log_density(torch.maximum(t, self.after)) - self._log_reach

@@ -1,30 +1,21 @@
-"""scikit-learn estimators."""
+"""Survival methods as scikit-learn estimators. A method is entered here once; everything else reads `METHODS`."""
 
-from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.cox_networks import CoxCC, CoxTime, DeepSurv
-from sumosurv.estimators.coxph import CoxPH
-from sumosurv.estimators.deephit import DeepHit
-from sumosurv.estimators.forest import RandomSurvivalForest
-from sumosurv.estimators.kaplan_meier import KaplanMeier
-from sumosurv.estimators.mixture import SurvivalMixture
-from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
-from sumosurv.estimators.soden import Soden
-from sumosurv.estimators.sumonet import SumoNet
-from sumosurv.estimators.survnode import SurvNode
+from inspect import isabstract
 
-__all__ = [
-    "CoxCC",
-    "CoxPH",
-    "CoxTime",
-    "DeepHit",
-    "DeepSurv",
-    "KaplanMeier",
-    "LogNormalNet",
-    "RandomSurvivalForest",
-    "Soden",
-    "SumoNet",
-    "SurvNode",
-    "SurvivalEstimator",
-    "SurvivalMixture",
-    "WeibullNet",
-]
+from sumosurv.estimators.base import SurvivalEstimator as SurvivalEstimator
+from sumosurv.estimators.cox_networks import *
+from sumosurv.estimators.coxph import *
+from sumosurv.estimators.deephit import *
+from sumosurv.estimators.forest import *
+from sumosurv.estimators.kaplan_meier import *
+from sumosurv.estimators.mixture import *
+from sumosurv.estimators.parametric import *
+from sumosurv.estimators.soden import *
+from sumosurv.estimators.sumonet import *
+from sumosurv.estimators.survnode import *
+
+METHODS: dict[str, type[SurvivalEstimator]] = {
+    name: found
+    for name, found in sorted(globals().items())
+    if isinstance(found, type) and issubclass(found, SurvivalEstimator) and not isabstract(found)
+}

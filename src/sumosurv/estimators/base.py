@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +29,33 @@ _BLOCK = 20_000  # rows predicted at a time
 class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all estimators: fit, then ask for the distribution or for what follows from it.
 
-    A model defines ``fit`` and ``_distribution``. Fitted attributes that ``_start`` sets for all:
-    ``n_features_in_``, ``feature_names_in_`` (with DataFrames), ``risk_times_``.
+    A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
+    own. Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
+    ``risk_times_``.
     """
 
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to covariates and right-censored times.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (rows, columns)
+            Numeric and categorical columns, missing values allowed.
+        y : outcome
+            `Surv.from_arrays(event, time)`, a two-column DataFrame, or a ``(time, event)`` pair.
+        """
+        return self._fit_anew(X, y)
+
     @abstractmethod
-    def fit(self, X: Any, y: Any) -> SurvivalEstimator:
-        """Fit to covariates X and outcome y."""
+    def _fit(self, X: Any, y: Any) -> None:
+        """Fit: set the fitted attributes of an estimator that has none."""
 
     @abstractmethod
     def _distribution(self, X: Any) -> SurvivalDistribution:
         """The distribution of the rows of a checked X."""
+
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
 
     def predict_distribution(self, X: Any) -> SurvivalDistribution:
         """The survival distribution of each row, in the unit of the training times."""
@@ -86,11 +103,26 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         return self._by_blocks(X, lambda distribution, rows: distribution.mean())
 
-    def predict_restricted_mean(self, X: Any, horizon: Any) -> npt.NDArray[np.float64]:
-        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt, of each row; a number or one per row."""
-        limits = np.asarray(horizon, dtype=np.float64)
+    def predict_restricted_mean(
+        self, X: Any, horizon: Any = None, *, own_horizons: Any = None
+    ) -> npt.NDArray[np.float64]:
+        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt.
+
+        Parameters
+        ----------
+        X : covariates
+        horizon : float or array of shape (m,)
+            Shared by all rows: a number gives shape (rows,), m horizons give (rows, m).
+        own_horizons : array of shape (rows,), optional
+            Each row's own, instead of ``horizon``; gives shape (rows,).
+        """
+        if own_horizons is None:
+            return self._by_blocks(X, lambda distribution, rows: distribution.restricted_mean(horizon))
+        own = np.asarray(own_horizons, dtype=np.float64)
+        if own.shape != (_count_rows(X),):
+            raise ValueError(f"own_horizons has one horizon for each of {_count_rows(X)} rows; got shape {own.shape}.")
         return self._by_blocks(
-            X, lambda distribution, rows: distribution.restricted_mean(limits if limits.ndim == 0 else limits[rows])
+            X, lambda distribution, rows: distribution.restricted_mean(horizon, own_horizons=own[rows])
         )
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
@@ -100,8 +132,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         having had the event, averaged over when events happen.
         """
         check_is_fitted(self)
-        grid = self.risk_times_[None, :]
-        return self._by_blocks(X, lambda distribution, rows: distribution.cdf(grid).mean(axis=1))
+        return self._by_blocks(X, lambda distribution, rows: distribution.cdf(self.risk_times_).mean(axis=1))
 
     def score(self, X: Any, y: Any) -> float:
         """Mean right-censored log-likelihood, in nats, on the scale of the training times (higher is better)."""
@@ -114,9 +145,9 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         save(self, path)
 
-    # ------------------------------------------------------------------
+    # ------------------------------------------------------------------ model files
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit: plain values and tensors."""
         names = getattr(self, "feature_names_in_", None)
         fitted = {
@@ -125,15 +156,33 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         }
         return fitted, {"risk_times_": torch.from_numpy(self.risk_times_)}
 
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `_state`, on an estimator that was just made."""
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`, on an estimator that was just made."""
         self.n_features_in_ = int(fitted["n_features_in_"])
         if fitted["feature_names_in_"] is not None:
             self.feature_names_in_ = np.array([str(name) for name in fitted["feature_names_in_"]], dtype=object)
         self.risk_times_ = tensors["risk_times_"].double().numpy()
 
-    def _check_parameters(self) -> None:
-        """Raise a ValueError that names a setting which cannot be; nothing to check by default."""
+    # ------------------------------------------------------------------ fitting
+
+    def _fit_anew(self, *rows: Any) -> Self:
+        """Fit a copy and become it at the end: a fit that fails or is interrupted leaves the estimator as it was."""
+        self.check_settings()
+        made = self._unfitted()
+        made._fit(*rows)
+        self._become(made)
+        return self
+
+    def _unfitted(self) -> Self:
+        """A copy with the same settings and no fitted attributes."""
+        made = copy.copy(self)
+        for name in [name for name in vars(made) if name.endswith("_") and not name.startswith("_")]:
+            delattr(made, name)
+        return made
+
+    def _become(self, made: Self) -> None:
+        """Take over the fitted attributes of a copy, and nothing of an earlier fit."""
+        self.__dict__ = made.__dict__
 
     def _start(self, X: Any, y: Any) -> tuple[Any, Outcome]:
         """Check the training data and learn what every estimator keeps of it."""
@@ -171,7 +220,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         def on_grid(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
             wanted = distribution.single() if precision == "single" else distribution
-            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid[None, :])
+            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid)
             return result
 
         return self._by_blocks(X, on_grid)

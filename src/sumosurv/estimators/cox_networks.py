@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
-from sumosurv.estimators.covariate import CovariateNetworkEstimator, Encoder, Generators, UsesTimeFeatures
-from sumosurv.networks import Inputs
+from sumosurv.estimators.network import Generators, NetworkEstimator
+from sumosurv.estimators.time_features import TimeFeaturesMixin
+from sumosurv.networks import Encoder, PopulationNetwork, TimeFeatures
 from sumosurv.networks.cox_time import CoxTimeNetwork
 from sumosurv.networks.risk import CaseControl, RiskNetwork
 from sumosurv.networks.time import TimeFeatureKind
-from sumosurv.outcome import Outcome
-from sumosurv.training import Rows, TrainingData, TrainingError
 
 __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _CoxNet(CovariateNetworkEstimator):
-    _objective_has_density: ClassVar[bool] = False
-    _baseline: ClassVar[str] = "baseline"  # the network's table that ``complete`` fills
-
+class _CoxNet(NetworkEstimator):
     half_width: int = 2
 
-    def _complete(self, network: nn.Module, inputs: Inputs, outcome: Outcome) -> None:
-        device = inputs.numeric.device
-        time = torch.from_numpy(outcome.time / self.time_unit_).to(device)
-        network.complete(inputs, time, torch.from_numpy(outcome.event.copy()).to(device))  # type: ignore[operator]
-        jumps = network.get_buffer(self._baseline)
-        if not bool(((jumps > 0) & torch.isfinite(jumps)).all()):
-            raise TrainingError(
-                "The risks of the training rows are so far apart that no baseline hazard can be computed. Try a "
-                "smaller learning_rate, or a larger weight_decay."
-            )
-
-    def _check_parameters(self) -> None:
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
-        super()._check_parameters()
+        super().check_settings()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -65,7 +50,7 @@ class DeepSurv(_CoxNet):
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
-    device, n_threads, random_state, verbose
+    device, n_threads, random_state, verbose, on_epoch
         As in `SumoNet`.
 
     Examples
@@ -77,9 +62,9 @@ class DeepSurv(_CoxNet):
     (2, 3)
     """
 
-    def _make_head(
-        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
-    ) -> nn.Module:
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> PopulationNetwork:
         return RiskNetwork(generators, encoder, half_width=self.half_width)
 
 
@@ -91,19 +76,13 @@ class _CaseControlNet(_CoxNet):
     def _controls(self, seeds: npt.NDArray[np.int64]) -> CaseControl:
         return CaseControl(torch.as_tensor(seeds), self.n_controls)
 
-    def _cases(self, rows: npt.NDArray[np.int64], event: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        cases = rows[event[rows]]
-        return cases if len(cases) else rows
-
-    def _prepare(self, network: nn.Module, data: TrainingData, rows: Rows) -> None:
-        cast(CaseControl, network.controls).prepare(data.time, rows.index, rows.present)
-
-    def _check_parameters(self) -> None:
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         if not isinstance(self.n_controls, (int, np.integer)) or self.n_controls < 1:
             raise ValueError(f"n_controls is a whole number of at least 1; got {self.n_controls!r}.")
         if not self.shrink >= 0:
             raise ValueError(f"shrink must not be negative; got {self.shrink!r}.")
-        super()._check_parameters()
+        super().check_settings()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -128,7 +107,7 @@ class CoxCC(_CaseControlNet):
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
-    device, n_threads, random_state, verbose
+    device, n_threads, random_state, verbose, on_epoch
         As in `SumoNet`.
 
     Examples
@@ -140,15 +119,15 @@ class CoxCC(_CaseControlNet):
     (2,)
     """
 
-    def _make_head(
-        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
-    ) -> nn.Module:
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> PopulationNetwork:
         controls = self._controls(seeds)
         return RiskNetwork(generators, encoder, half_width=self.half_width, controls=controls, shrink=self.shrink)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CoxTime(_CaseControlNet, UsesTimeFeatures):
+class CoxTime(TimeFeaturesMixin, _CaseControlNet):
     r"""Cox-Time (Kvamme et al. 2019): λ(t|x) = λ₀(t) e^{g(t, x)}, a relative risk that changes with time.
 
     .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(z_i, x_j) - g(z_i, x_i)}\Big), \qquad
@@ -176,7 +155,7 @@ class CoxTime(_CaseControlNet, UsesTimeFeatures):
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the same loss with controls drawn, once and
         for all, among the validation rows.
-    device, n_threads, random_state, verbose
+    device, n_threads, random_state, verbose, on_epoch
         As in `SumoNet`.
 
     Examples
@@ -188,27 +167,24 @@ class CoxTime(_CaseControlNet, UsesTimeFeatures):
     (2, 3)
     """
 
-    _baseline: ClassVar[str] = "increments"
-
     mixed_layers: Sequence[int] = (32,)
     time_features: TimeFeatureKind = "marginal"
 
-    def _make_head(
-        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
-    ) -> nn.Module:
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> PopulationNetwork:
         return CoxTimeNetwork(
             generators,
             encoder,
-            self._make_time_features(y),
+            TimeFeatures.from_state(start["time_features"]),
             widths=self.mixed_layers,
-            activation=self.activation,
+            activation=self.setting("activation"),
             half_width=self.half_width,
             controls=self._controls(seeds),
             shrink=self.shrink,
         )
 
-    def _check_parameters(self) -> None:
-        self._check_widths("mixed_layers")
-        if not self.mixed_layers:
-            raise ValueError("mixed_layers needs at least one hidden layer.")
-        super()._check_parameters()
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
+        self._check_widths("mixed_layers", at_least_one=True)
+        super().check_settings()

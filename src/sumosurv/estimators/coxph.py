@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ Ties = Literal["efron", "breslow"]
 Array = npt.NDArray[np.float64]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CoxPH(SurvivalEstimator):
     r"""Cox-Linear: λ(t|x) = λ₀(t) exp(β·x), the partial likelihood maximised by Newton's method.
 
@@ -71,27 +73,14 @@ class CoxPH(SurvivalEstimator):
     ((1,), (2, 2))
     """
 
-    coef_: Array
-    standard_errors_: Array
+    ties: Ties = "efron"
+    alpha: float = 0.0
+    max_iter: int = 100
+    tol: float = 1e-16
+    half_width: int = 2
 
-    def __init__(
-        self, *, ties: Ties = "efron", alpha: float = 0.0, max_iter: int = 100, tol: float = 1e-16, half_width: int = 2
-    ) -> None:
-        self.ties = ties
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.tol = tol
-        self.half_width = half_width
-
-    def fit(self, X: Any, y: Any) -> CoxPH:
-        """Fit to covariates and right-censored times.
-
-        Parameters
-        ----------
-        X : DataFrame or array of shape (rows, columns)
-            Numeric and categorical columns, missing values allowed; see `Design`.
-        y : outcome
-        """
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         if self.ties not in ("efron", "breslow"):
             raise ValueError(f"ties is 'efron' or 'breslow'; got {self.ties!r}.")
         if not self.alpha >= 0:
@@ -102,6 +91,8 @@ class CoxPH(SurvivalEstimator):
             raise ValueError(f"max_iter is a whole number of at least 1; got {self.max_iter!r}.")
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
+
+    def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
         self.preprocessor_ = Preprocessor().fit(X)
         design = Design(self.preprocessor_)
@@ -121,7 +112,6 @@ class CoxPH(SurvivalEstimator):
         # relative to a subject at the centre
         self.baseline_times_ = times[jumps]
         self.baseline_ = np.cumsum(events[jumps] / at_risk[jumps]) * np.exp(-shift)
-        return self
 
     def summary(self) -> pd.DataFrame:
         """Coefficients, hazard ratios, standard errors, z and two-sided p-values, one row per term."""
@@ -198,8 +188,9 @@ class CoxPH(SurvivalEstimator):
         survival = torch.exp(-risk[:, None] * torch.from_numpy(self.baseline_))
         return Tabulated(self.baseline_times_, survival, half_width=self.half_width)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        fitted, tensors = super()._state()
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps of the fit."""
+        fitted, tensors = super().state()
         fitted |= {
             "preprocessor_": self.preprocessor_.state(),
             "log_likelihood_": self.log_likelihood_,
@@ -208,8 +199,9 @@ class CoxPH(SurvivalEstimator):
         arrays = ("coef_", "standard_errors_", "centre_", "baseline_times_", "baseline_")
         return fitted, tensors | {name: torch.from_numpy(getattr(self, name)) for name in arrays}
 
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        super()._restore(fitted, tensors)
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`."""
+        super().restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self.terms_ = Design(self.preprocessor_).names
         self.log_likelihood_, self.n_iter_ = float(fitted["log_likelihood_"]), int(fitted["n_iter_"])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
-from sumosurv.estimators.covariate import CovariateNetworkEstimator, Encoder, Generators
+from sumosurv.estimators.network import Generators, NetworkEstimator
+from sumosurv.networks import Encoder
 from sumosurv.networks.discrete import DiscreteNetwork, Interpolation
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
@@ -18,14 +19,8 @@ from sumosurv.outcome import Outcome
 __all__ = ["DeepHit"]
 
 
-class _Fitted(CovariateNetworkEstimator):
-    """No dataclass: what it names is fitted, and no constructor argument."""
-
-    n_intervals_: int
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class DeepHit(_Fitted):
+class DeepHit(NetworkEstimator):
     r"""DeepHit (Lee et al. 2018) for one kind of event: a probability p_c(x) for each interval of time.
 
     .. math::
@@ -53,7 +48,7 @@ class DeepHit(_Fitted):
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the same objective on validation rows.
-    device, n_threads, random_state, verbose
+    device, n_threads, random_state, verbose, on_epoch
         As in `SumoNet`.
 
     Attributes
@@ -72,8 +67,6 @@ class DeepHit(_Fitted):
     (10, (2, 3))
     """
 
-    _objective_has_density: ClassVar[bool] = False
-
     n_cuts: int = 30
     cuts: Literal["quantile", "equidistant"] = "quantile"
     alpha: float = 0.2
@@ -83,39 +76,32 @@ class DeepHit(_Fitted):
     @property
     def cuts_(self) -> npt.NDArray[np.float64]:
         """Ends of the intervals, in the unit of the times."""
-        ends: npt.NDArray[np.float64] = self.network_.cuts[0].cpu().numpy() * self.time_unit_  # type: ignore[index]
-        return ends
+        return np.array(self.learned_.start["cuts"]) * self.time_unit_
 
-    def _make_head(
-        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
-    ) -> nn.Module:
-        if y is None:
-            count = self.n_intervals_
-            cuts, start = np.ones(count), np.zeros(count + 1)
-        else:
-            scaled = y.on_clock(unit=self.time_unit_)
-            cuts = self._choose_cuts(scaled)
-            self.n_intervals_ = len(cuts)
-            survival = np.append(np.insert(kaplan_meier(scaled).survival(cuts[None, :])[0], 0, 1.0), 0.0)
-            share = np.maximum(-np.diff(survival), 0.5 / len(y))
-            start = np.log(share / share.sum())
+    @property
+    def n_intervals_(self) -> int:
+        """How many intervals there are."""
+        return len(self.learned_.start["cuts"])
+
+    def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        scaled = outcome.on_clock(unit=unit)
+        cuts = self._choose_cuts(scaled)
+        survival = np.append(np.insert(kaplan_meier(scaled).survival(cuts)[0], 0, 1.0), 0.0)
+        share = np.maximum(-np.diff(survival), 0.5 / len(outcome))
+        return {"cuts": cuts.tolist(), "log_shares": np.log(share / share.sum()).tolist()}
+
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> DiscreteNetwork:
         return DiscreteNetwork(
             generators,
             encoder,
-            torch.from_numpy(cuts),
-            torch.from_numpy(start),
+            torch.tensor(start["cuts"], dtype=torch.float64),
+            torch.tensor(start["log_shares"], dtype=torch.float64),
             alpha=self.alpha,
             sigma=self.sigma,
             between=self.interpolation,
         )
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        fitted, tensors = super()._state()
-        return fitted | {"n_intervals_": self.n_intervals_}, tensors
-
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        self.n_intervals_ = int(fitted["n_intervals_"])
-        super()._restore(fitted, tensors)
 
     def _choose_cuts(self, y: Outcome) -> npt.NDArray[np.float64]:
         last = float(y.time.max()) or 1.0
@@ -128,7 +114,8 @@ class DeepHit(_Fitted):
         cuts = np.unique(np.append(places[(places > 0) & (places < last)], last))
         return cuts
 
-    def _check_parameters(self) -> None:
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         self._check_choice("cuts", ("quantile", "equidistant"))
         self._check_choice("interpolation", ("hazard", "density"))
         if not isinstance(self.n_cuts, (int, np.integer)) or self.n_cuts < 1:
@@ -137,4 +124,4 @@ class DeepHit(_Fitted):
             raise ValueError(f"alpha lies in (0, 1]; got {self.alpha!r}.")
         if not self.sigma > 0:
             raise ValueError(f"sigma must be positive; got {self.sigma!r}.")
-        super()._check_parameters()
+        super().check_settings()

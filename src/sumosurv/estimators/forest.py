@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ _TREE = ("left", "right", "feature", "threshold")
 _LEAF = ("leaf_start", "fall_time", "fall")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RandomSurvivalForest(SurvivalEstimator):
     r"""Random survival forest (Ishwaran et al. 2008): the mean of the Kaplan-Meier curves of the leaves of many trees.
 
@@ -70,38 +72,27 @@ class RandomSurvivalForest(SurvivalEstimator):
     (2, 3)
     """
 
-    def __init__(
-        self,
-        *,
-        n_estimators: int = 200,
-        min_samples_split: int = 20,
-        min_samples_leaf: int = 10,
-        max_features: Literal["sqrt", "log2"] | float | None = "sqrt",
-        max_depth: int | None = None,
-        n_jobs: int | None = None,
-        half_width: int | Literal["auto"] = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.min_samples_split = min_samples_split
-        self.min_samples_leaf = min_samples_leaf
-        self.max_features = max_features
-        self.max_depth = max_depth
-        self.n_jobs = n_jobs
-        self.half_width = half_width
-        self.random_state = random_state
+    n_estimators: int = 200
+    min_samples_split: int = 20
+    min_samples_leaf: int = 10
+    max_features: Literal["sqrt", "log2"] | float | None = "sqrt"
+    max_depth: int | None = None
+    n_jobs: int | None = None
+    half_width: int | Literal["auto"] = "auto"
+    random_state: Any = None
 
-    def fit(self, X: Any, y: Any) -> RandomSurvivalForest:
-        """Grow a forest on covariates (see `Design`) and right-censored times."""
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         whole = isinstance(self.half_width, (int, np.integer)) and self.half_width >= 1
         if not (whole or (isinstance(self.half_width, str) and self.half_width == "auto")):
             raise ValueError(f"half_width is 'auto' or a whole number of at least 1; got {self.half_width!r}.")
+
+    def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
         self.preprocessor_ = Preprocessor().fit(X)
         matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
         self.event_times_ = np.unique(outcome.time[outcome.event])
         self.trees_ = _no_trees() if len(self.event_times_) == 0 else self._grow(matrix, outcome)
-        return self
 
     def _grow(self, matrix: npt.NDArray[np.float32], outcome: Outcome) -> dict[str, npt.NDArray[Any]]:
         try:
@@ -174,14 +165,16 @@ class RandomSurvivalForest(SurvivalEstimator):
             goes_left = matrix[rows, trees["feature"][node]] <= trees["threshold"][node]
             node = np.where(inner, np.where(goes_left, left, trees["right"][node]), node)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        fitted, tensors = super()._state()
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps of the fit."""
+        fitted, tensors = super().state()
         arrays = {f"trees.{name}": torch.from_numpy(array) for name, array in self.trees_.items()}
         arrays["event_times_"] = torch.from_numpy(self.event_times_)
         return fitted | {"preprocessor_": self.preprocessor_.state()}, tensors | arrays
 
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        super()._restore(fitted, tensors)
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`."""
+        super().restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self.event_times_ = tensors["event_times_"].numpy()
         self.trees_ = {name: tensors[f"trees.{name}"].numpy() for name in (*_TREE, *_LEAF, "roots")}

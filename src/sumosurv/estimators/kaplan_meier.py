@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sumosurv.nonparametric import kaplan_meier
 __all__ = ["KaplanMeier"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KaplanMeier(SurvivalEstimator):
     r"""The product-limit estimate for all subjects alike: S(t|x) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), whatever x.
 
@@ -37,24 +39,26 @@ class KaplanMeier(SurvivalEstimator):
     array([[1.   , 0.667, 0.667]])
     """
 
-    def __init__(self, *, half_width: int = 2) -> None:
-        self.half_width = half_width
+    half_width: int = 2
 
-    def fit(self, X: Any, y: Any) -> KaplanMeier:
-        """Fit to an outcome; of the covariates only the number of columns is kept."""
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
+
+    def _fit(self, X: Any, y: Any) -> None:
         _, outcome = self._start(X, y)
         self.curve_ = kaplan_meier(outcome, half_width=self.half_width)
-        return self
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.curve_.repeat(len(X))
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        fitted, tensors = super()._state()
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps of the fit."""
+        fitted, tensors = super().state()
         return fitted, tensors | {"times": self.curve_.times, "survival": self.curve_.table[0]}
 
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        super()._restore(fitted, tensors)
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`."""
+        super().restore(fitted, tensors)
         self.curve_ = Tabulated(tensors["times"], tensors["survival"], half_width=self.half_width)

@@ -47,7 +47,7 @@ class SurvivalMixture(SurvivalEstimator):
     def of(cls, fitted: Sequence[SurvivalEstimator], weights: Sequence[float] | None = None) -> SurvivalMixture:
         """The mixture of estimators that are fitted already, on the same columns."""
         made = cls(list(fitted), weights)
-        made._check_parameters()
+        made.check_settings()
         for estimator in fitted:
             check_is_fitted(estimator)
         columns = {estimator.n_features_in_ for estimator in fitted}
@@ -57,12 +57,9 @@ class SurvivalMixture(SurvivalEstimator):
         made._take_over()
         return made
 
-    def fit(self, X: Any, y: Any) -> SurvivalMixture:
-        """Fit a clone of each estimator."""
-        self._check_parameters()
+    def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
         self.estimators_ = [clone(estimator).fit(X, outcome) for estimator in self.estimators]
-        return self
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
@@ -76,11 +73,13 @@ class SurvivalMixture(SurvivalEstimator):
         if hasattr(first, "feature_names_in_"):
             self.feature_names_in_ = first.feature_names_in_
 
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        super()._restore(fitted, tensors)
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`."""
+        super().restore(fitted, tensors)
         self.estimators_ = list(self.estimators)
 
-    def _check_parameters(self) -> None:
+    def check_settings(self) -> None:
+        """Raise an error that names a setting which cannot be."""
         if isinstance(self.estimators, SurvivalEstimator):
             raise TypeError("estimators is a sequence of estimators; got a single one: put it into a list.")
         if not len(self.estimators):

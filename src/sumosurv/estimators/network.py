@@ -1,105 +1,108 @@
-"""Estimators that train a population of networks: all of them share this fit."""
+"""Estimators that train a population of networks: their settings, and the walk from rows to a distribution."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from torch import nn
 
 from sumosurv.distributions import Delayed, Rescaled, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.networks import Inputs, select_members
+from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
+from sumosurv.estimators.settings import NetworkSettings
+from sumosurv.networks import Encoder, Inputs, ModuleEncoder, Observed, PopulationNetwork, TableEncoder, select_members
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.preprocessing import Preprocessor, time_unit
-from sumosurv.training import History, Rows, TrainingData, TrainingPlan, train
+from sumosurv.preprocessing import Preprocessor
+from sumosurv.training import (
+    History,
+    Member,
+    Schedule,
+    Shift,
+    batch_rows,
+    explain_memory,
+    find_device,
+    split_rows,
+    threads,
+    train,
+)
 
-__all__ = ["NetworkEstimator", "Prepared"]
+__all__ = ["Generators", "NetworkEstimator"]
 
-_ONE_THREAD_WORK = 2e8  # multiply-adds of a training step below which a second thread costs more than it gives
-_SMALLEST_SPLIT = 10  # rows below which none are held out
+Generators = Sequence[torch.Generator]
+
+_KNOWN = ("n_features_in_", "feature_names_in_", "risk_times_")
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """The rows of one fit as its networks read them: training rows first, then those of ``validation_data``."""
+class _FittedNetwork(SurvivalEstimator):
+    """What a fit leaves behind; apart from the dataclass below, whose annotations are constructor arguments."""
 
-    data: TrainingData
-    outcome: Outcome  # times from the start of the networks' clock, in the user's unit
-    n_train: int
+    learned_: Learned
+    network_: PopulationNetwork
+    n_members_: int
+    history_: pd.DataFrame
+    best_epoch_: npt.NDArray[np.int64]
+    best_valid_: npt.NDArray[np.float64]
 
     @property
-    def training(self) -> Outcome:
-        """The outcome of the training rows."""
-        return self.outcome[: self.n_train]
+    def preprocessor_(self) -> Preprocessor:
+        """What was learned of the columns."""
+        return self.learned_.preprocessor
 
-    def all_for_training(self) -> Prepared:
-        """The same rows, where networks were trained on all of them."""
-        return Prepared(self.data, self.outcome, len(self.outcome))
+    @property
+    def time_origin_(self) -> float:
+        """When the networks' clock starts."""
+        return self.learned_.time_origin
 
-    def own_rows(self, members: int) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]] | None]:
-        """The same training and validation rows for each of so many members."""
-        every = np.arange(len(self.outcome))
-        valid = every[self.n_train :]
-        return [every[: self.n_train]] * members, [valid] * members if len(valid) else None
+    @property
+    def time_unit_(self) -> float:
+        """How long it runs: to the largest training time."""
+        return self.learned_.time_unit
 
 
-class NetworkEstimator(SurvivalEstimator):
-    """A population of networks behind one estimator.
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetworkEstimator(_FittedNetwork, NetworkSettings):
+    """A population of networks: covariates to an embedding, the same way for all methods, and that to a distribution.
 
-    A model defines ``_make_network`` (and ``_make_preprocessor``); this class checks the data, holds out
-    validation rows, trains and predicts. A model whose objective is not a right-censored likelihood may
-    also say on which rows it is taken (``_cases``), what the network must know of all rows beforehand
-    (``_prepare``), and what is added once the weights are final (``_complete``), such as a baseline hazard.
+    A method defines ``_build_network`` and what it must learn of the outcome before (``_learn_start``); its
+    constructor arguments are the fields of its (data)class. ``read``, ``learn``, ``build``, ``member``, ``schedule``
+    and ``fitted`` are the steps of ``fit``, each a function of its arguments and of the settings alone; a search takes
+    the same steps.
     """
 
-    # the objective has densities in it, which change with the unit of time (a partial likelihood has none)
-    _objective_has_density: ClassVar[bool] = True
+    # settings that each member of a population can have of its own; layers that can be padded to a common shape
+    member_settings: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "dropout")
+    padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers",)
 
-    ensemble_size: int
-    learning_rate: float | None
-    weight_decay: float
-    max_epochs: int
-    batch_size: int | str
-    patience: int | None
-    validation_fraction: float
-    refit: bool
-    device: str
-    n_threads: int | None
-    random_state: Any
-    verbose: bool
-
-    network_: nn.Module
-    preprocessor_: Preprocessor
-    time_unit_: float
-    time_origin_: float
+    # ------------------------------------------------------------------ what a method defines
 
     @abstractmethod
-    def _make_preprocessor(self) -> Preprocessor:
-        """An unfitted preprocessor."""
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> PopulationNetwork:
+        """The whole network around a covariate network, from what `_learn_start` gave."""
 
-    @abstractmethod
-    def _make_network(self, seeds: npt.NDArray[np.int64], y: Outcome | None, example: Inputs) -> nn.Module:
-        """A population with one member per seed, for the outcome (times in the user's unit) and inputs of training.
+    def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        """What the network must know of the training outcome (in the user's unit): plain values; nothing here."""
+        return {}
 
-        Without an outcome (a model file being read) anything fitted to it is a placeholder.
-        """
+    def _check_rows(self, outcome: Outcome) -> None:
+        """Raise a ValueError if the method cannot learn from such an outcome."""
 
-    @abstractmethod
-    def _learning_rate(self) -> float:
-        """The learning rate to use."""
+    def reading(self) -> Reading:
+        """The settings that decide how rows are read."""
+        return Reading(self.setting("numeric_scaling"), one_hot=self.encoder is not None)
 
-    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> NetworkEstimator:
+    # ------------------------------------------------------------------ the walk from rows to a fitted model
+
+    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> Self:
         """Fit to covariates and right-censored times.
 
         Parameters
@@ -113,235 +116,176 @@ class NetworkEstimator(SurvivalEstimator):
             Rows for early stopping. Without it each member holds out its own share of the rows,
             ``validation_fraction``, so that together they see them all.
         """
-        self._check_parameters()
-        prepared = self._read(X, y, validation_data)
-        random = check_random_state(self.random_state)
-        seeds = random.randint(0, 2**31 - 1, size=self.ensemble_size).astype(np.int64)
-        train_rows, valid_rows = (
-            self._split(prepared.outcome, seeds) if validation_data is None else prepared.own_rows(len(seeds))
-        )
-        data = prepared.data.to(self._device())
-        network, history = self._train(data, seeds, train_rows, valid_rows, prepared.training, None)
-        self._keep_history(history, prepared.outcome.event, train_rows, valid_rows)
-        if self.refit and valid_rows is not None and not history.interrupted:
-            stop_after = np.where(history.failed, -1, history.best_epoch)
-            rows = [np.arange(len(prepared.outcome))] * self.ensemble_size
-            network, history = self._train(data, seeds, rows, None, prepared.training, stop_after)
-            prepared = prepared.all_for_training()
-        self._adopt(network, history.failed, prepared)
-        return self
+        return self._fit_anew(X, y, validation_data)
 
-    def _read(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None) -> Prepared:
-        """Check the data and learn from the training rows how networks are to see them."""
-        X, outcome = self._start(X, y)
-        self.preprocessor_ = self._make_preprocessor().fit(X)
-        inputs = self.preprocessor_.transform(X)
-        n = len(outcome)
+    def _fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> None:
+        rows = self.read(X, y, validation_data)
+        learned = self.learn(rows)
+        seeds = check_random_state(self.random_state).randint(0, 2**31 - 1, size=self.ensemble_size)
+        members = [
+            self.member(
+                int(seed),
+                *(
+                    split_rows(rows.outcome, int(seed), self.validation_fraction)
+                    if validation_data is None
+                    else rows.own_rows()
+                ),
+            )
+            for seed in seeds
+        ]
+        network, history = self._train(learned, rows, members)
+        failed = history.failed
+        again = self.refit and members[0].valid_rows is not None and not history.interrupted
+        if again:
+            every = np.arange(len(rows.outcome))
+            members = [
+                replace(member, train_rows=every, valid_rows=None, stop_after=int(epoch))
+                for member, epoch in zip(members, np.where(failed, -1, history.best_epoch))
+            ]
+            network, second = self._train(learned, rows, members)
+            failed = second.failed
+        self._become(self.fitted(rows, learned, network, failed, on_all_rows=again))
+        self.history_, self.best_epoch_, self.best_valid_ = history.frame(), history.best_epoch, history.best_valid
+
+    def read(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> Prepared:
+        """Check the rows and turn them into tensors."""
+        checked = self._unfitted()
+        X, outcome = checked._start(X, y)
+        self._check_rows(outcome)
+        more = None
         if validation_data is not None:
-            X_valid, y_valid = validation_data
-            X_valid = self._check_covariates(X_valid, reset=False)
-            more = self.preprocessor_.transform(X_valid)
-            inputs = Inputs(torch.cat([inputs.numeric, more.numeric]), torch.cat([inputs.codes, more.codes]))
-            outcome = Outcome.join([outcome, check_outcome(y_valid, n_rows=len(X_valid))])
-        self.time_origin_ = self._origin(outcome.time)
-        if self.time_origin_:
-            outcome = outcome.on_clock(self.time_origin_)
-        self.time_unit_ = time_unit(outcome.time[:n])
-        time, event = torch.from_numpy(outcome.time / self.time_unit_).float(), torch.from_numpy(outcome.event)
-        return Prepared(TrainingData(inputs, time, event), outcome, n)
+            if not (isinstance(validation_data, (tuple, list)) and len(validation_data) == 2):
+                raise ValueError("validation_data is a pair (X, y) of rows for early stopping.")
+            X_valid = checked._check_covariates(validation_data[0], reset=False)
+            more = X_valid, check_outcome(validation_data[1], n_rows=len(X_valid))
+            self._check_rows(more[1])
+        known = {name: vars(checked)[name] for name in _KNOWN if name in vars(checked)}
+        return read_rows(self.reading(), (X, outcome), more, known)
 
-    def _origin(self, times: npt.NDArray[np.float64]) -> float:
-        """When the networks' clock starts: at zero."""
-        return 0.0
+    def learn(self, rows: Prepared) -> Learned:
+        """All that a network must know of the rows."""
+        start = self._learn_start(rows.training, rows.time_unit)
+        return Learned(rows.preprocessor, rows.time_origin, rows.time_unit, start)
 
-    def _adopt(self, network: nn.Module, failed: npt.NDArray[np.bool_], prepared: Prepared) -> None:
-        """Make a trained population the fitted model: its members that worked, and what they still need."""
-        self.network_ = self._settle(network, failed)
-        self.n_members_ = int(len(failed) - failed.sum())
-        with self._threads(0.0), torch.no_grad():
-            p = next(self.network_.parameters())
-            inputs = prepared.data.inputs[: prepared.n_train]
-            self._complete(self.network_, inputs.to(p.device, p.dtype), prepared.training)
+    def build(self, learned: Learned, seeds: npt.NDArray[np.int64]) -> PopulationNetwork:
+        """A population with one member per seed; the same for a fit, a trial of a search and a model file."""
+        generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+        columns = learned.preprocessor
+        encoder: Encoder
+        if self.encoder is not None:
+            encoder = ModuleEncoder(self.encoder, [int(seed) for seed in seeds], learned.example())
+        elif columns.row_shape is not None:
+            raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
+        else:
+            encoder = TableEncoder(
+                generators,
+                torch.as_tensor(seeds),
+                torch.full((len(seeds),), float(self.setting("dropout"))),
+                n_numeric=columns.n_numeric,
+                levels=columns.levels,
+                widths=self.setting("covariate_layers"),
+                activation=self.setting("activation"),
+                residual=self.setting("residual"),
+                frequencies=self.setting("frequencies"),
+            )
+        return self._build_network(learned.start, encoder, generators, seeds)
 
-    def _cases(self, rows: npt.NDArray[np.int64], event: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """The rows, of those given, over which the objective is summed: all of them."""
-        return rows
+    def member(
+        self,
+        seed: int,
+        train_rows: npt.NDArray[np.int64],
+        valid_rows: npt.NDArray[np.int64] | None,
+        stop_after: int | None = None,
+    ) -> Member:
+        """One network with these settings, on some of the rows."""
+        rate, decay = float(self.setting("learning_rate")), float(self.weight_decay)
+        return Member(seed, train_rows, valid_rows, rate, decay, stop_after)
 
-    def _prepare(self, network: nn.Module, data: TrainingData, rows: Rows) -> None:
-        """Tell the network about all training rows of its members: nothing to tell."""
+    def schedule(self, n_rows: int) -> Schedule:
+        """How a population with these settings trains on so many rows."""
+        return Schedule(self.max_epochs, batch_rows(self.batch_size, n_rows), self.patience, self.n_threads)
 
-    def _complete(self, network: nn.Module, inputs: Inputs, outcome: Outcome) -> None:
-        """Add to the trained network what it needs of the training rows: nothing."""
+    def fitted(
+        self,
+        rows: Prepared,
+        learned: Learned,
+        network: PopulationNetwork,
+        failed: npt.NDArray[np.bool_],
+        *,
+        on_all_rows: bool = False,
+    ) -> Self:
+        """A copy of this estimator that predicts with a trained population: its members that worked.
+
+        Baselines are learned from the training rows, or from all rows where that is what the network was trained on.
+        """
+        made = self._unfitted()
+        made.__dict__.update(rows.known)
+        made.learned_, made.n_members_ = learned, int(len(failed) - failed.sum())
+        if failed.any():
+            network = select_members(network, np.flatnonzero(~failed).tolist())
+        for p in network.parameters():
+            p.data = p.data.contiguous()
+            p.requires_grad_(False)
+        made.network_ = network.double().eval()  # prediction is in float64
+        n = len(rows.outcome) if on_all_rows else rows.n_train
+        outcome = rows.outcome[:n].on_clock(learned.time_origin, learned.time_unit)
+        with threads(self.n_threads), torch.no_grad():
+            p = next(network.parameters())
+            inputs = rows.table.inputs[:n].to(p.device, p.dtype)
+            made.network_.fit_baseline(inputs, Observed.of(outcome, torch.float64).to(p.device))
+        return made
+
+    # ------------------------------------------------------------------ parts of the walk
+
+    def _train(self, learned: Learned, rows: Prepared, members: Sequence[Member]) -> tuple[PopulationNetwork, History]:
+        device = find_device(self.device)
+        network = self.build(learned, np.array([member.seed for member in members])).to(device)
+        # what mean log-likelihoods lose, member by member, when times are in the user's unit and no longer scaled
+        unit = math.log(rows.time_unit) if network.terms_are_likelihoods else 0.0
+        held_out = [m.valid_rows for m in members if m.valid_rows is not None]
+        shift = Shift(
+            unit * np.array([rows.outcome.event[m.train_rows].mean() for m in members]),
+            unit * np.array([rows.outcome.event[part].mean() for part in held_out]) if held_out else np.zeros(1),
+        )
+        own = self.on_epoch
+        schedule = replace(
+            self.schedule(len(members[0].train_rows)),
+            show_progress=bool(self.verbose),
+            on_epoch=None if own is None else lambda epoch: own(shift.epoch(epoch)),
+        )
+        return network, shift.history(train(network, rows.table.to(device), members, schedule))
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        return self._distribution_of(self.preprocessor_.transform(X))
+        return self.distribution_of(self.preprocessor_.transform(X))
 
-    def _distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
+    def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
         """The distribution of preprocessed rows."""
         p = next(self.network_.parameters())
-        inputs = inputs.to(p.device, p.dtype)
-        own = Rescaled(self.network_.distribution(inputs), self.time_unit_)  # type: ignore[operator]
+        with explain_memory("Predict fewer rows or times at once, or load the model on the CPU."):
+            own = Rescaled(self.network_.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
         return Delayed(own, self.time_origin_) if self.time_origin_ else own
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        fitted, tensors = super()._state()
-        fitted |= {
-            "preprocessor_": self.preprocessor_.state(),
-            "time_unit_": self.time_unit_,
-            "time_origin_": self.time_origin_,
-            "n_members_": self.n_members_,
-        }
+    # ------------------------------------------------------------------ model files
+
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps: what was learned, and the weights."""
+        fitted, tensors = super().state()
+        fitted |= {"learned": self.learned_.state(), "n_members_": self.n_members_}
         # weights were trained in float32, so that nothing is lost; tables such as baselines keep their precision
         weights = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
         weights |= {f"network.{name}": value.float() for name, value in self.network_.named_parameters()}
         return fitted, tensors | weights
 
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        super()._restore(fitted, tensors)
-        self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
-        self.time_unit_, self.time_origin_ = float(fitted["time_unit_"]), float(fitted["time_origin_"])
-        if not self.time_unit_ > 0:
-            raise ValueError(f"the unit of time is {self.time_unit_}")
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`, on an estimator that was just made."""
+        super().restore(fitted, tensors)
+        self.learned_ = Learned.from_state(fitted["learned"])
         self.n_members_ = int(fitted["n_members_"])
-        shape = self.preprocessor_.row_shape or (self.preprocessor_.n_numeric,)
-        example = Inputs(torch.zeros(2, *shape), torch.zeros(2, len(self.preprocessor_.levels), dtype=torch.long))
-        network = self._make_network(np.zeros(self.n_members_, dtype=np.int64), None, example).double()
+        network = self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double()
         weights = {name.removeprefix("network."): v for name, v in tensors.items() if name.startswith("network.")}
         for name, buffer in list(network.named_buffers()):
             if name in weights and weights[name].shape != buffer.shape:  # tables whose size depends on the data
                 owner, _, leaf = name.rpartition(".")
                 setattr(network.get_submodule(owner), leaf, torch.empty_like(weights[name]))
         network.load_state_dict(weights, strict=True)
-        self.network_ = network.requires_grad_(False).eval().to(self._device())
-
-    # ------------------------------------------------------------------
-
-    def _train(
-        self,
-        data: TrainingData,
-        seeds: npt.NDArray[np.int64],
-        train_rows: list[npt.NDArray[np.int64]],
-        valid_rows: list[npt.NDArray[np.int64]] | None,
-        outcome: Outcome,
-        stop_after: npt.NDArray[np.int64] | None,
-    ) -> tuple[nn.Module, History]:
-        device = data.time.device
-        example = Inputs(data.inputs.numeric[:2].cpu().float(), data.inputs.codes[:2].cpu())
-        network = self._make_network(seeds, outcome, example).to(device)
-        batch = self._batch_size(len(train_rows[0]))
-        plan = TrainingPlan(
-            seeds=seeds,
-            learning_rate=np.full(len(seeds), self._learning_rate()),
-            weight_decay=np.full(len(seeds), float(self.weight_decay)),
-            max_epochs=self.max_epochs,
-            batch_size=batch,
-            patience=self.patience,
-            stop_after=stop_after,
-            progress=self.verbose,
-        )
-        work = batch * sum(p.numel() for p in network.parameters())
-        with self._threads(work), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(seeds[0]))  # for dropout inside encoders of the user's own
-            self._prepare(network, data, Rows.of(train_rows).to(device))
-            event = data.event.cpu().numpy()
-            rows = Rows.of([self._cases(part, event) for part in train_rows]).to(device)
-            history = train(network, data, rows, None if valid_rows is None else Rows.of(valid_rows).to(device), plan)
-        return network, history
-
-    def _settle(self, network: nn.Module, failed: npt.NDArray[np.bool_]) -> nn.Module:
-        """The members that worked, in float64 for prediction."""
-        if failed.any():
-            network = select_members(network, np.flatnonzero(~failed).tolist())
-        for p in network.parameters():
-            p.data = p.data.contiguous()
-            p.requires_grad_(False)
-        return network.double().eval()
-
-    def _split(
-        self, outcome: Outcome, seeds: npt.NDArray[np.int64]
-    ) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]] | None]:
-        """Each member's own training and validation rows, with the same share of events."""
-        n = len(outcome)
-        rows = np.arange(n)
-        if self.validation_fraction == 0 or n < _SMALLEST_SPLIT:
-            return [rows] * len(seeds), None
-        counts = np.bincount(outcome.event.astype(int), minlength=2)
-        stratify = outcome.event if counts.min() >= 2 and math.ceil(self.validation_fraction * n) >= 2 else None
-        pairs = [
-            train_test_split(rows, test_size=self.validation_fraction, random_state=int(seed), stratify=stratify)
-            for seed in seeds
-        ]
-        return [np.sort(pair[0]) for pair in pairs], [np.sort(pair[1]) for pair in pairs]
-
-    def _keep_history(
-        self,
-        history: History,
-        event: npt.NDArray[np.bool_],
-        train_rows: list[npt.NDArray[np.int64]],
-        valid_rows: list[npt.NDArray[np.int64]] | None,
-    ) -> None:
-        """``history_``: mean log-likelihood per epoch and member, on the scale of the user's times."""
-        unit = math.log(self.time_unit_) if self._objective_has_density else 0.0
-        train_shift = unit * np.array([event[rows].mean() for rows in train_rows])
-        valid_shift = 0.0 if valid_rows is None else unit * np.array([event[rows].mean() for rows in valid_rows])
-        epochs, members = len(history.train), self.ensemble_size
-        train_values = np.array(history.train) - train_shift
-        valid_values = np.array(history.valid) - valid_shift if history.valid else np.full((epochs, members), np.nan)
-        self.history_ = pd.DataFrame(
-            {
-                "epoch": np.repeat(np.arange(epochs), members),
-                "member": np.tile(np.arange(members), epochs),
-                "train": train_values.ravel(),
-                "valid": valid_values.ravel(),
-            }
-        )
-        self.best_epoch_ = history.best_epoch
-        self.best_valid_ = history.best_valid - valid_shift
-
-    def _batch_size(self, n: int) -> int:
-        if self.batch_size == "full":
-            return n
-        if self.batch_size != "auto":
-            return int(self.batch_size)
-        return int(2 ** round(math.log2(max(8.0, 4.0 * math.sqrt(n)))))
-
-    def _device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        try:
-            device = torch.device(self.device)
-        except RuntimeError:
-            raise ValueError(f"device is 'auto', 'cpu' or 'cuda'; got {self.device!r}.") from None
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device='cuda' was asked for and torch sees no CUDA device; use device='auto' or 'cpu'.")
-        return device
-
-    @contextmanager
-    def _threads(self, work: float) -> Iterator[None]:
-        """Small networks train faster on one thread than on several that wait for each other."""
-        before = torch.get_num_threads()
-        wanted = self.n_threads if self.n_threads is not None else (1 if work < _ONE_THREAD_WORK else before)
-        torch.set_num_threads(wanted)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
-    def _check_parameters(self) -> None:
-        for name, low in (("ensemble_size", 1), ("max_epochs", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < low:
-                raise ValueError(f"{name} is a whole number of at least {low}; got {value!r}.")
-        size = self.batch_size
-        if size not in ("auto", "full") and not (isinstance(size, (int, np.integer)) and size >= 1):
-            raise ValueError(f"batch_size is 'auto', 'full' or a whole number of at least 1; got {size!r}.")
-        for name, low in (("patience", 0), ("n_threads", 1)):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, (int, np.integer)) or value < low):
-                raise ValueError(f"{name} is None or a whole number of at least {low}; got {value!r}.")
-        if not 0 <= self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction lies in [0, 1); got {self.validation_fraction!r}.")
-        if not self._learning_rate() > 0:
-            raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must not be negative; got {self.weight_decay!r}.")
+        self.network_ = network.requires_grad_(False).eval().to(find_device(self.device))

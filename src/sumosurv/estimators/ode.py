@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sumosurv.distributions.ode import clock
-from sumosurv.estimators.covariate import CovariateNetworkEstimator
+from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.networks.solvers import Gradient, Solver
 from sumosurv.outcome import Outcome
 
@@ -20,7 +20,7 @@ _OFFSET = 0.01  # c of the logarithmic clock, scaled time
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OdeEstimator(CovariateNetworkEstimator):
+class OdeEstimator(NetworkEstimator):
     """A population of networks whose likelihood takes a differential equation to solve."""
 
     hazard_layers: Sequence[int] = (32,)
@@ -29,27 +29,31 @@ class OdeEstimator(CovariateNetworkEstimator):
     steps: int = 8
     gradient: Gradient = "direct"
     ensemble_size: int = 4
-    dropout: float = 0.3
-    learning_rate: float = 0.01
+    dropout: float | None = 0.3
+    learning_rate: float | None = 0.01
     max_epochs: int = 40
     patience: int | None = 10
 
-    def _options(self, y: Outcome | None) -> dict[str, Any]:
-        """What the network must know beside its sizes; without an outcome it starts from a placeholder."""
-        offset = _OFFSET if self.clock == "log" else None
-        rate = 1.0
-        if y is not None:
-            lived = float(clock(torch.from_numpy(y.time / self.time_unit_), offset).sum())
-            rate = max(float(y.event.sum()), 0.5) / max(lived, 1e-3)
+    def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        lived = float(clock(torch.from_numpy(outcome.time / unit), self._clock_offset()).sum())
+        rate = max(float(outcome.event.sum()), 0.5) / max(lived, 1e-3)
+        return {"rate": min(max(rate, 1e-6), 1e6)}
+
+    def _clock_offset(self) -> float | None:
+        return _OFFSET if self.clock == "log" else None
+
+    def _options(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """What the network must know beside its sizes."""
         return {
-            "rate": min(max(rate, 1e-6), 1e6),
-            "offset": offset,
+            "rate": start["rate"],
+            "offset": self._clock_offset(),
             "solver": self.solver,
             "steps": int(self.steps),
             "gradient": self.gradient,
         }
 
-    def _check_parameters(self) -> None:
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         self._check_choice("clock", ("log", "linear"))
         self._check_choice("solver", ("rk4", "dopri5"))
         self._check_choice("gradient", ("direct", "adjoint"))
@@ -57,9 +61,7 @@ class OdeEstimator(CovariateNetworkEstimator):
             raise ValueError(
                 "gradient='adjoint' is for solver='dopri5'; the steps of 'rk4' are differentiated directly."
             )
-        self._check_widths("hazard_layers")
-        if not self.hazard_layers:
-            raise ValueError("hazard_layers needs at least one hidden layer.")
+        self._check_widths("hazard_layers", at_least_one=True)
         if not isinstance(self.steps, (int, np.integer)) or self.steps < 1:
             raise ValueError(f"steps is a whole number of at least 1; got {self.steps!r}.")
-        super()._check_parameters()
+        super().check_settings()

@@ -3,42 +3,45 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sumosurv.estimators.covariate import CovariateNetworkEstimator, Encoder, Generators
+from sumosurv.estimators.network import Generators, NetworkEstimator
+from sumosurv.networks import Encoder
 from sumosurv.networks.parametric import LogNormalNetwork, ParametricNetwork, WeibullNetwork
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome import Outcome
 
 __all__ = ["LogNormalNet", "WeibullNet"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _ParametricNet(CovariateNetworkEstimator):
+class ParametricNet(NetworkEstimator):
+    """A family of distributions with two parameters, both from a network of x.
+
+    A method defines ``_network``, the family's `ParametricNetwork`, and ``_start_values``.
+    """
+
     offset: float | Literal["auto"] = "auto"
 
-    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> _ParametricNet:
-        """Fit to covariates and right-censored times; see `SumoNet.fit`."""
-        outcomes = [check_outcome(y)] + ([] if validation_data is None else [check_outcome(validation_data[1])])
-        if self.offset == 0 and any(((part.time == 0) & part.event).any() for part in outcomes):
+    def _check_rows(self, outcome: Outcome) -> None:
+        if self.offset == 0 and ((outcome.time == 0) & outcome.event).any():
             raise ValueError(
                 f"{type(self).__name__} gives no likelihood to an event at time zero; y has some. "
                 "Use offset='auto', or give their times as positive numbers."
             )
-        super().fit(X, outcomes[0], validation_data)
-        return self
 
-    def _make_head(
-        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
+    def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        offset = (_half_resolution(outcome.time) if self.offset == "auto" else float(self.offset)) / unit
+        return {"values": self._start_values(outcome.time / unit + offset, outcome.event), "offset": offset}
+
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
     ) -> ParametricNetwork:
-        if y is None:
-            return self._network()(generators, encoder, (0.0, 0.0), 0.0)
-        offset = (_half_resolution(y.time) if self.offset == "auto" else float(self.offset)) / self.time_unit_
-        times = y.time / self.time_unit_ + offset
-        return self._network()(generators, encoder, self._start_values(times, y.event), offset)
+        return self._network()(generators, encoder, tuple(start["values"]), start["offset"])
 
     @abstractmethod
     def _network(self) -> type[ParametricNetwork]:
@@ -48,15 +51,16 @@ class _ParametricNet(CovariateNetworkEstimator):
     def _start_values(self, times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:
         """Parameters for all subjects alike, near their best."""
 
-    def _check_parameters(self) -> None:
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         offset = self.offset
         if offset != "auto" and not (isinstance(offset, (int, float)) and np.isfinite(offset) and offset >= 0):
             raise ValueError(f"offset is 'auto' or a number, zero or more, in the unit of the times; got {offset!r}.")
-        super()._check_parameters()
+        super().check_settings()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class WeibullNet(_ParametricNet):
+class WeibullNet(ParametricNet):
     r"""Weibull regression: scale and shape from covariates by a network.
 
     .. math:: S(t|x) = \exp(-(t / λ(x))^{k(x)}), \qquad \log λ(x), \log k(x) \text{ outputs of a network of } x.
@@ -77,7 +81,7 @@ class WeibullNet(_ParametricNet):
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
-    device, n_threads, random_state, verbose
+    device, n_threads, random_state, verbose, on_epoch
         As in `SumoNet`.
 
     Examples
@@ -97,7 +101,7 @@ class WeibullNet(_ParametricNet):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LogNormalNet(_ParametricNet):
+class LogNormalNet(ParametricNet):
     r"""Log-normal regression: mean and standard deviation of log T from covariates by a network.
 
     .. math:: S(t|x) = Φ((μ(x) - \log t) / σ(x)), \qquad μ(x), \log σ(x) \text{ outputs of a network of } x.
@@ -114,7 +118,7 @@ class LogNormalNet(_ParametricNet):
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
-    device, n_threads, random_state, verbose
+    device, n_threads, random_state, verbose, on_epoch
         As in `SumoNet`.
 
     Examples

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
-from sumosurv.estimators.covariate import Encoder, Generators
+from sumosurv.estimators.network import Generators
 from sumosurv.estimators.ode import OdeEstimator
-from sumosurv.networks import Inputs
+from sumosurv.networks import Encoder
 from sumosurv.networks.ode import CoxHazardOde, GeneralHazardOde, HazardOde
-from sumosurv.outcome import Outcome
 
 __all__ = ["Soden"]
+
+_LINEAR: dict[str, Any] = {"covariate_layers": (), "frequencies": 0, "dropout": 0.0}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -52,7 +52,7 @@ class Soden(OdeEstimator):
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`.
-    device, n_threads, random_state, verbose
+    device, n_threads, random_state, verbose, on_epoch
         As in `SumoNet`.
 
     Notes
@@ -77,19 +77,19 @@ class Soden(OdeEstimator):
 
     form: Literal["general", "cox", "cox-network"] = "general"
 
-    def _make_network(self, seeds: npt.NDArray[np.int64], y: Outcome | None, example: Inputs) -> nn.Module:
-        if self.form != "cox" or self.encoder is not None:
-            return super()._make_network(seeds, y, example)
-        linear = copy.copy(self)
-        linear.covariate_layers, linear.frequencies, linear.dropout = (), 0, 0.0
-        return super(Soden, linear)._make_network(seeds, y, example)
+    def setting(self, name: str) -> Any:
+        """The value of a setting; "cox" has no covariate network."""
+        if self.form == "cox" and self.encoder is None and name in _LINEAR:
+            return _LINEAR[name]
+        return super().setting(name)
 
-    def _make_head(
-        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
     ) -> HazardOde:
         kind = GeneralHazardOde if self.form == "general" else CoxHazardOde
-        return kind(generators, encoder, self.hazard_layers, **self._options(y))
+        return kind(generators, encoder, self.hazard_layers, **self._options(start))
 
-    def _check_parameters(self) -> None:
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         self._check_choice("form", ("general", "cox", "cox-network"))
-        super()._check_parameters()
+        super().check_settings()

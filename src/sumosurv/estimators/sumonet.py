@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
-from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.networks import Inputs, MixedNetwork, ModuleEncoder, MonotoneNetwork, TableEncoder, TimeFeatures
-from sumosurv.networks.layers import ACTIVATIONS, POSITIVE, Activation, Positive
+from sumosurv.estimators.network import Generators
+from sumosurv.estimators.reading import Reading, TimeOrigin
+from sumosurv.estimators.time_features import TimeFeaturesMixin
+from sumosurv.networks import Encoder, MixedNetwork, MonotoneNetwork, TimeFeatures
+from sumosurv.networks.layers import POSITIVE, Activation, Positive
 from sumosurv.networks.monotone import DERIVATIVES, Derivative
 from sumosurv.networks.time import TimeFeatureKind
-from sumosurv.outcome import Outcome
-from sumosurv.preprocessing import NumericScaling, Preprocessor, time_features
+from sumosurv.preprocessing import NumericScaling
 
 __all__ = ["SumoNet"]
 
@@ -47,7 +47,8 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-class SumoNet(NetworkEstimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SumoNet(TimeFeaturesMixin):
     r"""SuMo-net: survival regression by a neural network that is monotone in time.
 
     .. math::
@@ -114,6 +115,9 @@ class SumoNet(NetworkEstimator):
         A seed makes a fit repeatable bit for bit on one machine.
     verbose : bool
         Show a progress bar.
+    on_epoch : callable, optional
+        Called after each epoch with one argument that has the attributes ``number``, ``n_epochs``, ``train`` and
+        ``valid``: the mean log-likelihoods of ``history_`` by member, ``valid`` None without validation rows.
 
     Attributes
     ----------
@@ -146,146 +150,53 @@ class SumoNet(NetworkEstimator):
     (2, 3)
     """
 
-    time_features_: TimeFeatureKind
+    padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers", "mixed_layers")
 
-    def __init__(
-        self,
-        *,
-        variant: Literal["sumo", "paper"] = "sumo",
-        ensemble_size: int = 16,
-        covariate_layers: Sequence[int] | None = None,
-        mixed_layers: Sequence[int] | None = None,
-        activation: Activation | None = None,
-        residual: bool | None = None,
-        dropout: float | None = None,
-        time_features: TimeFeatureKind | None = None,
-        time_origin: Literal["zero", "first"] = "zero",
-        frequencies: int | None = None,
-        numeric_scaling: NumericScaling | None = None,
-        positive: Positive = "square",
-        derivative: Derivative = "forward",
-        encoder: nn.Module | Callable[[], nn.Module] | None = None,
-        learning_rate: float | None = None,
-        weight_decay: float = 0.1,
-        max_epochs: int = 80,
-        batch_size: int | Literal["auto"] = "auto",
-        patience: int | None = 20,
-        validation_fraction: float = 0.2,
-        refit: bool = False,
-        device: str = "auto",
-        n_threads: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.variant = variant
-        self.ensemble_size = ensemble_size
-        self.covariate_layers = covariate_layers
-        self.mixed_layers = mixed_layers
-        self.activation = activation
-        self.residual = residual
-        self.dropout = dropout
-        self.time_features = time_features
-        self.time_origin = time_origin
-        self.frequencies = frequencies
-        self.numeric_scaling = numeric_scaling
-        self.positive = positive
-        self.derivative = derivative
-        self.encoder = encoder
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.refit = refit
-        self.device = device
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    variant: Literal["sumo", "paper"] = "sumo"
+    covariate_layers: Sequence[int] | None = None
+    mixed_layers: Sequence[int] | None = None
+    activation: Activation | None = None
+    residual: bool | None = None
+    dropout: float | None = None
+    time_features: TimeFeatureKind | None = None
+    time_origin: TimeOrigin = "zero"
+    frequencies: int | None = None
+    numeric_scaling: NumericScaling | None = None
+    positive: Positive = "square"
+    derivative: Derivative = "forward"
+    learning_rate: float | None = None
 
-    def _choice(self, name: str) -> Any:
+    def setting(self, name: str) -> Any:
+        """The value of a setting; None stands for what it is in the variant."""
         value = getattr(self, name)
         return _VARIANTS[self.variant][name] if value is None else value
 
-    def _learning_rate(self) -> float:
-        return float(self._choice("learning_rate"))
+    def reading(self) -> Reading:
+        """The settings that decide how rows are read."""
+        return replace(super().reading(), time_origin=self.time_origin)
 
-    def _origin(self, times: npt.NDArray[np.float64]) -> float:
-        return float(times.min()) if self.time_origin == "first" else 0.0
-
-    def _make_preprocessor(self) -> Preprocessor:
-        return Preprocessor(self._choice("numeric_scaling"), one_hot=self.encoder is not None)
-
-    def _make_network(self, seeds: npt.NDArray[np.int64], y: Outcome | None, example: Inputs) -> MonotoneNetwork:
-        generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
-        encoder: TableEncoder | ModuleEncoder
-        if self.encoder is not None:
-            encoder = ModuleEncoder(self.encoder, [int(seed) for seed in seeds], example.numeric)
-        else:
-            if self.preprocessor_.row_shape is not None:
-                raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
-            encoder = TableEncoder(
-                generators,
-                torch.as_tensor(seeds),
-                torch.full((len(seeds),), float(self._choice("dropout"))),
-                n_numeric=self.preprocessor_.n_numeric,
-                levels=self.preprocessor_.levels,
-                widths=self._choice("covariate_layers"),
-                activation=self._choice("activation"),
-                residual=self._choice("residual"),
-                frequencies=self._choice("frequencies"),
-            )
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> MonotoneNetwork:
         proper = self.variant == "sumo"
-        if y is None:
-            features = TimeFeatures(self.time_features_)
-        else:
-            features = time_features(self._choice("time_features"), y, self.time_unit_)
-            self.time_features_ = features.kind
         mixed = MixedNetwork(
             generators,
-            features,
+            TimeFeatures.from_state(start["time_features"]),
             n_code=encoder.width,
-            widths=self._choice("mixed_layers"),
+            widths=self.setting("mixed_layers"),
             positive=self.positive,
-            residual=self._choice("residual"),
+            residual=self.setting("residual"),
             gate=proper,
             skip=proper,
         )
         return MonotoneNetwork(encoder, mixed, anchored=proper, tail=proper, derivative=self.derivative)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        fitted, tensors = super()._state()
-        return fitted | {"time_features_": self.time_features_}, tensors
-
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        self.time_features_ = cast(TimeFeatureKind, fitted["time_features_"])
-        super()._restore(fitted, tensors)
-
-    def _check_parameters(self) -> None:
-        for name, known in (
-            ("variant", tuple(_VARIANTS)),
-            ("activation", tuple(ACTIVATIONS)),
-            ("positive", tuple(POSITIVE)),
-            ("derivative", DERIVATIVES),
-            ("time_features", ("marginal", "log", "linear")),
-            ("numeric_scaling", ("quantile", "standard")),
-            ("time_origin", ("zero", "first")),
-        ):
-            value = (
-                getattr(self, name)
-                if name == "variant"
-                else self._choice(name)
-                if name in _VARIANTS["sumo"]
-                else getattr(self, name)
-            )
-            if value not in known:
-                raise ValueError(f"{name} is one of {', '.join(map(repr, known))}; got {value!r}.")
-        if not 0 <= self._choice("dropout") < 1:
-            raise ValueError(f"dropout lies in [0, 1); got {self.dropout!r}.")
-        for name in ("covariate_layers", "mixed_layers"):
-            widths = self._choice(name)
-            if not np.iterable(widths) or any(not isinstance(w, (int, np.integer)) or w < 1 for w in widths):
-                raise ValueError(f"{name} is a sequence of positive widths; got {widths!r}.")
-        if not self._choice("mixed_layers"):
-            raise ValueError("mixed_layers needs at least one hidden layer.")
-        super()._check_parameters()
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
+        if self.variant not in _VARIANTS:
+            raise ValueError(f"variant is one of {', '.join(map(repr, _VARIANTS))}; got {self.variant!r}.")
+        self._check_choice("positive", tuple(POSITIVE))
+        self._check_choice("derivative", DERIVATIVES)
+        self._check_choice("time_origin", ("zero", "first"))
+        self._check_widths("mixed_layers", at_least_one=True)
+        super().check_settings()

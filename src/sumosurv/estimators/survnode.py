@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sumosurv.estimators.covariate import Encoder, Generators
+from sumosurv.estimators.network import Generators
 from sumosurv.estimators.ode import OdeEstimator
+from sumosurv.networks import Encoder
 from sumosurv.networks.ode import HazardOde, LatentHazardOde
-from sumosurv.outcome import Outcome
 
 __all__ = ["SurvNode"]
 
@@ -51,7 +53,7 @@ class SurvNode(OdeEstimator):
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`.
-    device, n_threads, random_state, verbose
+    device, n_threads, random_state, verbose, on_epoch
         As in `SumoNet`.
 
     Notes
@@ -75,8 +77,8 @@ class SurvNode(OdeEstimator):
     latent_size: int = 8
     regularisation: float = 1e-4
 
-    def _make_head(
-        self, generators: Generators, seeds: npt.NDArray[np.int64], encoder: Encoder, y: Outcome | None
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
     ) -> HazardOde:
         return LatentHazardOde(
             generators,
@@ -84,14 +86,15 @@ class SurvNode(OdeEstimator):
             self.hazard_layers,
             latent=int(self.latent_size),
             regularisation=float(self.regularisation),
-            **self._options(y),
+            **self._options(start),
         )
 
-    def _check_parameters(self) -> None:
+    def check_settings(self) -> None:
+        """Raise a ValueError that names a setting which cannot be."""
         if not isinstance(self.latent_size, (int, np.integer)) or self.latent_size < 1:
             raise ValueError(f"latent_size is a whole number of at least 1; got {self.latent_size!r}.")
         if not (
             isinstance(self.regularisation, Real) and np.isfinite(self.regularisation) and self.regularisation >= 0
         ):
             raise ValueError(f"regularisation is a number, zero or more; got {self.regularisation!r}.")
-        super()._check_parameters()
+        super().check_settings()

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
-from sumosurv.networks.batch import Batch
-from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.data import Batch, Inputs, Observed, Table
+from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberLinear, select_members
-from sumosurv.networks.risk import CaseControl, case_control_terms, step_mixture
+from sumosurv.networks.population import PopulationNetwork
+from sumosurv.networks.risk import CaseControl, case_control_terms, check_baseline, step_mixture
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["CoxTimeNetwork"]
@@ -20,7 +23,7 @@ __all__ = ["CoxTimeNetwork"]
 _CELLS = {"cpu": 1 << 15, "cuda": 1 << 22}  # rows × times at once: layers stay in cache, or fill the device
 
 
-class CoxTimeNetwork(nn.Module):
+class CoxTimeNetwork(PopulationNetwork):
     r"""g(t, x) of λ(t|x) = λ₀(t) e^{g(t, x)}: layers over the covariates' code and features of time.
 
     The first layer is W u(x) + V τ(t): for a table of times u(x) runs once per subject and τ(t) once per
@@ -41,6 +44,7 @@ class CoxTimeNetwork(nn.Module):
         Penalty on the mean of |g| over case and controls.
     """
 
+    terms_are_likelihoods = False
     validation_rows = None
     baseline_times: Tensor
     increments: Tensor
@@ -48,7 +52,7 @@ class CoxTimeNetwork(nn.Module):
     def __init__(
         self,
         generators: Sequence[torch.Generator],
-        encoder: TableEncoder | ModuleEncoder,
+        encoder: Encoder,
         features: TimeFeatures,
         *,
         widths: Sequence[int],
@@ -88,20 +92,24 @@ class CoxTimeNetwork(nn.Module):
         g: Tensor = self.head(a)[..., 0]
         return g
 
-    def batch_terms(self, batch: Batch) -> Tensor:
+    def terms(self, batch: Batch) -> Tensor:
         """-log(1 + Σⱼ e^{g(tᵢ, xⱼ) - g(tᵢ, xᵢ)}) of each row with an event, j its controls."""
         rows = self.controls.draw(batch)
         members, b, n = rows.shape
-        time = self.time_code(batch.time)
+        time = self.time_code(batch.outcome.time)
         case = self.log_risk(self.code(batch.inputs) + time)
-        others = self.code(batch.table[rows.reshape(members, -1)]) + time.repeat_interleave(n, dim=1)
+        others = self.code(batch.table.inputs[rows.reshape(members, -1)]) + time.repeat_interleave(n, dim=1)
         controls = self.log_risk(others).reshape(members, b, n)
-        return case_control_terms(case, controls, batch.event, self.shrink if self.training else 0.0)
+        return case_control_terms(case, controls, batch.outcome.event, self.shrink if self.training else 0.0)
 
-    def complete(self, inputs: Inputs, time: Tensor, event: Tensor) -> None:
+    def start_training(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> Sequence[npt.NDArray[np.int64]]:
+        """The objective is summed over cases."""
+        return self.controls.take(table, rows)
+
+    def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
         """The jumps of Λ₀, dᵢ / Σ_{j: z_j >= tᵢ} e^{g(tᵢ, x_j)}, from the training rows."""
-        order = torch.argsort(time)
-        time, event = time[order], event[order]
+        order = torch.argsort(outcome.time)
+        time, event = outcome.time[order], outcome.event[order]
         self.baseline_times, counts = (part[None] for part in torch.unique(time[event], return_counts=True))
         moments, first = self.baseline_times[0], torch.searchsorted(time, self.baseline_times[0])
         codes = self.code(inputs[order].shared())
@@ -117,6 +125,7 @@ class CoxTimeNetwork(nn.Module):
                 late = torch.arange(start, len(time), device=time.device)[:, None] >= first[None, part]
                 total = torch.logsumexp(torch.where(late, g, -torch.inf), dim=0)
                 self.increments[k, part] = counts[0, part].to(time) * torch.exp(-total)
+        check_baseline(self.increments)
         self.controls.release()
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:

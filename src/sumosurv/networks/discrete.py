@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sumosurv.distributions import Mixture, SurvivalDistribution, Tabulated
-from sumosurv.networks.batch import Batch
-from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.data import Batch, Inputs
+from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
+from sumosurv.networks.population import PopulationNetwork
 
 __all__ = ["DiscreteNetwork", "Interpolation", "discrete_log_likelihood", "ranking_loss"]
 
@@ -51,7 +52,7 @@ def ranking_loss(cdf: Tensor, time: Tensor, cell: Tensor, event: Tensor, present
     return (pairs * torch.exp((others - own) / sigma)).sum(2) / present.sum(1, keepdim=True).clamp_min(1)
 
 
-class DiscreteNetwork(nn.Module):
+class DiscreteNetwork(PopulationNetwork):
     r"""Softmax over intervals of time from covariates, for K members at once.
 
     Parameters
@@ -70,6 +71,7 @@ class DiscreteNetwork(nn.Module):
         Log-probabilities of the intervals without covariates.
     """
 
+    terms_are_likelihoods = False
     validation_rows = 256
     cuts: Tensor
     start: Tensor
@@ -77,7 +79,7 @@ class DiscreteNetwork(nn.Module):
     def __init__(
         self,
         generators: Sequence[torch.Generator],
-        encoder: TableEncoder | ModuleEncoder,
+        encoder: Encoder,
         cuts: Tensor,
         start: Tensor,
         *,
@@ -105,15 +107,16 @@ class DiscreteNetwork(nn.Module):
             return torch.searchsorted(self.cuts[0].to(t), t.contiguous())
         return torch.searchsorted(self.cuts.to(t).contiguous(), t.contiguous())
 
-    def batch_terms(self, batch: Batch) -> Tensor:
+    def terms(self, batch: Batch) -> Tensor:
         """α · log-likelihood - (1 - α) · ranking loss, per row."""
         log_p = self(batch.inputs)
-        cell = self.cell(batch.time)
-        terms = self.alpha * discrete_log_likelihood(log_p, cell, batch.event)
+        time, event = batch.outcome.time, batch.outcome.event
+        cell = self.cell(time)
+        terms = self.alpha * discrete_log_likelihood(log_p, cell, event)
         if self.alpha == 1.0:
             return terms
         cdf = torch.exp(log_p).cumsum(2)
-        rank = ranking_loss(cdf, batch.time, cell, batch.event, batch.present, self.sigma)
+        rank = ranking_loss(cdf, time, cell, event, batch.present, self.sigma)
         return terms - (1.0 - self.alpha) * rank
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:

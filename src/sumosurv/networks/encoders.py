@@ -5,39 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sumosurv.networks.data import Inputs
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
 
-__all__ = ["Inputs", "ModuleEncoder", "TableEncoder"]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What a covariate network reads: numbers of shape (rows, ...) and category codes of shape (rows, c)."""
-
-    numeric: Tensor
-    codes: Tensor
-
-    def __getitem__(self, rows: Any) -> Inputs:
-        return Inputs(self.numeric[rows], self.codes[rows])
-
-    def shared(self) -> Inputs:
-        """With a member axis of one: the same rows for every member."""
-        return Inputs(self.numeric[None], self.codes[None])
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> Inputs:
-        """On another device, with numbers of another precision."""
-        return Inputs(self.numeric.to(device, dtype), self.codes.to(device))
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows."""
-        return len(self.codes)
+__all__ = ["Encoder", "ModuleEncoder", "TableEncoder"]
 
 
 class TableEncoder(nn.Module):
@@ -192,6 +167,8 @@ class ModuleEncoder(nn.Module):
                     randomness="different",
                 )(states, x[0] if shared else x)
                 return result
+            except torch.OutOfMemoryError:
+                raise
             except (RuntimeError, NotImplementedError):
                 self._loop = True  # vmap cannot follow this module
         outputs = []
@@ -199,6 +176,9 @@ class ModuleEncoder(nn.Module):
             state = {name: value[k] for name, value in states.items()}
             outputs.append(torch.func.functional_call(skeleton, state, (x[k if x.shape[0] > 1 else 0],)))
         return torch.stack(outputs)
+
+
+Encoder = TableEncoder | ModuleEncoder
 
 
 def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:

@@ -171,12 +171,14 @@ class FusedCurve:
     def evaluate(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
         """A quantity of the survival head, each (n, m), for codes (n, w), times (n or 1, m) and log S(0) (n, 1)."""
         with torch.no_grad():
-            if code.is_cuda and code.dtype == torch.float32 and (kernel := _triton_kernel()) is not None:
+            on_cuda = code.is_cuda and code.dtype == torch.float32
+            if on_cuda and (kernel := _triton_kernel()) is not None and kernel.supports(self):
                 try:
-                    if kernel.supports(self):
-                        results: tuple[Tensor, ...] = kernel.evaluate(self, quantity, code, t, log_start)
-                        return results
-                except Exception as error:
+                    results: tuple[Tensor, ...] = kernel.evaluate(self, quantity, code, t, log_start)
+                    return results
+                except torch.OutOfMemoryError:
+                    raise
+                except kernel.FAILURES as error:
                     _give_up_triton(error)
             return self._by_tiles(quantity, code, t, log_start)
 
@@ -366,7 +368,7 @@ def _triton_kernel() -> ModuleType | None:
 
 
 def _give_up_triton(error: Exception) -> None:
-    """Whatever goes wrong while a kernel is compiled or launched: say so once, and go on without it."""
+    """A kernel that cannot be compiled or launched here: say so once, and go on without it."""
     global _triton_failed
     _triton_failed = True
     warnings.warn(

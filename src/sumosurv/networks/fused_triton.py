@@ -6,16 +6,21 @@ where a cell costs one division per unit; one for everything else. Needs Triton,
 """
 
 import math
+import subprocess
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.errors import TritonError
 
 from sumosurv.distributions.monotone import Quantity
 from sumosurv.networks.fused import FusedCurve
 
-__all__ = ["DOT_PRECISION", "evaluate", "supports"]
+__all__ = ["DOT_PRECISION", "FAILURES", "evaluate", "supports"]
+
+# What compiling or launching a kernel can raise: Triton's own errors, CUDA's, and those of the C compiler.
+FAILURES: tuple[type[Exception], ...] = (TritonError, RuntimeError, subprocess.CalledProcessError, OSError)
 
 # Of products between hidden layers: "ieee" is true float32; "tf32x3" and "tf32" use tensor cores, at a loss.
 DOT_PRECISION = "ieee"

@@ -14,9 +14,11 @@ from torch.nn import functional
 
 from sumosurv.distributions import Mixture, Monotone, SurvivalDistribution
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms, tail_log_terms, tail_parameters
-from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.data import Batch, Inputs
+from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
+from sumosurv.networks.population import PopulationNetwork
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
@@ -210,7 +212,7 @@ class MemberCurve:
         return self.mixed.value(code[None], t[None])[0]
 
 
-class MonotoneNetwork(nn.Module):
+class MonotoneNetwork(PopulationNetwork):
     """SuMo-net: covariate network, mixed network and survival head, for K members at once.
 
     Parameters
@@ -226,7 +228,7 @@ class MonotoneNetwork(nn.Module):
 
     def __init__(
         self,
-        encoder: TableEncoder | ModuleEncoder,
+        encoder: Encoder,
         mixed: MixedNetwork,
         *,
         anchored: bool = True,
@@ -238,18 +240,14 @@ class MonotoneNetwork(nn.Module):
         self.anchored, self.tail = anchored, tail
         self.derivative: Derivative = derivative
 
-    @property
-    def members(self) -> int:
-        """K."""
-        return int(self.mixed.out_bias.shape[0])
-
-    def log_likelihood(self, inputs: Inputs, t: Tensor, event: Tensor) -> Tensor:
-        """d log f + (1 - d) log S of shape (K, n), at own scaled times (K or 1, n).
+    def terms(self, batch: Batch) -> Tensor:
+        """d log f + (1 - d) log S of each row.
 
         Validation rows may lie past the last training time, where the tail of the distribution counts;
         training rows never do.
         """
-        code = self.mixed.code(self.encoder(inputs))
+        t, event = batch.outcome.time, batch.outcome.event
+        code = self.mixed.code(self.encoder(batch.inputs))
         may_lie_beyond = self.tail and not self.training
         h, slope = self.mixed.jet(code, (t.clamp_max(_HORIZON) if may_lie_beyond else t)[:, :, None], self.derivative)
         log_start = functional.logsigmoid(-self.mixed.value(code, t.new_zeros(1, 1, 1))) if self.anchored else None

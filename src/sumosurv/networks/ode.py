@@ -15,8 +15,10 @@ from torch.nn import functional
 from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.distributions.monotone import tail_log_terms, tail_parameters
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
-from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.data import Batch, Inputs
+from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
+from sumosurv.networks.population import PopulationNetwork
 from sumosurv.networks.solvers import (
     DOPRI5,
     REFINED,
@@ -34,7 +36,6 @@ __all__ = ["CoxHazardOde", "GeneralHazardOde", "HazardOde", "LatentHazardOde"]
 _HORIZON = 1.0
 _ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}  # subjects solved at once: layers stay in cache, or fill the device
 
-Encoder = TableEncoder | ModuleEncoder
 Generators = Sequence[torch.Generator]
 
 
@@ -65,7 +66,7 @@ class _Layers(nn.Module):
         return result
 
 
-class HazardOde(nn.Module):
+class HazardOde(PopulationNetwork):
     r"""K networks, each with a state y(τ) whose first entry is the cumulative hazard Λ.
 
     .. math:: \frac{dy}{dτ} = g(y, τ, x), \qquad Λ(0) = 0, \qquad \frac{dΛ}{dτ} = q > 0.
@@ -157,12 +158,13 @@ class HazardOde(nn.Module):
         # what the rates depend on; weights behind the code must not be named beside it, or they would count twice
         return adaptive(speed, state, self.tolerance, self.gradient, (code, *self.layers.parameters()))
 
-    def log_likelihood(self, inputs: Inputs, t: Tensor, event: Tensor) -> Tensor:
-        """d log λ(z) - Λ(z) of shape (K, n), at own scaled times (K or 1, n); in training less the penalty.
+    def terms(self, batch: Batch) -> Tensor:
+        """d log λ(z) - Λ(z) of each row; in training less the penalty.
 
         Validation rows may lie past the last training time, where the tail of the distribution counts.
         """
-        code = self.code(inputs)
+        t, event = batch.outcome.time, batch.outcome.event
+        code = self.code(batch.inputs)
         near = t if self.training else t.clamp_max(_HORIZON)
         tau = clock(near, self.offset)
         state = self.solve(code, tau)

@@ -7,19 +7,20 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sumosurv.distributions import LogNormal, Mixture, SurvivalDistribution, Weibull
-from sumosurv.distributions.shifted import Shifted
-from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.distributions import LogNormal, Mixture, Shifted, SurvivalDistribution, Weibull
+from sumosurv.networks.data import Batch, Inputs
+from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
+from sumosurv.networks.population import PopulationNetwork
 
 __all__ = ["LogNormalNetwork", "ParametricNetwork", "WeibullNetwork"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class ParametricNetwork(nn.Module):
+class ParametricNetwork(PopulationNetwork):
     r"""A covariate network and two outputs: location a(x) and log of a dispersion, b(x), both of log T.
 
     The distribution is that of T + offset, given that it is larger than the offset.
@@ -41,7 +42,7 @@ class ParametricNetwork(nn.Module):
     def __init__(
         self,
         generators: Sequence[torch.Generator],
-        encoder: TableEncoder | ModuleEncoder,
+        encoder: Encoder,
         start: tuple[float, float],
         offset: float,
     ) -> None:
@@ -58,9 +59,10 @@ class ParametricNetwork(nn.Module):
         both = self.head(self.encoder(inputs)) + self.start
         return both[..., 0], both[..., 1]
 
-    def log_likelihood(self, inputs: Inputs, t: Tensor, event: Tensor) -> Tensor:
-        """d log f + (1 - d) log S of shape (K, n), at own scaled times (K or 1, n)."""
-        a, b = self(inputs)
+    def terms(self, batch: Batch) -> Tensor:
+        """d log f + (1 - d) log S of each row."""
+        a, b = self(batch.inputs)
+        t, event = batch.outcome.time, batch.outcome.event
         offset = self.offset.to(t)
         later = t + offset
         known = later > 0  # at time zero itself nothing has happened yet: log S = 0

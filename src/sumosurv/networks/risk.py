@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
-from sumosurv.networks.batch import Batch
-from sumosurv.networks.encoders import Inputs, ModuleEncoder, TableEncoder
+from sumosurv.networks.data import Batch, Inputs, Observed, Rows, Table
+from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, MemberStream
+from sumosurv.networks.population import PopulationNetwork, TrainingError
 from sumosurv.networks.streams import random_bits
 
-__all__ = ["CaseControl", "RiskNetwork", "partial_log_likelihood", "step_mixture"]
+__all__ = [
+    "CaseControl",
+    "RiskNetwork",
+    "case_control_terms",
+    "check_baseline",
+    "partial_log_likelihood",
+    "step_mixture",
+]
 
 _CONTROLS = 1 << 8  # the place of the control streams, apart from those of the dropout layers
 _ROWS = 1 << 13  # rows of the training table taken at once
@@ -57,9 +67,12 @@ class CaseControl(MemberStream):
         self.n_controls = n_controls
         self._pool: tuple[Tensor, Tensor, Tensor] | None = None  # no buffer: it is training data, and not the model's
 
-    def prepare(self, time: Tensor, index: Tensor, present: Tensor) -> None:
-        """Take the training rows (K, n) of each member, from which controls are drawn."""
-        self._pool = _sorted_pool(time[index], index, present)
+    def take(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
+        """Take each member's training rows, from which controls are drawn; returns the cases among them."""
+        padded = Rows.of(rows).to(table.device)
+        self._pool = _sorted_pool(table.outcome.time[padded.index], padded.index, padded.present)
+        event = table.outcome.event.cpu().numpy()
+        return [part[event[part]] if event[part].any() else part for part in rows]
 
     def release(self) -> None:
         """Forget the training rows."""
@@ -75,10 +88,10 @@ class CaseControl(MemberStream):
             times, rows, count = self._pool
             keys = self.keys()
         else:
-            times, rows, count = _sorted_pool(batch.time, batch.index, batch.present)
+            times, rows, count = _sorted_pool(batch.outcome.time, batch.index, batch.present)
             keys = self.seeds
-        members, b = batch.time.shape
-        first = torch.searchsorted(times, batch.time.contiguous())[:, :, None]
+        members, b = batch.outcome.time.shape
+        first = torch.searchsorted(times, batch.outcome.time.contiguous())[:, :, None]
         bits = random_bits(keys, b * self.n_controls).reshape(members, b, self.n_controls)
         uniform = (bits.double() + 2.0**31) / 2.0**32
         size = (count[:, None, None] - first).clamp_min(1)
@@ -99,7 +112,7 @@ def step_mixture(log_survival: Sequence[Tensor], times: Tensor, half_width: int)
     return Tabulated(times, survival.clamp_max(1.0), half_width=half_width)
 
 
-class RiskNetwork(nn.Module):
+class RiskNetwork(PopulationNetwork):
     r"""g(x) of a proportional hazards model, λ(t|x) = λ₀(t) e^{g(x)}, for K members at once.
 
     Parameters
@@ -114,6 +127,7 @@ class RiskNetwork(nn.Module):
         Penalty on the mean of |g| over case and controls, which holds the free level of g.
     """
 
+    terms_are_likelihoods = False
     validation_rows = None
     baseline_times: Tensor
     baseline: Tensor
@@ -121,7 +135,7 @@ class RiskNetwork(nn.Module):
     def __init__(
         self,
         generators: Sequence[torch.Generator],
-        encoder: TableEncoder | ModuleEncoder,
+        encoder: Encoder,
         *,
         half_width: int,
         controls: CaseControl | None = None,
@@ -140,18 +154,23 @@ class RiskNetwork(nn.Module):
         g: Tensor = self.head(self.encoder(inputs))[..., 0]
         return g
 
-    def batch_terms(self, batch: Batch) -> Tensor:
+    def terms(self, batch: Batch) -> Tensor:
         """Terms of the partial likelihood, or of its case-control version, per row."""
         g = self(batch.inputs)
         if self.controls is None or not self.training:
-            return partial_log_likelihood(g, batch.time, batch.event, batch.present)
+            return partial_log_likelihood(g, batch.outcome.time, batch.outcome.event, batch.present)
         rows = self.controls.draw(batch)
         members, b, n = rows.shape
-        others = self(batch.table[rows.reshape(members, -1)]).reshape(members, b, n)
-        return case_control_terms(g, others, batch.event, self.shrink)
+        others = self(batch.table.inputs[rows.reshape(members, -1)]).reshape(members, b, n)
+        return case_control_terms(g, others, batch.outcome.event, self.shrink)
 
-    def complete(self, inputs: Inputs, time: Tensor, event: Tensor) -> None:
+    def start_training(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> Sequence[npt.NDArray[np.int64]]:
+        """With sampled controls the objective is summed over cases."""
+        return rows if self.controls is None else self.controls.take(table, rows)
+
+    def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
         """Breslow's baseline, Λ₀(t) = Σ_{tᵢ <= t} dᵢ / Σ_{j: z_j >= tᵢ} e^{g_j}, from the training rows."""
+        time, event = outcome.time, outcome.event
         parts = [self(inputs[i : i + _ROWS].shared()) for i in range(0, len(time), _ROWS)]
         g = torch.cat(parts, dim=1)
         distinct, group = torch.unique(time, return_inverse=True)
@@ -163,6 +182,7 @@ class RiskNetwork(nn.Module):
         jumps = events > 0
         self.baseline_times = distinct[jumps][None]
         self.baseline = torch.cumsum(events[jumps] / at_risk[:, jumps], dim=1) * torch.exp(-shift)
+        check_baseline(self.baseline)
         if self.controls is not None:
             self.controls.release()
 
@@ -174,6 +194,15 @@ class RiskNetwork(nn.Module):
             return Tabulated(times.new_zeros(1), risk.new_ones(risk.shape[1], 1), half_width=self.half_width)
         curves = [-r[:, None] * base for r, base in zip(risk, self.baseline)]
         return step_mixture(curves, times, self.half_width)
+
+
+def check_baseline(jumps: Tensor) -> None:
+    """Raise where a baseline hazard is not positive and finite."""
+    if not bool(((jumps > 0) & torch.isfinite(jumps)).all()):
+        raise TrainingError(
+            "The risks of the training rows are so far apart that no baseline hazard can be computed. Try a "
+            "smaller learning_rate, or a larger weight_decay."
+        )
 
 
 def case_control_terms(case: Tensor, controls: Tensor, event: Tensor, shrink: float) -> Tensor:

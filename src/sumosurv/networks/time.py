@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,15 @@ class TimeFeatures(nn.Module):
             torch.stack([part.expand(shape) for part in features], dim=-1),
             torch.stack([part.expand(shape) for part in slopes], dim=-1),
         )
+
+    def state(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"kind": self.kind, "table": self.table.tolist() if self.table.numel() else None}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> TimeFeatures:
+        """The inverse of `state`."""
+        return cls(state["kind"], None if state["table"] is None else torch.tensor(state["table"]))
 
     def breaks(self) -> list[float]:
         """Times at which a feature is not smooth (of the first member): the knots of the cubic."""

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from sumosurv.plots._figure import axes
 from sumosurv.scores import Calibration, DCalibration, KMCalibration
 
 __all__ = ["plot_calibration", "plot_d_calibration", "plot_km_calibration"]
 
+_SIZE = (4.2, 4.0)
 _MODEL, _IDEAL = "#0072B2", "0.45"
 
 
@@ -39,7 +41,7 @@ def plot_calibration(result: Calibration, *, ax: Any = None, label: str | None =
     >>> plot_calibration(calibration(Weibull(np.ones(50), 1.0), y)).get_xlabel()
     'probability p'
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     _diagonal(ax)
     ax.plot(result.expected, result.observed, "o-", color=None if label else _MODEL, ms=5, label=label)
     ax.set(xlabel="probability p", ylabel="share of subjects with F(z|x) ≤ p", xlim=(0, 1), ylim=(0, 1))
@@ -71,7 +73,7 @@ def plot_d_calibration(result: DCalibration, *, ax: Any = None) -> Any:
     >>> len(plot_d_calibration(d_calibration(Weibull(np.ones(50), 1.0), y)).patches)
     10
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     bins = len(result.shares)
     ax.bar(
         result.edges[:-1], result.shares, np.diff(result.edges), align="edge", color=_MODEL, alpha=0.75, edgecolor="w"
@@ -106,7 +108,7 @@ def plot_km_calibration(result: KMCalibration, *, ax: Any = None, label: str | N
     >>> plot_km_calibration(km_calibration(Weibull(np.ones(50), 1.0), y, 1.0)).get_ylabel()
     'Kaplan-Meier'
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     _diagonal(ax)
     low = np.minimum(1.96 * result.std_error, result.observed)
     high = np.minimum(1.96 * result.std_error, 1.0 - result.observed)
@@ -126,14 +128,6 @@ def plot_km_calibration(result: KMCalibration, *, ax: Any = None, label: str | N
     ax.set_aspect("equal")
     ax.set_title(f"At time {result.time:.3g}, p = {result.p_value:.3g}")
     return _finish(ax, label)
-
-
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(4.2, 4.0), layout="constrained").subplots()
 
 
 def _diagonal(ax: Any) -> None:

@@ -11,9 +11,11 @@ import pandas as pd
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import check_outcome
+from sumosurv.plots._figure import axes
 
 __all__ = ["plot_risk_groups", "plot_survival", "plot_training"]
 
+_SIZE = (7.2, 4.6)
 # Colours that readers with any colour vision can tell apart (Okabe and Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
@@ -48,7 +50,7 @@ def plot_survival(
     -------
     matplotlib Axes
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     medians, means = distribution.median(), distribution.mean()
     if horizon is None:
         ends = distribution.quantile(0.98)
@@ -56,7 +58,7 @@ def plot_survival(
         if seen is not None:
             horizon = min(horizon, 2.0 * seen)
     grid = np.linspace(0.0, horizon, 400)
-    curves = distribution.survival(grid[None, :])
+    curves = distribution.survival(grid)
     for i, curve in enumerate(curves):
         colour = _COLOURS[i % len(_COLOURS)]
         ax.plot(grid, curve, color=colour, lw=2, label=None if labels is None else labels[i])
@@ -111,16 +113,16 @@ def plot_risk_groups(
     -------
     matplotlib Axes
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     outcome = check_outcome(y, n_rows=len(distribution))
     end = float(outcome.time.max())
     grid = np.linspace(0.0, end, 200) if times is None else np.asarray(times, dtype=np.float64)
-    curves = distribution.survival(grid[None, :])
+    curves = distribution.survival(grid)
     order = np.argsort(-curves.mean(axis=1), kind="stable")
     for i, rows in enumerate(np.array_split(order, groups)):
         colour = _COLOURS[i % len(_COLOURS)]
         observed = kaplan_meier(outcome[rows])
-        ax.step(grid, observed.survival(grid[None, :])[0], where="post", color=colour, lw=1.2, alpha=0.75)
+        ax.step(grid, observed.survival(grid)[0], where="post", color=colour, lw=1.2, alpha=0.75)
         name = {0: " (lowest risk)", groups - 1: " (highest risk)"}.get(i, "")
         ax.plot(grid, curves[rows].mean(axis=0), color=colour, lw=2.2, ls=(0, (5, 2)), label=f"group {i + 1}{name}")
     line = _line_class()
@@ -146,7 +148,7 @@ def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: A
     -------
     matplotlib Axes
     """
-    ax = _axes(ax)
+    ax = axes(ax, _SIZE)
     for column, colour, name in (
         ("train", "#0072B2", "training rows (dropout on)"),
         ("valid", "#D55E00", "validation rows"),
@@ -168,16 +170,6 @@ def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: A
     ax.set_ylabel("mean log-likelihood (nats)")
     ax.spines[["top", "right"]].set_visible(False)
     return ax
-
-
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError('Pictures need matplotlib: pip install "sumosurv[plots]".') from None
-    return plt.subplots(figsize=(7.2, 4.6), layout="constrained")[1]
 
 
 def _line_class() -> Any:

@@ -1,17 +1,11 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
-from sumosurv.scores.calibration import (
-    Calibration,
-    DCalibration,
-    KMCalibration,
-    calibration,
-    d_calibration,
-    km_calibration,
-)
+from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
 from sumosurv.scores.comparison import rank_correlation
 from sumosurv.scores.concordance import concordance_td, harrell_c, uno_c
 from sumosurv.scores.crps import survival_crps
 from sumosurv.scores.evaluation import evaluate, make_survival_scorer
+from sumosurv.scores.group_calibration import KMCalibration, km_calibration
 from sumosurv.scores.ipcw import (
     binomial_log_likelihood,
     brier,
@@ -19,7 +13,8 @@ from sumosurv.scores.ipcw import (
     integrated_brier,
 )
 from sumosurv.scores.likelihood import log_likelihood
-from sumosurv.scores.table import SCORES, Score, scores_table
+from sumosurv.scores.score import Score
+from sumosurv.scores.table import SCORES, scores_table
 
 __all__ = [
     "SCORES",

@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.distributions import SurvivalDistribution, Tabulated
-from sumosurv.outcome import check_outcome
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.outcome import Outcome, check_outcome
 
-__all__ = ["Array", "check_subjects", "check_times", "curve_blocks", "is_step", "step_columns", "time_grid"]
+__all__ = ["Array", "check_subjects", "check_times", "curve_blocks", "step_columns", "step_table", "time_grid"]
 
 Array = npt.NDArray[np.float64]
 
 _CELLS = 1 << 17  # subjects × times held at once: a block stays in the processor's cache
 
 
-def check_subjects(distribution: Any, y: Any) -> tuple[npt.NDArray[np.bool_], Array]:
-    """(event, time) of y, after checking that the distribution is one and is for as many subjects."""
+def check_subjects(distribution: Any, y: Any) -> Outcome:
+    """The outcome, after checking that the distribution is one and is for as many subjects."""
     if not isinstance(distribution, SurvivalDistribution):
         raise TypeError(
             f"The first argument is a SurvivalDistribution; got {type(distribution).__name__}. "
@@ -32,7 +32,7 @@ def check_subjects(distribution: Any, y: Any) -> tuple[npt.NDArray[np.bool_], Ar
             f"The distribution is for {len(distribution)} subjects and y has {len(outcome)} rows; give one curve "
             "per row (a single curve serves n subjects as curve.repeat(n))."
         )
-    return outcome.event, outcome.time
+    return outcome
 
 
 def check_times(times: Any) -> Array:
@@ -71,16 +71,16 @@ def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
     return check_times(np.linspace(low, high, n_times))
 
 
-def is_step(distribution: SurvivalDistribution) -> bool:
-    """Whether the curves are step functions, so that they are known wholly from their table."""
-    return isinstance(distribution, Tabulated) and distribution.between == "step"
+def step_table(distribution: SurvivalDistribution) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+    """(knots, table) of step curves as NumPy arrays, without a copy on the CPU; None for other curves."""
+    with torch.no_grad():
+        known = distribution.step_table()
+    return None if known is None else (known[0].detach().cpu().numpy(), known[1].detach().cpu().numpy())
 
 
-def step_columns(distribution: SurvivalDistribution) -> tuple[Array, Array]:
-    """(knots, table) of a step curve as NumPy arrays, without a copy where the table is in float64."""
-    assert isinstance(distribution, Tabulated)
-    knots = distribution.times.detach().cpu().numpy().astype(np.float64)
-    return knots, distribution.table.detach().cpu().numpy()
+def step_columns(knots: npt.NDArray[Any], times: Array) -> npt.NDArray[np.intp]:
+    """The column of a step table in which each time lies: times are compared in the precision of the knots."""
+    return np.searchsorted(knots, times.astype(knots.dtype), side="right") - 1
 
 
 def curve_blocks(
@@ -88,21 +88,21 @@ def curve_blocks(
 ) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
     """(rows, S or log S on the grid) for blocks of subjects, so that no (n, m) array is needed."""
     n, rows = len(distribution), max(1, _CELLS // len(times))
-    if is_step(distribution):
-        knots, table = step_columns(distribution)
-        columns = np.searchsorted(knots, times, side="right") - 1
+    known = step_table(distribution)
+    if known is not None:
+        knots, table = known
+        columns = step_columns(knots, times)
         whole = len(columns) == table.shape[1] and bool((columns == np.arange(len(columns))).all())
         for start in range(0, n, rows):
             part = slice(start, min(start + rows, n))
             block = table[part] if whole else table[part].take(columns, axis=1)
             yield part, _log(block) if log else block
         return
-    grid = times[None, :]
     for start in range(0, n, rows):
         part = slice(start, min(start + rows, n))
         with torch.no_grad():
             some = distribution if part == slice(0, n) else distribution[part]
-            yield part, some.log_survival(grid) if log else some.survival(grid)
+            yield part, some.log_survival(times) if log else some.survival(times)
 
 
 def _log(values: Array) -> Array:

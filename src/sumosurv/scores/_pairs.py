@@ -11,7 +11,16 @@ import numpy.typing as npt
 
 from sumosurv.scores._inputs import Array
 
-__all__ = ["Pairs", "SortedOutcome", "TieRule", "count_below", "count_cell", "count_cells", "count_dense"]
+__all__ = [
+    "Pairs",
+    "SortedOutcome",
+    "TieRule",
+    "count_below",
+    "count_cell",
+    "count_cells",
+    "count_dense",
+    "count_later",
+]
 
 Index = npt.NDArray[np.intp]
 
@@ -120,16 +129,7 @@ def count_cell(
     events = np.flatnonzero(y.event)
     weight = np.ones(len(events)) if weights is None else weights[events]
     concordant, comparable = np.zeros(len(rank)), np.zeros(len(rank))
-
-    # from the event's side: all that lie later in its cell, then the censored at its own time
-    stretches = [(y.stop[events], cell_stop[events], 1.0)]
-    if y.has_ties:
-        stretches.append((y.censored_start[events], y.stop[events], rule.censored))
-    for left, right, worth in stretches:
-        below, equal = count_below(rank, left, right, rank[events])
-        above = (right - left) - below - equal
-        concordant[events] += worth * weight * (above + rule.equal * equal)
-        comparable[events] += worth * weight * (right - left)
+    concordant[events], comparable[events] = weight * count_later(y, rank, cell_stop, rule)
 
     # from the other side: the events before it in its cell, or at the time of its censoring
     before = y.n_events_before
@@ -151,6 +151,23 @@ def count_cell(
         comparable[events] += 2 * others
     pairs.concordant += 0.5 * concordant
     pairs.comparable += 0.5 * comparable
+
+
+def count_later(y: SortedOutcome, rank: Index, cell_stop: Index, rule: TieRule) -> Array:
+    """Each event's pairs with all that lie later in its cell and with the censored at its own time.
+
+    Of shape (2, number of events): the concordant and the comparable ones. ``rank`` is that of the predictions.
+    """
+    events = np.flatnonzero(y.event)
+    counted = np.zeros((2, len(events)))
+    stretches = [(y.stop[events], cell_stop[events], 1.0)]
+    if y.has_ties:
+        stretches.append((y.censored_start[events], y.stop[events], rule.censored))
+    for left, right, worth in stretches:
+        below, equal = count_below(rank, left, right, rank[events])
+        counted[0] += worth * ((right - left) - below - equal + rule.equal * equal)
+        counted[1] += worth * (right - left)
+    return counted
 
 
 def count_cells(pairs: Pairs, y: SortedOutcome, table: npt.NDArray[Any], column: Index, rule: TieRule) -> None:

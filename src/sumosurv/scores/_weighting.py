@@ -11,6 +11,7 @@ import torch
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.scores._inputs import Array
+from sumosurv.scores._resampling import Resamples
 
 __all__ = ["GridWeights", "OnZero", "Weighting"]
 
@@ -49,25 +50,34 @@ class Weighting:
         at = np.where(time > 0, np.nextafter(time, 0.0), 0.0) if self.left_limit else time
         with torch.no_grad():
             one = len(self.censoring) == 1
-            g = self.censoring.survival(at[None, :])[0] if one else self.censoring.survival(at[:, None])[:, 0]
+            g = self.censoring.survival(at)[0] if one else self.censoring.survival(own_times=at)
         if self.left_limit:
             g = np.where(time > 0, g, 1.0)  # P(C >= 0)
         return self.inverse(g, event, time)
 
-    def inverse(self, g: Array, needed: npt.NDArray[np.bool_], time: Array) -> Array:
-        """min(1 / G, max_weight) where it is needed, 0 elsewhere."""
+    def of_resampled_events(self, resamples: Resamples, rows: npt.NDArray[np.intp]) -> Array:
+        """1 / G(z-) of some events, shape (r, k), with G estimated in each resample."""
+        g = resamples.censoring(resamples.outcome.time[rows], before=self.left_limit)
+        return self.inverse(g, resamples.counts[:, rows] > 0)
+
+    def inverse(self, g: Array, needed: npt.NDArray[np.bool_], time: Array | None = None) -> Array:
+        """min(1 / G, max_weight) where it is needed, 0 elsewhere.
+
+        1/0 is an error that names the first of the times. Without times, in a resample, it is nan instead.
+        """
         zero = needed & (g <= 0)
+        at_zero = self.max_weight
         if np.isinf(self.max_weight) and zero.any():
-            if self.on_zero == "raise":
+            at_zero = 0.0 if self.on_zero == "drop" else np.nan
+            if self.on_zero == "raise" and time is not None:
                 first = float(np.broadcast_to(time, zero.shape)[zero].min())
                 raise ValueError(
                     f"The censoring distribution gives {int(zero.sum())} weights 1/0, the first at time {first:g}: "
                     "nobody under it is followed so far. End the times before that, estimate it on other rows, "
                     "or pass on_zero='drop' or max_weight=."
                 )
-            needed = needed & ~zero
         with np.errstate(divide="ignore"):
-            return np.where(needed, np.minimum(1.0 / g, self.max_weight), 0.0)
+            return np.where(zero, at_zero, np.where(needed, np.minimum(1.0 / g, self.max_weight), 0.0))
 
 
 class GridWeights:
@@ -81,7 +91,7 @@ class GridWeights:
 
     def _alive(self, censoring: SurvivalDistribution, needed: npt.NDArray[np.bool_]) -> Array:
         with torch.no_grad():
-            return self.weighting.inverse(censoring.survival(self.grid[None, :]), needed, self.grid)
+            return self.weighting.inverse(censoring.survival(self.grid), needed, self.grid)
 
     def block(self, rows: slice) -> tuple[Array, npt.NDArray[np.bool_]]:
         """(weights, still event-free) of shape (k, m)."""

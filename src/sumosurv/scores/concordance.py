@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, is_step, step_columns
-from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cell, count_cells, count_dense
+from sumosurv.nonparametric import kaplan_meier
+from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, step_columns, step_table
+from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cell, count_cells, count_dense, count_later
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio
 from sumosurv.scores._weighting import OnZero, Weighting
 
-__all__ = ["concordance_td", "harrell_c", "risk_score", "uno_c"]
+__all__ = [
+    "concordance_td",
+    "concordance_td_terms",
+    "harrell_c",
+    "harrell_c_terms",
+    "risk_score",
+    "uno_c",
+    "uno_c_terms",
+]
 
 TdMethod = Literal["adj_antolini", "antolini"]
 
@@ -74,23 +86,24 @@ def concordance_td(
     >>> concordance_td(Weibull([1.0, 3.0, 2.0], 1.0), y)
     0.6666666666666666
     """
-    return td_pairs(distribution, y, method=method, times=times)[0].ratio()
+    return _td_pairs(distribution, y, method=method, times=times)[0].ratio()
 
 
-def td_pairs(
+def _td_pairs(
     distribution: SurvivalDistribution, y: Any, *, method: TdMethod = "adj_antolini", times: Any = None
 ) -> tuple[Pairs, SortedOutcome]:
     """The pair counts under `concordance_td`, by subject."""
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     if method not in _TD_RULES:
         raise ValueError(f"method is 'adj_antolini' or 'antolini'; got {method!r}.")
     rule, ordered, pairs = _TD_RULES[method], SortedOutcome(event, time), Pairs(len(time))
-    if times is None and not is_step(distribution):
+    known = step_table(distribution) if times is None else _tabulate(distribution, check_times(times))
+    if known is None:
         _count_exactly(pairs, ordered, distribution, rule)
         return pairs, ordered
-    knots, table = step_columns(distribution) if times is None else _tabulate(distribution, check_times(times))
-    column = np.searchsorted(knots, ordered.time, side="right") - 1
-    count_cells(pairs, ordered, table, column, rule)
+    knots, table = known
+    count_cells(pairs, ordered, table, step_columns(knots, ordered.time), rule)
     return pairs, ordered
 
 
@@ -112,7 +125,7 @@ def _count_exactly(pairs: Pairs, y: SortedOutcome, distribution: SurvivalDistrib
             first = int(y.start[events[done]])
             block = events[done : done + max(1, _CELLS // (n - first))]
             at, column = np.unique(y.time[block], return_inverse=True)
-            curves = by_time[slice(first, n)].log_survival(at[None, :])
+            curves = by_time[slice(first, n)].log_survival(at)
             prediction = curves if len(at) == len(block) else curves[:, column]
             count_dense(pairs, y, block, first, prediction, rule)
             done += len(block)
@@ -130,7 +143,7 @@ def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array
         The largest time of y by default.
     """
     if isinstance(distribution, SurvivalDistribution):
-        time = check_subjects(distribution, y)[1]
+        time = check_subjects(distribution, y).time
         with torch.no_grad():
             return np.asarray(-distribution.restricted_mean(float(time.max()) if horizon is None else horizon))
     risk = np.asarray(distribution, dtype=np.float64)
@@ -173,7 +186,7 @@ def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None) -> flo
     >>> harrell_c([3.0, 1.0, 2.0], Surv.from_arrays(event=[True, True, False], time=[1.0, 2.0, 3.0]))
     0.6666666666666666
     """
-    return risk_pairs(distribution, y, horizon=horizon)[0].ratio()
+    return _risk_pairs(risk_score(distribution, y, horizon), y)[0].ratio()
 
 
 def uno_c(
@@ -220,30 +233,109 @@ def uno_c(
     >>> round(uno_c([4.0, 3.0, 1.0, 2.0], y, censoring=kaplan_meier(y, censoring=True)), 4)
     0.5714
     """
-    return risk_pairs(
-        distribution, y, horizon=horizon, censoring=censoring, tau=tau, left_limit=left_limit, on_zero=on_zero
-    )[0].ratio()
+    risk, outcome = risk_score(distribution, y, horizon), check_outcome(y)
+    weight = Weighting(censoring, left_limit, on_zero).of_events(_counted(outcome, tau), outcome.time)
+    return _risk_pairs(risk, outcome, np.square(weight))[0].ratio()
 
 
-def risk_pairs(
-    distribution: Any,
+def _counted(outcome: Outcome, tau: float | None) -> npt.NDArray[np.bool_]:
+    return outcome.event if tau is None else outcome.event & (outcome.time < tau)
+
+
+def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> tuple[Pairs, SortedOutcome]:
+    """The pair counts under `harrell_c` and `uno_c`, by subject."""
+    outcome = check_outcome(y)
+    ordered, pairs = SortedOutcome(outcome.event, outcome.time), Pairs(len(outcome))
+    cells = np.zeros(len(outcome), dtype=np.intp)
+    weights = None if weight is None else weight[ordered.order]
+    count_cell(pairs, ordered, -risk[ordered.order], cells, cells + len(outcome), _HARRELL, weights)
+    return pairs, ordered
+
+
+# ------------------------------------------------------------------ by subject
+
+
+def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: Any) -> MeanTerms:
+    """Each subject's share of the pairs of `concordance_td`, shape (n, 2): the concordant, the comparable."""
+    return _pair_terms(*_td_pairs(distribution, y, **options))
+
+
+def harrell_c_terms(distribution: SurvivalDistribution, y: Any, *, horizon: float | None = None) -> MeanTerms:
+    """Each subject's share of the pairs of `harrell_c`, shape (n, 2): the concordant, the comparable."""
+    return _pair_terms(*_risk_pairs(risk_score(distribution, y, horizon), y))
+
+
+def uno_c_terms(
+    distribution: SurvivalDistribution,
     y: Any,
     *,
-    horizon: float | None = None,
     censoring: SurvivalDistribution | None = None,
     tau: float | None = None,
+    horizon: float | None = None,
     left_limit: bool = True,
     on_zero: OnZero = "raise",
-) -> tuple[Pairs, SortedOutcome]:
-    """The pair counts under `harrell_c` and `uno_c`, by subject."""
+) -> Terms:
+    """Each subject's share of the pairs of `uno_c`; without ``censoring`` G is that of the rows themselves."""
     risk, outcome = risk_score(distribution, y, horizon), check_outcome(y)
-    event, time = outcome.event, outcome.time
-    ordered, pairs = SortedOutcome(event, time), Pairs(len(time))
-    weights = None
+    g = kaplan_meier(outcome, censoring=True) if censoring is None else censoring
+    weighting = Weighting(g, left_limit, on_zero)
+    counted = _counted(outcome, tau)
+    weight = np.square(weighting.of_events(counted, outcome.time))
+    pairs, ordered = _risk_pairs(risk, outcome, weight)
+    terms = _pair_terms(pairs, ordered)
     if censoring is not None:
-        counted = event if tau is None else event & (time < tau)
-        weight = Weighting(censoring, left_limit, on_zero).of_events(counted, time)
-        weights = np.square(weight)[ordered.order]
-    cells = np.zeros(len(time), dtype=np.intp)
-    count_cell(pairs, ordered, -risk[ordered.order], cells, cells + len(time), _HARRELL, weights)
-    return pairs, ordered
+        return terms
+    rank = np.unique(-risk[ordered.order], return_inverse=True)[1].astype(np.intp)
+    later = count_later(ordered, rank, np.full(len(outcome), len(outcome)), _HARRELL).T
+    rows = ordered.order[ordered.event]
+    earlier = 2.0 * terms.values
+    earlier[rows] -= weight[rows, None] * later
+    return _OwnWeightPairs(outcome, weighting, rows[counted[rows]], later[counted[rows]], earlier)
+
+
+def _pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
+    values = np.empty((len(y.order), 2))
+    values[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
+    whole = values.mean(axis=0)
+
+    def combine(means: Array) -> Array:
+        # Σᵢⱼ cᵢ cⱼ h(i, j) to first order in c - 1: a subject's pairs change with it and with its partners
+        both = 2.0 * means - whole
+        return ratio(both[:, 0], both[:, 1])
+
+    return MeanTerms(values, combine)
+
+
+@dataclass(frozen=True)
+class _OwnWeightPairs:
+    """The pairs of `uno_c` with G estimated in each resample: Σᵢⱼ cᵢ cⱼ wᵢ h(i, j) to first order in c - 1.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    weighting : Weighting
+    rows : array of shape (e,)
+        The events that count.
+    later : array of shape (e, 2)
+        Σⱼ h(i, j) of each of them, without its weight.
+    earlier : array of shape (n, 2)
+        Σᵢ wᵢ h(i, j) of each subject.
+    """
+
+    outcome: Outcome
+    weighting: Weighting
+    rows: npt.NDArray[np.intp]
+    later: Array
+    earlier: Array
+
+    @property
+    def value(self) -> float:
+        """The score of the sample itself."""
+        return float(self.resampled(Resamples.whole(self.outcome))[0])
+
+    def resampled(self, resamples: Resamples) -> Array:
+        """The score of each resample, shape (r,)."""
+        weight = np.square(self.weighting.of_resampled_events(resamples, self.rows))
+        both = (resamples.counts[:, self.rows] * weight) @ self.later
+        both += resamples.counts @ self.earlier - self.earlier.sum(axis=0)
+        return ratio(both[:, 0], both[:, 1])

@@ -10,7 +10,6 @@ import torch
 from scipy import special
 
 from sumosurv.distributions import LogNormal, Normal, Rescaled, SurvivalDistribution, Tabulated, Weibull
-from sumosurv.distributions._numerics import mean_survival_time
 from sumosurv.scores._inputs import Array, check_subjects
 
 __all__ = ["crps_integrals", "survival_crps"]
@@ -51,7 +50,8 @@ def survival_crps(distribution: SurvivalDistribution, y: Any) -> Array:
     >>> survival_crps(Weibull([1.0, 1.0], 1.0), y).round(4)
     array([0.2358, 0.1681])
     """
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     score = np.empty(len(time))
     for start in range(0, len(time), _ROWS):
         rows = slice(start, min(start + _ROWS, len(time)))
@@ -67,19 +67,12 @@ def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array,
 
     This one is the quadrature that serves all others.
     """
+    if (table := distribution.step_table()) is not None:
+        return crps_integrals(Tabulated(*table), z)
     limit = torch.from_numpy(np.array(z))
-    scale = torch.ones_like(limit)
-
-    def squared(rows: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return distribution._survival_of_rows(rows, t).square()
-
-    def complement(rows: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return (1.0 - distribution._survival_of_rows(rows, t)).square()
-
-    precision, breaks = distribution._precision, distribution._breaks
-    below = mean_survival_time(complement, limit, scale, precision, breaks)
-    whole = mean_survival_time(squared, torch.full_like(limit, np.inf), scale, precision, breaks)
-    above = (whole - mean_survival_time(squared, limit, scale, precision, breaks)).clamp_min(0.0)
+    below = distribution.integral(lambda survival: (1.0 - survival).square(), limit)
+    whole = distribution.integral(torch.square, torch.full_like(limit, np.inf))
+    above = (whole - distribution.integral(torch.square, limit)).clamp_min(0.0)
     return below.numpy(), above.numpy()
 
 
@@ -150,7 +143,7 @@ def _(distribution: Tabulated, z: Array) -> tuple[Array, Array]:
     table = distribution.table.detach().cpu().numpy().astype(np.float64)
     rows = np.arange(len(z))
     cell = np.searchsorted(knots, z, side="right") - 1
-    here = distribution.survival(z)
+    here = distribution.survival(own_times=z)
     step = distribution.between == "step"
     start, end = table[:, :-1], table[:, :-1] if step else table[:, 1:]
     part_end = table[rows, cell] if step else here

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.nonparametric import kaplan_meier
-from sumosurv.outcome import check_outcome
+from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import Array
-from sumosurv.scores._pairs import Pairs, SortedOutcome
-from sumosurv.scores.calibration import PAPER_LEVELS, bin_shares, check_levels, reached
-from sumosurv.scores.concordance import risk_pairs, td_pairs
+from sumosurv.scores._resampling import Bootstrap
+from sumosurv.scores.score import Request, Score
 from sumosurv.scores.table import SCORES
 
-__all__ = ["DEFAULT_SCORES", "SurvivalScorer", "evaluate", "make_survival_scorer"]
+__all__ = ["DEFAULT_SCORES", "Evaluation", "SurvivalScorer", "evaluate", "make_survival_scorer"]
 
 DEFAULT_SCORES = (
     "log_likelihood",
@@ -28,12 +25,41 @@ DEFAULT_SCORES = (
     "integrated_binomial_log_likelihood",
     "d_calibration",
 )
-_WEIGHTED = {"uno_c", "brier", "binomial_log_likelihood", "integrated_brier", "integrated_binomial_log_likelihood"}
-_AT_A_TIME = {"brier": "times", "binomial_log_likelihood": "times", "km_calibration": "time"}
-_OVER_TIME = {"integrated_brier", "integrated_binomial_log_likelihood"}
+_COLUMNS = ("score", "times", "value", "low", "high", "std_error", "greater_is_better", "proper")
 
-# The mean over subjects of some quantities, one row per resample, to the score
-Combine = Callable[[Array], Array]
+
+class Evaluation(pd.DataFrame):  # type: ignore[misc]
+    """What `evaluate` returns: a DataFrame that prints its values, intervals and times within 80 columns.
+
+    Numbers are rounded in print only. Whatever is selected or computed from it is an ordinary DataFrame.
+    """
+
+    def __repr__(self) -> str:
+        if tuple(self.columns) != _COLUMNS or self.empty:
+            return str(super().__repr__())
+        for digits, gap in ((4, 2), (4, 1), (3, 1), (2, 1)):
+            lines = self._lines(digits, " " * gap)
+            if max(map(len, lines)) <= 80:
+                break
+        return "\n".join(lines)
+
+    def _lines(self, digits: int, gap: str) -> list[str]:
+        names = ["value"] if self["low"].isna().all() else ["value", "low", "high"]
+        columns = [["score", *self["score"]]]
+        columns += [[name, *(_number(value, digits) for value in self[name])] for name in names]
+        if self["times"].ne("").any():
+            columns += [["times", *self["times"]]]
+        padded = []
+        for i, column in enumerate(columns):
+            width = max(map(len, column))
+            numeric = 0 < i <= len(names)
+            padded.append([text.rjust(width) if numeric else text.ljust(width) for text in column])
+        return [gap.join(parts).rstrip() for parts in zip(*padded)]
+
+
+def _number(value: float, digits: int) -> str:
+    text = f"{value:.0f}" if 10**digits <= abs(value) < 10**9 else f"{value:#.{digits}g}"
+    return text.removesuffix(".")
 
 
 def evaluate(
@@ -47,15 +73,20 @@ def evaluate(
     n_bootstrap: int = 200,
     confidence: float = 0.95,
     random_state: Any = 0,
-) -> pd.DataFrame:
+) -> Evaluation:
     """Scores of a model on given rows, with bootstrap confidence intervals.
 
     Subjects are resampled with replacement, the same resamples for every score; the model is not fitted again, so
-    that the intervals speak of the rows it was tested on. What a score needs of each subject is computed once and
-    averaged anew in each resample. That is exact for scores that are means and for calibration scores. A concordance is
-    a mean over pairs: each subject's share of the pairs is resampled, to first order in the resampling weights.
-    `km_calibration` is computed anew in each resample. Calibration scores are sums of squares, which resampling noise
-    can only raise: their intervals lie high.
+    that the intervals speak of the rows it was tested on. What a score needs of each subject is computed once, and the
+    score of a resample follows from that:
+
+    - means are taken anew, exactly;
+    - a censoring distribution that is estimated from the scored rows is estimated anew in each resample; one that is
+      given stays as it is;
+    - concordances are means over pairs: each subject's share of the pairs is resampled, to first order in the
+      resampling weights;
+    - calibration scores are sums of squares, to which the noise of sampling adds. The interval is for the score on
+      other samples of the same size, noise included; the noise of resampling does not come on top.
 
     Parameters
     ----------
@@ -71,10 +102,11 @@ def evaluate(
     censoring : SurvivalDistribution, optional
         G of the weighted scores: Kaplan-Meier of the censoring in y itself by default. Pass
         ``kaplan_meier(y_train, censoring=True)`` for that of the training rows.
-    times : array or tuple (low, high), optional
-        Grid or range of the integrated scores; from the smallest positive to the largest time of y by default. Scores
-        at one time (`brier`, `binomial_log_likelihood`, `km_calibration`) are taken at the median time of y unless
-        their options say otherwise.
+    times : float, array, or tuple (low, high), optional
+        For every score that is taken at times, unless its own options say otherwise. A number or a list of times for
+        scores at single times (`brier`, `binomial_log_likelihood`, `km_calibration`), which get one row per time; a
+        tuple (low, high) or a grid for the integrated scores. By default scores at single times are taken at the
+        median time of y, and integrated ones from the smallest positive to the largest time of y.
     n_bootstrap : int
         0 for no intervals.
     confidence : float
@@ -84,45 +116,45 @@ def evaluate(
     Returns
     -------
     DataFrame
-        Columns score, value, low, high, std_error, greater_is_better, proper; one row per score.
+        Columns score, times, value, low, high, std_error, greater_is_better, proper; one row per score and time.
+        ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. Printed in short.
 
     Examples
     --------
     >>> from sumosurv import Surv
     >>> from sumosurv.distributions import Weibull
     >>> y = Surv.from_arrays(event=[True, False, True, True], time=[1.0, 2.0, 3.0, 4.0])
-    >>> table = evaluate(Weibull([1.0, 2.0, 3.0, 4.0], 1.0), None, y, scores=["log_likelihood", "concordance_td"])
-    >>> table[["score", "value", "greater_is_better", "proper"]].round(3)
-                score  value  greater_is_better  proper
-    0  log_likelihood -1.621               True    True
-    1  concordance_td  1.000               True   False
+    >>> d = Weibull([1.0, 2.0, 3.0, 4.0], 1.0)
+    >>> evaluate(d, None, y, scores=["log_likelihood", "concordance_td"], n_bootstrap=0)
+    score            value
+    log_likelihood  -1.621
+    concordance_td   1.000
+    >>> evaluate(d, None, y, scores="brier", times=[1.0, 2.5], n_bootstrap=0)
+    score   value  times
+    brier  0.1049  1
+    brier  0.2026  2.5
     """
     outcome = check_outcome(y)
     distribution = _predict(model_or_distribution, X)
-    wanted = _options(scores, outcome, censoring, times)
+    requests = _requests(scores, outcome, censoring, times)
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
-    parts = {name: _parts(name, distribution, outcome, options) for name, options in wanted.items()}
-    value = {
-        name: part[1](part[0].mean(axis=0, keepdims=True))[0]
-        if part
-        else _value(name, distribution, outcome, wanted[name])
-        for name, part in parts.items()
-    }
-    draws = _bootstrap(distribution, outcome, wanted, parts, n_bootstrap, np.random.default_rng(random_state))
+    bootstrap = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
     rows = []
-    for name, number in value.items():
-        low, high, error = _interval(draws[name], confidence)
-        score = SCORES[name]
-        rows.append((name, float(number), low, high, error, score.greater_is_better, score.proper))
-    return pd.DataFrame(rows, columns=["score", "value", "low", "high", "std_error", "greater_is_better", "proper"])
+    for request in requests:
+        terms, score = request.terms(distribution, outcome), request.score
+        draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in bootstrap)])
+        interval = _interval(draws, confidence)
+        rows.append((score.name, request.times, terms.value, *interval, score.greater_is_better, score.proper))
+    return Evaluation(rows, columns=list(_COLUMNS))
 
 
 def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
     """A scorer for ``cross_val_score``, ``GridSearchCV`` and the like.
 
     Scores of which less is better come with a minus sign, as scikit-learn wants it. The weighted scores take
-    Kaplan-Meier of the censoring in the scored rows unless ``censoring=`` is given.
+    Kaplan-Meier of the censoring in the scored rows unless ``censoring=`` is given; scores at a time are taken at the
+    median time of the scored rows unless one is given.
 
     Parameters
     ----------
@@ -136,7 +168,11 @@ def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
     >>> make_survival_scorer("integrated_brier", times=(0.0, 5.0))
     make_survival_scorer('integrated_brier', times=(0.0, 5.0))
     """
-    _known(score)
+    record = _score(score)
+    record.check(options)
+    at = options.get(record.times_option)
+    if record.times == "single" and at is not None and np.size(at) != 1:
+        raise ValueError(f"A scorer gives one number, and {score} one for each time; got {np.size(at)} times.")
     return SurvivalScorer(score, dict(options))
 
 
@@ -150,9 +186,9 @@ class SurvivalScorer:
     def __call__(self, estimator: Any, X: Any, y: Any) -> float:
         """Score a fitted estimator that has ``predict_distribution``."""
         outcome = check_outcome(y)
-        options = _options({self.score: self.options}, outcome, None, None)[self.score]
-        value = _value(self.score, _predict(estimator, X), outcome, options)
-        return value if SCORES[self.score].greater_is_better else -value
+        (request,) = _score(self.score).requests(outcome, self.options)
+        value = request.terms(_predict(estimator, X), outcome).value
+        return value if request.score.greater_is_better else -value
 
     def __repr__(self) -> str:
         parts = [repr(self.score)] + [f"{name}={value!r}" for name, value in self.options.items()]
@@ -181,118 +217,40 @@ def _predict(model: Any, X: Any) -> SurvivalDistribution:
     return distribution
 
 
-def _known(name: str) -> None:
+def _score(name: str) -> Score:
     if name not in SCORES:
         raise ValueError(f"There is no score {name!r}; the scores are {', '.join(SCORES)}.")
+    return SCORES[name]
 
 
-def _options(
+def _requests(
     scores: str | Sequence[str] | Mapping[str, Mapping[str, Any]],
-    outcome: Any,
+    outcome: Outcome,
     censoring: SurvivalDistribution | None,
     times: Any,
-) -> dict[str, dict[str, Any]]:
-    """The options of each score, with the defaults that depend on the data."""
+) -> list[Request]:
+    """Each score with its options: its own, and those that are for all scores which take them."""
+    own: Mapping[str, Mapping[str, Any]] = scores if isinstance(scores, Mapping) else {}
     names = [scores] if isinstance(scores, str) else list(scores)
-    given: Mapping[str, Mapping[str, Any]] = scores if isinstance(scores, Mapping) else {}
-    of_rows = None
-    result = {}
-    for name in names:
-        _known(name)
-        options = dict(given.get(name, {}))
-        if name in _WEIGHTED and options.get("censoring") is None:
-            if censoring is None and of_rows is None:
-                of_rows = kaplan_meier(outcome, censoring=True)
-            options["censoring"] = of_rows if censoring is None else censoring
-        if name in _AT_A_TIME:
-            at = options.setdefault(_AT_A_TIME[name], float(np.median(outcome.time)))
-            if np.ndim(at) != 0:
-                raise ValueError(f"{name} is evaluated at one time; got {np.size(at)}. Call scores.{name} for several.")
-        if name in _OVER_TIME and times is not None:
-            options.setdefault("times", times)
-        result[name] = options
-    return result
+    wanted = [(_score(name), dict(own.get(name, {}))) for name in names]
+    if times is not None:
+        _share("times", times, wanted)
+    if censoring is not None:
+        _share("censoring", censoring, wanted)
+    return [request for score, options in wanted for request in score.requests(outcome, options)]
 
 
-def _value(name: str, distribution: SurvivalDistribution, outcome: Any, options: Mapping[str, Any]) -> float:
-    result = SCORES[name].function(distribution, outcome, **options)
-    if isinstance(result, np.ndarray):
-        return float(result.mean())
-    return float(getattr(result, "score", result))
-
-
-# ------------------------------------------------------------------ what is resampled
-
-
-def _parts(
-    name: str, distribution: SurvivalDistribution, outcome: Any, options: Mapping[str, Any]
-) -> tuple[Array, Combine] | None:
-    """What each subject contributes, shape (n, k), and how the means make up the score; None if not of that form."""
-    if name == "concordance_td":
-        return _pair_parts(*td_pairs(distribution, outcome, **options))
-    if name in ("harrell_c", "uno_c"):
-        return _pair_parts(*risk_pairs(distribution, outcome, **options))
-    if name == "calibration":
-        levels = check_levels(options.get("levels", PAPER_LEVELS))
-        return reached(distribution, outcome, levels), lambda means: np.square(means - levels).sum(axis=1)
-    if name == "d_calibration":
-        bins = int(options.get("bins", 10))
-        return bin_shares(distribution, outcome, bins), lambda means: np.square(means - 1.0 / bins).sum(axis=1)
-    if name == "km_calibration":
-        return None
-    values: Array = SCORES[name].function(distribution, outcome, **options)[:, None]
-    return values, lambda means: means[:, 0]
-
-
-def _pair_parts(pairs: Pairs, y: SortedOutcome) -> tuple[Array, Combine]:
-    n = len(y.order)
-    values = np.empty((n, 2))
-    values[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
-    whole = values.mean(axis=0)
-
-    def combine(means: Array) -> Array:
-        # Σᵢⱼ cᵢ cⱼ h(i, j) to first order in c - 1: a subject's pairs change with it and with its partners
-        both = 2.0 * means - whole
-        ratio: Array = np.divide(both[:, 0], both[:, 1], out=np.full(len(both), np.nan), where=both[:, 1] > 0)
-        return ratio
-
-    return values, combine
-
-
-def _bootstrap(
-    distribution: SurvivalDistribution,
-    outcome: Any,
-    wanted: Mapping[str, Mapping[str, Any]],
-    parts: Mapping[str, tuple[Array, Combine] | None],
-    n_bootstrap: int,
-    rng: np.random.Generator,
-) -> dict[str, Array]:
-    """The resampled values of each score, shape (n_bootstrap,)."""
-    n = len(outcome)
-    draws = {name: np.empty(n_bootstrap) for name in wanted}
-    chunk = max(1, (1 << 22) // n)
-    for start in range(0, n_bootstrap, chunk):
-        stop = min(start + chunk, n_bootstrap)
-        rows = [rng.integers(n, size=n) for _ in range(start, stop)]
-        counts = np.stack([np.bincount(drawn, minlength=n) for drawn in rows]).astype(np.float64)
-        for name, part in parts.items():
-            if part is None:
-                resampled = [_value(name, distribution[drawn], outcome[drawn], wanted[name]) for drawn in rows]
-                draws[name][start:stop] = resampled
-            else:
-                draws[name][start:stop] = part[1](_resampled_means(counts, part[0]))
-    return draws
-
-
-def _resampled_means(counts: Array, values: Array) -> Array:
-    infinite: npt.NDArray[np.bool_] = ~np.isfinite(values)
-    if not infinite.any():
-        return np.asarray(counts @ values / len(values))
-    means = counts @ np.where(infinite, 0.0, values) / len(values)
-    for column in np.flatnonzero(infinite.any(axis=0)):
-        drawn = counts[:, infinite[:, column]].any(axis=1)
-        means[drawn, column] = values[infinite[:, column], column].sum()
-    return np.asarray(means)
+def _share(argument: str, value: Any, wanted: Sequence[tuple[Score, dict[str, Any]]]) -> None:
+    """Give an argument of `evaluate` to each score that takes it and has not its own; refuse it if there is none."""
+    shared = False
+    for score, options in wanted:
+        option = score.option_for(argument)
+        if option is not None and options.get(option) is None:
+            options[option], shared = value, True
+    if not shared:
+        possible = ", ".join(score.name for score in SCORES.values() if score.option_for(argument) is not None)
+        names = ", ".join(score.name for score, _ in wanted)
+        raise ValueError(f"{argument}= is for {possible}; none of those asked for ({names}) is left without its own.")
 
 
 def _interval(draws: Array, confidence: float) -> tuple[float, float, float]:

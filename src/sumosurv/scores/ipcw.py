@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.outcome import check_outcome
 from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, time_grid
+from sumosurv.scores._losses import Loss, logarithmic, squared, weighted, weighted_terms
+from sumosurv.scores._resampling import Terms
 from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
 
-__all__ = ["binomial_log_likelihood", "brier", "integrated_binomial_log_likelihood", "integrated_brier"]
+__all__ = [
+    "binomial_log_likelihood",
+    "binomial_log_likelihood_terms",
+    "brier",
+    "brier_terms",
+    "integrated_binomial_log_likelihood",
+    "integrated_binomial_log_likelihood_terms",
+    "integrated_brier",
+    "integrated_brier_terms",
+]
 
 Rule = Literal["trapezoid", "simpson"]
-# (S or log S of shape (k, m), who is still event-free there) -> what each would score without weights
-Loss = Callable[[Array, npt.NDArray[np.bool_]], Array]
 
 
 def brier(
@@ -85,7 +93,7 @@ def brier(
            [0.0236, 0.6394]])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return _at_times(distribution, y, times, weighting, _squared, log=False)
+    return _at_times(distribution, y, times, weighting, squared, log=False)
 
 
 def binomial_log_likelihood(
@@ -131,7 +139,7 @@ def binomial_log_likelihood(
     array([-0.0857, -0.    , -1.6667])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return _at_times(distribution, y, times, weighting, _logarithmic(floor), log=True)
+    return _at_times(distribution, y, times, weighting, logarithmic(floor), log=True)
 
 
 def integrated_brier(
@@ -178,7 +186,7 @@ def integrated_brier(
     0.1889
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return integrated(distribution, y, times, n_times, rule, weighting, _squared, log=False)
+    return integrated(distribution, y, times, n_times, rule, weighting, squared, log=False)
 
 
 def integrated_binomial_log_likelihood(
@@ -221,27 +229,7 @@ def integrated_binomial_log_likelihood(
     -0.5019
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return integrated(distribution, y, times, n_times, rule, weighting, _logarithmic(floor), log=True)
-
-
-# ------------------------------------------------------------------ losses
-
-
-def _squared(survival: Array, alive: npt.NDArray[np.bool_]) -> Array:
-    residual = survival - alive
-    return np.multiply(residual, residual, out=residual)
-
-
-def _logarithmic(floor: float | None) -> Loss:
-    if floor is not None and not 0.0 < floor < 0.5:
-        raise ValueError(f"floor lies between 0 and 1/2 (pycox: 1e-7); got {floor}.")
-
-    def loss(log_survival: Array, alive: npt.NDArray[np.bool_]) -> Array:
-        with np.errstate(divide="ignore"):
-            score = np.where(alive, log_survival, np.log(-np.expm1(log_survival)))
-        return score if floor is None else np.clip(score, np.log(floor), np.log1p(-floor))
-
-    return loss
+    return integrated(distribution, y, times, n_times, rule, weighting, logarithmic(floor), log=True)
 
 
 # ------------------------------------------------------------------ at times, and over them
@@ -250,12 +238,13 @@ def _logarithmic(floor: float | None) -> Loss:
 def _at_times(
     distribution: SurvivalDistribution, y: Any, times: Any, weighting: Weighting, loss: Loss, log: bool
 ) -> Array:
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     grid = check_times(times)
     weights = GridWeights(weighting, event, time, grid)
     score = np.empty((len(time), len(grid)))
     for rows, curve in curve_blocks(distribution, grid, log=log):
-        score[rows] = _weighted(loss, curve, *weights.block(rows))
+        score[rows] = weighted(loss, curve, *weights.block(rows))
     score *= weights.scale()
     return score[:, 0] if np.ndim(times) == 0 else score
 
@@ -271,28 +260,70 @@ def integrated(
     log: bool,
 ) -> Array:
     """Any weighted loss, integrated over a time grid and divided by its length, for each subject."""
-    event, time = check_subjects(distribution, y)
-    grid = time_grid(times, time, n_times)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
+    grid, share = _quadrature(times, time, n_times, rule)
     weights = GridWeights(weighting, event, time, grid)
-    share = quadrature_weights(grid, rule) / (grid[-1] - grid[0]) * weights.scale()
+    share = share * weights.scale()
     score = np.empty(len(time))
     for rows, curve in curve_blocks(distribution, grid, log=log):
-        score[rows] = _weighted(loss, curve, *weights.block(rows)) @ share
+        score[rows] = weighted(loss, curve, *weights.block(rows)) @ share
     return score
 
 
-def _weighted(loss: Loss, curve: Array, weight: Array, alive: npt.NDArray[np.bool_]) -> Array:
-    score = loss(curve, alive)
-    if np.isinf(score).any():  # 0 · inf is no contribution
-        score = np.where(weight > 0, score, 0.0)
-    return np.multiply(score, weight, out=score)
-
-
-def quadrature_weights(grid: Array, rule: Rule) -> Array:
-    """Weights q with Σ qₖ g(tₖ) ≈ ∫ g: both rules are linear in g."""
+def _quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Array, Array]:
+    """A grid, and weights q with Σ qₖ g(tₖ) ≈ the average of g over it: both rules are linear in g."""
+    grid = time_grid(times, time, n_times)
+    length = grid[-1] - grid[0]
     if rule == "trapezoid":
         half = 0.5 * np.diff(grid)
-        return np.append(half, 0.0) + np.insert(half, 0, 0.0)
+        return grid, (np.append(half, 0.0) + np.insert(half, 0, 0.0)) / length
     if rule == "simpson":
-        return np.asarray(simpson(np.eye(len(grid)), x=grid, axis=1), dtype=np.float64)
+        return grid, np.asarray(simpson(np.eye(len(grid)), x=grid, axis=1), dtype=np.float64) / length
     raise ValueError(f"rule is 'trapezoid' or 'simpson'; got {rule!r}.")
+
+
+# ------------------------------------------------------------------ by subject; G of the rows themselves without one
+
+_ONE = np.ones(1)
+
+
+def brier_terms(distribution: SurvivalDistribution, y: Any, *, times: float, **weighting: Any) -> Terms:
+    """What each subject contributes to `brier` at one time."""
+    return weighted_terms(distribution, y, check_times(times), _ONE, squared, False, **weighting)
+
+
+def binomial_log_likelihood_terms(
+    distribution: SurvivalDistribution, y: Any, *, times: float, floor: float | None = None, **weighting: Any
+) -> Terms:
+    """What each subject contributes to `binomial_log_likelihood` at one time."""
+    return weighted_terms(distribution, y, check_times(times), _ONE, logarithmic(floor), True, **weighting)
+
+
+def integrated_brier_terms(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    times: Any = None,
+    n_times: int = 100,
+    rule: Rule = "trapezoid",
+    **weighting: Any,
+) -> Terms:
+    """What each subject contributes to `integrated_brier`."""
+    grid, share = _quadrature(times, check_outcome(y).time, n_times, rule)
+    return weighted_terms(distribution, y, grid, share, squared, False, **weighting)
+
+
+def integrated_binomial_log_likelihood_terms(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    times: Any = None,
+    n_times: int = 100,
+    rule: Rule = "trapezoid",
+    floor: float | None = None,
+    **weighting: Any,
+) -> Terms:
+    """What each subject contributes to `integrated_binomial_log_likelihood`."""
+    grid, share = _quadrature(times, check_outcome(y).time, n_times, rule)
+    return weighted_terms(distribution, y, grid, share, logarithmic(floor), True, **weighting)

@@ -53,7 +53,8 @@ def log_likelihood(
     >>> log_likelihood(Weibull([2.0, 2.0], [1.0, 1.0]), y).round(4)
     array([-1.1931, -1.5   ])
     """
-    event, time = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
     if floor is not None and not 0.0 < floor < 1.0:
         raise ValueError(f"floor lies between 0 and 1 (for example 1e-6); got {floor}.")
     if resolution is not None and not resolution > 0.0:
@@ -66,9 +67,11 @@ def log_likelihood(
             with torch.no_grad():
                 part, at = distribution[some], time[some]
                 if not seen:
-                    score[some] = part.log_survival(at)
+                    score[some] = part.log_survival(own_times=at)
                 else:
-                    score[some] = part.log_density(at) if resolution is None else _log_cell(part, at, resolution)
+                    score[some] = (
+                        part.log_density(own_times=at) if resolution is None else _log_cell(part, at, resolution)
+                    )
     return score if floor is None else np.maximum(score, np.log(floor))
 
 
@@ -76,8 +79,8 @@ def _log_cell(distribution: SurvivalDistribution, time: Array, resolution: float
     """log of the average density over each event's time cell."""
     start, stop = np.maximum(time - 0.5 * resolution, 0.0), time + 0.5 * resolution
     # S just before the cell's left end, so that an atom sitting on a boundary belongs to one cell (closed on the left)
-    log_start = np.where(start > 0, distribution.log_survival(np.nextafter(start, 0.0)), 0.0)
-    log_stop = distribution.log_survival(np.nextafter(stop, 0.0))
+    log_start = np.where(start > 0, distribution.log_survival(own_times=np.nextafter(start, 0.0)), 0.0)
+    log_stop = distribution.log_survival(own_times=np.nextafter(stop, 0.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.log(-np.expm1(np.minimum(log_stop - log_start, 0.0)))  # 1 - S(stop) / S(start)
         inside = np.where(np.isneginf(log_start), -np.inf, log_start + share)

@@ -1,13 +1,16 @@
-"""How many of the best trials to mix, by validation rows alone."""
+"""The choice of a search: a pure function of the log-likelihoods of validation rows."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["choose_size", "mixture_scores"]
+__all__ = ["Choice", "choose", "choose_size", "mixture_scores", "rank_trials"]
 
 _ROUNDING = 1e-12
 
@@ -48,3 +51,46 @@ def choose_size(values: npt.NDArray[np.float64]) -> int:
             if gap.mean() <= gap.std(ddof=1) / math.sqrt(len(gap)) + _ROUNDING:
                 chosen = size
     return chosen
+
+
+def rank_trials(scores: Mapping[int, float]) -> list[int]:
+    """Trials with a finite score, the best first."""
+    order = sorted((n for n, score in scores.items() if math.isfinite(score)), key=lambda n: (-scores[n], n))
+    if not order:
+        raise ValueError("No trial had a finite likelihood on the validation rows.")
+    return order
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search chose.
+
+    Attributes
+    ----------
+    order : list of int
+        Numbers of the trials with a finite score, the best first.
+    mixture : list of int
+        Those that are mixed.
+    mixture_scores : dict
+        Mean log-likelihood of the mixture of the best 1, 2, 4, ... trials.
+    """
+
+    order: list[int]
+    mixture: list[int]
+    mixture_scores: dict[int, float]
+
+
+def choose(order: list[int], values: npt.NDArray[np.float64], mixture: int | Literal["auto"]) -> Choice:
+    """Choose how many of the best trials are mixed.
+
+    Parameters
+    ----------
+    order : list of int
+        Trials, the best first.
+    values : array of shape (trials, rows)
+        Log-likelihood of each validation row under the first trials of that order: as many as may be mixed.
+    mixture : int or "auto"
+        How many; "auto" for `choose_size`.
+    """
+    size = choose_size(values) if mixture == "auto" else len(values)
+    return Choice(order, order[:size], mixture_scores(values))

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import StratifiedKFold
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators import SumoNet, SurvivalMixture
-from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators import SumoNet, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
-from sumosurv.search.choice import choose_size, mixture_scores
-from sumosurv.search.population import Job, Member, Population, Shapes, Train
+from sumosurv.search.grouping import Shapes
+from sumosurv.search.rounds import SearchResult, run_searches
+from sumosurv.search.run import SearchRun, SearchSettings
 from sumosurv.search.space import Space
-from sumosurv.search.study import Study
 
-__all__ = ["NetworkSearch", "SumoNetSearch"]
-
-_TRAINED_AGAIN = 64  # best trials that "auto" looks at where some of them were trained by another process
+__all__ = ["NetworkSearch", "SumoNetSearch", "fit_folds"]
 
 
-class NetworkSearch(SurvivalEstimator):
+class _FittedSearch(SurvivalEstimator):
+    """What a fit leaves behind; apart from the dataclass below, whose annotations are constructor arguments."""
+
+    best_estimator_: SurvivalEstimator
+    best_single_: SurvivalEstimator
+    cv_results_: dict[str, Any]
+    _run: SearchRun
+
+
+@dataclass(eq=False, repr=False)
+class NetworkSearch(_FittedSearch):
     """Search over the settings of any network estimator, many trials at a time.
 
     Trials whose networks fit into one batch train as one population, each with its own learning rate, weight
@@ -37,6 +45,7 @@ class NetworkSearch(SurvivalEstimator):
     ----------
     estimator : network estimator
         Whose settings are searched over; what the space does not name stays as it is there (device, epochs, ...).
+        Its ``verbose`` and ``on_epoch`` are not used: the search has a progress bar of its own.
     space : "paper", "recipe" or mapping
         The paper's space (layers, nodes, dropout, weight decay, batch size, by the size of the data), one around
         our defaults, or your own: a parameter's name to a list of choices or to a frozen distribution of
@@ -102,40 +111,23 @@ class NetworkSearch(SurvivalEstimator):
     (4, (2,))
     """
 
-    def __init__(
-        self,
-        estimator: NetworkEstimator,
-        *,
-        space: Space | Literal["paper", "recipe"] = "paper",
-        n_trials: int = 300,
-        method: Literal["random", "tpe", "halving"] = "random",
-        mixture: int | Literal["auto"] = "auto",
-        refit: bool | Literal["cross"] = False,
-        refit_members: int = 32,
-        cv: int | None = None,
-        shapes: Shapes = "auto",
-        storage: str | Path | None = None,
-        study_name: str = "sumosurv",
-        trials_per_round: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.estimator = estimator
-        self.space = space
-        self.n_trials = n_trials
-        self.method = method
-        self.mixture = mixture
-        self.refit = refit
-        self.refit_members = refit_members
-        self.cv = cv
-        self.shapes = shapes
-        self.storage = storage
-        self.study_name = study_name
-        self.trials_per_round = trials_per_round
-        self.random_state = random_state
-        self.verbose = verbose
+    estimator: NetworkEstimator
+    _: KW_ONLY
+    space: Space | Literal["paper", "recipe"] = "paper"
+    n_trials: int = 300
+    method: Literal["random", "tpe", "halving"] = "random"
+    mixture: int | Literal["auto"] = "auto"
+    refit: bool | Literal["cross"] = False
+    refit_members: int = 32
+    cv: int | None = None
+    shapes: Shapes = "auto"
+    storage: str | Path | None = None
+    study_name: str = "sumosurv"
+    trials_per_round: int | None = None
+    random_state: Any = None
+    verbose: bool = False
 
-    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> NetworkSearch:
+    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> Self:
         """Search, choose, and keep what was chosen.
 
         Parameters
@@ -145,17 +137,15 @@ class NetworkSearch(SurvivalEstimator):
         validation_data : tuple (X, y), optional
             Rows on which trials are stopped early and compared.
         """
-        from sumosurv.search.rounds import fit_together  # it runs searches, and so knows this class
-
-        return fit_together([self], [(X, y, validation_data)])[0]
+        return self._fit_anew(X, y, validation_data)
 
     def trial(self, place: int) -> SurvivalEstimator:
         """The fitted estimator of one trial, by its place in ``cv_results_`` (only in the process that trained it)."""
         check_is_fitted(self)
-        number = self._numbers[place]
-        if number not in self._places:
+        number = int(self.cv_results_["trial"][place])
+        if number not in self._run.places:
             raise ValueError(f"Trial {place} was not trained by this process; only its score is known.")
-        return self._assemble([number], own_shape=True)
+        return self._run.assemble([number])
 
     def trial_log_likelihoods(self, X: Any, y: Any) -> npt.NDArray[np.float64]:
         """The log-likelihood of rows under every trial, (trials, rows): those of a whole population in one pass.
@@ -166,12 +156,15 @@ class NetworkSearch(SurvivalEstimator):
         check_is_fitted(self)
         outcome = check_outcome(y)
         X = self._check_covariates(X, reset=False)
+        places = self._run.places
         found: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
-        for population in {id(p): p for places in self._places.values() for p, _ in places}.values():
-            found |= {(id(population), i): v for i, v in population.log_likelihood(self._job, X, outcome).items()}
-        result = np.full((len(self._numbers), len(outcome)), np.nan)
-        for row, number in enumerate(self._numbers):
-            own = [found.get((id(p), i)) for p, i in self._places.get(number, [])]
+        for population in {id(p): p for pairs in places.values() for p, _ in pairs}.values():
+            values = population.log_likelihood(self._run.number, X, outcome)
+            found |= {(id(population), i): value for i, value in values.items()}
+        trials = self.cv_results_["trial"]
+        result = np.full((len(trials), len(outcome)), np.nan)
+        for row, number in enumerate(trials):
+            own = [found.get((id(p), i)) for p, i in places.get(int(number), [])]
             parts = [value for value in own if value is not None]
             if own and len(parts) == len(own):
                 result[row] = np.logaddexp.reduce(np.stack(parts), axis=0) - np.log(len(parts))
@@ -184,10 +177,14 @@ class NetworkSearch(SurvivalEstimator):
 
     # ------------------------------------------------------------------ what the base class asks for
 
-    def _distribution(self, X: Any) -> SurvivalDistribution:
-        return self.best_estimator_._distribution(X)
+    def _fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> None:
+        self._keep(run_searches(self._asked(), [(X, y, validation_data)])[0])
 
-    def _check_parameters(self) -> None:
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        return self.best_estimator_.predict_distribution(X)
+
+    def check_settings(self) -> None:
+        """Raise an error that names a setting which cannot be."""
         if not isinstance(self._searched(), NetworkEstimator):
             raise TypeError(
                 f"estimator is a network estimator such as SumoNet(); got {self.estimator!r}. Methods without a "
@@ -215,147 +212,45 @@ class NetworkSearch(SurvivalEstimator):
                 "Successive halving compares trials within one run; use method='tpe' or 'random' to store."
             )
 
-    # ------------------------------------------------------------------ one search of the jobs that run together
+    # ------------------------------------------------------------------ from what was asked to what was chosen
 
     def _searched(self) -> NetworkEstimator:
         """The estimator whose settings are searched over."""
         return self.estimator
 
-    def _open(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None, job: int, seed: int) -> Job:
-        X, outcome = self._start(X, y)
-        if validation_data is not None and not (
-            isinstance(validation_data, (tuple, list)) and len(validation_data) == 2
-        ):
-            raise ValueError("validation_data is a pair (X, y) of rows that trials are compared on.")
-        self._job, self._base = job, seed
-        made = Job(self._searched(), X, outcome, validation_data)
-        first, prepared = made.read({})
-        if validation_data is not None:
-            self._splits = [(np.arange(prepared.n_train), np.arange(prepared.n_train, len(prepared.outcome)))]
-        elif self.cv is not None:
-            folds = StratifiedKFold(self.cv, shuffle=True, random_state=seed % (2**31))
-            rows = np.arange(len(outcome))
-            self._splits = [(train, valid) for train, valid in folds.split(rows, outcome.event)]
-        else:
-            train, valid = first._split(outcome, np.array([seed % (2**31)]))
-            if valid is None:
-                raise ValueError(
-                    "Trials are compared on validation rows and there are none: give validation_data or cv, or an "
-                    "estimator with validation_fraction > 0 and more rows."
-                )
-            self._splits = [(train[0], valid[0])]
-        self._parameters: dict[int, dict[str, Any]] = {}
-        self._places: dict[int, list[tuple[Population, int]]] = {}
-        self.interrupted_ = False
-        return made
+    def _asked(self) -> SearchSettings:
+        """What was asked for, as one value."""
+        return SearchSettings(**(self.get_params(deep=False) | {"estimator": clone(self._searched())}))
 
-    def _members(self, number: int, parameters: dict[str, Any]) -> list[Member]:
-        """The networks of a trial: one for each split."""
-        return [
-            Member(number, parameters, self._job, _seed(self._base, number, split), train, valid)
-            for split, (train, valid) in enumerate(self._splits)
-        ]
-
-    def _note(self, populations: Sequence[Population]) -> None:
-        """Remember where the networks of this search's trials are."""
-        for population in populations:
-            for place, member in enumerate(population.members):
-                if member.job == self._job:
-                    self._parameters[member.trial] = dict(member.parameters)
-                    self._places.setdefault(member.trial, []).append((population, place))
-
-    def _score(self, number: int) -> float:
-        """Mean log-likelihood of a trial on its validation rows; minus infinity if one of its networks failed."""
-        places = self._places.get(number, [])
-        if len(places) < len(self._splits) or any(p.history.failed[i] for p, i in places):
-            return -np.inf
-        value = float(np.concatenate([p.scores[i] for p, i in places]).mean())
-        return value if np.isfinite(value) else -np.inf
-
-    def _rows(self, number: int) -> npt.NDArray[np.float64]:
-        return np.concatenate([population.scores[place] for population, place in self._places[number]])
-
-    def _assemble(self, numbers: Sequence[int], *, own_shape: bool = False) -> SurvivalEstimator:
-        """One estimator of all networks of some trials."""
-        found = [pair for number in numbers for pair in self._places[number]]
-        if own_shape and len(found) == 1:
-            return found[0][0].own(found[0][1])
-        by_population: dict[int, tuple[Population, list[int]]] = {}
-        for population, place in found:
-            by_population.setdefault(id(population), (population, []))[1].append(place)
-        parts = [population.mixture(places) for population, places in by_population.values()]
-        if len(parts) == 1:
-            return parts[0]
-        return SurvivalMixture.of(parts, weights=[part.n_members_ for part in parts])
-
-    def _choose(self, study: Study, train: Train) -> None:
-        """Rank the trials, choose the mixture and keep what predicts."""
-        finished = {number: self._score(number) for number in self._places}
-        foreign = {f.number: f for f in study.finished() if f.number not in finished}
-        scores = finished | {number: trial.score for number, trial in foreign.items()}
-        order = sorted((n for n in scores if np.isfinite(scores[n])), key=lambda n: (-scores[n], n))
-        if not order:
-            raise ValueError("No trial had a finite likelihood on the validation rows.")
-        most = (_TRAINED_AGAIN if foreign else len(order)) if self.mixture == "auto" else int(self.mixture)
-        top = order[:most]
-        missing = [n for n in top if n in foreign]
-        if missing:  # trained by another process: the same seeds give the same networks again
-            train([m for n in missing for m in self._members(n, foreign[n].parameters)])
-        self._parameters |= {n: f.parameters for n, f in foreign.items()}
-        values = np.stack([self._rows(n) for n in top])
-        self.mixture_scores_ = mixture_scores(values)
-        size = choose_size(values) if self.mixture == "auto" else len(top)
-        self._keep_results(scores, order)
-        places = {number: place for place, number in enumerate(self._numbers)}
-        self.best_index_ = places[order[0]]
-        self.best_params_, self.best_score_ = self._parameters[order[0]], scores[order[0]]
-        self.mixture_ = [places[n] for n in top[:size]]
-        self.mixture_score_ = self.mixture_scores_[size]
-        self.best_single_ = self._assemble(order[:1], own_shape=True)
-        self.best_estimator_ = self._assemble(top[:size], own_shape=True)
-
-    def _keep_results(self, scores: dict[int, float], order: list[int]) -> None:
-        numbers = sorted(scores)
-        self._numbers = numbers
-        ranks = {n: i + 1 for i, n in enumerate(order)}
-        results: dict[str, Any] = {
+    def _keep(self, result: SearchResult) -> None:
+        """Set the fitted attributes."""
+        run, choice = result.run, result.choice
+        numbers = sorted(result.scores)
+        places = {number: place for place, number in enumerate(numbers)}
+        ranks = {number: rank + 1 for rank, number in enumerate(choice.order)}
+        self.cv_results_ = {
             "trial": np.array(numbers),
-            "params": [self._parameters[n] for n in numbers],
-            "valid_score": np.array([scores[n] for n in numbers]),
+            "params": [run.parameters[n] for n in numbers],
+            "valid_score": np.array([result.scores[n] for n in numbers]),
             "rank_valid_score": np.array([ranks.get(n, len(numbers)) for n in numbers]),
-            "best_epoch": np.array(
-                [np.mean([p.history.best_epoch[i] for p, i in self._places.get(n, [])] or [np.nan]) for n in numbers]
-            ),
+            "best_epoch": np.array([run.best_epoch(n) for n in numbers]),
         }
-        for name in self._space:
+        for name in result.space:
             column = np.empty(len(numbers), dtype=object)
-            column[:] = [self._parameters[n].get(name) for n in numbers]
-            results[f"param_{name}"] = column
-        self.cv_results_ = results
-
-    def _refit_members(self, job: Job) -> list[Member]:
-        """The networks that train again on all rows."""
-        numbers = [self._numbers[place] for place in self.mixture_]
-        members = []
-        if self.refit == "cross":
-            for i in range(max(self.refit_members, len(numbers))):
-                number = numbers[i % len(numbers)]
-                seed = _seed(self._base, number, len(self._splits) + 1 + i // len(numbers))
-                estimator, prepared = job.read(self._parameters[number])
-                train, valid = estimator._split(prepared.outcome, np.array([seed]))
-                held = None if valid is None else valid[0]
-                members.append(Member(number, self._parameters[number], self._job, seed, train[0], held, 10**9, True))
-            return members
-        for number in numbers:
-            _, prepared = job.read(self._parameters[number])
-            for population, place in self._places[number]:
-                member = population.members[place]
-                stop = int(population.history.best_epoch[place])
-                rows = np.arange(len(prepared.outcome))
-                members.append(Member(number, member.parameters, self._job, member.seed, rows, None, stop, True))
-        return members
+            column[:] = [run.parameters[n].get(name) for n in numbers]
+            self.cv_results_[f"param_{name}"] = column
+        best = choice.order[0]
+        self.best_index_, self.best_params_, self.best_score_ = places[best], run.parameters[best], result.scores[best]
+        self.mixture_ = [places[n] for n in choice.mixture]
+        self.mixture_scores_ = choice.mixture_scores
+        self.mixture_score_ = choice.mixture_scores[len(choice.mixture)]
+        self.best_single_, self.best_estimator_ = result.best_single, result.best_estimator
+        self.interrupted_ = result.interrupted
+        self.__dict__.update(run.job.rows({}).known)
+        self._run = run
 
 
+@dataclass(eq=False, repr=False)
 class SumoNetSearch(NetworkSearch):
     """`NetworkSearch` over SuMo-net: the paper's space by default, trials side by side, the best M mixed.
 
@@ -371,45 +266,32 @@ class SumoNetSearch(NetworkSearch):
     ['dropout', 'mixed_layers']
     """
 
-    def __init__(
-        self,
-        estimator: SumoNet | None = None,
-        *,
-        space: Space | Literal["paper", "recipe"] = "paper",
-        n_trials: int = 300,
-        method: Literal["random", "tpe", "halving"] = "random",
-        mixture: int | Literal["auto"] = "auto",
-        refit: bool | Literal["cross"] = False,
-        refit_members: int = 32,
-        cv: int | None = None,
-        shapes: Shapes = "auto",
-        storage: str | Path | None = None,
-        study_name: str = "sumosurv",
-        trials_per_round: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            estimator,  # type: ignore[arg-type]
-            space=space,
-            n_trials=n_trials,
-            method=method,
-            mixture=mixture,
-            refit=refit,
-            refit_members=refit_members,
-            cv=cv,
-            shapes=shapes,
-            storage=storage,
-            study_name=study_name,
-            trials_per_round=trials_per_round,
-            random_state=random_state,
-            verbose=verbose,
-        )
+    estimator: SumoNet | None = None  # type: ignore[assignment]
 
     def _searched(self) -> NetworkEstimator:
         return SumoNet() if self.estimator is None else self.estimator
 
 
-def _seed(base: int, number: int, split: int) -> int:
-    """The seed of a network, from the study's, the trial's number and its split alone."""
-    return int(np.random.SeedSequence([base, number, split]).generate_state(1)[0] >> 1)
+def fit_folds(search: NetworkSearch, folds: Sequence[tuple[Any, Any, tuple[Any, Any]]]) -> list[NetworkSearch]:
+    """Fit one search on each of several folds, the trials of all folds side by side.
+
+    Parameters
+    ----------
+    search : NetworkSearch
+        With ``method="random"`` and no storage. It is cloned for each fold; all folds try the same settings.
+    folds : sequence of (X, y, validation_data)
+
+    Returns
+    -------
+    list of fitted searches, one per fold; each knows the rows of its own fold alone
+    """
+    if search.method != "random" or search.storage is not None:
+        raise ValueError(
+            "Folds train together only where trials do not depend on results (method='random' without storage): "
+            "the validation rows of one fold are test rows of another."
+        )
+    search.check_settings()
+    searches = [clone(search) for _ in folds]
+    for fitted, result in zip(searches, run_searches(search._asked(), folds)):
+        fitted._keep(result)
+    return searches

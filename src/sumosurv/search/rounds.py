@@ -1,131 +1,130 @@
-"""How trials are run: in rounds or by halving, the trials of several searches side by side, and the second training."""
+"""How trials are run: in rounds or by halving, the trials of several searches side by side; then the choice."""
 
 from __future__ import annotations
 
 import hashlib
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from sumosurv.estimators import SurvivalEstimator
 from sumosurv.outcome import check_outcome
-from sumosurv.search.estimator import NetworkSearch
-from sumosurv.search.population import Job, Member, Train, train_members
+from sumosurv.search.choice import Choice, choose, rank_trials
+from sumosurv.search.grouping import Widths
+from sumosurv.search.jobs import TrialMember
+from sumosurv.search.population import Population, train_members
 from sumosurv.search.progress import SearchProgress
+from sumosurv.search.run import SearchRun, SearchSettings, assemble
 from sumosurv.search.space import Space, default_space, widest_layers
 from sumosurv.search.study import OptunaStudy, RandomStudy, Study
 
-__all__ = ["fit_folds", "fit_together"]
+__all__ = ["SearchResult", "run_searches"]
 
 _ROUND = {"tpe": 32, "random": 100}  # trials that train together before results are told or stored
 _HALVINGS = 2  # rungs before the last one of successive halving: a ninth and a third of the epochs
 _KEPT = 3  # one in so many trials goes on to the next rung
+_TRAINED_AGAIN = 64  # best trials that "auto" looks at where some of them were trained by another process
 
 
-def fit_folds(search: NetworkSearch, folds: Sequence[tuple[Any, Any, tuple[Any, Any]]]) -> list[NetworkSearch]:
-    """Fit one search on each of several folds, the trials of all folds side by side.
+@dataclass
+class SearchResult:
+    """What became of a search: its run, its choice and what predicts."""
 
-    Parameters
-    ----------
-    search : NetworkSearch
-        With ``method="random"`` and no storage. It is cloned for each fold; all folds try the same settings.
-    folds : sequence of (X, y, validation_data)
-
-    Returns
-    -------
-    list of fitted searches, one per fold; each knows the rows of its own fold alone
-    """
-    if search.method != "random" or search.storage is not None:
-        raise ValueError(
-            "Folds train together only where trials do not depend on results (method='random' without storage): "
-            "the validation rows of one fold are test rows of another."
-        )
-    return fit_together([clone(search) for _ in folds], folds)
+    run: SearchRun
+    choice: Choice
+    scores: dict[int, float]  # of all trials, those of other processes included
+    space: Space
+    interrupted: bool
+    best_single: SurvivalEstimator
+    best_estimator: SurvivalEstimator
 
 
-def fit_together(searches: Sequence[NetworkSearch], rows: Sequence[tuple[Any, Any, Any]]) -> list[NetworkSearch]:
-    """Train the trials of all searches as common populations; everything else is each search's own."""
-    lead = searches[0]
-    lead._check_parameters()
-    seed = int(check_random_state(lead.random_state).randint(0, 2**31 - 1))
-    space = _common_space(lead, rows)
-    study = _open_study(lead, space, seed, rows[0])
-    jobs = []
-    for i, (search, (X, y, validation_data)) in enumerate(zip(searches, rows, strict=True)):
-        search._space, search._widest = space, widest_layers(space, search._searched())
-        jobs.append(search._open(X, y, validation_data, i, study.seed))
-    with SearchProgress(lead.n_trials, len(jobs) * len(lead._splits), shown=lead.verbose) as progress:
+class Train(Protocol):
+    """Trains members and notes where they are; True if Ctrl-C ended it."""
 
-        def train(members: Sequence[Member], max_epochs: int | None = None, share: float = 1.0) -> bool:
+    def __call__(self, members: Sequence[TrialMember], max_epochs: int | None = None, share: float = 1.0) -> bool:
+        """Train."""
+
+
+def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]]) -> list[SearchResult]:
+    """One search on each of several sets of rows (X, y, validation_data), the trials of all as common populations."""
+    seed = int(check_random_state(settings.random_state).randint(0, 2**31 - 1))
+    space = _common_space(settings, rows)
+    study = _open_study(settings, space, seed, rows[0])
+    runs = [SearchRun.open(settings, given, number, study.seed) for number, given in enumerate(rows)]
+    jobs, widest = [run.job for run in runs], widest_layers(space, settings.estimator)
+    with SearchProgress(settings.n_trials, len(runs) * len(runs[0].splits), shown=bool(settings.verbose)) as progress:
+
+        def train(members: Sequence[TrialMember], max_epochs: int | None = None, share: float = 1.0) -> bool:
             populations, stopped = train_members(
                 members,
                 jobs,
-                shapes=lead.shapes,
-                widest=lead._widest,
+                shapes=settings.shapes,
+                widest=widest,
                 max_epochs=max_epochs,
                 after_epoch=progress.after_epoch(share),
             )
-            for search in searches:
-                search._note(populations)
+            for run in runs:
+                run.note(populations)
             return stopped
 
         interrupted = False
         try:
-            if lead.method == "halving":
-                interrupted = _halve(lead, study, train, progress)  # `fit_folds` has none
+            if settings.method == "halving":
+                interrupted = _halve(runs, study, train, progress)
             else:
-                interrupted = _rounds(searches, study, train, progress)
+                interrupted = _rounds(runs, study, train, progress)
         except KeyboardInterrupt:
-            if not any(search._places for search in searches):
+            if not any(run.places for run in runs):
                 raise
             interrupted = True
         if interrupted:
-            warnings.warn("The search was interrupted; it goes on with the trials that are finished.", stacklevel=3)
-        for search in searches:
-            search.interrupted_ = interrupted
-            search._choose(study, train)
-        if lead.refit and not interrupted:
-            _refit(searches, jobs)
-    return list(searches)
+            warnings.warn("The search was interrupted; it goes on with the trials that are finished.", stacklevel=4)
+        results = [_choose(run, study, train, space, interrupted) for run in runs]
+        if settings.refit and not interrupted:
+            _refit(results, widest)
+    return results
 
 
-def _common_space(search: NetworkSearch, rows: Sequence[tuple[Any, Any, Any]]) -> Space:
+def _common_space(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]]) -> Space:
     """The space that the training rows of each fold give by themselves, which must be the same for all of them."""
-    spaces = [default_space(search.space, search._searched(), check_outcome(y)) for _, y, _ in rows]
+    spaces = [default_space(settings.space, settings.estimator, y) for _, y, _ in rows]
     if any(set(space) != set(spaces[0]) for space in spaces):
-        raise ValueError(f"The space {search.space!r} differs from fold to fold here; give one of your own.")
+        raise ValueError(f"The space {settings.space!r} differs from fold to fold here; give one of your own.")
     return spaces[0]
 
 
-def _open_study(search: NetworkSearch, space: Space, seed: int, rows: tuple[Any, Any, Any]) -> Study:
-    if search.method != "tpe" and search.storage is None:
+def _open_study(settings: SearchSettings, space: Space, seed: int, rows: tuple[Any, Any, Any]) -> Study:
+    if settings.method != "tpe" and settings.storage is None:
         return RandomStudy(space, seed)
+    estimator = settings.estimator
     return OptunaStudy(
         space,
         seed,
-        sampler="tpe" if search.method == "tpe" else "random",
-        storage=search.storage,
-        name=search.study_name,
+        sampler="tpe" if settings.method == "tpe" else "random",
+        storage=settings.storage,
+        name=settings.study_name,
         rows=_digest(rows),
-        model=repr((type(search._searched()).__name__, search._searched().get_params(deep=False), search.cv)),
+        model=repr((type(estimator).__name__, estimator.get_params(deep=False), settings.cv)),
     )
 
 
-def _rounds(searches: Sequence[NetworkSearch], study: Study, train: Train, progress: SearchProgress) -> bool:
+def _rounds(runs: Sequence[SearchRun], study: Study, train: Train, progress: SearchProgress) -> bool:
     """Ask for trials, train them, tell their scores, until there are enough; True if interrupted."""
-    lead = searches[0]
-    everything = lead.n_trials if lead.storage is None and lead.method == "random" else _ROUND[lead.method]
-    per_round = lead.trials_per_round or everything
+    settings = runs[0].settings
+    at_once = settings.storage is None and settings.method == "random"
+    per_round = settings.trials_per_round or (settings.n_trials if at_once else _ROUND[settings.method])
     progress.start(len(study.finished()))
-    while (left := lead.n_trials - len(study.finished())) > 0:
+    while (left := settings.n_trials - len(study.finished())) > 0:
         asked = study.ask(min(per_round, left))
-        stopped = train([m for search in searches for number, point in asked for m in search._members(number, point)])
-        begun = {n for n, _ in asked if not stopped or all(n in search._places for search in searches)}
-        scores = {n: float(np.mean([search._score(n) for search in searches])) for n in sorted(begun)}
+        stopped = train([m for run in runs for number, point in asked for m in run.members(number, point)])
+        begun = {n for n, _ in asked if not stopped or all(n in run.places for run in runs)}
+        scores = {n: float(np.mean([run.score(n) for run in runs])) for n in sorted(begun)}
         for number, _ in asked:
             if number in scores:
                 study.tell(number, scores[number])
@@ -141,43 +140,61 @@ def _rounds(searches: Sequence[NetworkSearch], study: Study, train: Train, progr
     return False
 
 
-def _halve(search: NetworkSearch, study: Study, train: Train, progress: SearchProgress) -> bool:
+def _halve(runs: Sequence[SearchRun], study: Study, train: Train, progress: SearchProgress) -> bool:
     """Successive halving: many trials for few epochs, the best of them anew for more; True if interrupted."""
-    epochs = search._searched().max_epochs
-    asked = dict(study.ask(search.n_trials))
+    (run,) = runs  # folds never run together here: whether a trial goes on depends on its results
+    epochs = run.settings.estimator.max_epochs
+    asked = dict(study.ask(run.settings.n_trials))
     going = list(asked)
     rungs = [max(1, epochs // _KEPT**rung) for rung in range(_HALVINGS, -1, -1)]
     cost = sum(rung / _KEPT**i for i, rung in enumerate(rungs))
     for rung in rungs:
-        # the networks of earlier rungs have done their part
-        search._places = {n: places for n, places in search._places.items() if n not in going}
-        stopped = train([m for n in going for m in search._members(n, asked[n])], max_epochs=rung, share=rung / cost)
-        order = sorted(going, key=lambda n: -search._score(n))
+        run.forget(going)
+        stopped = train([m for n in going for m in run.members(n, asked[n])], max_epochs=rung, share=rung / cost)
+        order = sorted(going, key=lambda n: -run.score(n))
         going = order[: max(1, len(order) // _KEPT)]
-        progress.found(search._score(going[0]))
+        progress.found(run.score(going[0]))
         if stopped:
             return True
     return False
 
 
-def _refit(searches: Sequence[NetworkSearch], jobs: Sequence[Job]) -> None:
+def _choose(run: SearchRun, study: Study, train: Train, space: Space, interrupted: bool) -> SearchResult:
+    """Rank the trials and choose the mixture; those of other processes that may be in it are trained again first."""
+    scores = {trial: run.score(trial) for trial in run.places}
+    foreign = {trial.number: trial for trial in study.finished() if trial.number not in scores}
+    scores |= {number: trial.score for number, trial in foreign.items()}
+    order = rank_trials(scores)
+    mixture = run.settings.mixture
+    most = (_TRAINED_AGAIN if foreign else len(order)) if mixture == "auto" else int(mixture)
+    missing = [n for n in order[:most] if n in foreign]
+    if missing:  # the same seeds give the same networks again
+        train([m for n in missing for m in run.members(n, foreign[n].parameters)])
+    run.parameters |= {n: trial.parameters for n, trial in foreign.items()}
+    choice = choose(order, np.stack([run.values(n) for n in order[:most]]), mixture)
+    single, mixed = run.assemble(order[:1]), run.assemble(choice.mixture)
+    return SearchResult(run, choice, scores, space, interrupted, single, mixed)
+
+
+def _refit(results: Sequence[SearchResult], widest: Widths) -> None:
     """Train the chosen settings again on all rows, validation rows included."""
-    members = [m for search, job in zip(searches, jobs) for m in search._refit_members(job)]
+    members = [m for result in results for m in result.run.members_on_all_rows(result.choice)]
+    jobs, shapes = [result.run.job for result in results], results[0].run.settings.shapes
     try:
-        populations, stopped = train_members(members, jobs, shapes=searches[0].shapes, widest=searches[0]._widest)
+        populations, stopped = train_members(members, jobs, shapes=shapes, widest=widest)
     except KeyboardInterrupt:
         populations, stopped = [], True
     if stopped:
-        warnings.warn("Training on all rows was interrupted; the networks of the search are kept.", stacklevel=4)
+        warnings.warn("Training on all rows was interrupted; the networks of the search are kept.", stacklevel=5)
         return
-    for search in searches:
-        kept, search._places = search._places, {}
-        search._note(populations)
-        again = {n: [(p, i) for p, i in places if not p.history.failed[i]] for n, places in search._places.items()}
-        search._places = {n: places for n, places in again.items() if places}
-        if search._places:
-            search.best_estimator_ = search._assemble(list(search._places), own_shape=True)
-        search._places = kept
+    for result in results:
+        found: dict[int, list[tuple[Population, int]]] = {}
+        for population in populations:
+            for place, member in enumerate(population.members):
+                if member.job == result.run.number and not population.history.failed[place]:
+                    found.setdefault(member.trial, []).append((population, place))
+        if found:
+            result.best_estimator = assemble([pair for places in found.values() for pair in places])
 
 
 def _digest(rows: tuple[Any, Any, Any]) -> str:

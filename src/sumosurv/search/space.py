@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.outcome import Outcome
+from sumosurv.outcome import check_outcome
 
 __all__ = ["Space", "default_space", "draw", "paper_space", "recipe_space", "widest_layers"]
 
@@ -23,9 +23,9 @@ def _layers(depths: tuple[int, ...], widths: tuple[int, ...]) -> list[tuple[int,
     return [(width,) * depth for depth in depths for width in widths]
 
 
-def paper_space(estimator: NetworkEstimator, y: Outcome) -> dict[str, Any]:
+def paper_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
     """The space of the paper's appendix, in what of it the estimator has: one for its four datasets, one for KKBOX."""
-    large = len(y) >= _LARGE
+    large = len(check_outcome(y)) >= _LARGE
     space: dict[str, Any] = {
         "covariate_layers": _layers((4, 6, 8), (128, 256, 512)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
         "mixed_layers": _layers((1, 2, 4), (8, 16, 32, 64)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
@@ -36,7 +36,7 @@ def paper_space(estimator: NetworkEstimator, y: Outcome) -> dict[str, Any]:
     return _those_of(estimator, space)
 
 
-def recipe_space(estimator: NetworkEstimator, y: Outcome) -> dict[str, Any]:
+def recipe_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
     """A space around our default settings, where likelihoods are flat and members of a mixture differ.
 
     When events can begin is searched over where many rows share the smallest time, as they do in records that begin
@@ -51,13 +51,14 @@ def recipe_space(estimator: NetworkEstimator, y: Outcome) -> dict[str, Any]:
         "frequencies": [4, 12],
         "alpha": [0.2, 0.6, 1.0],
     }
-    first = float(y.time.min())
-    if first > 0 and (y.time == first).mean() >= _SHARED:
+    time = check_outcome(y).time
+    first = float(time.min())
+    if first > 0 and (time == first).mean() >= _SHARED:
         space["time_origin"] = ["zero", "first"]
     return _those_of(estimator, space)
 
 
-def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkEstimator, y: Outcome) -> Space:
+def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkEstimator, y: Any) -> Space:
     """A space by its name; one of the user's own is checked."""
     if isinstance(space, str):
         makers = {"paper": paper_space, "recipe": recipe_space}
@@ -77,6 +78,7 @@ def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkE
             "device",
             "n_threads",
             "verbose",
+            "on_epoch",
             "max_epochs",
             "patience",
         ):
@@ -111,14 +113,13 @@ def draw(space: Space, random: np.random.RandomState) -> dict[str, Any]:
 def widest_layers(space: Space, estimator: NetworkEstimator) -> dict[str, tuple[int, ...]]:
     """The shape to which the networks of a space can be padded, for the layers that it searches over."""
     widest = {}
-    for name in ("covariate_layers", "mixed_layers"):
+    for name in estimator.padded_settings:
         if name in space and not hasattr(space[name], "rvs"):
             choices = [tuple(choice) for choice in space[name]]
             if all(choices):
                 depth, width = max(map(len, choices)), max(max(choice) for choice in choices)
                 widest[name] = (width,) * depth
-    paddable = ("covariate_layers", "mixed_layers") if type(estimator).__name__ == "SumoNet" else ("covariate_layers",)
-    return {name: widths for name, widths in widest.items() if name in paddable}
+    return widest
 
 
 def _those_of(estimator: NetworkEstimator, space: dict[str, Any]) -> dict[str, Any]:

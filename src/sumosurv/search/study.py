@@ -148,12 +148,15 @@ class OptunaStudy(Study):
     # ------------------------------------------------------------------
 
     def _create(self, url: str | None, name: str, sampler: Any) -> Any:
-        for attempt in range(_TRIES):
+        from optuna.exceptions import OptunaError
+        from sqlalchemy.exc import SQLAlchemyError
+
+        for attempt in range(_TRIES):  # two processes may create the tables at once
             try:
                 return self._optuna.create_study(
                     storage=url, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
                 )
-            except Exception as error:  # SQLAlchemy's kinds: two processes create the tables at once
+            except (OptunaError, SQLAlchemyError) as error:
                 if attempt == _TRIES - 1 or not any(text in str(error) for text in _RACES):
                     raise ValueError(f"The study {name!r} in {url} could not be opened: {error}") from error
                 time.sleep(0.1 * (attempt + 1))

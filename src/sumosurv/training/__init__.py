@@ -1,6 +1,22 @@
 """Training a population of networks."""
 
-from sumosurv.training.data import Rows, TrainingData, TrainingPlan
-from sumosurv.training.loop import History, TrainingError, mean_log_likelihood, train
+from sumosurv.networks import TrainingError
+from sumosurv.training.data import Epoch, Member, Schedule, batch_rows, split_rows
+from sumosurv.training.loop import History, Shift, mean_terms, train
+from sumosurv.training.machine import explain_memory, find_device, threads
 
-__all__ = ["History", "Rows", "TrainingData", "TrainingError", "TrainingPlan", "mean_log_likelihood", "train"]
+__all__ = [
+    "Epoch",
+    "History",
+    "Member",
+    "Schedule",
+    "Shift",
+    "TrainingError",
+    "batch_rows",
+    "explain_memory",
+    "find_device",
+    "mean_terms",
+    "split_rows",
+    "threads",
+    "train",
+]

@@ -1,74 +1,96 @@
-"""What training reads: one table for all members, the rows of each, and how to train."""
+"""What training is handed: who trains on which rows, and how long."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
+from sklearn.model_selection import train_test_split
 
-from sumosurv.networks.encoders import Inputs
+from sumosurv.outcome import Outcome
 
-__all__ = ["Rows", "TrainingData", "TrainingPlan"]
+__all__ = ["Epoch", "Member", "Schedule", "batch_rows", "split_rows"]
 
+RowNumbers = npt.NDArray[np.int64]
 
-@dataclass(frozen=True)
-class TrainingData:
-    """One table that all members read, each its own rows of it; times are scaled."""
-
-    inputs: Inputs
-    time: Tensor
-    event: Tensor
-
-    def to(self, device: torch.device) -> TrainingData:
-        """On another device."""
-        return TrainingData(
-            self.inputs.to(device, self.inputs.numeric.dtype), self.time.to(device), self.event.to(device)
-        )
+_SMALLEST_SPLIT = 10  # rows below which none are held out
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Row numbers of each member, (K, n), padded where ``present`` is False."""
+class Member:
+    """One network of a population: its rows of the table and what is its own in training.
 
-    index: Tensor
-    present: Tensor
-
-    @classmethod
-    def of(cls, rows: list[npt.NDArray[np.int64]]) -> Rows:
-        """From one array of row numbers per member."""
-        longest = max(len(part) for part in rows)
-        index = torch.zeros(len(rows), longest, dtype=torch.long)
-        present = torch.zeros(len(rows), longest, dtype=torch.bool)
-        for k, part in enumerate(rows):
-            index[k, : len(part)] = torch.as_tensor(part)
-            present[k, : len(part)] = True
-        return cls(index, present)
-
-    def to(self, device: torch.device) -> Rows:
-        """On another device."""
-        return Rows(self.index.to(device), self.present.to(device))
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """How to train. Arrays have one entry per member.
-
-    A member is done when its best validation likelihood is more than ``patience`` epochs back; ``stop_after``
-    is the epoch whose weights it keeps where there are no validation rows (the last by default).
+    ``stop_after`` is the epoch whose weights it keeps where it has no validation rows: the last by default, none if
+    negative.
     """
 
-    seeds: npt.NDArray[np.int64]
-    learning_rate: npt.NDArray[np.float64]
-    weight_decay: npt.NDArray[np.float64]
+    seed: int
+    train_rows: RowNumbers
+    valid_rows: RowNumbers | None
+    learning_rate: float
+    weight_decay: float
+    stop_after: int | None = None
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What ``on_epoch`` is told after each epoch: mean log-likelihoods, or what is trained on, by member.
+
+    Attributes
+    ----------
+    number : int
+        From 0.
+    n_epochs : int
+        How many there will be at most.
+    train : ndarray of shape (members,)
+        On training rows, dropout on.
+    valid : ndarray of shape (members,) or None
+        On validation rows; None without any.
+    """
+
+    number: int
+    n_epochs: int
+    train: npt.NDArray[np.float64]
+    valid: npt.NDArray[np.float64] | None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How all members of a population train: AdamW in batches, its learning rates falling along a cosine if ``decay``.
+
+    A member is done when its best validation likelihood is more than ``patience`` epochs back.
+    """
+
     max_epochs: int
     batch_size: int
     patience: int | None = None
-    stop_after: npt.NDArray[np.int64] | None = None
+    n_threads: int | None = None
     decay: bool = True
     max_norm: float = math.inf
-    progress: bool | Callable[[], None] = False  # a bar of its own, or something to call after each epoch
+    show_progress: bool = False
+    on_epoch: Callable[[Epoch], None] | None = None
+
+
+def batch_rows(batch_size: int | Literal["auto", "full"], n: int) -> int:
+    """Rows of a batch out of n: the number itself, all, or ("auto") the power of two nearest to 4 √n."""
+    if batch_size == "full":
+        return n
+    if batch_size == "auto":
+        return int(2 ** round(math.log2(max(8.0, 4.0 * math.sqrt(n)))))
+    return int(batch_size)
+
+
+def split_rows(outcome: Outcome, seed: int, fraction: float) -> tuple[RowNumbers, RowNumbers | None]:
+    """Training and validation rows drawn by a seed, with the same share of events; no validation rows of very few."""
+    n = len(outcome)
+    rows = np.arange(n)
+    if fraction == 0 or n < _SMALLEST_SPLIT:
+        return rows, None
+    counts = np.bincount(outcome.event.astype(int), minlength=2)
+    stratify = outcome.event if counts.min() >= 2 and math.ceil(fraction * n) >= 2 else None
+    train, valid = train_test_split(rows, test_size=fraction, random_state=seed, stratify=stratify)
+    return np.sort(train), np.sort(valid)

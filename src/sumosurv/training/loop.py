@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from sumosurv.networks import PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.networks.streams import random_bits, stream_key
-from sumosurv.training.data import Rows, TrainingData, TrainingPlan
-from sumosurv.training.step import TrainingStep, captured, row_log_likelihood
+from sumosurv.training.data import Epoch, Member, Schedule
+from sumosurv.training.machine import explain_memory, threads
+from sumosurv.training.step import TrainingStep, captured
 
-__all__ = ["History", "TrainingError", "mean_log_likelihood", "shuffled", "train"]
+__all__ = ["History", "Shift", "mean_terms", "shuffled", "train"]
 
 _SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
 _STALLED_EPOCHS = 3
-
-
-class TrainingError(RuntimeError):
-    """Training cannot continue: no member has a finite likelihood."""
 
 
 @dataclass
@@ -38,25 +37,58 @@ class History:
     failed: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     interrupted: bool = False
 
+    def frame(self) -> pd.DataFrame:
+        """One row per epoch and member."""
+        epochs, members = len(self.train), len(self.failed)
+        valid = np.array(self.valid) if self.valid else np.full((epochs, members), np.nan)
+        return pd.DataFrame(
+            {
+                "epoch": np.repeat(np.arange(epochs), members),
+                "member": np.tile(np.arange(members), epochs),
+                "train": np.array(self.train).ravel(),
+                "valid": valid.ravel(),
+            }
+        )
 
-def train(
-    network: nn.Module, data: TrainingData, train_rows: Rows, valid_rows: Rows | None, plan: TrainingPlan
-) -> History:
-    """Fit every member of the network by mini-batch AdamW on the right-censored log-likelihood.
+
+@dataclass(frozen=True)
+class Shift:
+    """From log-likelihoods in scaled time to those in the user's unit: what is taken off each member's means."""
+
+    train: npt.NDArray[np.float64]
+    valid: npt.NDArray[np.float64]
+
+    def epoch(self, epoch: Epoch) -> Epoch:
+        """One epoch."""
+        valid = None if epoch.valid is None else epoch.valid - self.valid
+        return replace(epoch, train=epoch.train - self.train, valid=valid)
+
+    def history(self, history: History) -> History:
+        """All of them."""
+        return replace(
+            history,
+            train=[values - self.train for values in history.train],
+            valid=[values - self.valid for values in history.valid],
+            best_valid=history.best_valid - self.valid,
+        )
+
+
+def train(network: PopulationNetwork, table: Table, members: Sequence[Member], schedule: Schedule) -> History:
+    """Fit every member of a population by mini-batch AdamW on its terms: the one way in which networks are trained.
 
     Each member sees all of its training rows once per epoch, in an order of its own. After every epoch
-    the validation likelihood is taken, and each member ends with the weights of its best epoch; a
-    member whose best epoch is more than ``patience`` epochs back is done. Learning rates fall to zero along a
-    cosine if ``decay``. Without validation rows the last weights are kept.
+    the terms of its validation rows are averaged, and it ends with the weights of its best epoch; a
+    member whose best epoch is more than ``patience`` epochs back is done. Without validation rows a member keeps the
+    weights of its epoch ``stop_after``. Ctrl-C ends training and keeps the best weights so far.
 
     Parameters
     ----------
-    network : module with a leading member axis on every parameter
-        Changed in place.
-    data : TrainingData
-    train_rows, valid_rows : Rows
-        Which rows of the table each member trains on and is checked on.
-    plan : TrainingPlan
+    network : PopulationNetwork
+        On the device of the table; changed in place.
+    table : Table
+    members : sequence of Member
+        One for each network of the population; all with validation rows, or none.
+    schedule : Schedule
 
     Returns
     -------
@@ -67,22 +99,39 @@ def train(
     TrainingError
         If no member ever had a finite likelihood.
     """
-    members, device = len(plan.seeds), data.time.device
-    seeds = torch.as_tensor(plan.seeds, dtype=torch.int64, device=device).to(torch.int32)
-    step = TrainingStep(network, data, train_rows, plan)
+    remedy = "Lower ensemble_size, batch_size or the widths of the layers, or use device='cpu'."
+    work = schedule.batch_size * sum(p.numel() for p in network.parameters())
+    with threads(schedule.n_threads, work), torch.random.fork_rng(devices=[]), explain_memory(remedy):
+        torch.manual_seed(members[0].seed)  # for dropout inside encoders of the user's own
+        train_rows = Rows.of(network.start_training(table, [member.train_rows for member in members]))
+        held_out = [member.valid_rows for member in members if member.valid_rows is not None]
+        valid_rows = Rows.of(held_out).to(table.device) if held_out else None
+        return _train(network, table, train_rows.to(table.device), valid_rows, members, schedule)
+
+
+def _train(
+    network: PopulationNetwork,
+    table: Table,
+    train_rows: Rows,
+    valid_rows: Rows | None,
+    members: Sequence[Member],
+    schedule: Schedule,
+) -> History:
+    count, device, last = len(members), table.device, schedule.max_epochs - 1
+    seeds = torch.tensor([member.seed for member in members], dtype=torch.int64, device=device).to(torch.int32)
+    step = TrainingStep(network, table, train_rows, members, schedule)
     run_step = captured(step) if device.type == "cuda" else step
-    last = plan.max_epochs - 1
-    stop_after = torch.as_tensor(np.full(members, last) if plan.stop_after is None else plan.stop_after, device=device)
+    stop_after = torch.tensor([last if m.stop_after is None else m.stop_after for m in members], device=device)
     history = History()
     # what makes a member what it is: its weights, and buffers such as the averages of batch normalisation
-    current = [step.optimiser.weights, *(b for b in network.buffers() if b.ndim and b.shape[0] == members)]
+    current = [step.optimiser.weights, *(b for b in network.buffers() if b.ndim and b.shape[0] == count)]
     best = [tensor.clone() for tensor in current]
-    best_valid = torch.full((members,), -math.inf, dtype=torch.float64, device=device)
-    best_epoch = torch.full((members,), -1, dtype=torch.long, device=device)
-    stalled = torch.zeros(members, dtype=torch.long, device=device)
-    running = torch.ones(members, dtype=torch.bool, device=device)
-    with _interruptible(history), _progress_bar(plan, members) as bar:
-        for epoch in range(plan.max_epochs):
+    best_valid = torch.full((count,), -math.inf, dtype=torch.float64, device=device)
+    best_epoch = torch.full((count,), -1, dtype=torch.long, device=device)
+    stalled = torch.zeros(count, dtype=torch.long, device=device)
+    running = torch.ones(count, dtype=torch.bool, device=device)
+    with _interruptible(history), _progress_bar(schedule, count) as show:
+        for epoch in range(schedule.max_epochs):
             network.train()
             order = shuffled(train_rows, seeds, epoch)
             for i in range(step.per_epoch):
@@ -92,22 +141,26 @@ def train(
             mean = (likelihood / train_rows.present.sum(1)).cpu().numpy()
             stalled = torch.where(moved, 0, stalled + 1)
             running &= stalled < _STALLED_EPOCHS
+            valid = None
             if valid_rows is None:
                 due = running & moved & (stop_after >= epoch)
                 best = _keep(due, current, best)
                 best_epoch = torch.where(due, epoch, best_epoch)
                 running &= stop_after > epoch
             else:
-                score = mean_log_likelihood(network, data, valid_rows)
+                score = mean_terms(network, table, valid_rows)
                 better = running & moved & torch.isfinite(score) & (score > best_valid)
                 best = _keep(better, current, best)
                 best_valid = torch.where(better, score, best_valid)
                 best_epoch = torch.where(better, epoch, best_epoch)
-                if plan.patience is not None:
-                    running &= epoch - best_epoch <= plan.patience
-                history.valid.append(score.cpu().numpy())
+                if schedule.patience is not None:
+                    running &= epoch - best_epoch <= schedule.patience
+                valid = score.cpu().numpy()
+                history.valid.append(valid)
             history.train.append(mean)
-            bar.update(history.train[-1], None if valid_rows is None else best_valid.cpu().numpy())
+            show(mean, None if valid is None else best_valid.cpu().numpy())
+            if schedule.on_epoch is not None:
+                schedule.on_epoch(Epoch(epoch, schedule.max_epochs, mean, valid))
             if not bool(running.any()):
                 break
     with torch.no_grad():
@@ -124,18 +177,17 @@ def _keep(who: Tensor, current: list[Tensor], best: list[Tensor]) -> list[Tensor
 
 
 @torch.no_grad()
-def mean_log_likelihood(network: nn.Module, data: TrainingData, rows: Rows, chunk: int = 8192) -> Tensor:
+def mean_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
     """Each member's mean log-likelihood (or what it trains on) on its rows, dropout off, (K,) in float64."""
     was_training = network.training
     network.eval()
     longest = rows.index.shape[1]
-    if hasattr(network, "validation_rows"):
-        chunk = int(network.validation_rows or longest)  # type: ignore[arg-type]
+    chunk = network.validation_rows or longest
     total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
     for start in range(0, longest, chunk):
-        part = slice(start, start + chunk)
-        values = row_log_likelihood(network, data, rows.index[:, part], rows.present[:, part])
-        total += torch.where(rows.present[:, part], values, 0.0).double().sum(1)
+        part = rows.columns(slice(start, start + chunk))
+        values = network.terms(table.batch(part.index, part.present))
+        total += torch.where(part.present, values, 0.0).double().sum(1)
     network.train(was_training)
     return total / rows.present.sum(1)
 
@@ -182,35 +234,24 @@ def _interruptible(history: History) -> Iterator[None]:
             )
 
 
-class _Bar:
-    """Epochs done, and the mean log-likelihood of the members on training and validation rows."""
-
-    def __init__(self, bar: object | None, after_epoch: Callable[[], None] | None = None) -> None:
-        self._bar, self._after_epoch = bar, after_epoch
-
-    def update(self, train: npt.NDArray[np.float64], best_valid: npt.NDArray[np.float64] | None) -> None:
-        if self._after_epoch is not None:
-            self._after_epoch()
-        if self._bar is None:
-            return
-        text = f"train {np.nanmean(train):.4f}"
-        if best_valid is not None:
-            text += f", best valid {np.nanmean(best_valid):.4f}"
-        text += " (nats, time scaled to 1)"
-        self._bar.set_postfix_str(text, refresh=False)  # type: ignore[attr-defined]
-        self._bar.update(1)  # type: ignore[attr-defined]
-
-
 @contextmanager
-def _progress_bar(plan: TrainingPlan, members: int) -> Iterator[_Bar]:
-    if not isinstance(plan.progress, bool):
-        yield _Bar(None, plan.progress)
-        return
-    if not plan.progress:
-        yield _Bar(None)
+def _progress_bar(
+    schedule: Schedule, members: int
+) -> Iterator[Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64] | None], None]]:
+    """A function that shows the members' mean likelihood on training rows, and their best on validation rows."""
+    if not schedule.show_progress:
+        yield lambda train, best_valid: None
         return
     from tqdm.auto import tqdm
 
     label = "training" if members == 1 else f"training {members} networks"
-    with tqdm(total=plan.max_epochs, desc=label, unit="epoch") as bar:
-        yield _Bar(bar)
+    with tqdm(total=schedule.max_epochs, desc=label, unit="epoch") as bar:
+
+        def show(train: npt.NDArray[np.float64], best_valid: npt.NDArray[np.float64] | None) -> None:
+            text = f"train {np.nanmean(train):.4f}"
+            if best_valid is not None:
+                text += f", best valid {np.nanmean(best_valid):.4f}"
+            bar.set_postfix_str(f"{text} (nats, time scaled to 1)", refresh=False)
+            bar.update(1)
+
+        yield show

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sumosurv.networks.batch import Batch
+from sumosurv.networks import PopulationNetwork, Rows, Table
 from sumosurv.networks.layers import MemberStream
-from sumosurv.training.data import Rows, TrainingData, TrainingPlan
+from sumosurv.training.data import Member, Schedule
 from sumosurv.training.optimiser import PopulationAdamW
 
-__all__ = ["TrainingStep", "captured", "row_log_likelihood"]
-
-
-def row_log_likelihood(network: nn.Module, data: TrainingData, index: Tensor, present: Tensor | None = None) -> Tensor:
-    """The log-likelihood (or what the network trains on in its place) of rows (K, b) under each member."""
-    inputs, time, event = data.inputs[index], data.time[index], data.event[index]
-    if hasattr(network, "batch_terms"):
-        present = torch.ones_like(event) if present is None else present
-        terms: Tensor = network.batch_terms(Batch(inputs, time, event, present, index, data.inputs, data.time))  # type: ignore[operator]
-        return terms
-    result: Tensor = network.log_likelihood(inputs, time, event)  # type: ignore[operator]
-    return result
+__all__ = ["TrainingStep", "captured"]
 
 
 class TrainingStep:
@@ -34,27 +23,28 @@ class TrainingStep:
     calling it again and replaying it as a CUDA graph are the same thing.
     """
 
-    def __init__(self, network: nn.Module, data: TrainingData, rows: Rows, plan: TrainingPlan) -> None:
-        members, longest = rows.index.shape
-        device = data.time.device
-        self.network, self.data, self.decay = network, data, plan.decay
-        self.per_epoch = max(1, math.ceil(longest / plan.batch_size))
+    def __init__(
+        self, network: PopulationNetwork, table: Table, rows: Rows, members: Sequence[Member], schedule: Schedule
+    ) -> None:
+        longest, device = rows.index.shape[1], table.device
+        self.network, self.table, self.decay = network, table, schedule.decay
+        self.per_epoch = max(1, math.ceil(longest / schedule.batch_size))
         self.size = math.ceil(longest / self.per_epoch)  # batches of equal size, no small one at the end
-        self.total = self.per_epoch * plan.max_epochs
+        self.total = self.per_epoch * schedule.max_epochs
         self.optimiser = PopulationAdamW(
             network,
-            torch.as_tensor(plan.learning_rate, device=device),
-            torch.as_tensor(plan.weight_decay, device=device),
-            max_norm=plan.max_norm,
+            torch.tensor([member.learning_rate for member in members], dtype=torch.float64, device=device),
+            torch.tensor([member.weight_decay for member in members], dtype=torch.float64, device=device),
+            max_norm=schedule.max_norm,
         )
         self.streams = [module for module in network.modules() if isinstance(module, MemberStream)]
         for stream in self.streams:
             stream.step.zero_()
-        self.index = torch.zeros(members, self.size, dtype=torch.long, device=device)
-        self.present = torch.zeros(members, self.size, dtype=torch.bool, device=device)
+        self.index = torch.zeros(len(members), self.size, dtype=torch.long, device=device)
+        self.present = torch.zeros(len(members), self.size, dtype=torch.bool, device=device)
         self.number = torch.zeros((), device=device)
-        self.likelihood = torch.zeros(members, dtype=torch.float64, device=device)
-        self.moved = torch.zeros(members, dtype=torch.bool, device=device)
+        self.likelihood = torch.zeros(len(members), dtype=torch.float64, device=device)
+        self.moved = torch.zeros(len(members), dtype=torch.bool, device=device)
 
     def load(self, order: Rows, i: int) -> None:
         """Make batch i of an epoch's order the current one."""
@@ -67,7 +57,7 @@ class TrainingStep:
         """Take one step."""
         for stream in self.streams:
             stream.step += 1
-        terms = row_log_likelihood(self.network, self.data, self.index, self.present)
+        terms = self.network.terms(self.table.batch(self.index, self.present))
         likelihood = torch.where(self.present, terms, 0.0)
         sums = likelihood.sum(1)
         loss = -(sums / self.present.sum(1).clamp_min(1)).sum()
@@ -96,9 +86,10 @@ def captured(step: TrainingStep) -> Callable[[], None]:
     """The step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host.
 
     A network whose step cannot be captured (an encoder of the user's own that waits for the device) gets
-    the step as it is, and so does one that says so itself (``capturable``).
+    the step as it is, and so does one that says so itself (``capturable``). That it does not fit into memory is
+    another matter, and raised.
     """
-    if not getattr(step.network, "capturable", True):
+    if not step.network.capturable:
         return step
     before = [tensor.clone() for tensor in step.state()]
     graph = torch.cuda.CUDAGraph()
@@ -113,7 +104,9 @@ def captured(step: TrainingStep) -> Callable[[], None]:
         torch.cuda.current_stream().wait_stream(side)
         with torch.cuda.graph(graph):
             step()
-    except RuntimeError:
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # torch has no kind of its own for what a graph cannot hold
         torch.cuda.synchronize()
         run = step
     for tensor, value in zip(step.state(), before):

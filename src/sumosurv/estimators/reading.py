@@ -1,0 +1,114 @@
+"""From rows to tensors: what a fit learns of its rows before it has a network, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from sumosurv.networks import Inputs, Observed, Table
+from sumosurv.outcome import Outcome
+from sumosurv.preprocessing import NumericScaling, Preprocessor, time_unit
+from sumosurv.training.data import RowNumbers
+
+__all__ = ["Learned", "Prepared", "Reading", "TimeOrigin", "read_rows"]
+
+TimeOrigin = Literal["zero", "first"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The settings that decide how rows are read. Two fits that agree in them read the same rows alike."""
+
+    numeric_scaling: NumericScaling
+    one_hot: bool
+    time_origin: TimeOrigin = "zero"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was learned of the rows; with an estimator's settings it determines the network.
+
+    Attributes
+    ----------
+    preprocessor : Preprocessor
+        Columns, levels, scales.
+    time_origin, time_unit : float
+        When the networks' clock starts and how long it runs, in the user's unit.
+    start : mapping
+        What the method learned from the outcome of the training rows (time features, cuts, start values): plain
+        values that JSON can hold.
+    """
+
+    preprocessor: Preprocessor
+    time_origin: float
+    time_unit: float
+    start: Mapping[str, Any]
+
+    def example(self) -> torch.Tensor:
+        """Two rows of zeros as an encoder reads them."""
+        shape = self.preprocessor.row_shape or (self.preprocessor.n_numeric,)
+        return torch.zeros(2, *shape)
+
+    def state(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "preprocessor": self.preprocessor.state(),
+            "time_origin": self.time_origin,
+            "time_unit": self.time_unit,
+            "start": dict(self.start),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Learned:
+        """The inverse of `state`."""
+        unit = float(state["time_unit"])
+        if not unit > 0:
+            raise ValueError(f"the unit of time is {unit}")
+        return cls(Preprocessor.from_state(state["preprocessor"]), float(state["time_origin"]), unit, state["start"])
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The rows of one fit as networks read them: training rows first, then those of ``validation_data``."""
+
+    preprocessor: Preprocessor
+    time_origin: float
+    time_unit: float
+    table: Table
+    outcome: Outcome  # as it was given
+    n_train: int
+    known: Mapping[str, Any]  # fitted attributes that every estimator has
+
+    @property
+    def training(self) -> Outcome:
+        """The outcome of the training rows, times counted from the start of the networks' clock."""
+        return self.outcome[: self.n_train].on_clock(self.time_origin)
+
+    def own_rows(self) -> tuple[RowNumbers, RowNumbers | None]:
+        """The training rows, and those of ``validation_data`` if there are any."""
+        every = np.arange(len(self.outcome))
+        return every[: self.n_train], every[self.n_train :] if self.n_train < len(every) else None
+
+
+def read_rows(
+    reading: Reading,
+    rows: tuple[Any, Outcome],
+    validation_rows: tuple[Any, Outcome] | None,
+    known: Mapping[str, Any],
+) -> Prepared:
+    """Learn from checked training rows how to read a table, and read them and the validation rows."""
+    X, outcome = rows
+    n = len(outcome)
+    preprocessor = Preprocessor(reading.numeric_scaling, one_hot=reading.one_hot).fit(X)
+    inputs = preprocessor.transform(X)
+    if validation_rows is not None:
+        inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
+        outcome = Outcome.join([outcome, validation_rows[1]])
+    origin = float(outcome.time.min()) if reading.time_origin == "first" else 0.0
+    unit = time_unit(outcome.time[:n] - origin)
+    table = Table(inputs, Observed.of(outcome.on_clock(origin, unit)))
+    return Prepared(preprocessor, origin, unit, table, outcome, n, known)

@@ -1,0 +1,241 @@
+"""Scores of resampled subjects, from what each subject contributes: no curve is evaluated a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sumosurv.outcome import Outcome
+from sumosurv.scores._inputs import Array
+
+__all__ = [
+    "Bootstrap",
+    "MeanTerms",
+    "Resamples",
+    "SquareTerms",
+    "Terms",
+    "WeightedSums",
+    "product_limit",
+    "ratio",
+    "shrinkage",
+]
+
+_CELLS = 1 << 21  # resamples × subjects held at once
+
+
+class Resamples:
+    """How often each of n subjects was drawn in each of r resamples.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        Of the n subjects.
+    counts : array of shape (r, n)
+    """
+
+    def __init__(self, outcome: Outcome, counts: Array) -> None:
+        self.outcome, self.counts = outcome, counts
+        self._order = np.lexsort((~outcome.event, outcome.time))
+        self.times = outcome.time[self._order]
+
+    @classmethod
+    def whole(cls, outcome: Outcome) -> Resamples:
+        """Every subject once: the sample itself."""
+        return cls(outcome, np.ones((1, len(outcome))))
+
+    def gone(self, times: Array) -> Array:
+        """How many of each resample have a time <= t, shape (r, m)."""
+        total = np.cumsum(self.counts[:, self._order], axis=1)
+        return np.pad(total, ((0, 0), (1, 0)))[:, np.searchsorted(self.times, times, side="right")]
+
+    @cached_property
+    def _censoring(self) -> Array:
+        return product_limit(self.counts[:, self._order], ~self.outcome.event[self._order])
+
+    def censoring(self, times: Array, *, before: bool = False) -> Array:
+        """G(t), or G(t-), by Kaplan-Meier of the censoring times in each resample, shape (r, m)."""
+        place = np.searchsorted(self.times, times, side="left" if before else "right")
+        return np.asarray(self._censoring[:, place])
+
+
+class Bootstrap:
+    """Resamples of the subjects with replacement, a few at a time; the same ones whenever they are gone through.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    n_resamples : int
+    rng : numpy.random.Generator
+    """
+
+    def __init__(self, outcome: Outcome, n_resamples: int, rng: np.random.Generator) -> None:
+        self.outcome = outcome
+        self._seeds = rng.integers(1 << 62, size=n_resamples)
+        self._kept: list[Resamples] = []  # where all fit into one part
+
+    def __iter__(self) -> Iterator[Resamples]:
+        if self._kept:
+            return iter(self._kept)
+        return self._draw()
+
+    def _draw(self) -> Iterator[Resamples]:
+        n = len(self.outcome)
+        step = max(1, _CELLS // n)
+        for start in range(0, len(self._seeds), step):
+            seeds = self._seeds[start : start + step]
+            counts = np.empty((len(seeds), n))
+            for row, seed in zip(counts, seeds):
+                row[:] = np.bincount(np.random.default_rng(seed).integers(n, size=n), minlength=n)
+            part = Resamples(self.outcome, counts)
+            if len(seeds) == len(self._seeds):
+                self._kept = [part]
+            yield part
+
+
+def product_limit(counts: Array, failed: npt.NDArray[np.bool_]) -> Array:
+    """Kaplan-Meier curves of r weighted samples: 1, then the estimate after each row, shape (r, n + 1).
+
+    Rows are in the order of time, events before censorings among ties. Tied rows may be taken one after the other,
+    (1 - a/n) (1 - b/(n - a)) = 1 - (a + b)/n.
+
+    Parameters
+    ----------
+    counts : array of shape (r, n)
+    failed : bool array of shape (n,)
+        The rows at which the curve steps down: the events, or the censorings for the censoring distribution.
+
+    Examples
+    --------
+    >>> product_limit(np.array([[1.0, 1.0, 2.0], [1.0, 0.0, 1.0]]), np.array([True, False, True]))
+    array([[1.  , 0.75, 0.75, 0.  ],
+           [1.  , 0.5 , 0.5 , 0.  ]])
+    """
+    at_risk = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
+    share = np.divide(counts, at_risk, out=np.zeros_like(counts), where=failed & (counts > 0))
+    curve = np.ones((len(counts), counts.shape[1] + 1))
+    np.cumprod(1.0 - share, axis=1, out=curve[:, 1:])
+    return curve
+
+
+class WeightedSums:
+    """``weights @ values`` of shapes (r, n) and (n, k), where a weight of zero times an infinite value is zero.
+
+    Parameters
+    ----------
+    values : array of shape (n, k)
+
+    Examples
+    --------
+    >>> WeightedSums(np.array([[1.0], [-np.inf]]))(np.array([[2.0, 0.0], [1.0, 1.0]]))
+    array([[  2.],
+           [-inf]])
+    """
+
+    def __init__(self, values: Array) -> None:
+        infinite = ~np.isfinite(values)
+        self._values = np.where(infinite, 0.0, values) if infinite.any() else values
+        self._infinite = []  # (column, rows, the sum of their values)
+        for column in np.flatnonzero(infinite.any(axis=0)):
+            rows = np.flatnonzero(infinite[:, column])
+            self._infinite.append((column, rows, values[rows, column].sum()))
+
+    def __call__(self, weights: Array) -> Array:
+        """The sums for each row of weights, shape (r, k)."""
+        sums = np.asarray(weights @ self._values)
+        for column, rows, total in self._infinite:
+            sums[(weights[:, rows] > 0).any(axis=1), column] = total
+        return sums
+
+
+def ratio(top: Array, bottom: Array) -> Array:
+    """top / bottom, nan where the bottom is not positive."""
+    return np.asarray(np.divide(top, bottom, out=np.full(np.shape(bottom), np.nan), where=bottom > 0))
+
+
+# ------------------------------------------------------------------ what subjects contribute
+
+
+class Terms(Protocol):
+    """What the subjects contribute to a score, in a form from which it follows for any resample of them."""
+
+    @property
+    def value(self) -> float:
+        """The score of the sample itself."""
+
+    def resampled(self, resamples: Resamples) -> Array:
+        """The score of each resample, shape (r,)."""
+
+
+def _only(means: Array) -> Array:
+    return means[:, 0]
+
+
+@dataclass(frozen=True)
+class MeanTerms:
+    """A function of the means over subjects of k quantities.
+
+    Parameters
+    ----------
+    values : array of shape (n, k)
+    combine : callable
+        From the means, one row per resample, shape (r, k), to the scores, shape (r,); the first mean by default.
+    """
+
+    values: Array
+    combine: Callable[[Array], Array] = _only
+
+    @property
+    def value(self) -> float:
+        """The score of the sample itself."""
+        return float(self.combine(self.values.mean(axis=0, keepdims=True))[0])
+
+    def resampled(self, resamples: Resamples) -> Array:
+        """The score of each resample, shape (r,)."""
+        return self.combine(self._sums(resamples.counts) / len(self.values))
+
+    @cached_property
+    def _sums(self) -> WeightedSums:
+        return WeightedSums(self.values)
+
+
+@dataclass(frozen=True)
+class SquareTerms:
+    r"""Σⱼ (mean of quantity j - target j)², the form of the calibration scores.
+
+    Sampling noise adds Σ s_j²/n to such a sum. Resampling would add it once more, and would overstate the spread where
+    the means are on target, since it takes their noise for a deviation. The deviations are therefore shrunk to the size
+    that they have without noise before the noise of resampling is added to them:
+
+    .. math:: \sum_j (m^*_j - m_j + κ (m_j - p_j))^2, \qquad
+              κ^2 = \max\Bigl(0, 1 - \frac{\sum_j s_j^2/n}{\sum_j (m_j - p_j)^2}\Bigr).
+
+    Parameters
+    ----------
+    values : array of shape (n, k)
+    target : array of shape (k,)
+    """
+
+    values: Array
+    target: Array
+
+    @property
+    def value(self) -> float:
+        """The score of the sample itself."""
+        return float(np.square(self.values.mean(axis=0) - self.target).sum())
+
+    def resampled(self, resamples: Resamples) -> Array:
+        """The score of each resample, shape (r,)."""
+        n, means = len(self.values), self.values.mean(axis=0)
+        kept = shrinkage(self.value, float(self.values.var(axis=0).sum()) / n)
+        noise = resamples.counts @ self.values / n - means
+        return np.asarray(np.square(noise + kept * (means - self.target)).sum(axis=1))
+
+
+def shrinkage(square: float, noise: float) -> float:
+    """κ of `SquareTerms`: the factor that takes the expected noise out of a sum of squares."""
+    return float(np.sqrt(max(0.0, 1.0 - noise / square))) if square > 0 else 0.0

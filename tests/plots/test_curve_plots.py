@@ -1,0 +1,89 @@
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter
+
+from sumosurv import Surv
+from sumosurv.distributions import Weibull
+from sumosurv.plots import plot_risk_groups, plot_survival, plot_training
+
+mpl.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    yield
+    plt.close("all")
+
+
+def test_survival_curves_with_median_and_life_expectancy():
+    scale = np.array([1.0, 2.0])
+    ax = plot_survival(Weibull(scale, 1.0), horizon=1.5, labels=["short", "long"], seen=1.2, unit="years")
+    curves = [line for line in ax.lines if len(line.get_xdata()) > 1]
+    grid = curves[0].get_xdata()
+    assert grid[0] == 0.0
+    assert grid[-1] == 1.5
+    for curve, s in zip(curves, scale):
+        np.testing.assert_allclose(curve.get_ydata(), np.exp(-grid / s), rtol=1e-12)
+    marks = {
+        (line.get_marker(), round(float(line.get_xdata()[0]), 6)): line
+        for line in ax.lines
+        if line.get_marker() != "None"
+    }
+    # medians at s log 2 and means at s; those past 1.5 are left out
+    assert set(marks) == {("o", round(np.log(2), 6)), ("o", round(2 * np.log(2), 6)), ("^", 1.0)}
+    assert marks["^", 1.0].get_ydata()[0] == pytest.approx(np.exp(-1.0))
+    shaded = ax.patches[0].get_extents().transformed(ax.transData.inverted())
+    assert (shaded.x0, shaded.x1) == pytest.approx((1.2, 1.5))
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["short", "long", "median", "life expectancy"]
+    assert ax.get_xlabel() == "time (years)"
+
+
+def test_survival_curves_end_where_they_are_low():
+    ax = plot_survival(Weibull([1.0, 2.0], 1.0))
+    assert ax.get_xlim()[1] == pytest.approx(-2.0 * np.log(0.02))
+    assert plot_survival(Weibull([1.0, 2.0], 1.0), seen=2.5).get_xlim()[1] == pytest.approx(5.0)
+
+
+def test_risk_groups_against_kaplan_meier():
+    rng = np.random.default_rng(0)
+    scale = rng.uniform(0.5, 3.0, 90)
+    t, c = scale * rng.exponential(1.0, 90), rng.exponential(2.0, 90)
+    event, time = t <= c, np.minimum(t, c)
+    grid = np.array([0.0, 0.3, 0.8, 1.5])
+    ax = plot_risk_groups(Weibull(scale, 1.0), Surv.from_arrays(event, time), groups=3, times=grid)
+    observed, predicted = ax.lines[0::2], ax.lines[1::2]
+    assert len(observed) == len(predicted) == 3
+    for g, rows in enumerate(np.array_split(np.argsort(-scale), 3)):  # the longest scale is the lowest risk
+        km = KaplanMeierFitter().fit(time[rows], event[rows]).survival_function_at_times(grid)
+        np.testing.assert_allclose(observed[g].get_ydata(), km, atol=1e-12)
+        np.testing.assert_allclose(predicted[g].get_ydata(), np.exp(-grid[:, None] / scale[rows]).mean(axis=1))
+    assert predicted[0].get_label() == "group 1 (lowest risk)"
+    assert predicted[2].get_label() == "group 3 (highest risk)"
+
+
+def test_training_history():
+    history = pd.DataFrame(
+        {
+            "epoch": [0, 1, 0, 1],
+            "member": [0, 0, 1, 1],
+            "train": [-2.0, -1.5, -2.2, -1.7],
+            "valid": [-2.1, -1.8, -2.3, -1.6],
+        }
+    )
+    ax = plot_training(history, baseline=-1.9)
+    lines = {line.get_label(): line for line in ax.lines}
+    np.testing.assert_allclose(lines["training rows (dropout on)"].get_ydata(), [-2.1, -1.6])
+    np.testing.assert_allclose(lines["validation rows"].get_ydata(), [-2.2, -1.7])
+    np.testing.assert_array_equal(lines["validation rows"].get_xdata(), [1, 2])
+    members = [line for line in ax.lines if line.get_linewidth() < 1]
+    np.testing.assert_allclose(members[1].get_ydata(), [-2.2, -1.7])
+    assert lines["Kaplan-Meier on validation rows"].get_ydata()[0] == -1.9
+    low, high = ax.get_ylim()
+    assert low < -1.9
+    assert high > -1.5
+    without = plot_training(history.assign(valid=np.nan))
+    assert "validation rows" not in {line.get_label() for line in without.lines}
