@@ -144,40 +144,12 @@ def test_the_walker_sees_imports():
     assert names["sumosurv.io"] is True
 
 
-# ---------------------------------------------------------------------- the paper's tables, beside the library
-
-PAPER = Path(__file__).parents[1] / "paper"
-
-# A distribution of one's own defines these methods, and hands them on to the one it is made of.
-OF_DISTRIBUTIONS = {"_like", "_take", "_log_survival", "_log_density", "_restricted_mean"}
-
-
-def private(path: Path) -> list[str]:
-    """Names with an underscore that a file takes from the library, or from any object but its own."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sumosurv":
-            parts = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
-            found += [part for part in parts if part.startswith("_") and not part.startswith("__")]
-        elif isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
-            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-            allowed = path.name == "counterexamples.py" and node.attr in OF_DISTRIBUTIONS
-            found += [] if own or allowed else [node.attr]
-    return found
-
-
 def test_the_library_does_not_know_the_paper():
     for path in modules().values():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert "paper" not in {name.split(".")[0] for name in names}, path
-
-
-def test_the_paper_uses_the_public_interface_only():
-    files = sorted(PAPER.rglob("*.py"))
-    assert len(files) > 20
-    assert {str(path.relative_to(PAPER)): names for path in files if (names := private(path))} == {}
 
 
 def test_importing_the_package_and_naming_its_parts_loads_no_extras():

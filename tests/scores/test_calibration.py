@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lifelines import KaplanMeierFitter
 from scipy.stats import chi2, kstest
 
 from scores import direct
@@ -82,12 +81,12 @@ def test_kaplan_meier_itself_is_d_calibrated():
     assert d_calibration(smooth, y).p_value > 0.5
 
 
-def test_km_calibration_against_lifelines():
+def test_km_calibration_against_lifelines(lifelines):
     y, d = _sample(np.random.default_rng(4), 400, 2.0)
     result = km_calibration(d, y, 0.9, groups=5)
     s = d.survival(0.9)
     for group, rows in enumerate(np.array_split(np.argsort(s, kind="stable"), 5)):
-        km = KaplanMeierFitter().fit(y["time"][rows], y["event"][rows])
+        km = lifelines.KaplanMeierFitter().fit(y["time"][rows], y["event"][rows])
         assert result.predicted[group] == pytest.approx(s[rows].mean())
         assert result.observed[group] == pytest.approx(float(km.predict(0.9)), abs=1e-12)
         # lifelines keeps Greenwood's sum to itself; its variance of log(-log S) is that sum over (log S)²

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lifelines import KaplanMeierFitter
 from scipy.integrate import quad, simpson
 from sksurv.metrics import brier_score, integrated_brier_score
 
@@ -88,14 +87,14 @@ def test_brier_and_ibs_against_scikit_survival(rounding, left_limit):
 
 
 @pytest.mark.parametrize("rounding", [0, 8])
-def test_pycox_convention(rounding):
+def test_pycox_convention(rounding, lifelines):
     """A reading of pycox's EvalSurv(..., censor_surv='km'): flipped events, G(z-), weights that sum to one, Simpson."""
     rng = np.random.default_rng(2)
     time, event = rng.exponential(9.0, 200).round(rounding) + 1, rng.random(200) < 0.5
     y = Surv.from_arrays(event, time)
     d = Weibull(rng.uniform(5, 15, 200), rng.uniform(0.5, 2, 200))
     grid = np.linspace(time.min(), time.max(), 100)
-    flipped = KaplanMeierFitter().fit(time, ~event)
+    flipped = lifelines.KaplanMeierFitter().fit(time, ~event)
     before = flipped.survival_function_at_times(time - 1e-6).to_numpy()
     curves = {"ibs": [], "ibll": []}
     for t in grid:

@@ -112,8 +112,8 @@ def simulate(name: Name, n: int | None = None, random_state: int | np.random.Gen
     >>> X, y = data
     >>> X.shape, y.dtype.names
     ((1000, 1), ('event', 'time'))
-    >>> data.distribution.survival(0.0).min()
-    np.float64(1.0)
+    >>> float(data.distribution.survival(0.0).min())
+    1.0
     """
     _check_name(name)
     if n is None:
