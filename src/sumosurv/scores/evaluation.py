@@ -88,6 +88,8 @@ def evaluate(
     - calibration scores are sums of squares, to which the noise of sampling adds. The interval is for the score on
       other samples of the same size, noise included; the noise of resampling does not come on top.
 
+    Times, given or not, are the same in every resample.
+
     Parameters
     ----------
     model_or_distribution : object with ``predict_distribution(X)``, or SurvivalDistribution
