@@ -106,14 +106,82 @@ def test_ridge_is_that_of_scikit_survival_on_standardised_columns():
     np.testing.assert_allclose(CoxPH(alpha=7.0).fit(x, y).coef_, other.coef_, atol=1e-7)
 
 
-def test_columns_that_say_nothing_new_have_no_coefficient_of_their_own():
+def dummies(n=400, seed=0):
+    """Both dummies of a treatment, three of a grade, a total, a constant: as `pandas.get_dummies` makes them."""
+    rng = np.random.default_rng(seed)
+    treated, grade = rng.random(n) < 0.4, rng.integers(3, size=n)
+    table = pd.DataFrame({"no": 1.0 - treated, "yes": treated.astype(float), "age": rng.normal(53.0, 10.0, n)})
+    for level in range(3):
+        table[f"grade_{level}"] = (grade == level).astype(float)
+    table["size"] = rng.exponential(20.0, n)
+    table["total"] = 3.0 * table["age"] - 0.5 * table["size"] + 7.0
+    table["year"] = 1990.0
+    time = rng.exponential(np.exp(0.36 * treated - 0.5 * grade - 0.02 * table["age"]))
+    return table, Surv.from_arrays(rng.random(n) < 0.6, time)
+
+
+DROPPED = ["yes", "grade_2", "total", "year"]
+
+
+def test_columns_that_others_explain_are_left_out_by_name():
+    table, y = dummies()
+    with pytest.warns(UserWarning, match="Columns left out") as caught:
+        model = CoxPH().fit(table, y)
+    (message,) = [str(w.message) for w in caught]
+    for told in (
+        "'yes' (a linear function of 'no')",
+        "'grade_2' (a linear combination of 'grade_0', 'grade_1')",
+        "'total' (a linear combination of 'age', 'size')",
+        "'year' (constant)",
+    ):
+        assert told in message
+    gone = np.isin(model.terms_, DROPPED)
+    np.testing.assert_array_equal(model.coef_[gone], 0.0)
+    np.testing.assert_array_equal(np.isnan(model.standard_errors_), gone)
+    np.testing.assert_array_equal(model.summary().isna().all(axis=1), gone)
+    rest = table.drop(columns=DROPPED)
+    theirs = lifelines.CoxPHFitter().fit(
+        rest.assign(time_=y["time"], event_=y["event"]), "time_", "event_", fit_options={"precision": 1e-12}
+    )
+    np.testing.assert_allclose(model.coef_[~gone], theirs.params_, atol=1e-6)
+    np.testing.assert_allclose(model.standard_errors_[~gone], theirs.standard_errors_, atol=1e-6)
+    at = np.quantile(y["time"], [0.1, 0.5, 0.9])
+    other = linear_model.CoxPHSurvivalAnalysis(ties="efron", tol=1e-14, n_iter=200).fit(rest.to_numpy(), y)
+    curves = np.stack([curve(at) for curve in other.predict_survival_function(rest.to_numpy())])
+    np.testing.assert_allclose(model.predict_survival_function(table, at), curves, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_penalty_keeps_all_columns_and_nearly_dependent_ones_stay():
+    table, y = dummies()
+    ridge = CoxPH(alpha=1.0).fit(table, y)
+    assert np.isfinite(ridge.standard_errors_).all()
+    assert ridge.coef_[0] == pytest.approx(-ridge.coef_[1])
     x, y = sample()
-    alone = CoxPH().fit(x, y)
-    more = CoxPH().fit(np.column_stack([x, np.full(len(x), 3.0)]), y)
-    np.testing.assert_allclose(more.coef_, [*alone.coef_, 0.0], atol=1e-10)
-    twice = CoxPH().fit(np.column_stack([x, x[:, 0]]), y)
-    assert twice.log_likelihood_ == pytest.approx(alone.log_likelihood_, rel=1e-10)
-    np.testing.assert_allclose(twice.predict(np.column_stack([x, x[:, 0]])), alone.predict(x), rtol=1e-8)
+    rng = np.random.default_rng(0)
+    close = np.column_stack([x, x[:, 0] + 1e-5 * rng.normal(size=len(x))])
+    apart = np.column_stack([x, (close[:, 3] - x[:, 0]) * 1e5])
+    model, same = CoxPH().fit(close, y), CoxPH().fit(apart, y)
+    assert model.log_likelihood_ == pytest.approx(same.log_likelihood_, rel=1e-10)
+    assert model.standard_errors_[3] == pytest.approx(1e5 * same.standard_errors_[3], rel=1e-6)
+
+
+def test_what_differs_among_rows_that_were_never_at_risk_is_not_told():
+    x, y = sample(ties=False)
+    early = np.argsort(y["time"])[:5]
+    y["event"][early] = False
+    extra = np.zeros(len(x))
+    extra[early] = [1.0, 2.0, 3.0, 4.0, 5.0]
+    with pytest.warns(UserWarning, match=r"'3' \(constant\)"):
+        model = CoxPH().fit(np.column_stack([x, extra]), y)
+    np.testing.assert_allclose(model.coef_, [*CoxPH().fit(x, y).coef_, 0.0], atol=1e-10)
+    assert np.isnan(model.standard_errors_[3])
+
+
+def test_units_do_not_decide_what_is_constant():
+    x, y = sample()
+    tiny = CoxPH().fit(x * [1e-20, 1.0, 1e20], y)
+    np.testing.assert_allclose(tiny.coef_ * [1e-20, 1.0, 1e20], CoxPH().fit(x, y).coef_, rtol=1e-8)
 
 
 def test_a_column_that_tells_all_events_is_named_as_the_trouble():
@@ -124,6 +192,7 @@ def test_a_column_that_tells_all_events_is_named_as_the_trouble():
     assert np.isfinite(CoxPH(alpha=1.0).fit(x, y).coef_).all()
 
 
+@pytest.mark.filterwarnings("ignore:Columns left out")
 @pytest.mark.parametrize(("n", "columns"), [(3, 4), (40, 80)])
 def test_a_table_that_tells_all_events_still_gives_a_distribution(n, columns):
     rng = np.random.default_rng(0)

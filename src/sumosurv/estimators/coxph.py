@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.design import Design
+from sumosurv.estimators.design import Basis, Design
 from sumosurv.nonparametric import risk_table
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor
@@ -38,6 +38,11 @@ class CoxPH(SurvivalEstimator):
     the l-th of them. The baseline is Breslow's, S(t|x) = exp(-Λ₀(t) e^{β·x}): a step curve, with a density
     interpolated with half-width k.
 
+    Without a penalty, a column that is constant or a linear combination of earlier ones is left out with a warning
+    that names it and them, as R does: the fit is that without the column. Judged among the rows at risk at the
+    first event, where the partial likelihood looks; a combination is one up to 1e-7 of the column's standard
+    deviation. With ``alpha > 0`` every column has a coefficient.
+
     Parameters
     ----------
     ties : {"efron", "breslow"}
@@ -53,9 +58,9 @@ class CoxPH(SurvivalEstimator):
     Attributes
     ----------
     coef_ : ndarray of shape (p,)
-        In the units of the columns. 0 for a column that is constant, or that others explain in full.
+        In the units of the columns; 0 for a column that is left out.
     standard_errors_ : ndarray of shape (p,)
-        From the observed information (with the penalty, if any).
+        From the observed information (with the penalty, if any); nan for a column that is left out.
     terms_ : list of str
         The columns: names, and ``name[level]`` of categories.
     log_likelihood_ : float
@@ -99,13 +104,8 @@ class CoxPH(SurvivalEstimator):
         self.terms_ = design.names
         raw = design.matrix(X)
         self.centre_ = raw.mean(axis=0)
-        scale = raw.std(axis=0)
-        scale = np.where(scale > 1e-12 * np.maximum(np.abs(self.centre_), 1.0), scale, 1.0)
-        standard = (raw - self.centre_) / scale
-        beta, inverse = self._newton(PartialLikelihood(standard, outcome, self.ties))
-        self.coef_ = beta / scale
-        self.standard_errors_ = np.sqrt(np.maximum(np.diag(inverse), 0.0)) / scale
-        risk = standard @ beta
+        self.coef_, self.standard_errors_ = self._coefficients(raw, outcome)
+        risk = (raw - self.centre_) @ self.coef_
         shift = float(risk.max())
         times, events, at_risk = risk_table(outcome, weights=np.exp(risk - shift))
         jumps = events > 0
@@ -113,15 +113,53 @@ class CoxPH(SurvivalEstimator):
         self.baseline_times_ = times[jumps]
         self.baseline_ = np.cumsum(events[jumps] / at_risk[jumps]) * np.exp(-shift)
 
+    def _coefficients(self, raw: Array, outcome: Outcome) -> tuple[Array, Array]:
+        """Coefficients and standard errors, in the units of the columns."""
+        if self.alpha > 0:
+            scale = raw.std(axis=0)
+            scale = np.where(scale > 1e-12 * np.maximum(np.abs(self.centre_), 1.0), scale, 1.0)
+            beta, inverse = self._newton(PartialLikelihood((raw - self.centre_) / scale, outcome, self.ties))
+            return beta / scale, np.sqrt(np.maximum(np.diag(inverse), 0.0)) / scale
+        # rows censored before the first event are in no risk set: what differs among them alone is not told
+        first = outcome.time[outcome.event].min(initial=np.inf)
+        seen = outcome.time >= first
+        basis = Basis(raw[seen])
+        if basis.dropped and outcome.event.any():
+            self._tell_dropped(basis)
+        gamma, inverse = self._newton(PartialLikelihood(basis.columns, outcome[seen], self.ties))
+        coefficients, errors = np.zeros(raw.shape[1]), np.full(raw.shape[1], np.nan)
+        coefficients[basis.kept] = basis.transform @ gamma
+        variances = np.einsum("ij,jk,ik->i", basis.transform, inverse, basis.transform)
+        errors[basis.kept] = np.sqrt(np.maximum(variances, 0.0))
+        return coefficients, errors
+
+    def _tell_dropped(self, basis: Basis) -> None:
+        reasons = []
+        for column, of in basis.dropped.items():
+            names = ", ".join(repr(self.terms_[i]) for i in of[:4])
+            more = f" and {len(of) - 4} more" if len(of) > 4 else ""
+            kind = "constant" if not of else "a linear combination of" if len(of) > 1 else "a linear function of"
+            reasons.append(f"{self.terms_[column]!r} ({kind}{' ' if of else ''}{names}{more})")
+        warnings.warn(
+            f"Columns left out, since among the rows at risk they say nothing of their own: {'; '.join(reasons)}. "
+            "Their coefficients are 0, with standard errors of nan; alpha > 0 keeps all columns.",
+            UserWarning,
+            stacklevel=6,
+        )
+
     def summary(self) -> pd.DataFrame:
-        """Coefficients, hazard ratios, standard errors, z and two-sided p-values, one row per term."""
+        """Coefficients, hazard ratios, standard errors, z and two-sided p-values, one row per term.
+
+        All nan for a column that is left out.
+        """
         check_is_fitted(self)
+        coef = np.where(np.isnan(self.standard_errors_), np.nan, self.coef_)
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = self.coef_ / self.standard_errors_
+            z = coef / self.standard_errors_
         return pd.DataFrame(
             {
-                "coef": self.coef_,
-                "hazard_ratio": np.exp(self.coef_),
+                "coef": coef,
+                "hazard_ratio": np.exp(coef),
                 "standard_error": self.standard_errors_,
                 "z": z,
                 "p": erfc(np.abs(z) / np.sqrt(2.0)),
@@ -139,7 +177,7 @@ class CoxPH(SurvivalEstimator):
         return result
 
     def _newton(self, likelihood: PartialLikelihood) -> tuple[Array, Array]:
-        """The maximum and the inverse of the information there, in standardised columns."""
+        """The maximum and the inverse of the information there."""
         p = likelihood.x.shape[1]
         beta = np.zeros(p)
         value, gradient, information = self._penalised(likelihood, beta)

@@ -9,7 +9,10 @@ import numpy.typing as npt
 
 from sumosurv.preprocessing import NumericColumn, Preprocessor
 
-__all__ = ["Design"]
+__all__ = ["Basis", "Design"]
+
+_CONSTANT = 1e-12  # spread of a column relative to its largest value
+_DEPENDENT = 1e-7  # what other columns leave of one, relative to its own length; that of R's lm
 
 
 class Design:
@@ -61,3 +64,63 @@ class Design:
             columns += [(codes[:, code] == c).astype(np.float64) for c in wanted]
             code += 1
         return np.stack(columns, axis=1) if columns else np.zeros((len(numbers), 0))
+
+
+class Basis:
+    """The columns of a matrix that earlier ones do not explain, and an orthogonal basis of the space they span.
+
+    Columns are centred and brought to length one, then taken in their order (Gram-Schmidt, each column twice). One
+    that is constant up to 1e-12 of its largest value, or of which a length of at most 1e-7 is left, is dropped.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n, p)
+
+    Attributes
+    ----------
+    kept : ndarray of int
+        The columns that stay, k of them.
+    dropped : dict
+        The others, each with the columns of which it is a linear combination (with an intercept): none if constant.
+    columns : ndarray of shape (n, k)
+        The basis: centred columns of variance one, uncorrelated.
+    transform : ndarray of shape (k, k)
+        Coefficients of the kept columns from those of the basis.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, 1.0, 1.0, 5.0], [1.0, 0.0, 3.0, 5.0], [0.0, 0.0, 1.0, 5.0], [0.0, 1.0, 1.0, 5.0]])
+    >>> Basis(rows).kept.tolist(), Basis(rows).dropped
+    ([0, 1], {2: [0], 3: []})
+    """
+
+    def __init__(self, matrix: npt.NDArray[np.float64]) -> None:
+        n, p = matrix.shape
+        size = np.abs(matrix).max(axis=0, initial=0.0)
+        size = np.where(size > 0, size, 1.0)
+        unit = matrix / size
+        unit = unit - unit.mean(axis=0) if n else unit
+        length = np.sqrt((unit**2).sum(axis=0))
+        q, r = np.zeros((n, min(n, p))), np.zeros((min(n, p), min(n, p)))
+        kept: list[int] = []
+        self.dropped: dict[int, list[int]] = {}
+        for j in range(p):
+            k = len(kept)
+            if length[j] <= _CONSTANT * np.sqrt(n):
+                self.dropped[j] = []
+                continue
+            rest, shares = unit[:, j] / length[j], np.zeros(k)
+            for _ in range(2):
+                more = q[:, :k].T @ rest
+                rest, shares = rest - q[:, :k] @ more, shares + more
+            left = float(np.sqrt(rest @ rest))
+            if left <= _DEPENDENT or k == r.shape[0]:
+                used = np.linalg.solve(r[:k, :k], shares)
+                self.dropped[j] = [kept[i] for i in np.flatnonzero(np.abs(used) > 10 * _DEPENDENT)]
+                continue
+            q[:, k], r[:k, k], r[k, k] = rest / left, shares, left
+            kept.append(j)
+        k = len(kept)
+        self.kept = np.array(kept, dtype=np.int64)
+        self.columns = q[:, :k] * np.sqrt(n)
+        self.transform = np.linalg.inv(r[:k, :k]) * np.sqrt(n) / (size * length)[self.kept, None]
