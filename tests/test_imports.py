@@ -15,6 +15,7 @@ ROOT = Path(sumosurv.__file__).parent
 FLOORS = {
     "_version": 0,
     "files": 0,
+    "stored": 0,
     "outcome": 0,
     "distributions": 1,
     "nonparametric": 2,
