@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ from torch import Tensor
 from sumosurv import estimators
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
+from sumosurv.files import check_writable, replacing
+from sumosurv.stored import as_list, parse_json
 
 __all__ = ["ModelFileError", "load", "save"]
 
 _FORMAT = 2
 _KEY = "sumosurv"
 _DIGEST = "sha256"
+_LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
+_LONGEST_NAME = 1000  # of a tensor
 _PART = "part"  # prefix of the tensors of a mixture's estimators
 
 
@@ -35,33 +40,46 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
     The file holds no code, no pickle and no training rows; of the data it has what prediction needs:
     column names, centres, scales, quantiles and category levels. An ``encoder`` of your own is saved as
     weights only: pass the module to `load`. A ``random_state`` that is not a number is not kept.
+
+    The file is written under a temporary name beside the target and takes its place when it is whole: an older file
+    stays as it was if anything fails.
+
+    Raises
+    ------
+    OSError
+        The target is a folder or read-only, its folder is missing or takes no file, or the disk is full.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(model)
+    check_writable(path)
     own, tensors = _describe(model)
     description = {"format": _FORMAT, "version": __version__, **own}
     text = json.dumps(description, default=_plain, allow_nan=False)
+    parse_json(text)  # what could not be read again is not written
     # copies: the parts of a mixture may share what they know of their rows
     tensors = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {target.parent} to save {target.name} in.")
-    partial = target.with_name(target.name + ".partial")
-    try:
+    with replacing(path) as partial:
         # the digest is a tensor: safetensors writes several header entries in no fixed order, and a file should not
         # depend on chance
         digest = torch.frombuffer(bytearray(_digest(text, tensors)), dtype=torch.uint8)
-        save_file(tensors | {_DIGEST: digest}, str(partial), metadata={_KEY: text})
-        partial.chmod(0o666 & ~_umask())  # as any file of the user's; safetensors makes it private
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+        try:
+            save_file(tensors | {_DIGEST: digest}, str(partial), metadata={_KEY: text})
+        except SafetensorError as error:  # in its own words, with the number of the system's error
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise OSError(f"{path} could not be written: {error}") from None
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def load(path: str | Path, *, encoder: Any = None) -> Any:
     """Read a model that `save` wrote; it predicts exactly what the saved one did.
+
+    Nothing in a file is executed, every value is checked before it is used, and reading takes a small multiple of the
+    file's size. The digest in a file is a checksum against damage. It is no signature: whoever can write a file can
+    write a digest that fits it, so that it does not tell who made a model, or whether its predictions are sound.
 
     Parameters
     ----------
@@ -107,14 +125,14 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
     """The inverse of `_describe`."""
     name = description.get("estimator")
     if not isinstance(name, str) or name not in estimators.METHODS:
-        raise ModelFileError(f"{path} holds an estimator {name!r} that this version ({__version__}) does not know.")
+        raise ModelFileError(f"{path} holds an estimator {name!r:.50} that this version ({__version__}) does not know.")
     cls = estimators.METHODS[name]
     known = inspect.signature(cls).parameters
     try:
         parameters = {str(key): _tuples(value) for key, value in description["parameters"].items()}
         unknown = sorted(set(parameters) - set(known))
         if unknown:
-            raise ModelFileError(f"{path} sets parameters that {name} does not have: {', '.join(unknown)}.")
+            raise ModelFileError(f"{path} sets parameters that {name} does not have: {', '.join(unknown):.200}.")
         if description["encoder"] and encoder is None:
             raise ModelFileError(
                 f"{path} was fitted with an encoder of your own; pass it: load(path, encoder=MyModule())."
@@ -122,22 +140,28 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
         if encoder is not None and "encoder" in known:
             parameters["encoder"] = encoder
         if cls is estimators.SurvivalMixture:
-            parameters["estimators"] = [
-                _rebuild(path, part, _of_part(tensors, i), encoder) for i, part in enumerate(description["parts"])
-            ]
+            described = as_list(description["parts"], "parts")
+            parts = zip(described, _by_part(tensors, len(described)))
+            parameters["estimators"] = [_rebuild(path, part, own, encoder) for part, own in parts]
         model = cls(**parameters)
         model.check_settings()
         model.restore(description["fitted"], tensors)
     except ModelFileError:
         raise
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-        raise ModelFileError(f"{path} does not fit together as a {name}: {error}") from error
+    except Exception as error:  # whatever it is, the file is at fault
+        raise ModelFileError(f"{path} does not fit together as a {name}: {error!s:.500}") from error
     return model
 
 
-def _of_part(tensors: dict[str, Tensor], i: int) -> dict[str, Tensor]:
-    prefix = f"{_PART}{i}."
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+def _by_part(tensors: dict[str, Tensor], count: int) -> list[dict[str, Tensor]]:
+    """The tensors of each of a mixture's estimators."""
+    parts: list[dict[str, Tensor]] = [{} for _ in range(count)]
+    places = {f"{_PART}{i}": part for i, part in enumerate(parts)}
+    for name, value in tensors.items():
+        owner, _, rest = name.partition(".")
+        if owner in places:
+            places[owner][rest] = value
+    return parts
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -145,41 +169,53 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {path}.")
+    _check_header(path)
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
             if _KEY not in metadata:
                 raise ModelFileError(f"{path} is a safetensors file, but not one that sumosurv wrote.")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except SafetensorError as error:
+            # copies: a file that is mapped into memory could still change
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, RuntimeError) as error:
         raise ModelFileError(f"{path} is not a model file, or is truncated ({error}).") from None
     text = metadata[_KEY]
     digest = tensors.pop(_DIGEST, torch.zeros(0, dtype=torch.uint8))
-    if bytes(digest.flatten().tolist()) != _digest(text, tensors):
+    if digest.dtype != torch.uint8 or digest.numpy().tobytes() != _digest(text, tensors):
         raise ModelFileError(f"{path} was changed after it was written: its checksum does not match.")
     try:
-        description = json.loads(text)
-    except json.JSONDecodeError as error:
+        description = parse_json(text)
+    except ValueError as error:
         raise ModelFileError(f"{path} has a damaged description ({error}).") from None
-    if not isinstance(description, dict) or not isinstance(description.get("format"), int) or description["format"] < 1:
-        raise ModelFileError(f"{path} has no description that sumosurv understands.")
-    if description["format"] < _FORMAT:
-        raise ModelFileError(
-            f"{path} has file format {description['format']} (written by sumosurv {description.get('version')}), which "
-            f"this version no longer reads; it reads format {_FORMAT}. Fit the model again."
-        )
-    if description["format"] > _FORMAT:
-        raise ModelFileError(
-            f"{path} has file format {description['format']} (written by sumosurv {description.get('version')}); "
-            f"this version reads {_FORMAT}. Upgrade sumosurv."
-        )
+    _check_format(path, description)
     return description, tensors
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _check_header(path: Path) -> None:
+    """Raise a ModelFileError if the table of contents cannot be that of a model; no tensor is read for that."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= min(_LONGEST_HEADER, path.stat().st_size - 8):
+                raise ValueError("it has no header")
+            header = parse_json(file.read(length))
+        for name, entry in header.items():
+            if name != "__metadata__" and (len(name) > _LONGEST_NAME or not entry["shape"]):
+                raise ValueError(f"no tensor of a model is named or shaped as {name[:50]!r}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelFileError(f"{path} is not a model file, or is truncated ({error}).") from None
+
+
+def _check_format(path: Path, description: Any) -> None:
+    if not isinstance(description, dict) or not isinstance(description.get("format"), int) or description["format"] < 1:
+        raise ModelFileError(f"{path} has no description that sumosurv understands.")
+    found = f"{path} has file format {description['format']} (written by sumosurv {description.get('version')!s:.20})"
+    if description["format"] < _FORMAT:
+        raise ModelFileError(
+            f"{found}, which this version no longer reads; it reads format {_FORMAT}. Fit the model again."
+        )
+    if description["format"] > _FORMAT:
+        raise ModelFileError(f"{found}; this version reads {_FORMAT}. Upgrade sumosurv.")
 
 
 def _digest(text: str, tensors: dict[str, Tensor]) -> bytes:
@@ -187,7 +223,7 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> bytes:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
-        digest.update(value.contiguous().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)  # no copy
     return digest.digest()
 
 

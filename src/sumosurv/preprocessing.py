@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from sumosurv.networks.data import Inputs
 from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
+from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole
 
 __all__ = ["CategoricalColumn", "NumericColumn", "NumericScaling", "Preprocessor", "time_features", "time_unit"]
 
@@ -224,24 +226,36 @@ class Preprocessor:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Preprocessor:
         """The inverse of `state`."""
-        made = cls(state["scaling"], one_hot=bool(state["one_hot"]))
-        made.named = bool(state["named"])
-        made.row_shape = None if state["row_shape"] is None else tuple(int(size) for size in state["row_shape"])
-        for column in state["columns"]:
-            if column["kind"] == "numeric":
-                made.columns.append(
-                    NumericColumn(
-                        str(column["name"]),
-                        float(column["centre"]),
-                        float(column["width"]),
-                        bool(column["indicator"]),
-                        tuple(float(v) for v in column["knots"]),
-                    )
-                )
-            else:
-                levels = tuple(column["levels"])
-                made.columns.append(CategoricalColumn(str(column["name"]), levels, bool(column["missing_seen"])))
+        if state["scaling"] not in ("standard", "quantile"):
+            raise ValueError(f"no such scaling: {state['scaling']!r}")
+        made = cls(state["scaling"], one_hot=as_flag(state["one_hot"], "one_hot"))
+        made.named = as_flag(state["named"], "named")
+        if state["row_shape"] is not None:
+            made.row_shape = tuple(as_whole(size, "row_shape") for size in as_list(state["row_shape"], "row_shape"))
+        made.columns = [_column(column) for column in as_list(state["columns"], "columns")]
         return made
+
+
+def _column(state: dict[str, Any]) -> NumericColumn | CategoricalColumn:
+    """A column as a model file describes it."""
+    name = as_text(state["name"], "a column's name")
+    if state["kind"] == "categorical":
+        levels = as_list(state["levels"], "levels")
+        if not all(isinstance(level, (str, bool, int, float)) for level in levels) or len(set(levels)) < len(levels):
+            raise ValueError(f"column {name!r} has levels that are no values, or the same twice")
+        return CategoricalColumn(name, tuple(levels), as_flag(state["missing_seen"], "missing_seen"))
+    if state["kind"] != "numeric":
+        raise ValueError(f"no such kind of column: {state['kind']!r}")
+    knots = [as_number(knot, "a knot") for knot in as_list(state["knots"], "knots")]
+    if any(b < a for a, b in pairwise(knots)):
+        raise ValueError(f"the knots of column {name!r} are not in order")
+    return NumericColumn(
+        name,
+        as_number(state["centre"], "centre"),
+        as_number(state["width"], "width", above=0.0),
+        as_flag(state["indicator"], "indicator"),
+        tuple(knots),
+    )
 
 
 def time_unit(times: npt.NDArray[np.float64]) -> float:

@@ -146,8 +146,9 @@ class Tabulated(SurvivalDistribution):
             fall = self._s(i) - self._s(j)
             width = self.times[j] - self.times[i]
             return torch.where(width > 0, torch.log(fall) - torch.log(width), -math.inf)
-        right = (i + self.half_width).clamp(min(1, last), last)
-        left = torch.minimum((i - self.half_width + 1).clamp_min(0), (right - 1).clamp_min(0))
+        k = min(self.half_width, len(self.times))
+        right = (i + k).clamp(min(1, last), last)
+        left = torch.minimum((i - k + 1).clamp_min(0), (right - 1).clamp_min(0))
         fall, width = self._s(left) - self._s(right), self.times[right] - self.times[left]
         return torch.where(width > 0, torch.log(fall) - torch.log(width), -math.inf)
 

@@ -16,7 +16,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.preprocessing import Preprocessor
 from sumosurv.scores import log_likelihood
+from sumosurv.stored import as_list, as_text, as_whole, tensor_of
 
 __all__ = ["SurvivalEstimator"]
 
@@ -158,10 +160,18 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
-        self.n_features_in_ = int(fitted["n_features_in_"])
+        self.n_features_in_ = as_whole(fitted["n_features_in_"], "n_features_in_", low=1)
         if fitted["feature_names_in_"] is not None:
-            self.feature_names_in_ = np.array([str(name) for name in fitted["feature_names_in_"]], dtype=object)
-        self.risk_times_ = tensors["risk_times_"].double().numpy()
+            names = [as_text(name, "a column's name") for name in as_list(fitted["feature_names_in_"], "the names")]
+            if len(names) != self.n_features_in_:
+                raise ValueError(f"{len(names)} names for {self.n_features_in_} columns")
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
+
+    def _check_columns(self, columns: Preprocessor) -> None:
+        """Raise a ValueError unless a model file describes as many columns as it says there are."""
+        if columns.row_shape is None and len(columns.columns) != self.n_features_in_:
+            raise ValueError(f"{len(columns.columns)} columns are described, and there are {self.n_features_in_}")
 
     # ------------------------------------------------------------------ fitting
 

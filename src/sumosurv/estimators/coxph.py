@@ -20,6 +20,7 @@ from sumosurv.estimators.design import Basis, Design
 from sumosurv.nonparametric import risk_table
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor
+from sumosurv.stored import as_number, as_whole, tensor_of
 
 __all__ = ["CoxPH"]
 
@@ -241,10 +242,16 @@ class CoxPH(SurvivalEstimator):
         """The inverse of `state`."""
         super().restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
+        self._check_columns(self.preprocessor_)
         self.terms_ = Design(self.preprocessor_).names
-        self.log_likelihood_, self.n_iter_ = float(fitted["log_likelihood_"]), int(fitted["n_iter_"])
-        for name in ("coef_", "standard_errors_", "centre_", "baseline_times_", "baseline_"):
-            setattr(self, name, tensors[name].numpy())
+        self.log_likelihood_ = as_number(fitted["log_likelihood_"], "log_likelihood_")
+        self.n_iter_ = as_whole(fitted["n_iter_"], "n_iter_")
+        p = len(self.terms_)
+        self.coef_, self.centre_ = tensor_of(tensors, "coef_", p).numpy(), tensor_of(tensors, "centre_", p).numpy()
+        self.standard_errors_ = tensor_of(tensors, "standard_errors_", p, low=0.0, may_be_nan=True).numpy()
+        self.baseline_times_ = tensor_of(tensors, "baseline_times_", low=0.0, increasing=True).numpy()
+        m = len(self.baseline_times_)
+        self.baseline_ = tensor_of(tensors, "baseline_", m, low=0.0, never_falling=True).numpy()
 
 
 class PartialLikelihood:

@@ -16,6 +16,7 @@ from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Design
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor
+from sumosurv.stored import tensor_of
 
 __all__ = ["RandomSurvivalForest"]
 
@@ -176,8 +177,9 @@ class RandomSurvivalForest(SurvivalEstimator):
         """The inverse of `state`."""
         super().restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
-        self.event_times_ = tensors["event_times_"].numpy()
-        self.trees_ = {name: tensors[f"trees.{name}"].numpy() for name in (*_TREE, *_LEAF, "roots")}
+        self._check_columns(self.preprocessor_)
+        self.event_times_ = tensor_of(tensors, "event_times_", low=0.0, increasing=True).numpy()
+        self.trees_ = _stored_trees(tensors, len(self.event_times_), len(Design(self.preprocessor_).names))
 
 
 def leaf_curves(leaf: Integers, y: Outcome, times: Floats, n_nodes: int) -> tuple[Integers, Integers, Floats]:
@@ -216,6 +218,47 @@ def leaf_curves(leaf: Integers, y: Outcome, times: Floats, n_nodes: int) -> tupl
         before[a] = 1.0
         before[a + 1 : a + size] = survival[a : a + size - 1]
     return start.astype(np.int64), when.astype(np.int64), before - survival
+
+
+def _stored_trees(tensors: dict[str, torch.Tensor], n_times: int, n_columns: int) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of a model file, if they are trees: every index in its range, and children after their parents."""
+    if n_times == 0:
+        for name in (*_TREE, *_LEAF, "roots"):
+            if tensors[f"trees.{name}"].numel():
+                raise ValueError("there are trees and no event times")
+        return _no_trees()
+    n, n_falls = len(tensors["trees.left"]), len(tensors["trees.fall"])
+
+    def whole(name: str, length: int | None, low: int, high: int, **order: bool) -> Integers:
+        found: Integers = tensor_of(
+            tensors, f"trees.{name}", length, dtype=torch.int64, low=low, high=high, **order
+        ).numpy()
+        return found
+
+    trees: dict[str, npt.NDArray[Any]] = {
+        "left": whole("left", n, -1, n - 1),
+        "right": whole("right", n, -1, n - 1),
+        "feature": whole("feature", n, 0, max(n_columns - 1, 0)),
+        "threshold": tensor_of(tensors, "trees.threshold", n).numpy(),
+        "leaf_start": whole("leaf_start", n + 1, 0, n_falls, never_falling=True),
+        "fall_time": whole("fall_time", n_falls, 0, n_times - 1),
+        "fall": tensor_of(tensors, "trees.fall", n_falls, low=0.0, high=1.0).numpy(),
+        "roots": whole("roots", None, 0, n - 1, increasing=True),
+    }
+    left, right, roots, starts = trees["left"], trees["right"], trees["roots"], trees["leaf_start"]
+    if len(roots) == 0 or roots[0] != 0 or starts[0] != 0 or starts[-1] != n_falls:
+        raise ValueError("its trees do not begin at the first node, or its leaves do not share out the falls")
+    node = np.arange(n)
+    end = np.append(roots[1:], n)[np.searchsorted(roots, node, side="right") - 1]  # of the node's own tree
+    inner = left >= 0
+    below = (left > node) & (right > node) & (left < end) & (right < end)
+    if not np.where(inner, below & (n_columns > 0), right == -1).all():
+        raise ValueError("a node of its trees has children before it, or in another tree")
+    later = np.append(True, np.diff(trees["fall_time"]) > 0)[:n_falls]
+    later[starts[:-1][starts[:-1] < n_falls]] = True
+    if not later.all():
+        raise ValueError("the falls of a leaf are not in the order of time")
+    return trees
 
 
 def _as_trees_read(matrix: Floats) -> npt.NDArray[np.float32]:

@@ -11,6 +11,7 @@ import torch
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.nonparametric import kaplan_meier
+from sumosurv.stored import tensor_of
 
 __all__ = ["KaplanMeier"]
 
@@ -61,4 +62,6 @@ class KaplanMeier(SurvivalEstimator):
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
         super().restore(fitted, tensors)
-        self.curve_ = Tabulated(tensors["times"], tensors["survival"], half_width=self.half_width)
+        times = tensor_of(tensors, "times", low=0.0, increasing=True)
+        survival = tensor_of(tensors, "survival", len(times), low=0.0, high=1.0)
+        self.curve_ = Tabulated(times, survival, half_width=self.half_width)

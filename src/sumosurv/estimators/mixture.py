@@ -76,6 +76,8 @@ class SurvivalMixture(SurvivalEstimator):
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
         super().restore(fitted, tensors)
+        if {estimator.n_features_in_ for estimator in self.estimators} != {self.n_features_in_}:
+            raise ValueError("its parts have different numbers of columns")
         self.estimators_ = list(self.estimators)
 
     def check_settings(self) -> None:

@@ -19,9 +19,11 @@ from sumosurv.distributions import Delayed, Rescaled, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
+from sumosurv.estimators.weights import check_weights, filled
 from sumosurv.networks import Encoder, Inputs, ModuleEncoder, Observed, PopulationNetwork, TableEncoder, select_members
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
+from sumosurv.stored import as_whole
 from sumosurv.training import (
     History,
     Member,
@@ -198,25 +200,26 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     def build(self, learned: Learned, seeds: npt.NDArray[np.int64]) -> PopulationNetwork:
         """A population with one member per seed; the same for a fit, a trial of a search and a model file."""
         generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
-        columns = learned.preprocessor
-        encoder: Encoder
-        if self.encoder is not None:
-            encoder = ModuleEncoder(self.encoder, [int(seed) for seed in seeds], learned.example())
-        elif columns.row_shape is not None:
-            raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
-        else:
-            encoder = TableEncoder(
-                generators,
-                torch.as_tensor(seeds),
-                torch.full((len(seeds),), float(self.setting("dropout"))),
-                n_numeric=columns.n_numeric,
-                levels=columns.levels,
-                widths=self.setting("covariate_layers"),
-                activation=self.setting("activation"),
-                residual=self.setting("residual"),
-                frequencies=self.setting("frequencies"),
-            )
+        encoder = self._build_encoder(learned, generators, seeds)
         return self._build_network(learned.start, encoder, generators, seeds)
+
+    def _build_encoder(self, learned: Learned, generators: Generators, seeds: npt.NDArray[np.int64]) -> Encoder:
+        columns = learned.preprocessor
+        if self.encoder is not None:
+            return ModuleEncoder(self.encoder, [int(seed) for seed in seeds], learned.example())
+        if columns.row_shape is not None:
+            raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
+        return TableEncoder(
+            generators,
+            torch.as_tensor(seeds),
+            torch.full((len(seeds),), float(self.setting("dropout"))),
+            n_numeric=columns.n_numeric,
+            levels=columns.levels,
+            widths=self.setting("covariate_layers"),
+            activation=self.setting("activation"),
+            residual=self.setting("residual"),
+            frequencies=self.setting("frequencies"),
+        )
 
     def member(
         self,
@@ -302,18 +305,31 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         # weights were trained in float32, so that nothing is lost; tables such as baselines keep their precision
         weights = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
         weights |= {f"network.{name}": value.float() for name, value in self.network_.named_parameters()}
+        if (shape := self.preprocessor_.row_shape) is not None:
+            tensors["row"] = torch.zeros(1, *shape, dtype=torch.uint8)  # a row that encoders can be tried on
         return fitted, tensors | weights
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
         super().restore(fitted, tensors)
         self.learned_ = Learned.from_state(fitted["learned"])
-        self.n_members_ = int(fitted["n_members_"])
-        network = self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double()
+        columns = self.preprocessor_
+        self._check_columns(columns)
+        if columns.row_shape is not None and tuple(tensors["row"].shape) != (1, *columns.row_shape):
+            raise ValueError(f"rows have shape {columns.row_shape}, and the one stored {tuple(tensors['row'].shape)}")
+        self.n_members_ = as_whole(fitted["n_members_"], "n_members_", low=1)
         weights = {name.removeprefix("network."): v for name, v in tensors.items() if name.startswith("network.")}
-        for name, buffer in list(network.named_buffers()):
-            if name in weights and weights[name].shape != buffer.shape:  # tables whose size depends on the data
-                owner, _, leaf = name.rpartition(".")
-                setattr(network.get_submodule(owner), leaf, torch.empty_like(weights[name]))
-        network.load_state_dict(weights, strict=True)
-        self.network_ = network.requires_grad_(False).eval().to(find_device(self.device))
+        lists = [value for value in vars(self).values() if isinstance(value, tuple)]
+        if max(map(len, [*lists, columns.levels])) > len(weights):
+            raise ValueError("it has fewer tensors than layers or categories")
+        check_weights(self._sketch(), self.n_members_, weights)
+        self.network_ = filled(self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double(), weights)
+        self.network_.requires_grad_(False).eval().to(find_device(self.device))
+
+    def _sketch(self) -> PopulationNetwork:
+        """The network of one member without its weights, however large the settings make it."""
+        generators, seed = [torch.Generator()], np.zeros(1, dtype=np.int64)
+        with torch.device("cpu" if self.encoder is not None else "meta"):  # a module of the user's is as large as it is
+            encoder = self._build_encoder(self.learned_, generators, seed)
+        with torch.device("meta"):
+            return self._build_network(self.learned_.start, encoder, generators, seed)

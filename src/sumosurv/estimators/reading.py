@@ -12,6 +12,7 @@ import torch
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import NumericScaling, Preprocessor, time_unit
+from sumosurv.stored import as_number
 from sumosurv.training.data import RowNumbers
 
 __all__ = ["Learned", "Prepared", "Reading", "TimeOrigin", "read_rows"]
@@ -65,10 +66,11 @@ class Learned:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Learned:
         """The inverse of `state`."""
-        unit = float(state["time_unit"])
-        if not unit > 0:
-            raise ValueError(f"the unit of time is {unit}")
-        return cls(Preprocessor.from_state(state["preprocessor"]), float(state["time_origin"]), unit, state["start"])
+        unit = as_number(state["time_unit"], "the unit of time", above=0.0)
+        origin = as_number(state["time_origin"], "the origin of time", low=0.0)
+        if not isinstance(state["start"], dict):
+            raise TypeError("what was learned of the outcome is no mapping")
+        return cls(Preprocessor.from_state(state["preprocessor"]), origin, unit, state["start"])
 
 
 @dataclass(frozen=True)

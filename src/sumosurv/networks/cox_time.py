@@ -15,7 +15,7 @@ from sumosurv.networks.data import Batch, Inputs, Observed, Table
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberLinear, select_members
 from sumosurv.networks.population import PopulationNetwork
-from sumosurv.networks.risk import CaseControl, case_control_terms, check_baseline, step_mixture
+from sumosurv.networks.risk import CaseControl, case_control_terms, check_baseline, check_stored_baseline, step_mixture
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["CoxTimeNetwork"]
@@ -127,6 +127,10 @@ class CoxTimeNetwork(PopulationNetwork):
                 self.increments[k, part] = counts[0, part].to(time) * torch.exp(-total)
         check_baseline(self.increments)
         self.controls.release()
+
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if a baseline that was read from a file is none."""
+        check_stored_baseline(self.baseline_times, self.increments, members)
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         r"""The equal mixture of the members' curves exp(-Σ_{tᵢ <= t} ΔΛ₀(tᵢ) e^{g(tᵢ, x)}), in scaled time."""

@@ -13,6 +13,7 @@ from sumosurv.networks.data import Batch, Inputs
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.population import PopulationNetwork
+from sumosurv.networks.risk import check_increasing
 
 __all__ = ["DiscreteNetwork", "Interpolation", "discrete_log_likelihood", "ranking_loss"]
 
@@ -118,6 +119,12 @@ class DiscreteNetwork(PopulationNetwork):
         cdf = torch.exp(log_p).cumsum(2)
         rank = ranking_loss(cdf, time, cell, event, batch.present, self.sigma)
         return terms - (1.0 - self.alpha) * rank
+
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if cuts that were read from a file are none."""
+        check_increasing(self.cuts, "the cuts")
+        if self.cuts.shape[1] == 0 or self.start.shape[2] != self.cuts.shape[1] + 1:
+            raise ValueError(f"{self.cuts.shape[1]} cuts and {self.start.shape[2]} intervals")
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' curves, in scaled time."""

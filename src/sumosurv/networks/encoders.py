@@ -90,6 +90,11 @@ class TableEncoder(nn.Module):
             a = torch.where(self.active[:, place, None, None], new, a) if place and self.active.numel() else new
         return a
 
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if ``active``, read from a file, does not say of each member which layers it has."""
+        if tuple(self.active.shape) not in ((1, 0), (members, len(self.layers))):
+            raise ValueError(f"layers are marked by a table of shape {tuple(self.active.shape)}")
+
     def _features(self, inputs: Inputs) -> Tensor:
         numeric = inputs.numeric
         parts = [numeric]

@@ -134,7 +134,7 @@ class MemberDropout(MemberStream):
 
     def note_rates(self) -> None:
         """See whether there is anything to drop; to be called when the rates have changed."""
-        self.idle = not bool((self.rates > 0).any())
+        self.idle = not self.rates.is_meta and not bool((self.rates > 0).any())
 
     def forward(self, x: Tensor) -> Tensor:
         """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""

@@ -104,6 +104,11 @@ class MixedNetwork(nn.Module):
         self.out_bias = nn.Parameter(torch.zeros(k, 1, 1))
         self.register_buffer("active", torch.zeros(1, 0, dtype=torch.bool))
 
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if ``active``, read from a file, does not say of each member which layers it has."""
+        if tuple(self.active.shape) not in ((1, 0), (members, len(self.weights) + 1)):
+            raise ValueError(f"layers are marked by a table of shape {tuple(self.active.shape)}")
+
     def code(self, encoded: Tensor) -> Tensor:
         """All that the mixed network needs of the covariates, (K, n, w): first layer, gates, skip weights."""
         code: Tensor = self.entry(encoded)

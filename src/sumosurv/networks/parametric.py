@@ -72,6 +72,11 @@ class ParametricNetwork(PopulationNetwork):
         start = torch.where(offset > 0, start, 0.0)
         return torch.where(event, log_density, torch.where(known, log_survival, 0.0)) - start
 
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if an offset that was read from a file is none."""
+        if self.offset.numel() != 1 or float(self.offset) < 0:
+            raise ValueError("the offset is no number, or negative")
+
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' distributions, in scaled time."""
         a, b = self(inputs.shared())

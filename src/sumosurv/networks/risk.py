@@ -22,6 +22,8 @@ __all__ = [
     "RiskNetwork",
     "case_control_terms",
     "check_baseline",
+    "check_increasing",
+    "check_stored_baseline",
     "partial_log_likelihood",
     "step_mixture",
 ]
@@ -186,6 +188,12 @@ class RiskNetwork(PopulationNetwork):
         if self.controls is not None:
             self.controls.release()
 
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if a baseline that was read from a file is none."""
+        check_stored_baseline(self.baseline_times, self.baseline, members)
+        if bool((torch.diff(self.baseline, dim=1) < 0).any()):
+            raise ValueError("the baseline falls")
+
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' curves S = exp(-Λ₀ e^g), in scaled time."""
         risk = torch.exp(self(inputs.shared()))
@@ -203,6 +211,20 @@ def check_baseline(jumps: Tensor) -> None:
             "The risks of the training rows are so far apart that no baseline hazard can be computed. Try a "
             "smaller learning_rate, or a larger weight_decay."
         )
+
+
+def check_stored_baseline(times: Tensor, values: Tensor, members: int) -> None:
+    """Raise a ValueError if times and values of a baseline, read from a file, do not belong together."""
+    if len(times) != 1 or tuple(values.shape) != (members, times.shape[1]):
+        raise ValueError(f"a baseline has times {tuple(times.shape)} and values {tuple(values.shape)}")
+    check_increasing(times, "the times of the baseline")
+    check_baseline(values)
+
+
+def check_increasing(times: Tensor, what: str) -> None:
+    """Raise a ValueError if times (members, m) do not increase or are negative."""
+    if bool((torch.diff(times, dim=1) <= 0).any()) or bool((times < 0).any()):
+        raise ValueError(f"{what} do not increase")
 
 
 def case_control_terms(case: Tensor, controls: Tensor, event: Tensor, shrink: float) -> Tensor:

@@ -68,6 +68,17 @@ class TimeFeatures(nn.Module):
         """The inverse of `state`."""
         return cls(state["kind"], None if state["table"] is None else torch.tensor(state["table"]))
 
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if a table that was read from a file is none of such features."""
+        rows = {"linear": 2, "log": 0, "marginal": 3}[self.kind]
+        knots = {"linear": self.table.shape[2] == 1, "log": True, "marginal": self.table.shape[2] >= 2}[self.kind]
+        if self.table.shape[1] != rows or not knots:
+            raise ValueError(f"the table of the time features has shape {tuple(self.table.shape)}")
+        falls = torch.diff(self.table, dim=2)  # of places and values
+        bad = (self.table[:, 1] <= 0) if self.kind == "linear" else (falls[:, :1] <= 0) | (falls[:, 1:2] < 0)
+        if bool(bad.any()) or bool((self.table[:, 2:] < 0).any()):
+            raise ValueError("the table of the time features does not increase")
+
     def breaks(self) -> list[float]:
         """Times at which a feature is not smooth (of the first member): the knots of the cubic."""
         if self.kind != "marginal":
