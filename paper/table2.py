@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from paper.kkbox import load_kkbox
 from paper.record import make_record, save_record
 from sumosurv import datasets
 from sumosurv.datasets import DatasetUnavailableError
@@ -39,7 +40,7 @@ NOTES = (
     "KKBOX's durations are whole days, a few years at most: there cannot be 2,344,004 different ones.",
     "'tied' is the share of rows whose time another row has too; 'step' the unit to which all times are rounded.",
     "'kkbox (simulated)' is made up: the form of KKBOX, a known distribution, times not rounded. The row 'kkbox' is "
-    "there only where Kaggle's files are (datasets.load_kkbox).",
+    "there only where Kaggle's files are (paper.kkbox).",
 )
 
 
@@ -136,7 +137,7 @@ def _row(name: str, seed: int, quick: bool) -> Facts | None:
         return facts(name, made.X, made.y, simulated=True)
     if name == "kkbox":
         try:
-            data: datasets.Dataset = datasets.load_kkbox(as_published=True)
+            data: datasets.Dataset = load_kkbox(as_published=True)
         except DatasetUnavailableError:
             return None
     else:

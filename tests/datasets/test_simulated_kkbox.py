@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import paper.kkbox as real_one
 from sumosurv import CoxPH, Surv
 from sumosurv.datasets import Simulated, fold_by_customer, simulate, true_distribution
-from sumosurv.datasets import kkbox as real_one
 from sumosurv.distributions import Mixture, Weibull
 from sumosurv.scores import log_likelihood
 

@@ -3,13 +3,11 @@
 from sumosurv.datasets._catalogue import ChecksumError
 from sumosurv.datasets._parquet import read_parquet, write_parquet
 from sumosurv.datasets._sources import DatasetUnavailableError
-from sumosurv.datasets.kkbox import CustomerDataset, fold_by_customer, load_kkbox
-from sumosurv.datasets.real import Dataset, Fold, available, fold, fold_source, load
+from sumosurv.datasets.real import Dataset, Fold, available, fold, fold_by_customer, fold_source, load
 from sumosurv.datasets.simulated import Simulated, simulate, true_distribution
 
 __all__ = [
     "ChecksumError",
-    "CustomerDataset",
     "Dataset",
     "DatasetUnavailableError",
     "Fold",
@@ -19,7 +17,6 @@ __all__ = [
     "fold_by_customer",
     "fold_source",
     "load",
-    "load_kkbox",
     "read_parquet",
     "simulate",
     "true_distribution",

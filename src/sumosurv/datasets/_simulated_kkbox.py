@@ -1,6 +1,6 @@
 r"""A simulated stand-in for KKBOX: its size, its columns, its share of censoring, and a distribution that is known.
 
-The columns are those of ``load_kkbox(folder, as_published=True)``. Given them, T is a mixture of two Weibull
+The columns are those of the published dataset. Given them, T is a mixture of two Weibull
 distributions: a share of the customers leave around the end of their first plans, the others stay for long. Scale
 *and* shape of both depend on the covariates, with interactions, so that hazards are far from proportional.
 Censoring is the end of the files: customers begin at a uniform date of a window of 790 days.

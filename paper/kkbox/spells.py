@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.datasets._kkbox_files import days_of
+from paper.kkbox.files import days_of
 
 __all__ = ["GRACE_DAYS", "LAST_CHURN_DAY", "spells"]
 

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import paper.kkbox as module
+from paper.kkbox import load_kkbox
+from paper.kkbox.files import days_of, find_files
 from sumosurv import SumoNet, datasets
-from sumosurv.datasets import DatasetUnavailableError, fold_by_customer, load_kkbox
-from sumosurv.datasets import kkbox as module
-from sumosurv.datasets._kkbox_files import days_of, find_files
+from sumosurv.datasets import DatasetUnavailableError, fold_by_customer
 
 TRANSACTIONS = """\
 msno,payment_method_id,payment_plan_days,plan_list_price,actual_amount_paid,is_auto_renew,transaction_date,membership_expire_date,is_cancel

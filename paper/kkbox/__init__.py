@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -12,20 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.datasets._catalogue import ChecksumError
-from sumosurv.datasets._kkbox_files import FILES, find_files, scatter
-from sumosurv.datasets._kkbox_spells import spells
-from sumosurv.datasets._parquet import read_parquet, write_parquet
-from sumosurv.datasets._sources import DatasetUnavailableError, data_folder
-from sumosurv.datasets.real import N_FOLDS, Dataset, Fold
+from paper.kkbox.files import FILES, find_files, scatter
+from paper.kkbox.spells import spells
+from sumosurv.datasets import ChecksumError, Dataset, DatasetUnavailableError, read_parquet, write_parquet
 from sumosurv.outcome import Surv
 
-__all__ = ["CustomerDataset", "fold_by_customer", "load_kkbox"]
+__all__ = ["CustomerDataset", "load_kkbox"]
 
 _FORMAT = 1  # of the cached table; raised whenever the rules change
 _N_BUCKETS = 64
 _CHUNK_ROWS = 500_000
-_FOLD_SEED = 1337
 _OLDEST = 100  # ages from here on, and from zero down, are no ages
 _LOGGED = ("days_between_subs", "days_since_reg_init", "payment_plan_days", "plan_list_price", "actual_amount_paid")
 _CATEGORICAL = ("city", "gender", "registered_via", "payment_method_id")
@@ -69,7 +66,7 @@ class CustomerDataset(Dataset):
     Attributes
     ----------
     customer : ndarray of shape (n,)
-        The customer of each row, as a number. Split by it and not by row: `fold_by_customer`.
+        The customer of each row, as a number. Split by it and not by row: `sumosurv.datasets.fold_by_customer`.
     """
 
     customer: npt.NDArray[np.int64]
@@ -124,7 +121,7 @@ def load_kkbox(
     Examples
     --------
     >>> data = load_kkbox("kaggle/kkbox")  # doctest: +SKIP
-    >>> train, valid, test = fold_by_customer(data.customer, 0)  # doctest: +SKIP
+    >>> train, valid, test = datasets.fold_by_customer(data.customer, 0)  # doctest: +SKIP
     """
     place = _folder(folder)
     stored = place / f"kkbox_{'published' if as_published else 'spells'}_{_FORMAT}.parquet"
@@ -137,47 +134,18 @@ def load_kkbox(
     return _dataset(table, as_published, str(stored if cache else place))
 
 
-def fold_by_customer(customer: npt.ArrayLike, i: int) -> Fold:
-    """Row numbers of fold i of five, 3/5 train, 1/5 valid, 1/5 test, with all rows of a customer in one part.
-
-    Customers are dealt out at random with a fixed seed, so that the five test parts cover every row once. The
-    validation part of fold i is the test part of fold i + 1.
-
-    Parameters
-    ----------
-    customer : array-like of shape (n,)
-        The customer of each row.
-    i : int
-        0 to 4.
-
-    Examples
-    --------
-    >>> train, valid, test = fold_by_customer([7, 7, 8, 9, 10, 11, 11], 0)
-    >>> sorted(map(int, [*train, *valid, *test]))
-    [0, 1, 2, 3, 4, 5, 6]
-    """
-    if isinstance(i, bool) or i not in range(N_FOLDS):
-        raise ValueError(f"The folds are numbered 0 to {N_FOLDS - 1}; got {i!r}.")
-    codes, names = pd.factorize(np.asarray(customer), sort=True)
-    if len(names) < N_FOLDS:
-        raise ValueError(f"{N_FOLDS} folds need at least {N_FOLDS} customers; got {len(names)}.")
-    part = np.random.default_rng(_FOLD_SEED).permutation(len(names))[codes] % N_FOLDS
-    test, valid = part == i, part == (i + 1) % N_FOLDS
-    return Fold(*(np.flatnonzero(chosen) for chosen in (~test & ~valid, valid, test)))
-
-
 # ------------------------------------------------------------------
 
 
 def _folder(folder: str | Path | None) -> Path:
     if folder is None:
-        base = data_folder()
-        if base is None:
+        base = os.environ.get("SUMOSURV_DATA")
+        if not base:
             raise DatasetUnavailableError(
                 f"Say where Kaggle's files {', '.join(raw.name for raw in FILES)} are: load_kkbox(folder), or set "
                 "SUMOSURV_DATA to a folder that has them in a folder kkbox."
             )
-        return base / "kkbox"
+        return Path(base).expanduser() / "kkbox"
     return Path(folder).expanduser()
 
 

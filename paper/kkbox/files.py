@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.datasets._sources import DatasetUnavailableError
+from sumosurv.datasets import DatasetUnavailableError
 
 __all__ = ["FILES", "RawFile", "days_of", "find_files", "scatter"]
 
