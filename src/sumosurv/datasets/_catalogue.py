@@ -121,8 +121,6 @@ def entry(name: str) -> Entry:
     """The catalogue's entry, or a ValueError that lists the names there are."""
     if name == "kkbox":
         raise ValueError("KKBOX is made from Kaggle's files, in a clone of the repository; see docs/kkbox.md.")
-            "KKBOX is made from Kaggle's files, in a clone of the repository: paper.kkbox.load_kkbox(folder)."
-        )
     try:
         return CATALOGUE[name]
     except (KeyError, TypeError):
