@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from paper.kkbox import load_kkbox
 from sumosurv import datasets
 from sumosurv.datasets import _catalogue, _download, _sources
 
@@ -241,7 +242,7 @@ def test_a_broken_cache_of_kkbox(tmp_path: Path) -> None:
     cached = tmp_path / "kkbox_spells_1.parquet"
     with_broken_notes(cached)
     with pytest.raises(datasets.ChecksumError, match=r"cannot be read as a Parquet file .*made again"):
-        datasets.load_kkbox(tmp_path)
+        load_kkbox(tmp_path)
     datasets.write_parquet(pd.DataFrame({"msno": ["a"], "start": [0]}), cached)
     with pytest.raises(datasets.ChecksumError, match=r"lacks the columns duration.*made again"):
-        datasets.load_kkbox(tmp_path)
+        load_kkbox(tmp_path)
