@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 LONG = os.environ.get("SUMOSURV_FUZZ")  # number of examples; `make fuzz`
 
 FUZZ = settings(
-    max_examples=int(LONG or 120),
+    max_examples=int(LONG or 100),
     derandomize=LONG is None,
     deadline=None,
     database=None,
