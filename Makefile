@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo paper test lint types check format clean
+.PHONY: demo paper test lint types check fuzz format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
@@ -28,6 +28,11 @@ types: $(VENV)/.test-ready
 
 check: $(VENV)/.test-ready
 	$(BIN)/python -m pytest
+
+# tests/fuzz for longer and with other examples each time; a short fixed run of it is part of "check"
+FUZZ ?= 5000
+fuzz: $(VENV)/.test-ready
+	SUMOSURV_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .

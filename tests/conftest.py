@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fuzz.bench import Bench
+
 _NAMED = os.environ.get("SUMOSURV_DATA")  # read before any test changes the environment
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def bench() -> Iterator[Bench]:
+    """A process with little memory that opens files."""
+    made = Bench()
+    yield made
+    made.close()
 
 
 @pytest.fixture

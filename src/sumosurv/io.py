@@ -146,7 +146,7 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
         model = cls(**parameters)
         model.check_settings()
         model.restore(description["fitted"], tensors)
-    except ModelFileError:
+    except (ModelFileError, MemoryError):
         raise
     except Exception as error:  # whatever it is, the file is at fault
         raise ModelFileError(f"{path} does not fit together as a {name}: {error!s:.500}") from error
