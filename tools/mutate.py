@@ -29,7 +29,7 @@ from planting import ROOT, Copy, preload
 SOURCES = ("scores", "training", "estimators", "search", "preprocessing.py", "cli.py")
 SUITE = (
     "tests/scores", "tests/training", "tests/estimators", "tests/search", "tests/test_preprocessing.py", "tests/cli",
-    "tests/networks", "tests/test_io.py", "tests/paper/test_routes.py", "tests/docs",
+    "tests/networks", "tests/test_io.py", "tests/paper/test_table_routes.py", "tests/docs",
 )  # fmt: skip
 SLOW = (
     "test_two_processes_share_a_study", "test_a_killed_search_loses_no_finished_trial",

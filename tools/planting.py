@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _PARTS = ("src", "paper", "tests", "results", "docs", "README.md", "pyproject.toml")
 _HEAVY = (
-    "numpy", "scipy.stats", "scipy.interpolate", "pandas", "pyarrow.parquet", "torch", "torch.func", "torch._dynamo", "torchdiffeq",
-    "sklearn.model_selection", "sklearn.utils.estimator_checks", "sksurv.ensemble", "safetensors.torch", "optuna",
-    "lifelines", "matplotlib.pyplot", "h5py", "tqdm.auto", "pytest",
+    "numpy", "scipy.stats", "scipy.interpolate", "pandas", "pyarrow.parquet", "torch", "torch.func", "torch._dynamo",
+    "torchdiffeq", "sklearn.model_selection", "sklearn.utils.estimator_checks", "sksurv.ensemble", "safetensors.torch",
+    "optuna", "lifelines", "matplotlib.pyplot", "h5py", "tqdm.auto", "pytest",
 )  # fmt: skip
 
 
