@@ -2,7 +2,8 @@
 
     python tools/mutate.py --sample 200 --seed 0
 
-The first run notes which test executes which line (``.mutation/map.json``); a mutant is run against the tests that
+The first run notes which test executes which line (``.mutation/map.json``: remove it when the source has changed, or
+what it says of a test file that has); a mutant is run against the tests that
 execute its line, those of its own package first, the quickest first. Results are kept in ``.mutation/`` and a second
 run with the same seed goes on where the first was. Nothing in the repository is changed: mutants live in a temporary
 copy of it.
@@ -267,7 +268,7 @@ class _Tracer:
         self.files: dict[str, str | None] = {}
         self.lines: set[tuple[str, int]] = set()
         self.result: dict[str, dict[str, Any]] = {}
-        self.began = 0.0
+        self.began, self.failed = 0.0, False
 
     def _call(self, frame: Any, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
@@ -291,12 +292,18 @@ class _Tracer:
 
     def pytest_runtest_protocol(self, item: Any) -> None:
         """Begin."""
-        self.lines, self.began = set(), time.perf_counter()
+        self.lines, self.began, self.failed = set(), time.perf_counter(), False
         sys.settrace(self._call)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """A test that fails as things are tells nothing of a mutant."""
+        self.failed |= report.failed
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """End, and keep what was seen."""
         sys.settrace(None)
+        if self.failed:
+            return
         by_file: dict[str, list[int]] = {}
         for path, number in sorted(self.lines):
             by_file.setdefault(path, []).append(number)
@@ -309,17 +316,23 @@ class _Tracer:
         self.target.write_text(json.dumps(self.result), encoding="utf-8")
 
 
-def test_map(copy: Copy, limit: float) -> dict[str, dict[str, Any]]:
-    """Lines and seconds of each test, from ``.mutation/map.json`` or measured now."""
-    path = STATE / "map.json"
-    if not path.is_file():
-        print("noting which test runs which line ...", flush=True)
-        code, output = copy.run([t for t in SUITE if (ROOT / t).exists()], limit, [_Tracer(copy.root, path)])
+def test_map(copy: Copy, limit: float, *, complete: bool = True) -> dict[str, dict[str, Any]]:
+    """Lines and seconds of each test, from ``.mutation/map.json``; of test files that it lacks, measured now."""
+    path, new = STATE / "map.json", STATE / "new.json"
+    known: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    seen = {name.partition("::")[0] for name in known}
+    every = [ROOT / place for place in SUITE]
+    files = sorted(f for p in every for f in (p.rglob("test_*.py") if p.is_dir() else [p]) if f.is_file())
+    missing = [name for f in files if (name := f.relative_to(ROOT).as_posix()) not in seen]
+    if missing and complete:
+        print(f"noting which test runs which line, in {len(missing)} files ...", flush=True)
+        code, output = copy.run(missing, limit, [_Tracer(copy.root, new)])
         if code != 0:
             print(output[-3000:])
-            print("The tests do not pass as they are; the map is that of those that ran.", file=sys.stderr)
-    result: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return result
+            print("Not all tests passed as they are; the map is of those that ran.", file=sys.stderr)
+        known |= json.loads(new.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(known), encoding="utf-8")
+    return known
 
 
 def tests_for(mutant: Mutant, tests: dict[str, dict[str, Any]], most: float) -> Iterator[list[str]]:
@@ -376,6 +389,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="limit for one mutant")
     parser.add_argument("--total", type=float, default=3600.0, help="limit for the whole run; go on with another")
     parser.add_argument("--again", action="store_true", help="run survivors and timeouts once more")
+    parser.add_argument("--known", action="store_true", help="use the tests that the map has, measure no others")
     parser.add_argument("--only", default="", help="mutants of files whose path begins so")
     arguments = parser.parse_args(argv)
     began = time.monotonic()
@@ -386,7 +400,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sample = random.Random(arguments.seed).sample(every, min(arguments.sample, len(every)))
     preload()
     with Copy.made() as copy:
-        tests = test_map(copy, 1800.0)
+        tests = test_map(copy, 1800.0, complete=not arguments.known)
         for number, mutant in enumerate(sample, 1):
             old = known.get(mutant.key)
             if old is not None and not (arguments.again and old["verdict"] != "killed"):

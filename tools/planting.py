@@ -78,6 +78,8 @@ class Copy:
     def run(self, tests: Sequence[str], limit: float, plugins: Sequence[object] = ()) -> tuple[int | None, str]:
         """pytest's exit code (None past the time limit) and output for some tests, in a child process.
 
+        It stops at the first failure, unless there are plugins that look at every test.
+
         `preload` must have been called before; the library must not have been imported.
         """
         log = self.root.parent / "log"
@@ -110,7 +112,7 @@ class Copy:
             sys.dont_write_bytecode = True
             import pytest
 
-            options = ["-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
+            options = ["-q" if plugins else "-xq", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
             code = int(pytest.main([*options, *tests], plugins=list(plugins)))
         except BaseException:
             traceback.print_exc()
