@@ -5,11 +5,12 @@
 #   make paper ARGS="table3 --stored"
 PYTHON ?= python3
 ARGS ?= --help
+MUTANTS ?= --sample 200 --seed 0
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo paper test lint types check fuzz format clean
+.PHONY: demo paper test lint types check fuzz faults mutants format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
@@ -34,6 +35,14 @@ FUZZ ?= 5000
 fuzz: $(VENV)/.test-ready
 	SUMOSURV_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz
 
+# faults that once went unseen, planted one by one: every one of them must make its test fail
+faults: $(VENV)/.test-ready
+	$(BIN)/python tools/faults.py
+
+# a random sample of small changes of the source, and which of them no test sees (resumes: .mutation/)
+mutants: $(VENV)/.test-ready
+	$(BIN)/python tools/mutate.py $(MUTANTS)
+
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -53,4 +62,4 @@ $(VENV)/.test-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@ $(VENV)/.demo-ready
 
 clean:
-	rm -rf $(VENV) demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutation

@@ -145,10 +145,84 @@ def test_memory_of_evaluate_does_not_grow_as_the_square_of_the_rows(table, model
     assert float(done.stdout.split()[-1]) < 150  # MB; some 40 are taken
 
 
-def test_validation_file_and_categorical(table):
-    arguments = ["--time", "months", "--event", "died", "--valid", str(table / "data.parquet"), "--categorical", "id"]
-    assert main(["fit", str(table / "data.csv"), *arguments, "--out", str(table / "v.sumo"), *FAST]) == 0
-    assert [type(c).__name__ for c in sumosurv.load(table / "v.sumo").preprocessor_.columns][2] == "CategoricalColumn"
+def fitted_by_the_library(frame, *, valid=None, categorical=(), **options):
+    columns = ["age", "stage", "id"] if categorical else ["age", "stage"]
+
+    def parts(table):
+        y = sumosurv.Surv.from_columns(table, event="died", time="months")
+        return table[columns].astype(dict.fromkeys(categorical, "category")), y
+
+    model = sumosurv.SumoNet(**({"ensemble_size": 2, "max_epochs": 6, "random_state": 0} | options))
+    return model.fit(*parts(frame), validation_data=None if valid is None else parts(valid)), parts(frame)[0]
+
+
+def fit_on_the_command_line(table, name, *options):
+    out = table / name
+    given = ["--time", "months", "--event", "died", "--quiet", "--ensemble-size", "2", "--max-epochs", "6"]
+    assert main(["fit", str(table / "data.csv"), *given, *options, "--out", str(out)]) == 0
+    return sumosurv.load(out)
+
+
+@pytest.fixture(scope="module")
+def held_out(table):
+    """Rows for early stopping that ask for something else: all die within hours."""
+    frame = pd.read_csv(table / "data.csv").iloc[:40]
+    frame["months"], frame["died"] = 1e-3 * (1 + np.arange(40)), 1
+    sumosurv.datasets.write_parquet(frame, table / "held_out.parquet")
+    return frame
+
+
+def test_validation_file_and_categorical(table, held_out):
+    """The rows of the file stop the training, all others train; a number that is named becomes levels."""
+    frame = pd.read_csv(table / "data.csv")
+    frame["id"], held_out = frame["id"] % 3, held_out.assign(id=held_out["id"] % 3)
+    frame.to_csv(table / "three.csv", index=False)
+    sumosurv.datasets.write_parquet(held_out, table / "three.parquet")
+    arguments = ["--time", "months", "--event", "died", "--ensemble-size", "2", "--max-epochs", "6", "--quiet"]
+    files = [str(table / "three.csv"), "--valid", str(table / "three.parquet"), "--out", str(table / "v.sumo")]
+    assert main(["fit", *files, *arguments, "--categorical", "id"]) == 0
+    model = sumosurv.load(table / "v.sumo")
+    assert [type(c).__name__ for c in model.preprocessor_.columns] == [
+        "NumericColumn",
+        "CategoricalColumn",
+        "CategoricalColumn",
+    ]
+    assert model.preprocessor_.columns[2].levels == (0, 1, 2)
+    expected, X = fitted_by_the_library(frame, valid=held_out, categorical=["id"])
+    np.testing.assert_allclose(model.predict_median(X), expected.predict_median(X), rtol=1e-5)
+
+
+def test_a_validation_file_decides_when_training_stops(table, held_out):
+    frame = pd.read_csv(table / "data.csv")
+    path = str(table / "held_out.parquet")
+    with_file = fit_on_the_command_line(table, "stopped.sumo", "--valid", path, "--drop", "id")
+    without = fit_on_the_command_line(table, "plain.sumo", "--drop", "id")
+    expected, X = fitted_by_the_library(frame, valid=held_out)
+    np.testing.assert_allclose(with_file.predict_median(X), expected.predict_median(X), rtol=1e-5)
+    plain, _ = fitted_by_the_library(frame)
+    np.testing.assert_allclose(without.predict_median(X), plain.predict_median(X), rtol=1e-5)
+    assert np.abs(with_file.predict_median(X) / without.predict_median(X) - 1).max() > 0.01
+
+
+def test_the_seed_is_that_of_the_library(table):
+    frame = pd.read_csv(table / "data.csv")
+    for seed in (0, 3):
+        model = fit_on_the_command_line(table, f"seed{seed}.sumo", "--seed", str(seed), "--drop", "id")
+        expected, X = fitted_by_the_library(frame, random_state=seed)
+        np.testing.assert_allclose(model.predict_median(X), expected.predict_median(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("option", "setting"), [(["--refit"], {"refit": True}), (["--variant", "paper"], {"variant": "paper"})]
+)
+def test_options_of_fit_reach_the_model(table, option, setting):
+    frame = pd.read_csv(table / "data.csv")
+    model = fit_on_the_command_line(table, "option.sumo", *option, "--drop", "id")
+    expected, X = fitted_by_the_library(frame, **setting)
+    plain, _ = fitted_by_the_library(frame)
+    got = model.predict_survival_function(X, [3.0, 9.0])
+    np.testing.assert_allclose(got, expected.predict_survival_function(X, [3.0, 9.0]), atol=1e-5)
+    assert np.abs(got - plain.predict_survival_function(X, [3.0, 9.0])).max() > 1e-3
 
 
 @pytest.mark.parametrize(

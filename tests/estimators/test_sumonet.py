@@ -177,12 +177,17 @@ def test_members_hold_out_their_own_rows_and_their_scores_are_exact():
 
 
 def test_validation_rows_decide_and_are_not_trained_on():
-    fitted = SumoNet(**SMALL).fit(X[:100], Y[:100], validation_data=(X[100:], Y[100:]))
-    wild = Y[100:].copy()
-    wild["time"] = wild["time"][::-1]
-    other = SumoNet(**SMALL).fit(X[:100], Y[:100], validation_data=(X[100:], wild))
-    # the same path of training, whatever the validation rows say
-    np.testing.assert_array_equal(fitted.history_["train"], other.history_["train"])
+    """They change nothing on the way; they decide which epoch is kept, and that one is the best of them."""
+    options = SMALL | {"max_epochs": 8, "learning_rate": 0.05, "ensemble_size": 1, "dropout": 0.0}
+    alike = X[:75], Y[:75]
+    early = X[:75], Surv.from_arrays(Y["event"][:75], 1e-3 * Y["time"][:75][::-1])  # the less is learned the better
+    right, wrong = (SumoNet(**options).fit(X[75:], Y[75:], validation_data=rows) for rows in (alike, early))
+    np.testing.assert_array_equal(right.history_["train"], wrong.history_["train"])
+    assert right.best_epoch_[0] > wrong.best_epoch_[0]
+    for fitted, rows in ((right, alike), (wrong, early)):
+        valid = fitted.history_["valid"].to_numpy()
+        assert fitted.best_epoch_[0] == valid.argmax()
+        assert fitted.score(*rows) == pytest.approx(valid.max(), abs=1e-4)
     with pytest.raises(ValueError, match="X has 50 rows and y has 10"):
         SumoNet(**SMALL).fit(X[:100], Y[:100], validation_data=(X[100:], Y[100:110]))
 

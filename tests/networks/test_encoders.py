@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from small_networks import table_encoder
 from sumosurv import SumoNet, Surv
 from sumosurv.networks import Inputs, ModuleEncoder, select_members
 
@@ -61,6 +62,18 @@ def member_copy(encoder: ModuleEncoder, make, k: int) -> nn.Module:
     state |= {name: getattr(encoder, f"buffer_{i}")[k] for i, name in enumerate(encoder._buffer_names)}
     module.load_state_dict(state)
     return module.eval()
+
+
+def test_a_level_that_was_never_seen_starts_and_stays_at_the_zero_embedding():
+    """Rows with two unseen levels are alike; so is what the layers see of them and of no categories at all."""
+    encoder = table_encoder((0, 1), levels=(4, 3), n_numeric=2, frequencies=0)
+    for table in encoder.embeddings:
+        assert (table[:, 0] == 0).all()
+        assert (table[:, 1:].abs().sum(2) > 0).all()
+    numeric = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    features = encoder._features(Inputs(numeric, torch.zeros(5, 2, dtype=torch.long)).shared())
+    assert (features[..., 2:] == 0).all()
+    torch.testing.assert_close(features[0, :, :2], numeric)
 
 
 @pytest.mark.parametrize("name", MODULES)

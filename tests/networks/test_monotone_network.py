@@ -104,8 +104,29 @@ def test_every_derivative_gives_the_likelihood_and_its_gradient(derivative):
         np.testing.assert_allclose(s.density([0.3, 0.6]), exact.distribution(inputs).density([0.3, 0.6]), rtol=1e-3)
 
 
+def log_start(net, inputs):
+    """log(1 - σ(h(0))) of each member and row: what an anchored curve is divided by."""
+    code = net.mixed.code(net.encoder(inputs.shared()))
+    return functional.logsigmoid(-net.mixed.value(code, torch.zeros(1, 1, 1, dtype=torch.float64)))[:, :, 0]
+
+
+def test_the_anchor_divides_by_the_survival_at_zero():
+    net, inputs = small_networks.network((2, 6)), small_networks.inputs(6)
+    start = log_start(net, inputs)
+    assert (start < -0.2).any(dim=1).all()  # there is something to divide by
+    times = torch.tensor([[[1e-6, 0.05, 0.4, 0.9]]], dtype=torch.float64)
+    h, slope = net.mixed.jet(net.mixed.code(net.encoder(inputs.shared())), times, "forward")
+    for k, part in enumerate(net.distribution(inputs).components):
+        survival = torch.sigmoid(-h[k]) / torch.exp(start[k])[:, None]
+        torch.testing.assert_close(part.survival(times[0, 0]), survival)
+        torch.testing.assert_close(part.density(times[0, 0]), slope[k] * torch.sigmoid(h[k]) * survival)
+        assert (part.survival(torch.zeros(1, dtype=torch.float64)) == 1).all()
+        np.testing.assert_allclose(part.survival(1e-9), 1.0, atol=1e-4)  # and it is reached, not put there
+
+
 def test_log_likelihood_is_that_of_the_distribution():
-    net, inputs = small_networks.network((4,)), small_networks.inputs(6)
+    net, inputs = small_networks.network((6,)), small_networks.inputs(6)
+    assert (log_start(net, inputs) < -0.1).sum() >= 3  # without the anchor it would be another
     t = torch.linspace(0.0, 1.0, 6, dtype=torch.float64)
     event = torch.tensor([True, False, True, True, False, True])
     d = net.distribution(inputs)
@@ -159,9 +180,11 @@ def test_the_paper_variant_loses_mass_and_the_default_does_not():
 
 
 def test_past_the_last_training_time_the_likelihood_has_the_tail_of_the_distribution():
-    net, inputs = small_networks.network((4, 5)), small_networks.inputs(6)
-    t = torch.tensor([0.2, 0.9, 1.0, 1.1, 3.0, 40.0], dtype=torch.float64)
+    net, inputs = small_networks.network((2, 3)), small_networks.inputs(6)
+    t = torch.tensor([0.2, 0.9, 1.1, 1.0, 3.0, 1.2], dtype=torch.float64)
     event = torch.tensor([True, False, True, True, False, True])
+    past = t > 1.0
+    assert (log_start(net, inputs)[:, past] < -0.5).any(dim=1).all()  # without the anchor it would be another
     d = net.distribution(inputs)
     value = small_networks.terms(net, inputs.shared(), t[None], event[None])
     for k, part in enumerate(d.components):

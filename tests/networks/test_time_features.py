@@ -60,6 +60,15 @@ def test_marginal_is_half_the_log_odds_of_kaplan_meier_at_its_knots():
     np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-9)
 
 
+def test_marginal_takes_ties_at_the_middle_of_their_rise():
+    """Four times, ten events at each: F rises from 0 to 1/4 at the first, whose share is 1/8, and so on."""
+    y = check_outcome((np.repeat([1.0, 2.0, 3.0, 4.0], 10), np.ones(40)))
+    places, odds, _ = time_features("marginal", y, 4.0, n_knots=4).table[0].numpy()
+    np.testing.assert_allclose(np.exp(places) - LOG_OFFSET, [0.25, 0.5, 0.75, 1.0], rtol=1e-5)
+    share = np.array([1, 3, 5, 7]) / 8
+    np.testing.assert_allclose(odds, 0.5 * np.log(share / (1 - share)), rtol=1e-5, atol=1e-6)
+
+
 def test_marginal_with_a_table_per_member_is_each_member_s_own():
     tables = [features("marginal", seed).table for seed in (0, 1, 2)]
     assert len({table.shape for table in tables}) == 1

@@ -15,7 +15,6 @@ from paper.report.ranks import ranking
 from paper.report.stored import Question, gather
 from paper.report.text import aligned, markdown
 from paper.report.verdicts import verdicts
-from sumosurv import datasets
 
 S_L = {"SumoNet": 0.0, "WeibullNet": -0.05, "LogNormalNet": -0.08, "CoxPH": -0.1}  # above the target of the dataset
 TARGETS = {"metabric": -0.130, "gbsg": -0.373, "flchain": -0.356, "support": 0.715}
@@ -328,32 +327,6 @@ def test_nothing_stored_is_said(tmp_path):
 
 def test_method_names_in_any_case(tmp_path):
     assert Question.of(tmp_path, methods=["sumonet", "COXPH"]).methods == ("SumoNet", "CoxPH")
-
-
-@pytest.fixture
-def simulated(monkeypatch):
-    """A small simulated dataset in the place of METABRIC."""
-    data = datasets.simulate("weibull", 150, random_state=0)
-    order = np.random.default_rng(0).permutation(150)
-    monkeypatch.setattr(searches.datasets, "load", lambda name: data)
-    monkeypatch.setattr(searches.datasets, "fold_source", lambda name: "simulated")
-    monkeypatch.setattr(searches.datasets, "fold", lambda name, i: (order[:90], order[90:120], order[120:]))
-
-
-def test_missing_searches_are_run_said_and_stored(simulated, tmp_path, capsys):
-    options = {"quick": True, "trials": 2, "folds": 1, "device": "cpu", "names": ["metabric"]}
-    record = table3.run(tmp_path, methods=["SumoNet", "KaplanMeier"], **options)
-    printed = capsys.readouterr().out
-    assert "2 searches are not stored" in printed
-    assert "split: simulated" in printed
-    stored = load_record(tmp_path / "quick_trials2_folds1" / "search_metabric_sumonet.json")
-    row = record["results"]["rows"][0]
-    assert row["mean"] == pytest.approx(stored["results"]["folds"][0]["honest"]["S_L"])
-    assert (row["trials"], math.isnan(row["sd"])) == (2, True)
-    again = table4.run(tmp_path, methods=["SumoNet", "KaplanMeier"], **options)
-    assert "not stored" not in capsys.readouterr().out
-    assert {r["method"] for r in again["results"]["rows"]} == {"SumoNet", "KaplanMeier"}
-    assert not list(tmp_path.glob("*.json"))
 
 
 # ---------------------------------------------------------------------- page and command line

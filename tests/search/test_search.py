@@ -25,7 +25,7 @@ from sumosurv import (
 )
 from sumosurv.scores import log_likelihood
 from sumosurv.search import fit_folds, paper_space, recipe_space
-from sumosurv.search.choice import choose_size, mixture_scores
+from sumosurv.search.choice import mixture_scores
 from sumosurv.search.space import default_space, draw
 
 SPACE = {
@@ -116,18 +116,6 @@ def test_folds_side_by_side_are_folds_one_by_one(data):
         assert made.mixture_ == alone.mixture_
 
 
-@pytest.mark.parametrize("refit", [True, "cross"])
-def test_training_again_uses_all_rows(parts, refit):
-    train, valid, test = parts
-    search = quick(refit=refit, refit_members=8, mixture=2).fit(*train, validation_data=valid)
-    assert np.isfinite(search.score(*test))
-    members = getattr(search.best_estimator_, "n_members_", None)
-    if members is None:
-        members = sum(part.n_members_ for part in search.best_estimator_.estimators_)
-    assert members == (2 if refit is True else 8)
-    assert search.score(*valid) != pytest.approx(search.mixture_score_, abs=1e-9)
-
-
 def test_cross_validation_without_validation_rows(parts):
     train, _, test = parts
     search = quick(cv=3, n_trials=3).fit(*train)
@@ -210,18 +198,6 @@ def test_one_validation_row_is_enough(parts):
     assert np.isfinite(quick().fit(*parts[0], validation_data=(X[:1], y[:1])).mixture_score_)
 
 
-def test_halving_trains_the_best_third_longer(parts):
-    train, valid, _ = parts
-    search = SumoNetSearch(
-        SumoNet(max_epochs=9, device="cpu"), space=SPACE, n_trials=9, method="halving", random_state=0
-    ).fit(*train, validation_data=valid)
-    assert len(search.cv_results_["trial"]) == 9
-    order = np.argsort(search.cv_results_["rank_valid_score"])
-    assert np.isfinite(search.cv_results_["valid_score"][order[0]])
-    epochs = {len(population.history.train) for places in search._run.places.values() for population, _ in places}
-    assert epochs == {1, 3, 9}
-
-
 def test_results_as_a_table(fitted):
     table = pd.DataFrame(fitted.cv_results_)
     assert list(table["rank_valid_score"].sort_values()) == [1, 2, 3, 4, 5, 6]
@@ -236,13 +212,6 @@ def test_mixture_scores_by_hand():
     scores = mixture_scores(values)
     assert scores[1] == pytest.approx(values[0].mean())
     assert scores[2] == pytest.approx(np.log([0.4, 0.2]).mean())
-
-
-def test_size_is_the_largest_within_a_standard_error():
-    random = np.random.default_rng(0)
-    good = np.log(0.5) + 0.1 * random.normal(size=(8, 400))
-    assert choose_size(np.concatenate([good, good - 5.0])) < 16  # half of these are far worse
-    assert choose_size(np.repeat(good[:1], 16, axis=0)) == 16  # all the same: the largest
 
 
 # ---------------------------------------------------------------------- spaces

@@ -89,6 +89,24 @@ def test_a_member_without_a_finite_gradient_stands_still_and_the_others_do_not_n
     torch.testing.assert_close(ours.weights[1], first.weights[1])
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_step_that_is_not_taken_leaves_no_trace(bad):
+    """After good steps, whose moments would decay: weights, moments and count are those of who never met it."""
+    net, ours = make()
+    calm, reference = make()
+    for step in range(3):
+        ours.step(net.losses(step).sum())
+        reference.step(calm.losses(step).sum())
+    before = ours.mean[1].clone(), ours.square[1].clone(), ours.weights[1].clone()
+    assert all((value != 0).any() for value in before)
+    ours.step((net.losses(7) * torch.tensor([1.0, bad, 1.0], dtype=torch.float64)).sum())
+    assert all(torch.equal(a, b) for a, b in zip(before, (ours.mean[1], ours.square[1], ours.weights[1])))
+    assert ours.count[:, 0].tolist() == [4, 3, 4]
+    ours.step(net.losses(3).sum())
+    reference.step(calm.losses(3).sum())
+    torch.testing.assert_close(ours.weights[1], reference.weights[1], rtol=1e-12, atol=0)
+
+
 def test_clipping_is_per_member():
     net, ours = make(max_norm=0.5)
     gradients = torch.autograd.grad(net.losses(1).sum(), ours.parameters)

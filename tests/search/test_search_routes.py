@@ -1,0 +1,275 @@
+"""Which rows, seeds and settings reach which network of a search: on data where the wrong ones give another answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from sumosurv import SumoNet, SumoNetSearch, Surv, datasets
+from sumosurv.search import fit_folds, population
+from sumosurv.search.choice import choose, choose_size, mixture_scores, rank_trials
+from sumosurv.search.run import network_seed
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.simulate("weibull", 200, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def parts(data):
+    X, y = data.X, data.y
+    return (X[:120], y[:120]), (X[120:160], y[120:160]), (X[160:], y[160:])
+
+
+def search(space, n_trials, estimator=None, **options):
+    made = (
+        SumoNet(max_epochs=3, covariate_layers=(8,), mixed_layers=(6,), device="cpu")
+        if estimator is None
+        else estimator
+    )
+    return SumoNetSearch(made, space=space, n_trials=n_trials, **({"random_state": 0, "mixture": 1} | options))
+
+
+def networks(fitted):
+    """(population, place) of each network of each trial."""
+    return fitted._run.places
+
+
+def weights(where, place):
+    return np.concatenate([p[place].numpy().ravel() for p in where.network.parameters()])
+
+
+def curves(estimator, X):
+    """The curves of the networks that an estimator mixes."""
+    d = estimator.predict_distribution(X).base
+    return [part.survival([0.2, 0.5]) for part in getattr(d, "components", [d])]
+
+
+def spied(monkeypatch):
+    """The members of each training."""
+    calls, real = [], population.train
+    monkeypatch.setattr(population, "train", lambda *given: calls.append(given[2]) or real(*given))
+    return calls
+
+
+# ---------------------------------------------------------------------- settings and seeds of a trial
+
+
+def test_each_trial_has_its_own_weight_decay(parts):
+    """A decay that leaves nothing of the weights, beside none."""
+    fitted = search({"weight_decay": [0.0, 30.0]}, 4).fit(*parts[0], validation_data=parts[1])
+    norms = {0.0: [], 30.0: []}
+    for trial, ((where, place),) in networks(fitted).items():
+        kept = where.own(place)
+        assert kept.weight_decay == fitted.cv_results_["params"][trial]["weight_decay"]
+        norms[kept.weight_decay].append(np.linalg.norm(weights(where, place)))
+    assert max(norms[30.0]) < 0.5 * min(norms[0.0])
+
+
+def test_each_trial_has_its_own_learning_rate_and_dropout(parts):
+    """A rate at which nothing moves; a dropout under which training rows look worse than they are."""
+    space = {"learning_rate": [1e-12, 0.02], "dropout": [0.0, 0.9]}
+    fitted = search(space, 8).fit(*parts[0], validation_data=parts[1])
+    assert {tuple(p.values()) for p in fitted.cv_results_["params"]} == {
+        (r, d) for r in (1e-12, 0.02) for d in (0.0, 0.9)
+    }
+    for trial, ((where, place),) in networks(fitted).items():
+        given = fitted.cv_results_["params"][trial]
+        member, history = where.members[place], np.array(where.history.train)[:, place]
+        fresh = where.jobs[0].build(member.parameters, member.seed)
+        start = np.concatenate([p[0].detach().numpy().ravel() for p in fresh.parameters()])
+        assert np.allclose(weights(where, place), start, atol=1e-6) == (given["learning_rate"] == 1e-12)
+        if given["learning_rate"] == 1e-12:  # what varies from epoch to epoch is dropout alone
+            assert (np.ptp(history) > 1e-5) == (given["dropout"] == 0.9)
+
+
+def test_trials_with_the_same_settings_have_seeds_of_their_own(parts):
+    fitted = search({"dropout": [0.1]}, 4).fit(*parts[0], validation_data=parts[1])
+    assert len(set(fitted.cv_results_["valid_score"])) == 4
+    seeds = [network_seed(5, trial, split) for trial in range(20) for split in range(5)]
+    assert len(set(seeds)) == 100
+    assert network_seed(5, 3, 1) == network_seed(5, 3, 1) != network_seed(6, 3, 1)
+
+
+def test_networks_of_a_trial_have_seeds_and_rows_of_their_own(data):
+    fitted = search({"dropout": [0.1]}, 1, cv=4).fit(data.X, data.y)
+    members = [where.members[place] for where, place in networks(fitted)[0]]
+    assert len({member.seed for member in members}) == 4
+    assert sorted(np.concatenate([member.valid_rows for member in members])) == list(range(200))
+    for member in members:
+        assert sorted([*member.train_rows, *member.valid_rows]) == list(range(200))
+
+
+def test_folds_have_the_share_of_events_of_all_rows():
+    rng = np.random.default_rng(0)
+    y = Surv.from_arrays(np.arange(120) < 12, rng.weibull(1.5, 120))
+    fitted = search({"dropout": [0.1]}, 1, cv=4).fit(rng.normal(size=(120, 2)), y)
+    assert [y["event"][member.valid_rows].sum() for member in networks(fitted)[0][0][0].members] == [3, 3, 3, 3]
+
+
+# ---------------------------------------------------------------------- training again
+
+
+ODD = SumoNet(max_epochs=20, learning_rate=0.02, dropout=0.0, covariate_layers=(8,), mixed_layers=(6,), device="cpu")
+
+
+def only_validation_rows_know():
+    """Column b is 1 in validation and test rows alone, where times are forty times shorter."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=240), "b": np.repeat([0.0, 1.0], 120)})
+    y = Surv.from_arrays(np.ones(240, bool), rng.weibull(2.0, 240) * np.where(X["b"] == 1, 0.025, 1.0))
+    return (X[:120], y[:120]), (X[120:180], y[120:180]), (X[180:], y[180:])
+
+
+@pytest.mark.parametrize("refit", [True, "cross"])
+def test_training_again_uses_all_rows(refit):
+    train, valid, test = only_validation_rows_know()
+    fitted = search({"weight_decay": [0.1]}, 1, ODD, refit=refit, refit_members=2).fit(*train, validation_data=valid)
+    assert fitted.best_estimator_.score(*test) > fitted.best_single_.score(*test) + 0.5
+
+
+def test_training_again_goes_to_the_best_epoch_of_each_network(parts, monkeypatch):
+    calls = spied(monkeypatch)
+    estimator = SumoNet(max_epochs=8, learning_rate=0.1, covariate_layers=(8,), mixed_layers=(6,), device="cpu")
+    fitted = search({"dropout": [0.0, 0.2]}, 4, estimator, refit=True, mixture=3, shapes="grouped")
+    fitted.fit(*parts[0], validation_data=parts[1])
+    again = calls[-1]
+    assert len(again) == 3
+    best = fitted.cv_results_["best_epoch"][fitted.mixture_]
+    assert len(set(best)) > 1
+    assert [member.stop_after for member in again] == list(best)
+    first = [networks(fitted)[trial][0] for trial in fitted.mixture_]
+    assert [member.seed for member in again] == [where.members[place].seed for where, place in first]
+    for member in again:
+        assert member.valid_rows is None
+        np.testing.assert_array_equal(member.train_rows, np.arange(160))
+
+
+def test_networks_of_a_cross_training_have_seeds_and_held_out_rows_of_their_own(parts, monkeypatch):
+    calls = spied(monkeypatch)
+    fitted = search({"dropout": [0.1]}, 2, refit="cross", refit_members=6, mixture=2).fit(
+        *parts[0], validation_data=parts[1]
+    )
+    again = calls[-1]
+    assert len(again) == 6
+    assert len({member.seed for member in again}) == 6
+    assert len({tuple(member.valid_rows) for member in again}) == 6
+    assert set(np.concatenate([member.train_rows for member in again])) == set(range(160))
+    shown = curves(fitted.best_estimator_, parts[2][0])
+    assert len({tuple(np.round(curve, 12).ravel()) for curve in shown}) == 6
+
+
+def test_a_search_never_trains_on_its_validation_rows(parts, monkeypatch):
+    calls = spied(monkeypatch)
+    search({"dropout": [0.1]}, 2).fit(*parts[0], validation_data=parts[1])
+    for member in calls[0]:
+        np.testing.assert_array_equal(member.train_rows, np.arange(120))
+        np.testing.assert_array_equal(member.valid_rows, np.arange(120, 160))
+
+
+def test_folds_keep_to_their_own_rows(data):
+    """The rows of the second fold are spoilt; the first does not notice, its training again included."""
+    X, y = data.X, data.y
+    spoilt = Surv.from_arrays(y["event"], 1e3 * y["time"][::-1])
+    one = (X[:80], y[:80], (X[80:100], y[80:100]))
+    made = [
+        fit_folds(
+            search({"dropout": [0.0, 0.2]}, 3, refit="cross", refit_members=2, mixture="auto"),
+            [one, (X[100:180], other[100:180], (X[180:], other[180:]))],
+        )[0]
+        for other in (y, spoilt)
+    ]
+    np.testing.assert_allclose(made[0].cv_results_["valid_score"], made[1].cv_results_["valid_score"], atol=1e-5)
+    np.testing.assert_allclose(made[0].predict_median(X[:9]), made[1].predict_median(X[:9]), rtol=1e-4)
+
+
+# ---------------------------------------------------------------------- mixtures
+
+
+def test_every_network_of_a_mixture_counts_once_whatever_population_it_is_in(parts):
+    """Two trials of one shape, one of another: thirds, and not a half for each shape."""
+    train, valid, (X, _) = parts
+    fitted = search({"covariate_layers": [(4,), (12,)]}, 3, shapes="grouped", mixture=3, random_state=0)
+    fitted.fit(*train, validation_data=valid)
+    shapes = [tuple(point["covariate_layers"]) for point in fitted.cv_results_["params"]]
+    assert sorted(shapes.count(shape) for shape in set(shapes)) == [1, 2]
+    times = [0.2, 0.5, 1.0]
+    own = [fitted.trial(place).predict_survival_function(X, times) for place in range(3)]
+    assert np.abs(own[0] - own[1]).max() > 1e-3
+    np.testing.assert_allclose(fitted.predict_survival_function(X, times), np.mean(own, axis=0), atol=1e-9)
+
+
+# ---------------------------------------------------------------------- halving
+
+
+def test_halving_trains_the_best_third_longer(parts):
+    """Trials that cannot move are dropped at the first rung; scores of all stay known."""
+    estimator = SumoNet(max_epochs=9, covariate_layers=(8,), mixed_layers=(6,), dropout=0.0, device="cpu")
+    fitted = search({"learning_rate": [1e-12, 0.02]}, 9, estimator, method="halving").fit(
+        *parts[0], validation_data=parts[1]
+    )
+    rates = np.array([point["learning_rate"] for point in fitted.cv_results_["params"]])
+    assert 3 <= (rates > 0.01).sum() < 9
+    epochs = np.array([len(networks(fitted)[trial][0][0].history.train) for trial in range(9)])
+    assert sorted(epochs) == [1, 1, 1, 1, 1, 1, 3, 3, 9]
+    assert (rates[epochs > 1] == 0.02).all()
+    assert fitted.best_index_ == epochs.argmax()
+
+
+# ---------------------------------------------------------------------- how many to mix
+
+
+def values(gaps):
+    """Trials such that the mixture of the best two is worse than the best alone by the gaps, row by row."""
+    return np.stack([np.zeros(len(gaps)), np.log(2 * np.exp(-np.asarray(gaps)) - 1)])
+
+
+@pytest.mark.parametrize(("share", "size"), [(0.5, 2), (0.999, 2), (1.001, 1), (2.0, 1)])
+def test_size_is_the_largest_within_a_standard_error(share, size):
+    spread = 0.3 * np.tile([-1.0, 1.0], 50)
+    error = spread.std(ddof=1) / 10
+    made = values(share * error + spread)
+    scores = mixture_scores(made)
+    assert scores[1] - scores[2] == pytest.approx(share * error)
+    assert choose_size(made) == size
+    choice = choose([7, 3], made, "auto")
+    assert (choice.mixture, choice.mixture_scores) == ([7, 3][:size], scores)
+    assert choose([7, 3], made, 2).mixture == [7, 3]
+
+
+def test_a_larger_mixture_is_taken_past_one_that_is_too_poor():
+    """Of sizes 1, 2, 4 the second is far below the first, the third as good as it."""
+    good = np.zeros(50)
+    made = np.stack([good, good - 9.0, np.full(50, np.log(1.5)), np.full(50, np.log(1.5 - np.exp(-9.0)))])
+    scores = mixture_scores(made)
+    assert scores[2] < -0.6 < scores[4] == pytest.approx(0.0, abs=1e-12)
+    assert choose_size(made) == 4
+
+
+def test_trials_that_failed_have_no_rank():
+    assert rank_trials({3: -1.0, 1: -np.inf, 0: 2.0, 2: -1.0, 4: np.nan}) == [0, 2, 3]
+    with pytest.raises(ValueError, match="No trial had a finite likelihood"):
+        rank_trials({0: -np.inf})
+
+
+# ---------------------------------------------------------------------- stored studies
+
+
+def test_a_stored_study_is_of_its_outcome_too(parts, tmp_path):
+    pytest.importorskip("optuna", reason="stored studies need Optuna (the extra 'search')")
+    (X, y), valid, _ = parts
+    space = {"learning_rate": stats.loguniform(0.005, 0.03)}
+    stored = {"storage": tmp_path / "study.db", "trials_per_round": 1}
+    search(space, 1, **stored).fit(X, y, validation_data=valid)
+    later, seen, late = y.copy(), y.copy(), valid[1].copy()
+    later["time"][5] += 0.5
+    seen["event"][5] = ~seen["event"][5]
+    late["time"][5] += 0.5
+    for rows in ((X, later, valid), (X, seen, valid), (X, y, (valid[0], late)), (X, y, None)):
+        with pytest.raises(ValueError, match="another set of rows"):
+            search(space, 2, **stored).fit(*rows)
+    again = search(space, 2, **stored).fit(X.copy(), y.copy(), validation_data=valid)
+    assert len(again.cv_results_["trial"]) == 2
