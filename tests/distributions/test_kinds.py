@@ -41,6 +41,52 @@ TIMES = np.array([1e-3, 0.1, 0.7, 1.0, 2.5, 10.0, 80.0])
         (Gompertz(0.01, 0.5), stats.gompertz(0.02, scale=2.0)),
     ],
 )
+def literally_widened(times, row, t, k):
+    i, last = np.searchsorted(times, t, side="right") - 1, len(times) - 1
+    for size in range(k, len(times) + 1):
+        right = min(max(i + size, 1), last)
+        left = min(max(i - size + 1, 0), right - 1)
+        if row[left] > row[right]:
+            return (row[left] - row[right]) / (times[right] - times[left])
+    return 0.0
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_windows_without_a_fall_widen(k):
+    rng = np.random.default_rng(k)
+    times = np.append(0.0, np.cumsum(rng.exponential(size=12)))
+    table = np.cumprod(np.where(rng.random((9, 13)) < 0.2, 0.6, 1.0), axis=1)
+    table[:, 0], table[0] = 1.0, 1.0  # one that never falls
+    table[1] = np.where(times < times[4], 1.0, 0.0)  # one that falls once, to zero
+    asked = np.concatenate([times, times[:-1] + 0.5 * np.diff(times), times[-1:] + 3.0])
+    wide, plain = (Tabulated(times, table, half_width=k, widen=widen) for widen in (True, False))
+    expected = [[literally_widened(times, row, t, k) for t in asked] for row in table]
+    np.testing.assert_allclose(wide.density(asked), expected, rtol=1e-12)
+    np.testing.assert_allclose(wide[2:5].density(own_times=asked[:3]), np.diag(wide[2:5].density(asked[:3])))
+    np.testing.assert_array_equal((wide.density(asked) > 0).all(axis=1), table[:, -1] < 1)
+    np.testing.assert_array_equal(wide.survival(asked), plain.survival(asked))
+    inside = plain.density(asked) > 0
+    np.testing.assert_array_equal(wide.density(asked)[inside], plain.density(asked)[inside])
+
+
+@pytest.mark.parametrize("between", ["step", "density", "hazard"])
+@pytest.mark.parametrize(
+    "times", [[1e-308, 1.0], [1e-320, 1e-308, 1e-10, 1.0], [1e-308, 1.0, 1.7e308], [1e308, 1.7e308]]
+)
+def test_tables_whose_times_are_far_apart(between, times):
+    d = Tabulated(times, np.linspace(1.0, 0.0, len(times) + 2)[1:-1], between=between)
+    asked = np.unique([0.0, 5e-324, *times, *(0.5 * np.array(times)), *np.nextafter(times, np.inf), 1.75e308, np.inf])
+    survival = d.survival(asked)[0]
+    assert not np.isnan(survival).any()
+    assert (np.diff(survival) <= 0).all()
+    np.testing.assert_allclose(d.survival(times)[0], np.linspace(1.0, 0.0, len(times) + 2)[1:-1])
+    quantiles = d.quantile([0.01, 0.2, 0.5, 0.6])[0]
+    assert (np.diff(quantiles) >= 0).all()
+    means = d.restricted_mean(times)[0]
+    assert (np.diff(means) >= 0).all()
+    assert ((means > 0) & (means <= times)).all()
+
+
 def test_parametric_kinds_equal_scipy(ours, theirs):
     t = TIMES[:6]
     np.testing.assert_allclose(ours.log_survival(t)[0], theirs.logsf(t), rtol=1e-9, atol=1e-15)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -80,6 +81,34 @@ def test_windows_of_the_density():
     wide = RandomSurvivalForest(**settings).fit(X, y).predict_distribution(X)
     assert wide.half_width == max(2, len(np.unique(y["time"][y["event"]])) // 40)
     assert RandomSurvivalForest(**settings, half_width=7).fit(X, y).predict_distribution(X).half_width == 7
+
+
+def falls(model, X):
+    return model.predict_survival_function(X, [model.event_times_[-1]])[:, 0] < 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_score_is_finite_wherever_the_curve_of_an_event_falls(seed):
+    (X, y), (new, later) = sample(60, seed=seed), sample(200, seed=100 + seed)
+    model = RandomSurvivalForest(n_estimators=3, min_samples_leaf=3, random_state=seed).fit(X, y)
+    event = later["event"]
+    scores = log_likelihood(model.predict_distribution(new), later)
+    np.testing.assert_array_equal(np.isfinite(scores[event]), falls(model, new)[event])
+    gone = model.predict_distribution(new).survival(own_times=later["time"]) == 0
+    np.testing.assert_array_equal(np.isinf(scores[~event]), gone[~event])
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["diabetes", "e1684", "pbc", "zinc"])
+def test_the_score_is_finite_on_small_real_tables(name):
+    path = Path(__file__).parents[3] / "shared" / "data" / "zoo" / f"{name}.parquet"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here")
+    table = pd.read_parquet(path)
+    X, y = table.drop(columns=["time", "event"]), Surv.from_arrays(table["event"], table["time"])
+    train = np.arange(len(X)) % 5 > 0
+    model = RandomSurvivalForest(n_estimators=20, random_state=0).fit(X[train], y[train])
+    assert np.isfinite(model.score(X[~train], y[~train]))
 
 
 def test_kaplan_meier_is_the_same_curve_for_everyone():

@@ -385,6 +385,26 @@ GridSearchCV(model, {"dropout": [0.1, 0.2]}, cv=3, error_score="raise").fit(X, y
     assert "KeyboardInterrupt" in told
 
 
+@pytest.mark.filterwarnings("ignore:Members .* had no finite likelihood")
+@pytest.mark.parametrize("times", ["one huge", "all tiny", "both ends"])
+@pytest.mark.parametrize("name", METHODS)
+def test_curves_fall_however_far_times_are_apart(name, times):
+    rng = np.random.default_rng(0)
+    x, time = rng.normal(size=(40, 2)), rng.exponential(size=40)
+    if times == "all tiny":
+        time *= 1e-308
+    else:
+        time[3] = 1.7e308
+    if times == "both ends":
+        time[:13] *= 1e-308
+        time[20:30] *= 1e307
+    model = make(name).fit(x, Surv.from_arrays(rng.random(40) < 0.7, time))
+    asked = np.unique([0.0, 5e-324, *time, *(time / 2), *np.nextafter(time, np.inf), *10.0 ** np.arange(-300, 301, 50)])
+    survival = model.predict_survival_function(x, asked)
+    assert not np.isnan(survival).any()
+    assert (np.diff(survival, axis=1) <= 1e-12).all()
+
+
 # ---------------------------------------------------------------------- what is told on the way
 
 

@@ -38,6 +38,10 @@ class Tabulated(SurvivalDistribution):
         At the ends of the table the two indices stop at the first and the last time, at least one
         cell apart; the last window also serves times past the table. Such a density need not
         integrate to one: with k > 1 it can flatter the curve.
+    widen : bool
+        Let a window in which a subject's curve does not fall grow until it does: k at that time is then the smallest
+        half-width with a fall. The density is zero only where the whole curve is flat. For curves that fall at some
+        of the times alone, as those of forests; without it they have density zero in every wide gap.
 
     Notes
     -----
@@ -52,7 +56,9 @@ class Tabulated(SurvivalDistribution):
     (array([0.375]), array([0.125]), array([1.375]))
     """
 
-    def __init__(self, times: Any, survival: Any, *, between: Between = "step", half_width: int = 2) -> None:
+    def __init__(
+        self, times: Any, survival: Any, *, between: Between = "step", half_width: int = 2, widen: bool = False
+    ) -> None:
         table = survival if isinstance(survival, Tensor) else torch.from_numpy(np.array(survival, dtype=np.float64))
         knots = times if isinstance(times, Tensor) else torch.from_numpy(np.array(times, dtype=np.float64))
         knots, table = knots.to(table), table[None] if table.ndim == 1 else table
@@ -75,7 +81,7 @@ class Tabulated(SurvivalDistribution):
             table = torch.cat([table.new_ones(len(table), 1), table], dim=1)
         self.times, self.table = knots, table
         self.between: Between = between
-        self.half_width = half_width
+        self.half_width, self.widen = half_width, widen
 
     def __len__(self) -> int:
         return len(self.table)
@@ -90,7 +96,7 @@ class Tabulated(SurvivalDistribution):
     def _with(self, table: Tensor | None = None, half_width: int | None = None) -> Tabulated:
         """A changed copy of a table that was checked already."""
         copy = object.__new__(Tabulated)
-        copy.times, copy.between = self.times, self.between
+        copy.times, copy.between, copy.widen = self.times, self.between, self.widen
         copy.table = self.table if table is None else table
         copy.half_width = self.half_width if half_width is None else half_width
         return copy
@@ -131,33 +137,53 @@ class Tabulated(SurvivalDistribution):
         last = len(self.times) - 1
         j = (i + 1).clamp_max(last)
         if self.between == "density":
-            width = (self.times[j] - self.times[i]).clamp_min(torch.finfo(t.dtype).tiny)
+            width = torch.where(j > i, self.times[j] - self.times[i], 1.0)
             share = torch.where(j > i, (t - self.times[i]) / width, torch.zeros_like(t))
             return torch.log(start + share * (self._s(j) - start))
-        return torch.log(start) - self._cell_hazard(i) * (t - self.times[i])
+        return torch.log(start) - self._fallen(i, t - self.times[i])
 
     def _log_density(self, t: Tensor) -> Tensor:
         i = self._cell(t)
         last = len(self.times) - 1
         if self.between == "hazard":
-            return torch.log(self._cell_hazard(i)) + self._log_survival(t)
+            fall, width = self._cell_fall(i)
+            return torch.log(fall) - torch.log(width) + self._log_survival(t)
         if self.between == "density":
             j = (i + 1).clamp_max(last)
             fall = self._s(i) - self._s(j)
             width = self.times[j] - self.times[i]
             return torch.where(width > 0, torch.log(fall) - torch.log(width), -math.inf)
-        k = min(self.half_width, len(self.times))
+        k = self._widened(i) if self.widen else min(self.half_width, len(self.times))
         right = (i + k).clamp(min(1, last), last)
         left = torch.minimum((i - k + 1).clamp_min(0), (right - 1).clamp_min(0))
         fall, width = self._s(left) - self._s(right), self.times[right] - self.times[left]
         return torch.where(width > 0, torch.log(fall) - torch.log(width), -math.inf)
 
-    def _cell_hazard(self, i: Tensor) -> Tensor:
+    def _widened(self, i: Tensor) -> Tensor:
+        """The smallest half-width, of at least k, with a fall of the subject's curve in its window, (n, m)."""
+        here, falling = self._s(i).contiguous(), -self.table.contiguous()
+        before = torch.searchsorted(falling, -here)  # where the curve came down to this level, 0 if it always was there
+        after = torch.searchsorted(falling, -here, right=True)  # where it leaves it, m if never
+        far = torch.full_like(before, len(self.times))
+        to_left = torch.where(before > 0, i - before + 2, far)
+        to_right = torch.where(after < len(self.times), after - i, far)
+        return torch.minimum(to_left, to_right).clamp_min(self.half_width)
+
+    def _cell_fall(self, i: Tensor) -> tuple[Tensor, Tensor]:
+        """How far log S falls in the cells of constant hazard, and their widths; the last cell's past the table.
+
+        Their ratio, the hazard, is past the range of numbers where times are far apart; it is never formed.
+        """
         last = len(self.times) - 1
         if last == 0:
-            return torch.zeros_like(self._s(i))
+            return torch.zeros_like(self._s(i)), self.times.new_ones(i.shape)
         i = i.clamp_max(last - 1)
-        return (torch.log(self._s(i)) - torch.log(self._s(i + 1))) / (self.times[i + 1] - self.times[i])
+        return torch.log(self._s(i)) - torch.log(self._s(i + 1)), self.times[i + 1] - self.times[i]
+
+    def _fallen(self, i: Tensor, passed: Tensor) -> Tensor:
+        """How far log S has fallen since the start of a cell."""
+        fall, width = self._cell_fall(i)
+        return torch.where(fall > 0, fall * (passed / width), torch.zeros_like(fall))
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         wanted = torch.exp(level)
@@ -178,11 +204,10 @@ class Tabulated(SurvivalDistribution):
             t = torch.where(reached, torch.where(knot > 0, inside, at_knot), math.inf)
         else:
             i = torch.where(reached, (knot - 1).clamp(0, last - 1), last - 1)
-            hazard = (torch.log(self.table.gather(1, i)) - torch.log(self.table.gather(1, i + 1))) / (
-                self.times[i + 1] - self.times[i]
-            )
-            fall = (torch.log(self.table.gather(1, i)) - level).clamp_min(0.0)
-            t = torch.where(hazard > 0, self.times[i] + fall / hazard, torch.where(reached, at_knot, math.inf))
+            s_i = self.table.gather(1, i)
+            whole, fall = torch.log(s_i) - torch.log(self.table.gather(1, i + 1)), (torch.log(s_i) - level).clamp_min(0)
+            inside = self.times[i] + fall / whole * (self.times[i + 1] - self.times[i])
+            t = torch.where(whole > 0, inside, torch.where(reached, at_knot, math.inf))
         return torch.where(level >= torch.log(self.table[:, :1]), torch.zeros_like(t), t)
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
@@ -200,17 +225,18 @@ class Tabulated(SurvivalDistribution):
         s_lower = torch.exp(self._log_survival(lower) - log_unit[:, None])
         if self.between == "hazard":
             cell = torch.arange(len(knots), device=knots.device)[None]
-            area = s_lower * _exponential_area(self._cell_hazard(cell), width)
+            area = s_lower * _exponential_area(*self._cell_fall(cell), width)
         else:
             area = torch.where(s_lower > 0, s_lower * width, torch.zeros_like(width))
             if self.between == "density":
-                fall = (table[:, :-1] - table[:, 1:]) / (knots[1:] - knots[:-1]) * torch.exp(-log_unit[:, None])
-                area[:, :-1] -= 0.5 * fall * width[:, :-1] ** 2
+                fall = (table[:, :-1] - table[:, 1:]) * torch.exp(-log_unit[:, None])
+                area[:, :-1] -= 0.5 * fall * (width[:, :-1] / (knots[1:] - knots[:-1])) * width[:, :-1]
         return area.sum(1)
 
 
-def _exponential_area(hazard: Tensor, width: Tensor) -> Tensor:
-    """∫₀^width exp(-hazard·t) dt, also for hazard 0 and width inf."""
-    product = hazard * width
-    safe = torch.where(hazard > 0, hazard, torch.ones_like(hazard))
-    return torch.where(hazard > 0, -torch.expm1(-product) / safe, width)
+def _exponential_area(fall: Tensor, cell: Tensor, width: Tensor) -> Tensor:
+    """∫₀^width exp(-fall·t / cell) dt, also for fall 0 and width inf."""
+    fallen = torch.where(fall > 0, fall * (width / cell), torch.zeros_like(width))
+    safe = torch.where(fall > 0, fall, torch.ones_like(fall))
+    part = torch.where(fallen > 0, -torch.expm1(-fallen) / fallen, torch.ones_like(fallen))
+    return torch.where(torch.isinf(width) & (fall > 0), cell / safe, width * part)

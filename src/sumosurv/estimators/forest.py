@@ -38,7 +38,7 @@ class RandomSurvivalForest(SurvivalEstimator):
     The trees are grown by scikit-survival (the log-rank test chooses the splits), which must be installed to fit:
     ``pip install "sumosurv[forest]"``. It is licensed under the GPL and imported by ``fit`` alone. What is kept of
     a forest are arrays, from which curves are read; a fitted model predicts, is saved and is loaded without
-    scikit-survival. Curves are steps, with a density interpolated with half-width k.
+    scikit-survival. Curves are steps, with a density interpolated over windows of half-width k or more.
 
     Parameters
     ----------
@@ -52,9 +52,10 @@ class RandomSurvivalForest(SurvivalEstimator):
     n_jobs : int, optional
         Processes that grow trees.
     half_width : int or "auto"
-        k of the interpolated density; see `Tabulated`. The curve of a subject is flat wherever none of the rows that
-        share its leaves has an event, and a window without a fall has density zero: with the k = 2 of other
-        step curves many events would have likelihood zero. "auto" makes a window a twentieth of the event times.
+        Least k of the interpolated density; see `Tabulated`. "auto" makes a window a twentieth of the event times. The
+        curve of a subject is flat wherever none of the rows that share its leaves has an event: a window without a
+        fall widens until it has one. The log-likelihood is then finite wherever the forest leaves a chance: -inf only
+        for rows censored after their curve has come to zero, and for events of subjects whose curve never falls.
     random_state : int, RandomState or None
 
     Attributes
@@ -151,7 +152,8 @@ class RandomSurvivalForest(SurvivalEstimator):
             holds = sparse.csr_array((np.full(n * n_trees, 1.0 / n_trees), leaves.ravel(), places), shape=(n, n_nodes))
             survival[i : i + n] = 1.0 - np.cumsum((holds @ falls).toarray(), axis=1)
         half_width = max(2, len(times) // 40) if self.half_width == "auto" else int(self.half_width)
-        return Tabulated(times, np.minimum.accumulate(survival.clip(0.0, 1.0), axis=1), half_width=half_width)
+        curves = np.minimum.accumulate(survival.clip(0.0, 1.0), axis=1)
+        return Tabulated(times, curves, half_width=half_width, widen=True)
 
     def _leaves(self, matrix: npt.NDArray[np.float32]) -> Integers:
         """The leaf of each row in each tree, (rows, trees)."""
