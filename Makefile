@@ -1,6 +1,9 @@
 # Two jobs for a fresh machine that has Python >= 3.11 and make:
 #   make demo   sets up .venv, fits SuMo-net to real data, prints its scores, writes pictures to demo/
 #   make test   sets up .venv, runs lint, types and all tests
+# More tests, each in an environment of its own, of everything but torch, whose CPU build is pinned:
+#   make test-lowest   with the lower bounds of pyproject.toml (.venv-lowest)
+#   make test-newest   with the newest versions there are (.venv-newest); without lifelines, which wants pandas < 3
 # And the paper's tables and figures (paper/README.md):
 #   make paper ARGS="table3 --stored"
 PYTHON ?= python3
@@ -8,9 +11,10 @@ ARGS ?= --help
 MUTANTS ?= --sample 200 --seed 0
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH := $(shell grep ^torch== constraints.txt)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo paper test lint types check fuzz faults mutants format clean
+.PHONY: demo paper test test-lowest test-newest lint types check fuzz faults mutants format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
@@ -19,6 +23,15 @@ paper: $(VENV)/.demo-ready
 	$(BIN)/python -m paper $(ARGS)
 
 test: lint types check
+
+# old versions warn of each other: only here warnings are not errors
+test-lowest: $(VENV)-lowest/.ready
+	$(VENV)-lowest/bin/python -m pytest -W default --disable-warnings
+
+test-newest: $(VENV)-newest/bin/python
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager \
+		--editable ".[all]" $(TORCH) pytest hypothesis
+	$(VENV)-newest/bin/python -m pytest
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
@@ -47,9 +60,9 @@ format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/bin/python:
+$(VENV)/bin/python $(VENV)-lowest/bin/python $(VENV)-newest/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'sumosurv needs Python 3.11 or newer')"
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@:/bin/python=)
 
 $(VENV)/.demo-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing into $(VENV) (a minute or two the first time) ..."
@@ -61,5 +74,11 @@ $(VENV)/.test-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --editable ".[test]"
 	touch $@ $(VENV)/.demo-ready
 
+$(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt | $(VENV)-lowest/bin/python
+	@echo "installing into $(VENV)-lowest (some minutes the first time) ..."
+	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
+		--editable ".[all]" pytest hypothesis lifelines
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutation
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutation
