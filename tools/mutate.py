@@ -316,7 +316,7 @@ class _Tracer:
         self.target.write_text(json.dumps(self.result), encoding="utf-8")
 
 
-def test_map(copy: Copy, limit: float, *, complete: bool = True) -> dict[str, dict[str, Any]]:
+def test_map(copy: Copy, limit: float, *, complete: bool = True) -> dict[str, dict[str, Any]]:  # noqa: PT028 (no test)
     """Lines and seconds of each test, from ``.mutation/map.json``; of test files that it lacks, measured now."""
     path, new = STATE / "map.json", STATE / "new.json"
     known: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
