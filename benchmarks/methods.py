@@ -49,6 +49,8 @@ METHODS = (
     "DeepHit",
     "WeibullNet",
     "LogNormalNet",
+    "LogLogisticNet",
+    "GompertzNet",
     "RandomSurvivalForest",
     "Soden",
     "SurvNode",

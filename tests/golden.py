@@ -27,6 +27,8 @@ CASES: dict[str, tuple[str, dict]] = {
     "SumoNet first": ("SumoNet", SMALL | {"time_origin": "first", "refit": True, "time_features": "log"}),
     "WeibullNet": ("WeibullNet", SMALL),
     "LogNormalNet": ("LogNormalNet", SMALL | {"refit": True}),
+    "LogLogisticNet": ("LogLogisticNet", SMALL),
+    "GompertzNet": ("GompertzNet", SMALL),
     "DeepSurv": ("DeepSurv", SMALL),
     "CoxCC": ("CoxCC", SMALL | {"n_controls": 2}),
     "CoxTime": ("CoxTime", SMALL),

@@ -13,6 +13,8 @@ from sumosurv import (
     CoxTime,
     DeepHit,
     DeepSurv,
+    GompertzNet,
+    LogLogisticNet,
     LogNormalNet,
     NetworkSearch,
     Soden,
@@ -131,6 +133,8 @@ def test_cross_validation_without_validation_rows(parts):
     [
         WeibullNet(),
         LogNormalNet(),
+        LogLogisticNet(),
+        GompertzNet(),
         DeepHit(n_cuts=5),
         DeepSurv(),
         CoxCC(),

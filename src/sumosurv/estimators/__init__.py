@@ -7,7 +7,9 @@ from sumosurv.estimators.cox_networks import *
 from sumosurv.estimators.coxph import *
 from sumosurv.estimators.deephit import *
 from sumosurv.estimators.forest import *
+from sumosurv.estimators.gompertz import *
 from sumosurv.estimators.kaplan_meier import *
+from sumosurv.estimators.log_logistic import *
 from sumosurv.estimators.mixture import *
 from sumosurv.estimators.parametric import *
 from sumosurv.estimators.soden import *

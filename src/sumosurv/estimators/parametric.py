@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sumosurv.estimators.network import Generators, NetworkEstimator
 from sumosurv.networks import Encoder
-from sumosurv.networks.parametric import LogNormalNetwork, ParametricNetwork, WeibullNetwork
+from sumosurv.networks.parametric import LogNormalNetwork, LogTimeNetwork, WeibullNetwork
 from sumosurv.outcome import Outcome
 
 __all__ = ["LogNormalNet", "WeibullNet"]
@@ -20,9 +20,9 @@ __all__ = ["LogNormalNet", "WeibullNet"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ParametricNet(NetworkEstimator):
-    """A family of distributions with two parameters, both from a network of x.
+    """A family of distributions of log T with two parameters, both from a network of x.
 
-    A method defines ``_network``, the family's `ParametricNetwork`, and ``_start_values``.
+    A method defines ``_network``, the family's `LogTimeNetwork`, and ``_start_values``.
     """
 
     offset: float | Literal["auto"] = "auto"
@@ -40,16 +40,16 @@ class ParametricNet(NetworkEstimator):
 
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> ParametricNetwork:
+    ) -> LogTimeNetwork:
         return self._network()(generators, encoder, tuple(start["values"]), start["offset"])
 
     @abstractmethod
-    def _network(self) -> type[ParametricNetwork]:
+    def _network(self) -> type[LogTimeNetwork]:
         """The family."""
 
     @abstractmethod
     def _start_values(self, times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:
-        """Parameters for all subjects alike, near their best."""
+        """Parameters for all subjects alike, near their best; times are scaled, the offset added."""
 
     def check_settings(self) -> None:
         """Raise a ValueError that names a setting which cannot be."""
@@ -93,7 +93,7 @@ class WeibullNet(ParametricNet):
     (2,)
     """
 
-    def _network(self) -> type[ParametricNetwork]:
+    def _network(self) -> type[LogTimeNetwork]:
         return WeibullNetwork
 
     def _start_values(self, times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:
@@ -130,7 +130,7 @@ class LogNormalNet(ParametricNet):
     (2, 3)
     """
 
-    def _network(self) -> type[ParametricNetwork]:
+    def _network(self) -> type[LogTimeNetwork]:
         return LogNormalNetwork
 
     def _start_values(self, times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Networks whose outputs are the parameters of a Weibull or a log-normal distribution."""
+"""Networks whose outputs are the two parameters of a distribution; Weibull and log-normal ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.population import PopulationNetwork
 
-__all__ = ["LogNormalNetwork", "ParametricNetwork", "WeibullNetwork"]
+__all__ = ["LogNormalNetwork", "LogTimeNetwork", "ParametricNetwork", "WeibullNetwork"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class ParametricNetwork(PopulationNetwork):
-    r"""A covariate network and two outputs: location a(x) and log of a dispersion, b(x), both of log T.
+    r"""A covariate network and two outputs, a(x) and b(x), that are the parameters of a family of distributions.
 
-    The distribution is that of T + offset, given that it is larger than the offset.
+    A family defines ``terms`` and ``_member``; one with a formula in log t derives from `LogTimeNetwork` instead.
 
     Parameters
     ----------
@@ -32,11 +32,54 @@ class ParametricNetwork(PopulationNetwork):
     encoder : TableEncoder or ModuleEncoder
     start : tuple of two floats
         What the outputs are at the beginning, and without covariates' say.
+    """
+
+    start: Tensor
+
+    def __init__(
+        self,
+        generators: Sequence[torch.Generator],
+        encoder: Encoder,
+        start: tuple[float, float],
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = MemberLinear(generators, encoder.width, 2)
+        with torch.no_grad():
+            self.head.weight.mul_(0.1)
+        self.register_buffer("start", torch.tensor(start, dtype=torch.float32)[None, None])
+
+    def forward(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """The two parameters, (K, n) each."""
+        both = self.head(self.encoder(inputs)) + self.start
+        return both[..., 0], both[..., 1]
+
+    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
+        """The equal mixture of the members' distributions, in scaled time."""
+        a, b = self(inputs.shared())
+        parts = [self._member(a[k], b[k]) for k in range(len(a))]
+        whole = parts[0] if len(parts) == 1 else Mixture(parts)
+        return whole
+
+    @abstractmethod
+    def _member(self, a: Tensor, b: Tensor) -> SurvivalDistribution:
+        """The distribution of one member, in scaled time."""
+
+
+class LogTimeNetwork(ParametricNetwork):
+    r"""Location a(x) and log of a dispersion, or of its inverse, b(x), both of log T.
+
+    The distribution is that of T + offset, given that it is larger than the offset. A family defines ``_terms`` and
+    ``_family``.
+
+    Parameters
+    ----------
+    generators, encoder, start
+        As in `ParametricNetwork`.
     offset : float
         In scaled time.
     """
 
-    start: Tensor
     offset: Tensor
 
     def __init__(
@@ -46,18 +89,8 @@ class ParametricNetwork(PopulationNetwork):
         start: tuple[float, float],
         offset: float,
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.head = MemberLinear(generators, encoder.width, 2)
-        with torch.no_grad():
-            self.head.weight.mul_(0.1)
-        self.register_buffer("start", torch.tensor(start, dtype=torch.float32)[None, None])
+        super().__init__(generators, encoder, start)
         self.register_buffer("offset", torch.tensor([[offset]], dtype=torch.float64))
-
-    def forward(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """The two parameters, (K, n) each."""
-        both = self.head(self.encoder(inputs)) + self.start
-        return both[..., 0], both[..., 1]
 
     def terms(self, batch: Batch) -> Tensor:
         """d log f + (1 - d) log S of each row."""
@@ -77,27 +110,20 @@ class ParametricNetwork(PopulationNetwork):
         if self.offset.numel() != 1 or float(self.offset) < 0:
             raise ValueError("the offset is no number, or negative")
 
-    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
-        """The equal mixture of the members' distributions, in scaled time."""
-        a, b = self(inputs.shared())
-        parts = [self._member(a[k], b[k]) for k in range(len(a))]
-        whole = parts[0] if len(parts) == 1 else Mixture(parts)
-        return whole
-
     def _member(self, a: Tensor, b: Tensor) -> SurvivalDistribution:
         made, offset = self._family(a, b), float(self.offset)
         return Shifted(made, offset) if offset > 0 else made
 
     @abstractmethod
     def _terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
-        """log S and log f at a time given by its logarithm."""
+        """log S and log f at a time given by its logarithm; (K, n) each, no decision on a value."""
 
     @abstractmethod
     def _family(self, a: Tensor, b: Tensor) -> SurvivalDistribution:
         """The distribution with these parameters."""
 
 
-class WeibullNetwork(ParametricNetwork):
+class WeibullNetwork(LogTimeNetwork):
     r"""S(t|x) = exp(-(t / e^{a(x)})^{k(x)}) with k(x) = e^{b(x)}."""
 
     def _terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +135,7 @@ class WeibullNetwork(ParametricNetwork):
         return Weibull(torch.exp(a), torch.exp(b))
 
 
-class LogNormalNetwork(ParametricNetwork):
+class LogNormalNetwork(LogTimeNetwork):
     r"""log T is normal with mean a(x) and standard deviation e^{b(x)}."""
 
     def _terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
