@@ -27,6 +27,7 @@ NumericScaling = Literal["standard", "quantile"]
 _UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
 _KNOTS = 257  # of the quantiles of a numeric column
 _MANY = 10  # rows: if not one of them has a level that was seen, something is wrong
+_IDENTIFIERS = 20  # rows: a text column in which so many or more all differ does not describe them
 _CLOSEST = 1e-2  # least distance of two knots in log time
 
 
@@ -188,6 +189,13 @@ class Preprocessor:
                 raise ValueError(
                     f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
                     ".astype(str)."
+                )
+            if len(levels) == len(present) >= _IDENTIFIERS:
+                warnings.warn(
+                    f"Column {name!r} has a different category in each of its {len(present)} rows, as "
+                    "identifiers have: nothing can be learned from it; leave it out, or turn it into numbers.",
+                    UserWarning,
+                    stacklevel=2,
                 )
             kinds = {type(level) for level in levels}
             ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))

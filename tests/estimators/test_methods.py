@@ -167,6 +167,7 @@ HARD = ("ties", "zero times", "all censored", "one feature", "constant feature",
 HARD += ("three rows", "columns of all kinds")
 
 
+@pytest.mark.filterwarnings("ignore:All .* rows are censored")
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("name", METHODS)
 def test_hard_data(name, kind):
@@ -406,6 +407,21 @@ def test_curves_fall_however_far_times_are_apart(name, times):
 
 
 # ---------------------------------------------------------------------- what is told on the way
+
+
+@pytest.mark.parametrize("name", [*METHODS, "SumoNet"])
+def test_rows_that_are_all_censored_are_named(name):
+    y = Surv.from_arrays(np.zeros(len(Y)), Y["time"])
+    with pytest.warns(UserWarning, match="All 120 rows are censored") as caught:
+        model = (sumosurv.SumoNet(**SMALL) if name == "SumoNet" else make(name)).fit(X, y)
+    assert len(caught) == 1
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_a_column_of_identifiers_is_named():
+    labelled = X.assign(patient=[f"p{i}" for i in range(len(X))])
+    with pytest.warns(UserWarning, match="Column 'patient' has a different category in each of its 120 rows"):
+        make("WeibullNet").fit(labelled, Y)
 
 
 @pytest.mark.parametrize("name", ["WeibullNet", "DeepSurv"])

@@ -93,6 +93,7 @@ def test_the_same_seed_gives_the_same_model(name):
 
 
 @pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.filterwarnings("ignore:All .* rows are censored")
 def test_hard_data(name):
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"a": rng.normal(size=40)})

@@ -266,6 +266,7 @@ def test_verbose_writes_to_stderr(capsys):
         "huge numbers",
     ],
 )
+@pytest.mark.filterwarnings("ignore:All .* rows are censored")
 def test_small_and_degenerate_data(frame, y, variant):
     fitted = SumoNet(**SMALL, variant=variant).fit(frame, y)
     assert np.isfinite(fitted.predict(frame)).all()

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import small_networks
+from sumosurv import SumoNet, datasets
 from sumosurv.distributions import Mixture
 from sumosurv.networks import fused
 
@@ -98,6 +99,26 @@ def test_single_precision_is_close_and_a_choice(name):
     assert mixture.single()._like.dtype == torch.float32
     assert 0 < np.abs(double - single).max() < 2e-6
     np.testing.assert_allclose(mixture.single().density(t), mixture.density(t), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("noise", "bound"), [(0.1, "2e-6"), (0.6, "5e-5"), (1.0, "5e-5")])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_error_of_single_precision_is_what_the_docs_say(name, noise, bound):
+    assert bound in Mixture.mro()[1].single.__doc__
+    t = np.concatenate([np.linspace(0.0, 1.4, 40), np.geomspace(1e-4, 1.0, 30)])
+    for seed in range(6):
+        _, mixture = made(name, n=20, seeds=(seed,), noise=noise, widths=(32, 32), encoder_widths=(64, 64))
+        assert np.abs(mixture.survival(t) - mixture.single().survival(t)).max() < float(bound)
+
+
+@pytest.mark.parametrize("variant", ["sumo", "paper"])
+def test_the_error_of_single_precision_in_trained_networks(variant):
+    data = datasets.simulate("weibull", 400, random_state=0)
+    model = SumoNet(variant=variant, ensemble_size=2, max_epochs=30, random_state=0).fit(data.X, data.y)
+    assert "2e-6" in SumoNet.predict_survival_function.__doc__
+    t = np.linspace(0.0, 1.5 * data.y["time"].max(), 100)
+    double, single = (model.predict_survival_function(data.X, t, precision=p) for p in ("double", "single"))
+    assert 0 < np.abs(double - single).max() < 2e-6
 
 
 def test_single_precision_still_gives_gradients():

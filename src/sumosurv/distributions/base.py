@@ -249,7 +249,10 @@ class SurvivalDistribution(ABC):
     def single(self) -> SurvivalDistribution:
         """The same distribution in single precision, where that is faster: networks that are monotone in time.
 
-        S then has an absolute error of about 3e-7. Other kinds stay as they are.
+        S then has an absolute error below 2e-6 in networks trained with the default settings (3e-7 to 7e-7 was
+        measured). It grows with the weights, whose sums are rounded: up to 5e-5 with random weights of standard
+        deviation one, far larger than training leaves them; no bound holds for all weights. Other kinds stay as
+        they are.
         """
         return self
 
