@@ -23,6 +23,7 @@ FLOORS = {
     "preprocessing": 4,
     "training": 4,
     "estimators": 5,
+    "tables": 4,
     "io": 6,
     "search": 6,
     "plots": 7,

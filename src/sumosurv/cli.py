@@ -56,11 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sumosurv {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    table = argparse.ArgumentParser(add_help=False)
+    table.add_argument("--sep", type=_character, metavar="CHARACTER", help="separator of CSV files: ';', tab, ...")
+    table.add_argument("--decimal", type=_character, default=".", metavar="CHARACTER", help="their decimal point")
+    tables = "Tables are CSV, plain or compressed (.gz, .bz2, .xz, .zip), or Parquet; - is standard input."
 
     fit = commands.add_parser(
-        "fit", help="fit SuMo-net to a table", description="Fit SuMo-net to a CSV or Parquet table."
+        "fit", parents=[table], help="fit SuMo-net to a table", description=f"Fit SuMo-net to a table. {tables}"
     )
-    fit.add_argument("data", type=Path, help="CSV or Parquet file; every column but time and event is a covariate")
+    fit.add_argument("data", type=Path, help="table; every column but time and event is a covariate")
     fit.add_argument("--time", required=True, metavar="COLUMN", help="time of the event or of censoring")
     fit.add_argument(
         "--event", required=True, metavar="COLUMN", help="1 or true where the event was seen, 0 where censored"
@@ -86,12 +90,13 @@ def _parser() -> argparse.ArgumentParser:
 
     predict = commands.add_parser(
         "predict",
+        parents=[table],
         help="predict from a model file",
-        description="One row of predictions per row of the table, as CSV or Parquet.",
+        description=f"One row of predictions per row of the table, as CSV or Parquet. {tables}",
         epilog="Without any choice: risk, median, life expectancy and the quartiles.",
     )
     predict.add_argument("model", type=Path)
-    predict.add_argument("data", type=Path, help="CSV or Parquet file with the covariates")
+    predict.add_argument("data", type=Path, help="table with the covariates")
     predict.add_argument(
         "--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default"
     )
@@ -106,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser(
         "evaluate",
+        parents=[table],
         help="score a model file on a table",
         description="Scores with bootstrap confidence intervals.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -113,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("-h", "--help", action=_HelpWithScores, nargs=0, help="show this help and the scores")
     evaluate.add_argument("model", type=Path)
-    evaluate.add_argument("data", type=Path, help="CSV or Parquet file with covariates, time and event")
+    evaluate.add_argument("data", type=Path, help="table with covariates, time and event")
     evaluate.add_argument("--time", required=True, metavar="COLUMN")
     evaluate.add_argument("--event", required=True, metavar="COLUMN")
     evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="the scores to compute, of those below")
@@ -137,8 +143,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fit(arguments: argparse.Namespace) -> None:
-    _check_target(arguments.out)
-    frame = _read_table(arguments.data)
+    _check_target(arguments.out, arguments.data, arguments.valid)
+    if arguments.valid == arguments.data == Path("-"):
+        raise ValueError("Standard input can be read once; give a file to --valid.")
+    frame = _read(arguments.data, arguments)
 
     from sumosurv import SumoNet, Surv
 
@@ -158,7 +166,7 @@ def _fit(arguments: argparse.Namespace) -> None:
     )
     validation = None
     if arguments.valid is not None:
-        held_out = _read_table(arguments.valid)
+        held_out = _read(arguments.valid, arguments)
         outcome = Surv.from_columns(held_out, event=arguments.event, time=arguments.time)
         validation = (_as_trained(held_out, X), outcome)
     model.fit(X, y, validation_data=validation)
@@ -180,9 +188,9 @@ def _predict(arguments: argparse.Namespace) -> None:
     from sumosurv import load
 
     if arguments.out is not None:
-        _check_target(arguments.out)
+        _check_target(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
-    X = _for_model(_read_table(arguments.data), model)
+    X = _for_model(_read(arguments.data, arguments), model)
     distribution = model.predict_distribution(X)
     nothing = not (
         arguments.times or arguments.quantiles or arguments.mean or arguments.restricted_mean or arguments.risk
@@ -215,9 +223,9 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     from sumosurv.scores import evaluate
 
     if arguments.out is not None:
-        _check_target(arguments.out)
+        _check_target(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
-    frame = _read_table(arguments.data)
+    frame = _read(arguments.data, arguments)
     y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
     X = _for_model(frame, model)
     distribution = model.predict_distribution(X)
@@ -302,37 +310,34 @@ def _numbers(text: str) -> list[float]:
         raise argparse.ArgumentTypeError(f"expected numbers separated by commas; got {text!r}") from None
 
 
-def _check_target(path: Path) -> None:
-    """Say at once, and not after a long fit, that a file cannot be written."""
+def _character(text: str) -> str:
+    character = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(character) != 1:
+        raise argparse.ArgumentTypeError(f"expected one character, or tab; got {text!r}")
+    return character
+
+
+def _check_target(path: Path, *inputs: Path | None) -> None:
+    """Say at once, and not after a long fit, that a file cannot be written, or would replace what is read."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file to write.")
     if not path.parent.is_dir():
         raise ValueError(f"The folder {path.parent} does not exist; make it first.")
+    for read in inputs:
+        if read is not None and path.exists() and read.exists() and path.samefile(read):
+            raise ValueError(f"--out {path} would replace {read}, which is read; name another file to write.")
 
 
-def _read_table(path: Path) -> pd.DataFrame:
-    import pandas as pd
+def _read(path: Path, arguments: argparse.Namespace) -> pd.DataFrame:
+    from sumosurv.tables import read_table
 
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        from sumosurv.datasets import read_parquet
-
-        frame = read_parquet(path)
-    else:
-        try:
-            frame = pd.read_csv(path)
-        except pd.errors.EmptyDataError:
-            raise ValueError(f"{path} is empty.") from None
-        except (pd.errors.ParserError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} cannot be read as CSV: {error}") from None
-    if len(frame) == 0:
-        raise ValueError(f"{path} has a header and no rows.")
-    return frame
+    return read_table(path, sep=arguments.sep, decimal=arguments.decimal)
 
 
 def _write_table(frame: pd.DataFrame, path: Path) -> None:
-    if path.suffix.lower() in (".parquet", ".pq"):
+    from sumosurv.tables import is_parquet
+
+    if is_parquet(path):
         from sumosurv.datasets import write_parquet
 
         write_parquet(frame, path)
