@@ -1,0 +1,98 @@
+"""Writing files whole: whoever opens the target finds the old content or the new, never half of one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["check_writable", "replacing"]
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise an OSError that names the path if no file can be written there; to be called before long work.
+
+    Nothing is changed and nothing left behind.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such folder.
+    IsADirectoryError, PermissionError, OSError
+        The path is a folder, or is read-only, or its folder takes no new file.
+    """
+    target, mode = _target(path)
+    if mode is None or stat.S_ISREG(mode):
+        _new_file(target.parent, "").unlink()
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Write to a temporary file beside the target, which takes the target's place when the block ends well.
+
+    Its name is unique and has the target's suffix. Two writers of one path both succeed, and the last one wins. When
+    the block fails, the target stays as it was and the temporary file is removed. A target that is a link is
+    followed; a device or a pipe gets the whole content at the end.
+
+    Parameters
+    ----------
+    path : path
+        The target.
+
+    Yields
+    ------
+    Path
+        The temporary file, empty.
+
+    Raises
+    ------
+    OSError
+        As `check_writable`, before the block; or what writing raised, such as a full disk.
+    """
+    target, mode = _target(path)
+    regular = mode is None or stat.S_ISREG(mode)
+    partial = _new_file(target.parent if regular else Path(tempfile.gettempdir()), target.suffix)
+    try:
+        permissions = stat.S_IMODE(partial.stat().st_mode if mode is None else mode)
+        yield partial
+        if regular:
+            partial.chmod(permissions)  # some writers make their file private
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            partial.replace(target)
+        else:
+            with partial.open("rb") as source, target.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _target(path: str | Path) -> tuple[Path, int | None]:
+    """The file behind a path, links followed, and its mode if it exists; an OSError if it cannot be replaced."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {target.parent} to write {target.name} in.")
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return target, None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(f"{path} is a folder; name a file to write to.")
+    if not (mode & 0o222 and os.access(target, os.W_OK)):
+        raise PermissionError(f"{path} is read-only; it was left as it is.")
+    return target, mode
+
+
+def _new_file(folder: Path, suffix: str) -> Path:
+    """An empty file with a name of its own and the permissions of any new file of the user's."""
+    path = folder / f".sumosurv-{secrets.token_hex(8)}{suffix[:20]}"
+    try:
+        path.touch(mode=0o666, exist_ok=False)
+    except OSError as error:
+        raise type(error)(error.errno, f"{error.strerror}: no file can be written here", str(folder)) from None
+    return path
