@@ -29,9 +29,10 @@ FLOORS = {
     "search": 6,
     "plots": 7,
     "report": 8,
-    "cli": 9,
-    "__init__": 10,
-    "__main__": 10,
+    "commands": 9,
+    "cli": 10,
+    "__init__": 11,
+    "__main__": 11,
 }
 
 # What the floors would allow and the plan does not.

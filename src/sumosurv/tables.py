@@ -11,26 +11,22 @@ import sys
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import pandas as pd
 
-from sumosurv.datasets import read_parquet
+from sumosurv.datasets import read_parquet, write_parquet
+from sumosurv.files import replacing
 
-__all__ = ["is_parquet", "read_table"]
+__all__ = ["read_table", "write_table"]
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _OTHER_SEPARATORS = {"\t": "tab", ";": ";", "|": "|"}
 
 Open = Callable[[], Any]  # opens the text of a table, from its beginning each time
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a path names a Parquet file; all others are CSV."""
-    return path.suffix.lower() in (".parquet", ".pq")
 
 
 def read_table(path: Path, *, sep: str | None = None, decimal: str = ".") -> pd.DataFrame:
@@ -49,7 +45,7 @@ def read_table(path: Path, *, sep: str | None = None, decimal: str = ".") -> pd.
     if str(path) != "-" and not (path.is_file() or path.is_fifo()):
         raise FileNotFoundError(f"There is no file {path}.")
     try:
-        if is_parquet(path):
+        if _is_parquet(path):
             frame = _read_parquet(path)
         else:
             tabbed = ".tsv" in [suffix.lower() for suffix in path.suffixes]
@@ -63,6 +59,43 @@ def read_table(path: Path, *, sep: str | None = None, decimal: str = ".") -> pd.
     if len(frame) == 0:
         raise ValueError(f"{name} has a header and no rows.")
     return frame
+
+
+def write_table(parts: Iterable[pd.DataFrame], path: Path | None) -> int:
+    """Write a table that comes in parts, without its index. A file is replaced when all is written, or stays as it was.
+
+    Parameters
+    ----------
+    parts : iterable of DataFrame
+        Rows one below the other, with the same columns.
+    path : Path or None
+        Parquet by its suffix, else CSV; None is standard output, part by part.
+
+    Returns
+    -------
+    int
+        The number of rows.
+    """
+    if path is None:
+        return _write_csv(parts, sys.stdout)
+    if _is_parquet(path):
+        frame = pd.concat(list(parts))
+        write_parquet(frame, path)
+        return len(frame)
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        return _write_csv(parts, file)
+
+
+def _write_csv(parts: Iterable[pd.DataFrame], file: IO[str]) -> int:
+    rows = 0
+    for part in parts:
+        part.to_csv(file, index=False, header=rows == 0)
+        rows += len(part)
+    return rows
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

@@ -14,7 +14,8 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sumosurv.distributions import SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.nonparametric import coarse_kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores import log_likelihood
 
@@ -31,7 +32,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
     own. Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
-    ``risk_times_``.
+    ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve of the training rows, coarse enough to hold no row.
     """
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -154,7 +155,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             "n_features_in_": self.n_features_in_,
             "feature_names_in_": None if names is None else [str(name) for name in names],
         }
-        return fitted, {"risk_times_": torch.from_numpy(self.risk_times_)}
+        curve = self.training_curve_
+        return fitted, {
+            "risk_times_": torch.from_numpy(self.risk_times_),
+            "training_curve_": torch.stack([curve.times, curve.table[0]]),
+        }
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
@@ -162,6 +167,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if fitted["feature_names_in_"] is not None:
             self.feature_names_in_ = np.array([str(name) for name in fitted["feature_names_in_"]], dtype=object)
         self.risk_times_ = tensors["risk_times_"].double().numpy()
+        times, survival = tensors["training_curve_"].double()
+        self.training_curve_ = Tabulated(times, survival, between="hazard")
 
     # ------------------------------------------------------------------ fitting
 
@@ -190,6 +197,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         outcome = check_outcome(y, n_rows=len(X))
         times = outcome.time[outcome.event] if outcome.event.any() else outcome.time
         self.risk_times_ = np.quantile(times, (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES)
+        self.training_curve_ = coarse_kaplan_meier(outcome)
         return X, outcome
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:

@@ -38,7 +38,7 @@ __all__ = ["Generators", "NetworkEstimator"]
 
 Generators = Sequence[torch.Generator]
 
-_KNOWN = ("n_features_in_", "feature_names_in_", "risk_times_")
+_KNOWN = ("n_features_in_", "feature_names_in_", "risk_times_", "training_curve_")
 
 
 class _FittedNetwork(SurvivalEstimator):
