@@ -16,12 +16,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.nonparametric import coarse_kaplan_meier
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.scores import log_likelihood
 
-__all__ = ["SurvivalEstimator"]
+__all__ = ["SurvivalEstimator", "check_validation_data"]
 
 Precision = Literal["double", "single"]
+
+_ONE_OUTCOME = "Give time and event as one: fit(X, Surv.from_arrays(event, time))."
 
 _RISK_TIMES = 32
 _BLOCK = 20_000  # rows predicted at a time
@@ -35,7 +37,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve of the training rows, coarse enough to hold no row.
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *more: Any) -> Self:
         """Fit to covariates and right-censored times.
 
         Parameters
@@ -44,7 +46,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             Numeric and categorical columns, missing values allowed.
         y : outcome
             `Surv.from_arrays(event, time)`, a two-column DataFrame, or a ``(time, event)`` pair.
+        *more
+            Nothing: time and event are one argument.
         """
+        if more:
+            raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {_ONE_OUTCOME}")
         return self._fit_anew(X, y)
 
     @abstractmethod
@@ -201,7 +207,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return X, outcome
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
+        X = as_pandas(X)
         if hasattr(X, "columns"):
+            if not X.columns.is_unique:
+                twice = ", ".join(repr(name) for name in X.columns[X.columns.duplicated()].unique()[:5])
+                raise ValueError(f"X has more than one column named {twice}; rename or remove all but one.")
             validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) (shape=(0, ...)) while a minimum of 1 is required.")
@@ -260,6 +270,16 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def check_validation_data(pair: Any) -> None:
+    """Raise a ValueError if ``validation_data`` is not None and no pair (X, y): events, for example."""
+    if pair is not None and not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+        size = f" of length {len(pair)}" if hasattr(pair, "__len__") else ""
+        raise ValueError(
+            f"validation_data is a pair (X, y) of rows for early stopping; got {type(pair).__name__}{size}. "
+            f"{_ONE_OUTCOME}"
+        )
 
 
 def _count_rows(X: Any) -> int:

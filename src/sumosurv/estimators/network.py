@@ -15,7 +15,7 @@ import torch
 from sklearn.utils import check_random_state
 
 from sumosurv.distributions import Delayed, Rescaled, SurvivalDistribution
-from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators.base import SurvivalEstimator, check_validation_data
 from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
 from sumosurv.networks import Encoder, Inputs, ModuleEncoder, Observed, PopulationNetwork, TableEncoder, select_members
@@ -116,6 +116,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             Rows for early stopping. Without it each member holds out its own share of the rows,
             ``validation_fraction``, so that together they see them all.
         """
+        check_validation_data(validation_data)
         return self._fit_anew(X, y, validation_data)
 
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> None:
@@ -154,8 +155,6 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         self._check_rows(outcome)
         more = None
         if validation_data is not None:
-            if not (isinstance(validation_data, (tuple, list)) and len(validation_data) == 2):
-                raise ValueError("validation_data is a pair (X, y) of rows for early stopping.")
             X_valid = checked._check_covariates(validation_data[0], reset=False)
             more = X_valid, check_outcome(validation_data[1], n_rows=len(X_valid))
             self._check_rows(more[1])

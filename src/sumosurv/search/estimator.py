@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
+from sumosurv.estimators.base import check_validation_data
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
 from sumosurv.search.grouping import Shapes
@@ -137,6 +138,7 @@ class NetworkSearch(_FittedSearch):
         validation_data : tuple (X, y), optional
             Rows on which trials are stopped early and compared.
         """
+        check_validation_data(validation_data)
         return self._fit_anew(X, y, validation_data)
 
     def trial(self, place: int) -> SurvivalEstimator:
