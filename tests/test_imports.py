@@ -14,6 +14,7 @@ ROOT = Path(sumosurv.__file__).parent
 # A room may import from rooms of a lower floor (and from itself). Two rooms of one floor do not know each other.
 FLOORS = {
     "_version": 0,
+    "advice": 0,
     "files": 0,
     "outcome": 0,
     "distributions": 1,

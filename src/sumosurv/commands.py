@@ -17,6 +17,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from sumosurv import datasets
+from sumosurv.advice import telling_unseen
 from sumosurv.estimators import SumoNet
 from sumosurv.files import check_writable
 from sumosurv.io import load
@@ -82,7 +83,8 @@ def _predict(arguments: argparse.Namespace) -> int:
         _check_target(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
     X = _for_model(_read(arguments.data, arguments), model)
-    rows = write_table(_predictions(model, X, arguments), arguments.out)
+    with telling_unseen():
+        rows = write_table(_predictions(model, X, arguments), arguments.out)
     if arguments.out is not None:
         print(f"{rows:,} rows written to {arguments.out}")
     return 0

@@ -14,6 +14,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sumosurv.advice import telling_unseen
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.nonparametric import coarse_kaplan_meier
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
@@ -67,7 +68,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def predict_distribution(self, X: Any) -> SurvivalDistribution:
         """The survival distribution of each row, in the unit of the training times."""
         check_is_fitted(self)
-        with torch.no_grad():
+        with torch.no_grad(), telling_unseen():
             return self._distribution(self._check_covariates(X, reset=False))
 
     def predict_survival_function(
@@ -254,11 +255,12 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             places = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
             take = X.iloc if hasattr(X, "iloc") else X
             result: npt.NDArray[np.float64] | None = None
-            for rows in places:
-                part = quantity(self.predict_distribution(take[rows]), rows)
-                if result is None:
-                    result = np.empty((n, *part.shape[1:]))  # written once, never joined
-                result[rows] = part
+            with telling_unseen():
+                for rows in places:
+                    part = quantity(self.predict_distribution(take[rows]), rows)
+                    if result is None:
+                        result = np.empty((n, *part.shape[1:]))  # written once, never joined
+                    result[rows] = part
             assert result is not None
             return result
 

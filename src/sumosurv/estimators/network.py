@@ -172,7 +172,9 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         columns = learned.preprocessor
         encoder: Encoder
         if self.encoder is not None:
-            encoder = ModuleEncoder(self.encoder, [int(seed) for seed in seeds], learned.example())
+            encoder = ModuleEncoder(
+                self.encoder, [int(seed) for seed in seeds], learned.example(), columns.inputs_in_words()
+            )
         elif columns.row_shape is not None:
             raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
         else:
