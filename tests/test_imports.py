@@ -14,6 +14,7 @@ ROOT = Path(sumosurv.__file__).parent
 # A room may import from rooms of a lower floor (and from itself). Two rooms of one floor do not know each other.
 FLOORS = {
     "_version": 0,
+    "advice": 0,
     "files": 0,
     "stored": 0,
     "outcome": 0,
@@ -25,13 +26,15 @@ FLOORS = {
     "preprocessing": 4,
     "training": 4,
     "estimators": 5,
+    "tables": 4,
     "io": 6,
     "search": 6,
     "plots": 7,
     "report": 8,
-    "cli": 9,
-    "__init__": 10,
-    "__main__": 10,
+    "commands": 9,
+    "cli": 10,
+    "__init__": 11,
+    "__main__": 11,
 }
 
 # What the floors would allow and the plan does not.

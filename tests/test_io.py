@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import sumosurv
-from sumosurv import ModelFileError, SumoNet, Surv, load
+from sumosurv import ModelFileError, SumoNet, Surv, SurvivalMixture, kaplan_meier, load
 
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (6,), "mixed_layers": (4,), "random_state": 0}
 GRID = [0.0, 0.3, 1.0, 40.0]
@@ -189,6 +189,22 @@ def test_no_training_data_inside(tmp_path):
     assert abs(len((tmp_path / "s").read_bytes()) - len(content)) < 600
 
 
+@pytest.mark.parametrize("n", [12, 80, 700])
+def test_the_training_curve_comes_back_and_holds_no_row(n, tmp_path):
+    rng = np.random.default_rng(1)
+    y = Surv.from_arrays(rng.random(n) < 0.7, rng.exponential(size=n))
+    frame = pd.DataFrame({"x": rng.normal(size=n)})
+    validation = (frame, Surv.from_arrays(np.ones(n), rng.exponential(9.0, n)))
+    model = SumoNet(**SMALL).fit(frame, y, validation_data=validation)
+    assert model.training_curve_.survival(1.0) == pytest.approx(kaplan_meier(y).survival(1.0), abs=0.3 * n**-0.4)
+    for fitted in (model, SurvivalMixture.of([model, model])):
+        fitted.save(tmp_path / "m")
+        np.testing.assert_array_equal(load(tmp_path / "m").training_curve_.times, model.training_curve_.times)
+        np.testing.assert_array_equal(load(tmp_path / "m").training_curve_.table, model.training_curve_.table)
+    content = (tmp_path / "m").read_bytes()
+    assert not [time for time in y["time"] if struct.pack("<d", time) in content]
+
+
 def test_the_package_neither_pickles_nor_loads_torch_files():
     for source in Path(sumosurv.__file__).parent.rglob("*.py"):
         text = source.read_text(encoding="utf-8")
@@ -344,6 +360,14 @@ def drop(*keys):
         (put("fitted", "learned", "preprocessor", "columns", value=[]), "does not fit together"),
         (put("fitted", "learned", "preprocessor", "columns", value="abc"), "does not fit together"),
         (lambda _, tensors: tensors.pop("risk_times_"), "does not fit together"),
+        (lambda _, tensors: tensors.pop("training_curve_"), "does not fit together"),
+        (lambda _, tensors: tensors.update({"training_curve_": torch.ones(2)}), "does not fit together"),
+        (lambda _, tensors: tensors.update({"training_curve_": torch.zeros(2, 0)}), "does not fit together"),
+        (lambda _, tensors: tensors.update({"training_curve_": torch.ones(3, 4)}), "does not fit together"),
+        (
+            lambda _, tensors: tensors.update({"training_curve_": torch.full((2, 3), torch.nan)}),
+            "does not fit together",
+        ),
         (lambda _, tensors: tensors.pop("network.mixed.out_bias"), "does not fit together"),
         (lambda _, tensors: tensors.update({"network.extra": torch.zeros(1)}), "does not fit together"),
         (lambda _, tensors: tensors.update({"network.mixed.out_bias": torch.zeros(5)}), "does not fit together"),

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sumosurv import Surv, breslow, kaplan_meier, nelson_aalen
-from sumosurv.nonparametric import risk_table
+from sumosurv.nonparametric import coarse_kaplan_meier, risk_table
 
 sksurv_np = pytest.importorskip("sksurv.nonparametric")
 
@@ -145,3 +145,30 @@ def test_the_knots_of_the_interpolated_density_are_the_event_times():
     km = kaplan_meier(Surv.from_arrays([1, 0, 1, 0], [1.0, 2.0, 3.0, 4.0]), half_width=1)
     assert km.times.tolist() == [0.0, 1.0, 3.0]
     assert km.density(2.0)[0] == pytest.approx((0.75 - 0.375) / 2.0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_coarse_curve_is_kaplan_meier_between_event_times(case):
+    event, time = CASES[case]
+    y = Surv.from_arrays(event, time)
+    curve = coarse_kaplan_meier(y)
+    edges = curve.times.numpy()[1:-1]
+    np.testing.assert_allclose(curve.survival(edges), kaplan_meier(y).survival(edges), rtol=1e-12)
+    if len(np.unique(time[event])) > 1:
+        assert not np.isin(curve.times.numpy()[1:], time).any()
+    if event.any():
+        far = np.array([0.0, *time, 50 * time.max()])
+        assert np.isfinite(curve.log_density(far)).all()
+        assert np.isfinite(curve.mean()).all()
+
+
+def test_the_coarse_curve_has_few_cells_and_a_good_likelihood():
+    rng = np.random.default_rng(0)
+    new = rng.exponential(5.0, 20_000)
+    truth = -np.log(5.0) - new.mean() / 5.0
+    for n, cells in ((64, 8), (1000, 20), (100_000, 92), (2_000_000, 200)):
+        curve = coarse_kaplan_meier(Surv.from_arrays(np.ones(n), rng.exponential(5.0, n)))
+        assert cells - 1 <= len(curve.times) - 1 <= cells
+        assert abs(curve.log_density(new).mean() - truth) < 1.5 * cells / n + 2e-3
+    assert coarse_kaplan_meier(Surv.from_arrays([1, 1, 1], [1.7e308, 1e308, 1.0])).survival(1e308) < 0.7
+    assert np.isfinite(coarse_kaplan_meier(Surv.from_arrays([1, 1, 1], [5e-324, 1e-323, 2e-323])).survival(1.0)).all()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import DataConversionWarning
 
-from sumosurv import SumoNet, Surv, check_outcome
+from sumosurv import CoxPH, KaplanMeier, SumoNet, SumoNetSearch, Surv, check_outcome
 from sumosurv.outcome import Outcome
 
 TIME = [2.0, 0.0, 7.5, 3.0, 1.0, 6.0]
@@ -19,6 +19,19 @@ ZERO_ONE = [int(e) for e in EVENT]
 
 def structured(first, second, dtype):
     return np.array(list(zip(first, second)), dtype=dtype)
+
+
+class Foreign:
+    """A table with named columns of a library that is not pandas."""
+
+    def __init__(self, columns):
+        self.data, self.columns = {name: np.array(values) for name, values in columns.items()}, list(columns)
+
+    def __getitem__(self, name):
+        return self.data[name]
+
+    def __len__(self):
+        return N
 
 
 FORMS = {
@@ -34,6 +47,11 @@ FORMS = {
     "frame, event first": pd.DataFrame({"event": EVENT, "time": TIME}),
     "frame, ints by name": pd.DataFrame({"status": ZERO_ONE, "futime": TIME}),
     "frame, ints by order": pd.DataFrame({"a": TIME, "b": ZERO_ONE}),
+    "frame, ints by one name": pd.DataFrame({"died": ZERO_ONE, "months": TIME}),
+    "frame, ints by values": pd.DataFrame({"a": ZERO_ONE, "b": TIME}),
+    "frame, a name that misleads": pd.DataFrame({"death": TIME, "seen": ZERO_ONE}),
+    "structured, ints by values": structured(TIME, ZERO_ONE, [("a", "<f8"), ("b", "<i8")]),
+    "frame of another library": Foreign({"died": ZERO_ONE, "months": TIME}),
     "frame, own index": pd.DataFrame({"time": TIME, "event": EVENT}, index=list("uvwxyz")),
     "frame, nullable": pd.DataFrame({"time": pd.array(TIME, "Float64"), "event": pd.array(EVENT, "boolean")}),
     "pair of lists": (TIME, EVENT),
@@ -126,6 +144,12 @@ def door_columns(event, time):
         (EVENT, [2.0, None, "late", 3.0, 1.0, 6.0], r"'time' must hold numbers; rows 1, 2 .*None, 'late'.*Convert"),
         (EVENT, pd.date_range("2020-01-01", periods=N), r"'time' holds dates; .*dt\.days"),
         (EVENT, EVENT, r"'time' holds True and False.*swapped"),
+        (
+            EVENT,
+            pd.to_timedelta([2, 1, 7, 3, 1, 6], unit="D"),
+            r"'time' holds durations \(timedelta64\[ns\]\); .*1, 'D'",
+        ),
+        ([1, 2, 2, 1, 2, 1], TIME, r"'event' must be bool or 0/1 .*holds 1 and 2, as in R.*; pass event == 2"),
         ([1, 2, 0, 1, 3, 0], TIME, r"'event' must be bool or 0/1 .*2 rows are not, first at 1, 4 .*2, 3.*Recode"),
         ([0.5, 1, 0, 1, 1, 0], TIME, r"'event' must be bool or 0/1 .*first at 0 .*0\.5"),
         ([1, np.nan, 0, 1, 1, 0], TIME, r"'event' must be bool or 0/1 .*first at 1 .*nan"),
@@ -147,6 +171,16 @@ def test_errors_name_the_column_the_rows_and_the_remedy(door, event, time, messa
         (pd.DataFrame({"a": TIME}), r"two columns, time and event; got 1 \('a'\)"),
         (pd.DataFrame({"a": TIME, "b": TIME, "c": EVENT}), "got 3 "),
         (np.zeros((3, 3)), r"shape \(3, 3\); pass Surv\.from_arrays"),
+        (
+            pd.DataFrame({"start": TIME, "stop": TIME, "event": EVENT}),
+            r"got 3 \('start', 'stop', 'event'\)\. Intervals \(start, stop\] .*not supported yet; give one row per",
+        ),
+        (np.zeros((3, 3)), r"shape \(3, 3\).*Intervals \(start, stop\]"),
+        (pd.DataFrame({"a": ZERO_ONE, "b": ZERO_ONE}), r"Both 'a' and 'b' hold zeros and ones only, .*say it: Surv"),
+        (pd.DataFrame({"status": [1, 2] * 3, "days": TIME}), r"'status' must .* as in R.*; pass status == 2"),
+        (pd.DataFrame({"a": [1, 2] * 3, "b": TIME}), r"'a' must .* as in R.*; pass a == 2"),
+        (pd.DataFrame({"time": ZERO_ONE, "x": [1, 2] * 3}), r"'x' must .* as in R"),
+        (pd.DataFrame([[1.0, 1], [2.0, 0]], columns=["t", "t"]), "more than one column named 't'"),
         (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
         (structured(EVENT, TIME, [("event", "?"), ("time", "<f8")]).reshape(2, 3), "one-dimensional with two fields"),
         (np.zeros(3, dtype=[("a", "?"), ("b", "<f8"), ("c", "<f8")]), "two fields, event and time"),
@@ -203,3 +237,24 @@ def test_a_record_travels_as_a_whole():
     later = record.on_clock(origin=-1.0, unit=2.0)
     np.testing.assert_array_equal(later.time, (EXPECTED["time"] + 1.0) / 2.0)
     np.testing.assert_array_equal(later.event, EXPECTED["event"])
+
+
+def test_polars_outcomes_and_covariates():
+    polars = pytest.importorskip("polars")
+    y = polars.DataFrame({"died": ZERO_ONE, "months": TIME})
+    np.testing.assert_array_equal(check_outcome(y).array(), EXPECTED)
+    X = {"age": [50.0, 61.0, None, 48.0, 70.0, 55.0], "sex": ["f", "m", "f", "f", "m", "m"]}
+    settings = {"ensemble_size": 1, "max_epochs": 1, "covariate_layers": (2,), "mixed_layers": (2,), "random_state": 0}
+    one = SumoNet(**settings).fit(polars.DataFrame(X), y)
+    two = SumoNet(**settings).fit(pd.DataFrame(X), y)
+    assert one.feature_names_in_.tolist() == ["age", "sex"]
+    np.testing.assert_array_equal(one.predict(polars.DataFrame(X)), two.predict(pd.DataFrame(X)))
+
+
+def test_time_and_event_as_two_arguments():
+    X = np.arange(N, dtype=float)[:, None]
+    for model in (SumoNet(), SumoNetSearch(), CoxPH(), KaplanMeier()):
+        with pytest.raises((TypeError, ValueError), match=r"fit\(X, Surv\.from_arrays\(event, time\)\)"):
+            model.fit(X, np.array(TIME), np.array(EVENT))
+        with pytest.raises((TypeError, ValueError), match=r"fit\(X, Surv\.from_arrays\(event, time\)\)"):
+            model.fit(X, TIME, EVENT)

@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.preprocessing import StandardScaler
 
 from pandas_modes import pandas_copy_on_write
-from sumosurv import SumoNet, Surv
+from sumosurv import SumoNet, Surv, SurvivalMixture
 from sumosurv.preprocessing import Preprocessor
 
 RNG = np.random.default_rng(0)
@@ -136,17 +136,25 @@ def test_nullable_and_object_numbers_with_gaps():
 
 def test_unseen_and_missing_levels():
     fitted = Preprocessor().fit(pd.DataFrame({"x": ["u", "v"], "y": ["p", None]}))
-    codes = fitted.transform(pd.DataFrame({"x": ["w", None], "y": ["w", None]})).codes
+    with pytest.warns(UserWarning, match="not seen in training") as caught:
+        codes = fitted.transform(pd.DataFrame({"x": ["w", None], "y": ["w", None]})).codes
+    texts = [str(warning.message) for warning in caught]
+    assert [text.split(", where")[0] for text in texts] == [
+        "Column 'x': 2 of 2 values were not seen in training ('w', missing)",
+        "Column 'y': 1 of 2 values were not seen in training ('w')",
+    ]
     assert codes.tolist() == [[0, 0], [0, 1]]  # x had no missing values to learn from: as good as unseen
     mixed = Preprocessor().fit(pd.DataFrame({"x": [1, "1", 2.5, True]}, dtype=object))
     assert mixed.levels == [5]  # 1 and True are one value to Python
-    assert mixed.transform(pd.DataFrame({"x": ["1", "3"]}, dtype=object)).codes[1, 0] == 0
+    with pytest.warns(UserWarning, match="Column 'x': 1 of 2 values were not seen in training"):
+        assert mixed.transform(pd.DataFrame({"x": ["1", "3"]}, dtype=object)).codes[1, 0] == 0
 
 
 def test_one_hot_for_encoders():
     frame = pd.DataFrame({"n": [1.0, 3.0], "c": ["u", "v"]})
     fitted = Preprocessor(one_hot=True).fit(frame)
-    inputs = fitted.transform(pd.DataFrame({"n": [2.0, 3.0, 1.0], "c": ["v", "w", None]}))
+    with pytest.warns(UserWarning, match="Column 'c': 2 of 3 values"):
+        inputs = fitted.transform(pd.DataFrame({"n": [2.0, 3.0, 1.0], "c": ["v", "w", None]}))
     np.testing.assert_allclose(inputs.numeric, [[0, 0, 0, 0, 1], [1, 1, 0, 0, 0], [-1, 1, 0, 0, 0]])
     assert inputs.codes.shape == (3, 0)
     assert (fitted.n_numeric, fitted.levels) == (5, [])
@@ -247,8 +255,12 @@ def test_an_odd_frame_goes_all_the_way_through():
         model = SumoNet(**SMALL).fit(X, y)
     new = X.head(5).copy()
     new["b"] = ["never seen", None, "x", "y", "x"]
-    assert np.isfinite(model.predict(new)).all()
-    assert np.isfinite(model.predict_mean(new)).all()
+    with pytest.warns(
+        UserWarning, match=r"Column 'b': 2 of 5 values were not seen in training \('never seen', missing\)"
+    ):
+        assert np.isfinite(model.predict(new)).all()
+    with pytest.warns(UserWarning, match="Column 'b': 2 of 5 values"):
+        assert np.isfinite(model.predict_mean(new)).all()
 
 
 @pytest.mark.parametrize("variant", ["sumo", "paper"])
@@ -279,5 +291,60 @@ def test_integer_column_names_are_checked_too():
 def test_a_column_coded_in_another_way_is_named():
     frame = pd.DataFrame({"g": ["a", "b"] * 10})
     fitted = Preprocessor().fit(frame)
-    with pytest.warns(UserWarning, match="Column 'g': no value occurs among the levels seen in training"):
+    with pytest.warns(
+        UserWarning, match=r"'g': 20 of 20 values were not seen .* \('A', 'B'\), where .* such as 'a', 'b'"
+    ):
         fitted.transform(pd.DataFrame({"g": ["A", "B"] * 10}))
+
+
+def test_unseen_levels_are_told_once_per_column_whatever_the_number_of_rows():
+    X, y = example()
+    model = SumoNet(**SMALL).fit(X, y)
+    many = pd.concat([X] * 400, ignore_index=True)  # three blocks
+    many.loc[[0, 30_000, 45_000], "b"] = ["p", "q", "p"]
+    with pytest.warns(UserWarning, match="not seen") as caught:
+        model.predict(many)
+    assert len(caught) == 1
+    assert "Column 'b': 3 of 48,000 values were not seen in training ('p', 'q')" in str(caught[0].message)
+    mixture = SurvivalMixture.of([model, SumoNet(**SMALL).fit(X, y)])
+    with pytest.warns(UserWarning, match="Column 'b': 1 of 1 values were not seen") as caught:
+        mixture.predict(many.head(1))
+    assert len(caught) == 1
+
+
+def number_text(extra):
+    return [str(i / 2) for i in range(197)] + list(extra)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (number_text(["4o"]), r"'x' holds text and becomes 198 categories, but all but 1 of them are numbers: '4o'\."),
+        (number_text(["?", "n/a"]), r"all but 2 of them are numbers: '\?', 'n/a'\. Correct these or mark"),
+        ([f"{i},5" for i in range(40)], r"40 categories, but they are numbers with a decimal comma, such as '0,5'"),
+    ],
+)
+def test_a_typo_among_numbers_is_named(column, message):
+    with pytest.warns(UserWarning, match=message):
+        Preprocessor().fit(pd.DataFrame({"x": column}))
+    Preprocessor().fit(pd.DataFrame({"x": pd.Categorical(column)}))  # as it was asked for
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        number_text([]),  # text on purpose: nothing else explains it
+        ["1", "2", "3", "4", "unknown"] * 5,
+        [f"lot {i}" for i in range(50)],
+        [*map(str, range(12)), *"abcdef"],
+    ],
+)
+def test_names_of_categories_are_left_alone(column):
+    Preprocessor().fit(pd.DataFrame({"x": column}))
+
+
+def test_columns_of_one_name_are_refused():
+    X, y = example()
+    twice = pd.concat([X, X[["a"]]], axis=1)
+    with pytest.raises(ValueError, match="X has more than one column named 'a'; rename or remove"):
+        SumoNet(**SMALL).fit(twice, y)

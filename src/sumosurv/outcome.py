@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["OUTCOME_DTYPE", "Outcome", "Surv", "SurvArray", "check_outcome"]
+__all__ = ["OUTCOME_DTYPE", "Outcome", "Surv", "SurvArray", "as_pandas", "check_outcome"]
 
 OUTCOME_DTYPE = np.dtype([("event", np.bool_), ("time", np.float64)])
 
@@ -19,6 +19,11 @@ SurvArray = npt.NDArray[np.void]  # of dtype OUTCOME_DTYPE: scikit-survival's fo
 
 _EVENT_NAMES = {"event", "events", "death", "dead", "died", "status", "observed", "e", "d", "delta"}
 _TIME_NAMES = {"time", "times", "duration", "durations", "futime", "t", "z", "y"}
+
+_ENTRY = (
+    " Intervals (start, stop] with an event are not supported yet; give one row per subject, with its time since its "
+    "own start."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +114,8 @@ class Surv:
         for name in (event, time):
             if name not in data.columns:
                 raise ValueError(f"There is no column {name!r}; the columns are {', '.join(map(repr, data.columns))}.")
+            if data.columns.tolist().count(name) > 1:
+                raise ValueError(f"There is more than one column named {name!r}; rename or remove all but one.")
         return Surv.from_arrays(data[event], data[time], event_name=str(event), time_name=str(time))
 
     @staticmethod
@@ -132,6 +139,7 @@ def check_outcome(y: Any, n_rows: int | None = None) -> Outcome:
     Parameters
     ----------
     y : Outcome, structured array, DataFrame of two columns, ``(time, event)`` pair, array (n, 2) or sequence of pairs
+        Of the two columns or fields, the boolean one is the event; else names tell, or that it holds zeros and ones.
         A plain one-dimensional array of times is taken as "every event was seen", with a warning.
     n_rows : int, optional
         The number of rows of the covariates, which must agree.
@@ -158,6 +166,7 @@ def _array_from_any(y: Any) -> SurvArray:
         raise ValueError(
             "requires y to be passed, but the target y is None; make one with Surv.from_arrays(event, time)."
         )
+    y = as_pandas(y)
     if isinstance(y, pd.DataFrame):
         return _array_from_frame(y)
     if isinstance(y, np.ndarray) and y.dtype.names is not None:
@@ -188,8 +197,20 @@ def _array_from_any(y: Any) -> SurvArray:
         return Surv.from_arrays(np.ones(len(times), dtype=bool), times)
     raise ValueError(
         f"Cannot read an outcome from {type(y).__name__} of shape {table.shape}; pass Surv.from_arrays(event, time), "
-        "a two-column DataFrame or a (time, event) pair."
+        f"a two-column DataFrame or a (time, event) pair.{_ENTRY if table.ndim == 2 and table.shape[1] == 3 else ''}"
     )
+
+
+def as_pandas(table: Any) -> Any:
+    """A table of another library (polars, pyarrow) as a DataFrame; anything else as it is."""
+    if isinstance(table, (pd.DataFrame, pd.Series, np.ndarray)):
+        return table
+    names = getattr(table, "columns", None)
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        return pd.DataFrame({name: np.asarray(table[name]) for name in names})
+    if hasattr(table, "to_pandas") and hasattr(table, "__dataframe__"):
+        return table.to_pandas()
+    return table
 
 
 def _is_column(part: Any) -> bool:
@@ -200,17 +221,10 @@ def _array_from_frame(frame: pd.DataFrame) -> SurvArray:
     if frame.shape[1] != 2:
         raise ValueError(
             f"An outcome DataFrame has two columns, time and event; got {frame.shape[1]} "
-            f"({', '.join(map(repr, frame.columns))})."
+            f"({', '.join(map(repr, frame.columns))}).{_ENTRY if frame.shape[1] == 3 else ''}"
         )
-    first, second = frame.columns
-    event, time = _tell_apart(
-        first,
-        second,
-        pd.api.types.is_bool_dtype(frame.iloc[:, 0].dtype),
-        pd.api.types.is_bool_dtype(frame.iloc[:, 1].dtype),
-        otherwise=(second, first),
-    )
-    return Surv.from_columns(frame, event=event, time=time)
+    event = _which_is_event(list(frame.columns), [frame.iloc[:, 0], frame.iloc[:, 1]], otherwise=1)
+    return Surv.from_columns(frame, event=frame.columns[event], time=frame.columns[1 - event])
 
 
 def _array_from_structured(y: SurvArray) -> SurvArray:
@@ -220,23 +234,37 @@ def _array_from_structured(y: SurvArray) -> SurvArray:
             "A structured outcome is one-dimensional with two fields, event and time; "
             f"got fields {names}, shape {y.shape}."
         )
-    first, second = names
-    event, time = _tell_apart(first, second, y[first].dtype == bool, y[second].dtype == bool, otherwise=(first, second))
-    return Surv.from_arrays(y[event], y[time], event_name=event, time_name=time)
+    event = _which_is_event(names, [y[name] for name in names], otherwise=0)
+    return Surv.from_arrays(y[names[event]], y[names[1 - event]], event_name=names[event], time_name=names[1 - event])
 
 
-def _tell_apart(
-    first: Hashable, second: Hashable, first_is_bool: bool, second_is_bool: bool, otherwise: tuple[Hashable, Hashable]
-) -> tuple[Any, Any]:
-    """Which of two columns is (event, time): the boolean one, else by name, else by the order of that form."""
-    if first_is_bool != second_is_bool:
-        return (first, second) if first_is_bool else (second, first)
-    names = [str(name).lower() for name in (first, second)]
-    if names[0] in _EVENT_NAMES and names[1] in _TIME_NAMES:
-        return first, second
-    if names[1] in _EVENT_NAMES and names[0] in _TIME_NAMES:
-        return second, first
+def _which_is_event(names: Sequence[Hashable], columns: Sequence[Any], otherwise: int) -> int:
+    """Which of two columns is the event: the boolean one, else by names and values, else as that form has it."""
+    words = [str(name).lower() for name in names]
+    event_names, time_names = [word in _EVENT_NAMES for word in words], [word in _TIME_NAMES for word in words]
+    of_zeros_and_ones = [_is_among(column, (0, 1)) for column in columns]
+    for told in (
+        [pd.api.types.is_bool_dtype(column.dtype) for column in columns],
+        [event_names[i] and time_names[1 - i] for i in (0, 1)],
+        [of_zeros_and_ones[i] and not of_zeros_and_ones[1 - i] and not time_names[i] for i in (0, 1)],
+        event_names,
+        time_names[::-1],
+        [_is_among(column, (1, 2)) for column in columns],
+    ):
+        if told[0] != told[1]:
+            return told.index(True)
+    if all(of_zeros_and_ones):
+        raise ValueError(
+            f"Both {names[0]!r} and {names[1]!r} hold zeros and ones only, so that neither values nor names tell which "
+            "is the event; say it: Surv.from_arrays(event, time) or Surv.from_columns(frame, event=..., time=...)."
+        )
     return otherwise
+
+
+def _is_among(column: Any, wanted: tuple[int, int]) -> bool:
+    """Whether all values that are not missing are one of two numbers."""
+    numbers = _as_numbers(np.asarray(column))
+    return numbers is not None and bool(np.isin(numbers[~np.isnan(numbers)], wanted).all())
 
 
 def _check_time(time: Any, name: str) -> npt.NDArray[np.float64]:
@@ -249,9 +277,14 @@ def _check_time(time: Any, name: str) -> npt.NDArray[np.float64]:
         raise ValueError(f"{name!r} has no rows; at least one subject is needed.")
     if values.dtype == bool:
         raise ValueError(f"{name!r} holds True and False; it looks as if time and event were swapped.")
-    if np.issubdtype(values.dtype, np.datetime64) or np.issubdtype(values.dtype, np.timedelta64):
+    if np.issubdtype(values.dtype, np.datetime64):
         raise ValueError(
             f"{name!r} holds dates; turn them into numbers first, for example days: (end - start).dt.days."
+        )
+    if np.issubdtype(values.dtype, np.timedelta64):
+        raise ValueError(
+            f"{name!r} holds durations ({values.dtype}); turn them into numbers first, for example days: "
+            f"{name} / np.timedelta64(1, 'D')."
         )
     times = _as_numbers(values)
     if times is None:
@@ -293,6 +326,11 @@ def _check_event(event: Any, name: str) -> npt.NDArray[np.bool_]:
     wrong = ~((numbers == 0) | (numbers == 1))
     if wrong.any():
         bad = np.flatnonzero(wrong)
+        if np.isin(numbers, (1, 2)).all():
+            raise ValueError(
+                f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored) and holds 1 and 2, as in R, where 2 is "
+                f"the event; pass {name} == 2."
+            )
         raise ValueError(
             f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored); {len(bad)} rows are not, "
             f"first at {_rows(bad)} ({_values(values, bad)}). Recode the column, for example (status == 'dead')."

@@ -14,6 +14,7 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from scipy.special import logit, ndtri
 
+from sumosurv.advice import advise_on_numbers, note_unseen
 from sumosurv.networks.data import Inputs
 from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import kaplan_meier
@@ -26,7 +27,7 @@ NumericScaling = Literal["standard", "quantile"]
 
 _UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
 _KNOTS = 257  # of the quantiles of a numeric column
-_MANY = 10  # rows: if not one of them has a level that was seen, something is wrong
+_SHOWN = 12  # columns named in a message
 _IDENTIFIERS = 20  # rows: a text column in which so many or more all differ does not describe them
 _CLOSEST = 1e-2  # least distance of two knots in log time
 
@@ -148,13 +149,7 @@ class Preprocessor:
                 numbers += column.transform(_numbers(values, column.name))
                 continue
             coded = column.transform(values)
-            if len(coded) >= _MANY and (coded == _UNSEEN).all():
-                warnings.warn(
-                    f"Column {column.name!r}: no value occurs among the levels seen in training (such as "
-                    f"{', '.join(map(repr, column.levels[:3]))}); is it coded in another way?",
-                    UserWarning,
-                    stacklevel=2,
-                )
+            note_unseen(id(self), column.name, column.levels, values, coded == _UNSEEN)
             if self.one_hot:
                 numbers += list((coded[:, None] == np.arange(column.n_codes)).astype(np.float64).T)
             else:
@@ -172,6 +167,19 @@ class Preprocessor:
         if self.one_hot:
             count += sum(column.n_codes for column in self.columns if isinstance(column, CategoricalColumn))
         return count
+
+    def inputs_in_words(self) -> str:
+        """How many numbers a row has after preprocessing, and where they come from."""
+        if self.row_shape is not None:
+            return f"rows of shape {self.row_shape}"
+        parts = []
+        for column in self.columns[:_SHOWN]:
+            if isinstance(column, CategoricalColumn):
+                parts.append(f"{column.name!r} {column.n_codes} ({len(column.levels)} levels, unseen, missing)")
+            else:
+                parts.append(f"{column.name!r} " + ("2 (value, missing)" if column.indicator else "1"))
+        more = ", ..." if len(self.columns) > _SHOWN else ""
+        return f"rows of {self.n_numeric} inputs, of {len(self.columns)} columns: {', '.join(parts)}{more}"
 
     @property
     def levels(self) -> list[int]:
@@ -197,6 +205,8 @@ class Preprocessor:
                     UserWarning,
                     stacklevel=2,
                 )
+            if not isinstance(values.dtype, pd.CategoricalDtype):
+                advise_on_numbers(name, levels)
             kinds = {type(level) for level in levels}
             ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
             return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()))

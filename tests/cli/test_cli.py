@@ -233,7 +233,7 @@ def test_options_of_fit_reach_the_model(table, option, setting):
         (["fit", "{data}", "--time", "stage", "--event", "died", "--out", "{new}"], "must hold numbers"),
         (["fit", "{data}", "--time", "months", "--event", "age", "--out", "{new}"], "must be bool or 0/1"),
         (["fit", "{data}", "--time", "months", "--event", "died", "--drop", "x", "--out", "{new}"], "no column 'x'"),
-        (["fit", "{data}", "--time", "months", "--event", "died", "--out", "no/such/folder/m"], "does not exist"),
+        (["fit", "{data}", "--time", "months", "--event", "died", "--out", "no/such/folder/m"], "There is no folder"),
         (
             ["fit", "{data}", "--time", "months", "--event", "died", "--categorical", "months", "--out", "{new}"],
             "covariate",

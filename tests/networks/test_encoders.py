@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
+import sumosurv
 from small_networks import table_encoder
 from sumosurv import SumoNet, Surv
 from sumosurv.networks import Inputs, ModuleEncoder, select_members
@@ -218,5 +220,40 @@ def test_what_is_no_encoder():
         SumoNet(encoder=nn.Unflatten(1, (3, 1)), max_epochs=1).fit(X, y)
     with pytest.raises(TypeError, match=r"a function that makes one; got 'resnet'"):
         SumoNet(encoder="resnet", max_epochs=1).fit(X, y)
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+    with pytest.raises(ValueError, match=r"cannot read rows of 3 inputs, of 3 columns: .*mat1 and mat2"):
         SumoNet(encoder=nn.Linear(7, 2), max_epochs=1).fit(X, y)
+
+
+def test_an_encoder_whose_width_does_not_fit_is_told_where_its_inputs_come_from():
+    frame = pd.DataFrame({"age": [50.0, np.nan] * 10, "stage": ["I", "II", "III", "IV"] * 5, "size": np.arange(20.0)})
+    _, y = data(20)
+    expected = (
+        r"rows of 9 inputs, of 3 columns: 'age' 2 \(value, missing\), 'stage' 6 \(4 levels, unseen, missing\), 'size' 1"
+    )
+    with pytest.raises(ValueError, match=expected):
+        SumoNet(encoder=nn.Linear(3, 2), max_epochs=1).fit(frame, y)
+    assert SumoNet(encoder=nn.Linear(9, 2), max_epochs=1, ensemble_size=2).fit(frame, y).predict(frame).shape == (20,)
+
+
+@pytest.mark.parametrize("kind", ["module", "function"])
+def test_lazy_layers_take_their_width_from_the_rows(kind, tmp_path):
+    def lazy():
+        return nn.Sequential(nn.LazyLinear(4), nn.ReLU(), *([nn.LazyBatchNorm1d()] if kind == "function" else []))
+
+    X, y = data(30)
+    encoder = lazy() if kind == "module" else lazy
+    settings = {"ensemble_size": 2, "max_epochs": 2, "random_state": 0}
+    model = SumoNet(encoder=encoder, **settings).fit(X, y)
+    weights = model.network_.encoder.stacked[0]
+    assert weights.shape == (2, 4, 3)
+    assert not torch.equal(weights[0], weights[1])
+    again = SumoNet(encoder=lazy() if kind == "module" else lazy, **settings).fit(X, y)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(sumosurv.load(tmp_path / "m", encoder=encoder).predict(X), model.predict(X))
+
+
+def test_lazy_batch_normalisation_must_be_made_by_a_function():
+    X, y = data(20)
+    with pytest.raises(ValueError, match=r"LazyBatchNorm1d.* pass a function that makes the module"):
+        SumoNet(encoder=nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()), max_epochs=1).fit(X, y)

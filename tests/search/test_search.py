@@ -1,5 +1,7 @@
 """Searches: what is chosen, on which rows, and that it predicts what it says."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -398,3 +400,15 @@ def test_folds_whose_spaces_differ_are_refused(data):
     folds = [(data.X, y, (data.X, y)) for y in (data.y, late)]
     with pytest.raises(ValueError, match="differs from fold to fold"):
         fit_folds(quick(space="recipe"), folds)
+
+
+def test_one_row_is_refused_as_scikit_learn_wants_it():
+    from sklearn.utils.estimator_checks import check_fit2d_1sample
+
+    for options in ({}, {"cv": 2}):
+        search = SumoNetSearch(SumoNet(max_epochs=1), n_trials=2, random_state=0, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            check_fit2d_1sample("SumoNetSearch", search)
+            with pytest.raises(ValueError, match="n_samples=1"):
+                search.fit(np.ones((1, 2)), [3.0])

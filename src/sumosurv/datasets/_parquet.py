@@ -7,11 +7,12 @@ no thread is started at all.
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from sumosurv.files import replacing
 
 __all__ = ["read_parquet", "write_parquet"]
 
@@ -54,9 +55,5 @@ def write_parquet(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
+    with replacing(target) as part:
         pq.write_table(pa.Table.from_pandas(frame, preserve_index=False, nthreads=1), part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

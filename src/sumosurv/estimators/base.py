@@ -15,15 +15,19 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.advice import telling_unseen
+from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.nonparametric import coarse_kaplan_meier
+from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.scores import log_likelihood
 from sumosurv.stored import as_list, as_text, as_whole, tensor_of
 
-__all__ = ["SurvivalEstimator"]
+__all__ = ["SurvivalEstimator", "check_validation_data"]
 
 Precision = Literal["double", "single"]
+
+_ONE_OUTCOME = "Give time and event as one: fit(X, Surv.from_arrays(event, time))."
 
 _RISK_TIMES = 32
 _BLOCK = 20_000  # rows predicted at a time
@@ -34,10 +38,10 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
     own. Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
-    ``risk_times_``.
+    ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve of the training rows, coarse enough to hold no row.
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *more: Any) -> Self:
         """Fit to covariates and right-censored times.
 
         Parameters
@@ -46,7 +50,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             Numeric and categorical columns, missing values allowed.
         y : outcome
             `Surv.from_arrays(event, time)`, a two-column DataFrame, or a ``(time, event)`` pair.
+        *more
+            Nothing: time and event are one argument.
         """
+        if more:
+            raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {_ONE_OUTCOME}")
         return self._fit_anew(X, y)
 
     @abstractmethod
@@ -63,7 +71,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def predict_distribution(self, X: Any) -> SurvivalDistribution:
         """The survival distribution of each row, in the unit of the training times."""
         check_is_fitted(self)
-        with torch.no_grad():
+        with torch.no_grad(), telling_unseen():
             return self._distribution(self._check_covariates(X, reset=False))
 
     def predict_survival_function(
@@ -158,7 +166,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             "n_features_in_": self.n_features_in_,
             "feature_names_in_": None if names is None else [str(name) for name in names],
         }
-        return fitted, {"risk_times_": torch.from_numpy(self.risk_times_)}
+        curve = self.training_curve_
+        return fitted, {
+            "risk_times_": torch.from_numpy(self.risk_times_),
+            "training_curve_": torch.stack([curve.times, curve.table[0]]),
+        }
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
@@ -169,6 +181,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 raise ValueError(f"{len(names)} names for {self.n_features_in_} columns")
             self.feature_names_in_ = np.array(names, dtype=object)
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
+        times, survival = tensors["training_curve_"].double()
+        self.training_curve_ = Tabulated(times, survival, between="hazard")
 
     def _check_columns(self, columns: Preprocessor) -> None:
         """Raise a ValueError unless a model file describes as many columns as it says there are."""
@@ -214,14 +228,15 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             )
         times = outcome.time[outcome.event] if outcome.event.any() else outcome.time
         self.risk_times_ = np.quantile(times, (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES)
+        self.training_curve_ = coarse_kaplan_meier(outcome)
         return X, outcome
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
+        X = as_pandas(X)
         if hasattr(X, "columns"):
-            names = list(X.columns)
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise ValueError(f"X has two columns named {twice!r}; rename one, or drop it.")
+            if not X.columns.is_unique:
+                twice = ", ".join(repr(name) for name in X.columns[X.columns.duplicated()].unique()[:5])
+                raise ValueError(f"X has more than one column named {twice}; rename or remove all but one.")
             validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) (shape=(0, ...)) while a minimum of 1 is required.")
@@ -264,11 +279,12 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             places = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
             take = X.iloc if hasattr(X, "iloc") else X
             result: npt.NDArray[np.float64] | None = None
-            for rows in places:
-                part = quantity(self.predict_distribution(take[rows]), rows)
-                if result is None:
-                    result = np.empty((n, *part.shape[1:]))  # written once, never joined
-                result[rows] = part
+            with telling_unseen():
+                for rows in places:
+                    part = quantity(self.predict_distribution(take[rows]), rows)
+                    if result is None:
+                        result = np.empty((n, *part.shape[1:]))  # written once, never joined
+                    result[rows] = part
             assert result is not None
             return result
 
@@ -280,6 +296,16 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def check_validation_data(pair: Any) -> None:
+    """Raise a ValueError if ``validation_data`` is not None and no pair (X, y): events, for example."""
+    if pair is not None and not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+        size = f" of length {len(pair)}" if hasattr(pair, "__len__") else ""
+        raise ValueError(
+            f"validation_data is a pair (X, y) of rows for early stopping; got {type(pair).__name__}{size}. "
+            f"{_ONE_OUTCOME}"
+        )
 
 
 def _count_rows(X: Any) -> int:

@@ -70,6 +70,7 @@ class SurvivalMixture(SurvivalEstimator):
         """What every estimator knows of its training rows, from the first part."""
         first = self.estimators_[0]
         self.n_features_in_, self.risk_times_ = first.n_features_in_, first.risk_times_
+        self.training_curve_ = first.training_curve_
         if hasattr(first, "feature_names_in_"):
             self.feature_names_in_ = first.feature_names_in_
 

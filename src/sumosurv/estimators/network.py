@@ -16,7 +16,7 @@ import torch
 from sklearn.utils import check_random_state
 
 from sumosurv.distributions import Delayed, Rescaled, SurvivalDistribution
-from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators.base import SurvivalEstimator, check_validation_data
 from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
 from sumosurv.estimators.weights import check_weights, filled
@@ -41,7 +41,7 @@ __all__ = ["Generators", "NetworkEstimator"]
 
 Generators = Sequence[torch.Generator]
 
-_KNOWN = ("n_features_in_", "feature_names_in_", "risk_times_")
+_KNOWN = ("n_features_in_", "feature_names_in_", "risk_times_", "training_curve_")
 
 
 class _FittedNetwork(SurvivalEstimator):
@@ -128,6 +128,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             beforehand (``model = SumoNet()``, then ``model.fit(X, y)``), it can be used at once, and its
             ``interrupted_`` is True. Before that, and on a second Ctrl-C, it stays as it was.
         """
+        check_validation_data(validation_data)
         return self._fit_anew(X, y, validation_data)
 
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> None:
@@ -184,8 +185,6 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         self._check_rows(outcome)
         more = None
         if validation_data is not None:
-            if not (isinstance(validation_data, (tuple, list)) and len(validation_data) == 2):
-                raise ValueError("validation_data is a pair (X, y) of rows for early stopping.")
             X_valid = checked._check_covariates(validation_data[0], reset=False)
             more = X_valid, check_outcome(validation_data[1], n_rows=len(X_valid))
             self._check_rows(more[1])
@@ -206,7 +205,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     def _build_encoder(self, learned: Learned, generators: Generators, seeds: npt.NDArray[np.int64]) -> Encoder:
         columns = learned.preprocessor
         if self.encoder is not None:
-            return ModuleEncoder(self.encoder, [int(seed) for seed in seeds], learned.example())
+            own, said = [int(seed) for seed in seeds], columns.inputs_in_words()
+            return ModuleEncoder(self.encoder, own, learned.example(), said)
         if columns.row_shape is not None:
             raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
         return TableEncoder(

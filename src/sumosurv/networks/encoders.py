@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from sumosurv.networks.data import Inputs
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
@@ -125,11 +127,20 @@ class ModuleEncoder(nn.Module):
         One per member.
     example : Tensor
         A few rows of input, to learn the width of the output.
+    inputs_in_words : str
+        What the rows are, for the message to whom they do not fit.
     """
 
-    def __init__(self, module: nn.Module | Callable[[], nn.Module], seeds: Sequence[int], example: Tensor) -> None:
+    def __init__(
+        self,
+        module: nn.Module | Callable[[], nn.Module],
+        seeds: Sequence[int],
+        example: Tensor,
+        inputs_in_words: str = "these rows",
+    ) -> None:
         super().__init__()
-        copies = [_fresh_copy(module, seed) for seed in seeds]
+        with _explained(inputs_in_words):
+            copies = [_fresh_copy(module, seed, example) for seed in seeds]
         self._skeleton = [copy.deepcopy(copies[0])]  # in a list, so that its own weights are not the population's
         self._names = [name for name, _ in copies[0].named_parameters()]
         self._buffer_names = [name for name, _ in copies[0].named_buffers()]
@@ -144,7 +155,7 @@ class ModuleEncoder(nn.Module):
         for i, name in enumerate(self._buffer_names):
             self.register_buffer(f"buffer_{i}", torch.stack([b[name] for b in buffers]))
         self._loop = False
-        with torch.no_grad():
+        with torch.no_grad(), _explained(inputs_in_words):
             copies[0].eval()
             out = copies[0](example)
         if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != len(example):
@@ -186,7 +197,18 @@ class ModuleEncoder(nn.Module):
 Encoder = TableEncoder | ModuleEncoder
 
 
-def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Module:
+@contextmanager
+def _explained(inputs_in_words: str) -> Iterator[None]:
+    """Say what an encoder was given where it fails on it."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(f"The encoder cannot read {inputs_in_words}. Fit its first layer to that: {error}") from error
+
+
+def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int, example: Tensor) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if not isinstance(module, nn.Module):
@@ -195,14 +217,28 @@ def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int) -> nn.Mo
             made = module()
             if not isinstance(made, nn.Module):
                 raise TypeError(f"encoder must be a torch.nn.Module or return one; it returned {type(made).__name__}.")
-            return made
+            return _initialised(made, example)
+        if any(is_lazy(buffer) for buffer in module.buffers()):
+            raise ValueError(
+                "The encoder has a lazy layer with buffers (such as LazyBatchNorm1d), which torch cannot copy before "
+                "it has seen rows; pass a function that makes the module."
+            )
         fresh = copy.deepcopy(module)
         for part in fresh.modules():
             reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
             if callable(reset):
                 reset()
+        fresh = _initialised(fresh, example)
         with torch.no_grad():
             for name, p in module.named_parameters():
-                if not p.requires_grad:
+                if not p.requires_grad and not is_lazy(p):
                     fresh.get_parameter(name).copy_(p)
         return fresh
+
+
+def _initialised(module: nn.Module, example: Tensor) -> nn.Module:
+    """Lazy layers take their width, and their first weights, from rows."""
+    if any(is_lazy(p) for p in (*module.parameters(), *module.buffers())):
+        with torch.no_grad():
+            module.eval()(example)
+    return module

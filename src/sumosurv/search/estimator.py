@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
+from sumosurv.estimators.base import check_validation_data
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
 from sumosurv.search.grouping import Shapes
@@ -145,6 +146,7 @@ class NetworkSearch(_FittedSearch):
             weights so far; an interrupted ``refit`` leaves the networks of the search. ``interrupted_`` is then
             True. Before that, and on a second Ctrl-C, the search stays as it was. A stored study keeps finished trials.
         """
+        check_validation_data(validation_data)
         return self._fit_anew(X, y, validation_data)
 
     def trial(self, place: int) -> SurvivalEstimator:

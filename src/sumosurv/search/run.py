@@ -84,8 +84,9 @@ class SearchRun:
             train, valid = split_rows(rows.outcome, seed % (2**31), settings.estimator.validation_fraction)
         if valid is None:
             raise ValueError(
-                "Trials are compared on validation rows and there are none: give validation_data or cv, or an "
-                "estimator with validation_fraction > 0 and more rows."
+                "Trials are compared on validation rows and there are none (n_samples="
+                f"{len(rows.outcome)}): give validation_data or cv, or an estimator with validation_fraction > 0 and "
+                "more rows."
             )
         return cls(settings, job, number, seed, [(train, valid)])
 

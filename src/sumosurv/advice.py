@@ -1,0 +1,105 @@
+"""What is said of columns that were probably meant in another way: warnings, once per column."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+__all__ = ["advise_on_numbers", "note_unseen", "telling_unseen"]
+
+_SHOWN = 5
+_MANY_NUMBERS = 10  # different ones: so many are no names of categories
+
+
+@dataclass
+class _Unseen:
+    rows: int = 0
+    of: int = 0
+    values: dict[Any, None] = field(default_factory=dict)
+
+
+_noted: ContextVar[dict[tuple[int, str, str], _Unseen] | None] = ContextVar("unseen levels", default=None)
+
+
+@contextmanager
+def telling_unseen() -> Iterator[None]:
+    """Gather what `note_unseen` is told inside the block and warn at its end; inside another such block, at its end."""
+    if _noted.get() is not None:
+        yield
+        return
+    noted: dict[tuple[int, str, str], _Unseen] = {}
+    token = _noted.set(noted)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
+    for text in dict.fromkeys(  # the parts of a mixture say the same
+        f"Column {name!r}: {unseen.rows:,} of {unseen.of:,} values were not seen in training "
+        f"({_listed(list(unseen.values))}), where it had levels such as {known}; predictions for them are those of no "
+        "level in particular."
+        for (_, name, known), unseen in noted.items()
+        if unseen.rows
+    ):
+        warnings.warn(text, UserWarning, stacklevel=4)
+
+
+def note_unseen(
+    reader: int, name: str, levels: Sequence[Any], values: pd.Series, unseen: npt.NDArray[np.bool_]
+) -> None:
+    """Note how many values of a column, and which, are none of its levels.
+
+    Parameters
+    ----------
+    reader : int
+        Who read the column: each counts on its own.
+    name : str
+    levels : sequence
+        Those of training.
+    values : Series
+    unseen : bool array of shape (rows,)
+    """
+    noted = _noted.get()
+    if noted is None:
+        with telling_unseen():
+            note_unseen(reader, name, levels, values, unseen)
+        return
+    entry = noted.setdefault((reader, name, ", ".join(map(repr, levels[:3]))), _Unseen())
+    entry.rows, entry.of = entry.rows + int(unseen.sum()), entry.of + len(unseen)
+    if unseen.any() and len(entry.values) <= _SHOWN:
+        odd = values[unseen].astype(object)
+        entry.values |= dict.fromkeys("missing" if pd.isna(value) else repr(value) for value in odd.unique())
+
+
+def advise_on_numbers(name: str, levels: Sequence[Any]) -> None:
+    """Warn of a column of text whose levels are numbers but for a few, or numbers with a decimal comma."""
+    if len(levels) < _MANY_NUMBERS or not all(isinstance(level, str) for level in levels):
+        return
+    text = pd.Series(list(levels), dtype=object)
+    numbers = pd.to_numeric(text, errors="coerce").notna()
+    with_comma = pd.to_numeric(text.str.replace(",", ".", n=1), errors="coerce").notna()
+    most = max(_MANY_NUMBERS, 0.9 * len(text))
+    if numbers.all() or with_comma.sum() < most:
+        return
+    if numbers.sum() >= most:
+        odd = [repr(level) for level in text[~numbers]]
+        what = f"all but {len(odd)} of them are numbers: {_listed(odd)}. Correct these or mark them as missing"
+    else:
+        what = f"they are numbers with a decimal comma, such as {text[~numbers].iloc[0]!r}. Write them with a point"
+    warnings.warn(
+        f"Column {name!r} holds text and becomes {len(text)} categories, but {what}, or turn the column into a "
+        "category to keep it so.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

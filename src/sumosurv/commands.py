@@ -1,0 +1,256 @@
+"""What the commands of the command line do, once their arguments are read. Each returns an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from sumosurv import datasets
+from sumosurv.advice import telling_unseen
+from sumosurv.estimators import SumoNet
+from sumosurv.files import check_writable
+from sumosurv.io import load
+from sumosurv.outcome import Surv
+from sumosurv.scores import SCORES, evaluate, log_likelihood
+from sumosurv.scores.evaluation import DEFAULT_SCORES
+from sumosurv.tables import read_table, write_table
+
+__all__ = ["COMMANDS"]
+
+_BLOCK = 20_000  # rows predicted at a time
+_EXACT_CONCORDANCE = 2000  # rows up to which `evaluate` takes the exact one, whose cost grows as their square
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    _check_target(arguments.out, arguments.data, arguments.valid)
+    if arguments.valid == arguments.data == Path("-"):
+        raise ValueError("Standard input can be read once; give a file to --valid.")
+    frame = _read(arguments.data, arguments)
+    X, y = _covariates_and_outcome(frame, arguments)
+    options = {
+        name: getattr(arguments, name)
+        for name in ("ensemble_size", "max_epochs")
+        if getattr(arguments, name) is not None
+    }
+    model = SumoNet(
+        variant=arguments.variant,
+        refit=arguments.refit,
+        device=arguments.device,
+        random_state=arguments.seed,
+        verbose=not arguments.quiet,
+        **options,
+    )
+    validation = None
+    if arguments.valid is not None:
+        held_out = _read(arguments.valid, arguments)
+        outcome = Surv.from_columns(held_out, event=arguments.event, time=arguments.time)
+        validation = (_as_trained(held_out, X), outcome)
+    with _noting_interrupts() as interrupts:
+        try:
+            model.fit(X, y, validation_data=validation)
+        except KeyboardInterrupt:
+            if not hasattr(model, "n_members_"):
+                raise  # before there was anything to keep
+    model.save(arguments.out)
+    print(f"{len(y):,} rows, {X.shape[1]} covariates, {y['event'].mean():.1%} events; {model.n_members_} networks.")
+    numeric = [c.name for c in model.preprocessor_.columns if not hasattr(c, "levels")]
+    coded = [f"{c.name} ({len(c.levels)} levels)" for c in model.preprocessor_.columns if hasattr(c, "levels")]
+    for kind, names in (("Numeric", numeric), ("Categorical", coded)):
+        if names:
+            print(f"{kind}: {', '.join(names)}.")
+    if model.best_valid_.size and model.best_valid_.max() > float("-inf"):
+        print(f"Mean log-likelihood on validation rows, average network: {model.best_valid_.mean():.4f} nats.")
+    print(f"Model written to {arguments.out}")
+    if not interrupts:
+        return 0
+    print("sumosurv fit: training was interrupted; the model has its best weights until then.", file=sys.stderr)
+    return 130
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    if arguments.out is not None:
+        _check_target(arguments.out, arguments.model, arguments.data)
+    model = load(arguments.model)
+    X = _for_model(_read(arguments.data, arguments), model)
+    with telling_unseen():
+        rows = write_table(_predictions(model, X, arguments), arguments.out)
+    if arguments.out is not None:
+        print(f"{rows:,} rows written to {arguments.out}")
+    return 0
+
+
+def _predictions(model: Any, X: pd.DataFrame, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+    """What was asked for, some rows at a time."""
+    wanted = arguments
+    nothing = not (wanted.times or wanted.quantiles or wanted.mean or wanted.restricted_mean or wanted.risk)
+    with tqdm(total=len(X), desc="predicting", unit="row", disable=wanted.quiet or len(X) <= _BLOCK) as bar:
+        for start in range(0, len(X), _BLOCK):
+            part = X.iloc[start : start + _BLOCK]
+            distribution = model.predict_distribution(part)
+            columns: dict[str, Any] = {}
+            if wanted.risk or nothing:
+                columns["risk"] = distribution.cdf(model.risk_times_).mean(axis=1)  # as model.predict
+            columns |= {f"survival_{t:g}": distribution.survival(float(t)) for t in wanted.times or ()}
+            if wanted.mean or nothing:
+                columns["mean"] = distribution.mean()
+            if wanted.restricted_mean is not None:
+                columns[f"restricted_mean_{wanted.restricted_mean:g}"] = distribution.restricted_mean(
+                    wanted.restricted_mean
+                )
+            for q in wanted.quantiles or ([0.25, 0.5, 0.75] if nothing else []):
+                columns["median" if q == 0.5 else f"quantile_{q:g}"] = distribution.quantile(float(q))
+            yield pd.DataFrame(columns, index=part.index)
+            bar.update(len(part))
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    if arguments.out is not None:
+        _check_target(arguments.out, arguments.model, arguments.data)
+    model = load(arguments.model)
+    frame = _read(arguments.data, arguments)
+    y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
+    X = _for_model(frame, model)
+    distribution = model.predict_distribution(X)
+    options = _score_options(arguments)
+    if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y["event"].any():
+        options["concordance_td"]["times"] = np.unique(np.quantile(y["time"][y["event"]], np.linspace(0, 1, 200)))
+    table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap)
+    print(table)
+    notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
+    for better, rows in (("Higher", table["greater_is_better"]), ("Lower", ~table["greater_is_better"])):
+        notes += [f"{better} is better: {', '.join(table['score'][rows].unique())}."] if rows.any() else []
+    if options.get("concordance_td"):
+        notes.append("Time-dependent concordance is taken at 200 quantiles of the event times.")
+    if "log_likelihood" in options:
+        gain = log_likelihood(distribution, y) - log_likelihood(model.training_curve_.repeat(len(y)), y)
+        error = gain.std() / np.sqrt(len(gain)) if np.isfinite(gain).all() else np.nan
+        notes.append(
+            f"Gain in log-likelihood over the Kaplan-Meier curve of the training rows: {gain.mean():.4f} nats "
+            f"(standard error {error:.4f})."
+        )
+    print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
+    if arguments.out is not None:
+        write_table([table], arguments.out)
+    return 0
+
+
+def _score_options(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Options of each score asked for: the times given, to those that take times of that kind."""
+    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or DEFAULT_SCORES}
+    if arguments.span is not None and len(arguments.span) != 2:
+        raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")
+    for flag, kind, value in (
+        ("--times", "single", arguments.times),
+        ("--range", "range", None if arguments.span is None else tuple(arguments.span)),
+    ):
+        possible = [name for name, score in SCORES.items() if score.times == kind]
+        if value is not None and not any(name in options for name in possible):
+            raise ValueError(f"{flag} is for {', '.join(possible)}; ask for them with --scores.")
+        for name in options.keys() & set(possible) if value is not None else ():
+            options[name][SCORES[name].times_option] = value
+    return options
+
+
+def _datasets(arguments: argparse.Namespace) -> int:
+    if arguments.out is not None:
+        _check_target(arguments.out)
+    simulated = ("weibull", "checkerboard", "normal", "kkbox")
+    if arguments.name is None:
+        print(datasets.available().to_string(index=False))
+        print(f"\nSimulated, with their true distribution: {', '.join(simulated)}.")
+        print("Write one to a file: sumosurv datasets NAME --out FILE")
+        return 0
+    if arguments.name in simulated:
+        made = datasets.simulate(arguments.name, arguments.rows, random_state=arguments.seed)
+        frame = made.X.assign(time=made.y["time"], event=made.y["event"].astype(int))
+        text = f"{arguments.name}: {len(frame):,} simulated rows, {made.y['event'].mean():.1%} events."
+    else:
+        data = datasets.load(arguments.name)
+        frame, text = data.frame, data.description
+        text += f"\nColumns: --time {data.time_name} --event {data.event_name}"
+    print(text)
+    if arguments.out is not None:
+        write_table([frame], arguments.out)
+        print(f"Written to {arguments.out}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "fit": _fit,
+    "predict": _predict,
+    "evaluate": _evaluate,
+    "datasets": _datasets,
+}
+
+
+@contextmanager
+def _noting_interrupts() -> Iterator[list[int]]:
+    """A list of the signals of Ctrl-C inside the block, which interrupt it as ever."""
+    noted: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
+        signal.default_int_handler(number, frame)
+
+    if threading.current_thread() is not threading.main_thread():  # no other thread gets signals
+        yield noted
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _check_target(path: Path, *inputs: Path | None) -> None:
+    """Say at once, and not after a long fit, that a file cannot be written, or would replace what is read."""
+    check_writable(path)
+    for read in inputs:
+        if read is not None and path.exists() and read.exists() and path.samefile(read):
+            raise ValueError(f"--out {path} would replace {read}, which is read; name another file to write.")
+
+
+def _read(path: Path, arguments: argparse.Namespace) -> pd.DataFrame:
+    return read_table(path, sep=arguments.sep, decimal=arguments.decimal)
+
+
+def _covariates_and_outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -> tuple[pd.DataFrame, Any]:
+    y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
+    for name in arguments.drop:
+        if name not in frame.columns:
+            raise ValueError(f"There is no column {name!r}; the columns are {', '.join(map(repr, frame.columns))}.")
+    X = frame.drop(columns=[arguments.time, arguments.event, *arguments.drop])
+    if X.shape[1] == 0:
+        raise ValueError("No covariates are left beside time and event.")
+    for name in arguments.categorical:
+        if name not in X.columns:
+            raise ValueError(f"There is no covariate {name!r}; they are {', '.join(map(repr, X.columns))}.")
+    return X.astype(dict.fromkeys(arguments.categorical, "category")), y
+
+
+def _as_trained(frame: pd.DataFrame, X: pd.DataFrame) -> pd.DataFrame:
+    """The training columns of another table, in their order."""
+    return _pick(frame, list(X.columns))
+
+
+def _for_model(frame: pd.DataFrame, model: Any) -> pd.DataFrame:
+    names = getattr(model, "feature_names_in_", None)
+    return frame if names is None else _pick(frame, list(names))
+
+
+def _pick(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise ValueError(f"The table lacks columns that the model was fitted on: {', '.join(map(repr, missing))}.")
+    return frame[names]

@@ -1,0 +1,179 @@
+"""Tables on disk: CSV, plain or compressed, and Parquet; in and out."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import sys
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pandas as pd
+
+from sumosurv.datasets import read_parquet, write_parquet
+from sumosurv.files import replacing
+
+__all__ = ["read_table", "write_table"]
+
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_OTHER_SEPARATORS = {"\t": "tab", ";": ";", "|": "|"}
+
+Open = Callable[[], Any]  # opens the text of a table, from its beginning each time
+
+
+def read_table(path: Path, *, sep: str | None = None, decimal: str = ".") -> pd.DataFrame:
+    """The table in a file, or a ValueError that says what is wrong with the file and where.
+
+    Parameters
+    ----------
+    path : Path
+        Parquet by its suffix, else CSV in UTF-8, which may be compressed (.gz, .bz2, .xz, .zip); "-" is standard input.
+    sep : str, optional
+        What separates the fields of a CSV file: a tab in .tsv files, else a comma.
+    decimal : str
+        The decimal point of its numbers.
+    """
+    name = "standard input" if str(path) == "-" else str(path)
+    if str(path) != "-" and not (path.is_file() or path.is_fifo()):
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        if _is_parquet(path):
+            frame = _read_parquet(path)
+        else:
+            tabbed = ".tsv" in [suffix.lower() for suffix in path.suffixes]
+            frame = _read_csv(_text(path), name, sep or ("\t" if tabbed else None), decimal)
+    except (zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's; those of gzip and bz2 have none
+            raise
+        raise ValueError(f"{name} is damaged, or no {path.suffix} file ({error}); pack the table anew.") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} cannot be read as CSV: save it as UTF-8 text ({error}).") from None
+    if len(frame) == 0:
+        raise ValueError(f"{name} has a header and no rows.")
+    return frame
+
+
+def write_table(parts: Iterable[pd.DataFrame], path: Path | None) -> int:
+    """Write a table that comes in parts, without its index. A file is replaced when all is written, or stays as it was.
+
+    Parameters
+    ----------
+    parts : iterable of DataFrame
+        Rows one below the other, with the same columns.
+    path : Path or None
+        Parquet by its suffix, else CSV; None is standard output, part by part.
+
+    Returns
+    -------
+    int
+        The number of rows.
+    """
+    if path is None:
+        return _write_csv(parts, sys.stdout)
+    if _is_parquet(path):
+        frame = pd.concat(list(parts))
+        write_parquet(frame, path)
+        return len(frame)
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        return _write_csv(parts, file)
+
+
+def _write_csv(parts: Iterable[pd.DataFrame], file: IO[str]) -> int:
+    rows = 0
+    for part in parts:
+        part.to_csv(file, index=False, header=rows == 0)
+        rows += len(part)
+    return rows
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        frame = read_parquet(path)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
+    _check_names(list(frame.columns), str(path))
+    return frame
+
+
+def _text(path: Path) -> Open:
+    """How to open the text of a CSV file; what can be read only once is kept in memory."""
+    suffix = path.suffix.lower()
+    if suffix == ".zip":
+        return lambda: _in_zip(path)
+    if str(path) == "-" or path.is_fifo():
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        return lambda: io.StringIO(text.removeprefix("\ufeff"), newline="")
+    return lambda: _OPENERS.get(suffix, open)(path, "rt", encoding="utf-8-sig", newline="")
+
+
+@contextmanager
+def _in_zip(path: Path) -> Iterator[IO[str]]:
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        if len(names) != 1:
+            raise ValueError(f"{path} holds {len(names)} files; give one that holds a single table, or unpack it.")
+        with archive.open(names[0]) as file:
+            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+
+
+def _read_csv(open_text: Open, name: str, sep: str | None, decimal: str) -> pd.DataFrame:
+    with open_text() as text:
+        _check_fields(text, name, sep)
+    try:
+        with open_text() as text:
+            # whole columns at a time: in pieces, a column of numbers with one typo would be numbers here and text there
+            return pd.read_csv(text, sep=sep or ",", decimal=decimal, index_col=False, low_memory=False)
+    except pd.errors.ParserError as error:
+        raise ValueError(f"{name} cannot be read as CSV: {error}") from None
+
+
+def _check_fields(text: IO[str], name: str, sep: str | None) -> None:
+    """Every line has one field for each name in the header: pandas shifts or fills up lines that have not."""
+    rows = csv.reader(text, delimiter=sep or ",")
+    try:
+        header = next((row for row in rows if not _is_blank(row)), None)
+        if header is None:
+            raise ValueError(f"{name} is empty.")
+        other = next((other for other in _OTHER_SEPARATORS if other in header[0]), None)
+        if sep is None and len(header) == 1 and other is not None:
+            shown = _OTHER_SEPARATORS[other]
+            raise ValueError(
+                f"{name} has a single column, {header[0]!r}; if its fields are separated by {shown!r}, give "
+                f"--sep {shown if shown.isalpha() else repr(shown)}."
+            )
+        _check_names(header, name)
+        for row in rows:
+            if len(row) != len(header) and not _is_blank(row):
+                remedy = (
+                    "quote fields that hold the separator, and name the first column if it holds row names"
+                    if len(row) > len(header)
+                    else "a missing value is an empty field between two separators"
+                )
+                raise ValueError(
+                    f"Line {rows.line_num} of {name} has {len(row)} fields and the header {len(header)}; {remedy}."
+                )
+    except csv.Error as error:
+        raise ValueError(f"Line {rows.line_num} of {name} cannot be read as CSV: {error}.") from None
+
+
+def _is_blank(row: list[str]) -> bool:
+    return not row or (len(row) == 1 and row[0].isspace())  # [""] is a quoted empty field
+
+
+def _check_names(names: list[str], name: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1 and column != ""]
+    if twice:
+        listed = ", ".join(map(repr, twice[:5]))
+        raise ValueError(f"{name} has more than one column named {listed}; rename or remove them.")

@@ -1,0 +1,130 @@
+"""Tables on disk: read as they are meant, or refused with the line and the remedy."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import threading
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sumosurv.datasets import write_parquet
+from sumosurv.tables import read_table
+
+GOOD = "a,b,c\n1,x,2.5\n3,,4.5\n"
+FRAME = pd.DataFrame({"a": [1, 3], "b": ["x", np.nan], "c": [2.5, 4.5]})
+
+
+def written(folder, text, name="t.csv"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8", newline="")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,c\n1,2,3,4\n", r"Line 2 of .*t\.csv has 4 fields and the header 3; quote .*row names"),
+        ("a,b,c\n1,2,3,4\n5,6,7,8\n", r"Line 2 of .* has 4 fields"),
+        ("a,b,c\n1,2,3\n1,2,3,4\n", r"Line 3 of .* has 4 fields"),
+        ("a,b,c\n1,2,3,\n", r"Line 2 of .* has 4 fields"),
+        ("a,b,c\n1,2,3\n\n4,5\n", r"Line 4 of .* has 2 fields and the header 3; a missing value is an empty field"),
+        ('a,b,c\n1,"two\nlines",3\n4\n', r"Line 4 of .* has 1 fields"),
+        ('a,b\n1,2\n""\n', r"Line 3 of .* has 1 fields"),
+        ("", r"t\.csv is empty"),
+        ("\n \n", r"t\.csv is empty"),
+        ("a,b\n", "has a header and no rows"),
+        ("a,b,a\n1,2,3\n", r"t\.csv has more than one column named 'a'; rename"),
+        ("a;b;c\n1,5;2;3\n", r"a single column, 'a;b;c'; if .* separated by ';', give --sep ';'"),
+        ("a\tb\n1\t2\n", r"a single column, 'a\\tb'; if .* separated by 'tab', give --sep tab"),
+        ('a,b\n1,"2\n3,4\n', r"t\.csv"),
+    ],
+)
+def test_tables_that_cannot_be_meant(text, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        read_table(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "name"),
+    [
+        (GOOD, {}, "t.csv"),
+        ("\ufeff" + GOOD, {}, "t.csv"),
+        (GOOD.replace("\n", "\r\n"), {}, "t.csv"),
+        ("\n" + GOOD.replace("\n", "\n\n  \n"), {}, "t.csv"),
+        (GOOD.replace(",", "\t"), {}, "t.tsv"),
+        (GOOD.replace(",", "\t"), {"sep": "\t"}, "t.csv"),
+        (GOOD.replace(",", ";").replace(".", ","), {"sep": ";", "decimal": ","}, "t.csv"),
+        (GOOD.replace("x", '"x"'), {}, "t.txt"),
+    ],
+)
+def test_forms_of_csv(text, options, name, tmp_path):
+    pd.testing.assert_frame_equal(read_table(written(tmp_path, text, name), **options), FRAME)
+
+
+def test_a_column_whose_name_holds_a_separator_can_be_read(tmp_path):
+    assert list(read_table(written(tmp_path, "a;b\n1\n"), sep=",").columns) == ["a;b"]
+
+
+def test_a_typo_far_down_does_not_split_a_column(tmp_path):
+    """Read in pieces, the first values would be numbers and the later ones text."""
+    n = 300_000
+    path = written(tmp_path, "a\n" + "1\n" * n + "2o\n")
+    assert set(read_table(path)["a"].map(type)) == {str}
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zip"])
+def test_compressed_files(suffix, tmp_path):
+    path = tmp_path / f"t.csv{suffix}"
+    if suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("t.csv", GOOD)
+    else:
+        path.write_bytes({".gz": gzip, ".bz2": bz2, ".xz": lzma}[suffix].compress(GOOD.encode()))
+    pd.testing.assert_frame_equal(read_table(path), FRAME)
+    whole = path.read_bytes()
+    for content in (b"a,b\n1,2\n", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"t\.csv{suffix} is damaged, or no {suffix} file .*pack the table anew"):
+            read_table(path)
+
+
+def test_a_zip_of_several_files(tmp_path):
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        archive.writestr("one.csv", GOOD)
+        archive.writestr("two.csv", GOOD)
+    with pytest.raises(ValueError, match=r"t\.zip holds 2 files; give one that holds a single table"):
+        read_table(tmp_path / "t.zip")
+
+
+def test_standard_input_and_pipes(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(GOOD))
+    pd.testing.assert_frame_equal(read_table(Path("-")), FRAME)
+    monkeypatch.setattr("sys.stdin", io.StringIO("a,b\n1\n"))
+    with pytest.raises(ValueError, match="Line 2 of standard input has 1 fields"):
+        read_table(Path("-"))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(GOOD,))
+    writer.start()
+    pd.testing.assert_frame_equal(read_table(pipe), FRAME)
+    writer.join()
+
+
+def test_files_of_another_kind(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
+    with pytest.raises(ValueError, match=r"t\.csv cannot be read as CSV: save it as UTF-8"):
+        read_table(tmp_path / "t.csv")
+    with pytest.raises(ValueError, match=r"t\.parquet cannot be read as Parquet"):
+        read_table(written(tmp_path, GOOD, "t.parquet"))
+    with pytest.raises(FileNotFoundError, match="There is no file"):
+        read_table(tmp_path / "nothing.csv")
+    write_parquet(FRAME, tmp_path / "t.pq")
+    assert read_table(tmp_path / "t.pq").shape == (2, 3)
