@@ -21,6 +21,7 @@ from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
 from sumosurv.estimators.weights import check_weights, filled
 from sumosurv.networks import Encoder, Inputs, ModuleEncoder, Observed, PopulationNetwork, TableEncoder, select_members
+from sumosurv.networks.layers import at_most
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.stored import as_whole
@@ -199,27 +200,26 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     def build(self, learned: Learned, seeds: npt.NDArray[np.int64]) -> PopulationNetwork:
         """A population with one member per seed; the same for a fit, a trial of a search and a model file."""
         generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
-        encoder = self._build_encoder(learned, generators, seeds)
-        return self._build_network(learned.start, encoder, generators, seeds)
-
-    def _build_encoder(self, learned: Learned, generators: Generators, seeds: npt.NDArray[np.int64]) -> Encoder:
         columns = learned.preprocessor
+        encoder: Encoder
         if self.encoder is not None:
             own, said = [int(seed) for seed in seeds], columns.inputs_in_words()
-            return ModuleEncoder(self.encoder, own, learned.example(), said)
-        if columns.row_shape is not None:
+            encoder = ModuleEncoder(self.encoder, own, learned.example(), said)
+        elif columns.row_shape is not None:
             raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
-        return TableEncoder(
-            generators,
-            torch.as_tensor(seeds),
-            torch.full((len(seeds),), float(self.setting("dropout"))),
-            n_numeric=columns.n_numeric,
-            levels=columns.levels,
-            widths=self.setting("covariate_layers"),
-            activation=self.setting("activation"),
-            residual=self.setting("residual"),
-            frequencies=self.setting("frequencies"),
-        )
+        else:
+            encoder = TableEncoder(
+                generators,
+                torch.as_tensor(seeds),
+                torch.full((len(seeds),), float(self.setting("dropout"))),
+                n_numeric=columns.n_numeric,
+                levels=columns.levels,
+                widths=self.setting("covariate_layers"),
+                activation=self.setting("activation"),
+                residual=self.setting("residual"),
+                frequencies=self.setting("frequencies"),
+            )
+        return self._build_network(learned.start, encoder, generators, seeds)
 
     def member(
         self,
@@ -322,14 +322,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         lists = [value for value in vars(self).values() if isinstance(value, tuple)]
         if max(map(len, [*lists, columns.levels])) > len(weights):
             raise ValueError("it has fewer tensors than layers or categories")
-        check_weights(self._sketch(), self.n_members_, weights)
+        with at_most(sum(value.numel() for value in weights.values())):
+            check_weights(self.build(self.learned_, np.zeros(1, dtype=np.int64)), self.n_members_, weights)
         self.network_ = filled(self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double(), weights)
         self.network_.requires_grad_(False).eval().to(find_device(self.device))
-
-    def _sketch(self) -> PopulationNetwork:
-        """The network of one member without its weights, however large the settings make it."""
-        generators, seed = [torch.Generator()], np.zeros(1, dtype=np.int64)
-        with torch.device("cpu" if self.encoder is not None else "meta"):  # a module of the user's is as large as it is
-            encoder = self._build_encoder(self.learned_, generators, seed)
-        with torch.device("meta"):
-            return self._build_network(self.learned_.start, encoder, generators, seed)

@@ -21,7 +21,7 @@ def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]
     Parameters
     ----------
     sketch : nn.Module
-        The network with one member; its weights are not looked at, and may be on torch's meta device.
+        The network with one member; its weights are not looked at.
     members : int
         K: parameters have a leading axis of K, buffers one of K or of 1.
     weights : mapping

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal, TypeVar
 
 import torch
@@ -21,6 +23,7 @@ __all__ = [
     "MemberLinear",
     "MemberStream",
     "Positive",
+    "at_most",
     "normal_parameter",
     "positive_parameter",
     "positive_weight",
@@ -46,6 +49,27 @@ POSITIVE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+_room: ContextVar[list[int] | None] = ContextVar("room", default=None)
+
+
+@contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """Within it a network of more parameters is a ValueError, raised before they are made."""
+    token = _room.set([count])
+    try:
+        yield
+    finally:
+        _room.reset(token)
+
+
+def _claim(members: int, *shape: int) -> None:
+    room = _room.get()
+    if room is not None:
+        room[0] -= members * math.prod(shape)
+        if room[0] < 0:
+            raise ValueError("the settings ask for more weights than there are")
+
+
 def positive_weight(raw: Tensor, positive: Positive) -> Tensor:
     """Non-negative weights from unrestricted ones: w², softplus(w) or |w|."""
     return POSITIVE[positive](raw)
@@ -53,6 +77,7 @@ def positive_weight(raw: Tensor, positive: Positive) -> Tensor:
 
 def normal_parameter(generators: Sequence[torch.Generator], shape: tuple[int, ...], std: float) -> nn.Parameter:
     """(K, *shape) normal numbers, member k's from its own generator."""
+    _claim(len(generators), *shape)
     return nn.Parameter(torch.stack([torch.randn(shape, generator=g) * std for g in generators]))
 
 
@@ -62,6 +87,7 @@ def positive_parameter(
     """Raw weights (K, in, out) whose non-negative images sum to about ``total`` over the inputs."""
     mean = total / shape[0]
     if positive == "softplus":
+        _claim(len(generators), *shape)
         centre = math.log(math.expm1(mean))
         return nn.Parameter(torch.stack([centre + 0.5 * torch.randn(shape, generator=g) for g in generators]))
     std = math.sqrt(mean) if positive == "square" else mean * math.sqrt(math.pi / 2)
@@ -95,6 +121,7 @@ class MemberLinear(nn.Module):
         self.n_last = n_last
         bound = 1.0 / math.sqrt(max(n_in, 1))
         self.weight = normal_parameter(generators, (n_in, n_out), bound)
+        _claim(len(generators), n_out)
         self.bias = nn.Parameter(torch.zeros(len(generators), 1, n_out))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -134,7 +161,7 @@ class MemberDropout(MemberStream):
 
     def note_rates(self) -> None:
         """See whether there is anything to drop; to be called when the rates have changed."""
-        self.idle = not self.rates.is_meta and not bool((self.rates > 0).any())
+        self.idle = not bool((self.rates > 0).any())
 
     def forward(self, x: Tensor) -> Tensor:
         """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
