@@ -333,9 +333,9 @@ def test_a_typo_among_numbers_is_named(column, message):
 @pytest.mark.parametrize(
     "column",
     [
-        number_text([]),  # text on purpose: nothing else explains it
+        number_text([]) * 2,  # text on purpose: nothing else explains it
         ["1", "2", "3", "4", "unknown"] * 5,
-        [f"lot {i}" for i in range(50)],
+        [f"lot {i}" for i in range(50)] * 2,
         [*map(str, range(12)), *"abcdef"],
     ],
 )

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["advise_on_numbers", "note_unseen", "telling_unseen"]
+__all__ = ["advise_on_text", "note_unseen", "telling_unseen"]
 
 _SHOWN = 5
 _MANY_NUMBERS = 10  # different ones: so many are no names of categories
+_IDENTIFIERS = 20  # rows: a text column in which so many or more all differ does not describe them
 
 
 @dataclass
@@ -78,16 +79,28 @@ def note_unseen(
         entry.values |= dict.fromkeys("missing" if pd.isna(value) else repr(value) for value in odd.unique())
 
 
-def advise_on_numbers(name: str, levels: Sequence[Any]) -> None:
+def advise_on_text(name: str, levels: Sequence[Any], n_rows: int) -> None:
+    """Warn of a column of text that was hardly meant as one, or whose levels all differ, as identifiers do."""
+    if _advise_on_numbers(name, levels) or not len(levels) == n_rows >= _IDENTIFIERS:
+        return
+    warnings.warn(
+        f"Column {name!r} has a different category in each of its {n_rows} rows, as identifiers have: nothing can be "
+        "learned from it; leave it out, or turn it into numbers.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _advise_on_numbers(name: str, levels: Sequence[Any]) -> bool:
     """Warn of a column of text whose levels are numbers but for a few, or numbers with a decimal comma."""
     if len(levels) < _MANY_NUMBERS or not all(isinstance(level, str) for level in levels):
-        return
+        return False
     text = pd.Series(list(levels), dtype=object)
     numbers = pd.to_numeric(text, errors="coerce").notna()
     with_comma = pd.to_numeric(text.str.replace(",", ".", n=1), errors="coerce").notna()
     most = max(_MANY_NUMBERS, 0.9 * len(text))
     if numbers.all() or with_comma.sum() < most:
-        return
+        return False
     if numbers.sum() >= most:
         odd = [repr(level) for level in text[~numbers]]
         what = f"all but {len(odd)} of them are numbers: {_listed(odd)}. Correct these or mark them as missing"
@@ -99,6 +112,7 @@ def advise_on_numbers(name: str, levels: Sequence[Any]) -> None:
         UserWarning,
         stacklevel=2,
     )
+    return True
 
 
 def _listed(names: Sequence[str]) -> str:

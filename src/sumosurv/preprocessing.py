@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -14,7 +13,7 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from scipy.special import logit, ndtri
 
-from sumosurv.advice import advise_on_numbers, note_unseen
+from sumosurv.advice import advise_on_text, note_unseen
 from sumosurv.networks.data import Inputs
 from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import kaplan_meier
@@ -28,7 +27,6 @@ NumericScaling = Literal["standard", "quantile"]
 _UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
 _KNOTS = 257  # of the quantiles of a numeric column
 _SHOWN = 12  # columns named in a message
-_IDENTIFIERS = 20  # rows: a text column in which so many or more all differ does not describe them
 _CLOSEST = 1e-2  # least distance of two knots in log time
 
 
@@ -198,15 +196,8 @@ class Preprocessor:
                     f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
                     ".astype(str)."
                 )
-            if len(levels) == len(present) >= _IDENTIFIERS:
-                warnings.warn(
-                    f"Column {name!r} has a different category in each of its {len(present)} rows, as "
-                    "identifiers have: nothing can be learned from it; leave it out, or turn it into numbers.",
-                    UserWarning,
-                    stacklevel=2,
-                )
             if not isinstance(values.dtype, pd.CategoricalDtype):
-                advise_on_numbers(name, levels)
+                advise_on_text(name, levels, len(present))
             kinds = {type(level) for level in levels}
             ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
             return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()))
