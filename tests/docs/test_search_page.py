@@ -8,7 +8,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "search.md"
 
 def test_blocks_run_in_order():
     found = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    assert len(found) == 2
+    assert len(found) == 3
     namespace: dict[str, object] = {}
     for number, block in enumerate(found):
         exec(compile(block, f"{PAGE.name}, block {number}", "exec"), namespace)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -309,8 +312,13 @@ def test_an_interrupted_fit_leaves_a_whole_model(epoch):
     model = make("WeibullNet").fit(X, Y)
     told = model.predict_median(X)
     months = Surv.from_arrays(Y["event"], 1000.0 * Y["time"])
-    with pytest.warns(RuntimeWarning, match=f"interrupted after {epoch + 1} epoch"):
+    with (
+        pytest.warns(RuntimeWarning, match=f"interrupted after {epoch + 1} epochs; the model is fitted"),
+        pytest.raises(KeyboardInterrupt, match="ended early; the estimator is fitted"),
+    ):
         model.set_params(on_epoch=stop).fit(X, months)
+    assert model.interrupted_
+    assert not model.set_params(on_epoch=None).fit(X, months).interrupted_
     assert 100 < np.median(model.predict_median(X) / told) < 10_000  # the new rows' model, and nothing of the old one
     fresh = make("WeibullNet", on_epoch=stop)
 
@@ -323,6 +331,58 @@ def test_an_interrupted_fit_leaves_a_whole_model(epoch):
             fresh.fit(X, Y)
     with pytest.raises(NotFittedError):
         fresh.predict(X)
+
+
+def test_a_second_ctrl_c_leaves_the_model_as_it_was(monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    model = make("WeibullNet").fit(X, Y)
+    before = everything(model)
+    monkeypatch.setattr(NetworkEstimator, "fitted", stop)
+    with pytest.warns(RuntimeWarning, match="interrupted after 1 epochs"), pytest.raises(KeyboardInterrupt):
+        model.set_params(on_epoch=stop).fit(X[["a"]], Y)
+    assert everything(model) == before
+
+
+def test_ctrl_c_in_the_second_training_keeps_the_first():
+    heard = []
+
+    def stop(report):
+        heard.append(report.valid)
+        if report.valid is None:
+            raise KeyboardInterrupt
+
+    model, once = make("WeibullNet", refit=True, on_epoch=stop), make("WeibullNet").fit(X, Y)
+    with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y)
+    assert heard[-1] is None
+    np.testing.assert_array_equal(model.predict_median(X), once.predict_median(X))
+
+
+def test_ctrl_c_stops_a_grid_search():
+    code = """
+import numpy as np
+from sklearn.model_selection import GridSearchCV
+from sumosurv import Surv, WeibullNet
+
+def tell(epoch):
+    print("epoch", flush=True)
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+y = Surv.from_arrays(np.ones(60), np.exp(X[:, 0]))
+model = WeibullNet(ensemble_size=1, max_epochs=10**6, patience=None, on_epoch=tell)
+GridSearchCV(model, {"dropout": [0.1, 0.2]}, cv=3, error_score="raise").fit(X, y)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "epoch\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode not in (0, -signal.SIGKILL)
+    assert "KeyboardInterrupt" in told
 
 
 # ---------------------------------------------------------------------- what is told on the way

@@ -211,8 +211,10 @@ def test_ctrl_c_gives_a_model_and_no_refit(monkeypatch):
         return real(*arguments)
 
     monkeypatch.setattr(loop, "mean_terms", interrupted)
-    with pytest.warns(RuntimeWarning, match="interrupted after 3 epochs"):
-        fitted = SumoNet(**SMALL, refit=True).fit(X, Y)
+    fitted = SumoNet(**SMALL, refit=True)
+    with pytest.warns(RuntimeWarning, match="interrupted after 3 epochs"), pytest.raises(KeyboardInterrupt):
+        fitted.fit(X, Y)
+    assert fitted.interrupted_
     assert fitted.history_["epoch"].max() == 2
     assert np.isfinite(fitted.score(X, Y))
 

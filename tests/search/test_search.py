@@ -335,11 +335,54 @@ def test_ctrl_c_returns_what_is_finished(parts, monkeypatch):
         return real(*arguments)
 
     monkeypatch.setattr(population, "_train_population", interrupted)
-    with pytest.warns(UserWarning, match="interrupted"):
-        search = quick(shapes="grouped").fit(*train, validation_data=valid)
+    search = quick(shapes="grouped")
+    with pytest.warns(RuntimeWarning, match="interrupted; it is fitted"), pytest.raises(KeyboardInterrupt):
+        search.fit(*train, validation_data=valid)
     assert search.interrupted_
     assert 0 < len(search.cv_results_["trial"]) < 6
     assert np.isfinite(search.score(*valid))
+
+
+def stop_after(monkeypatch, epochs):
+    """Ctrl-C after so many epochs of all populations together."""
+    from sumosurv.search.progress import SearchProgress
+
+    left = [epochs]
+
+    def after_epoch(self, share):
+        def count(members, epochs):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+        return count
+
+    monkeypatch.setattr(SearchProgress, "after_epoch", after_epoch)
+
+
+@pytest.mark.parametrize("epochs", [1, 6])
+def test_ctrl_c_in_successive_halving_loses_no_trial(parts, monkeypatch, epochs):
+    stop_after(monkeypatch, epochs)
+    search = quick(method="halving", shapes="padded").set_params(estimator__max_epochs=36)  # 4, 12 and 36 epochs
+    with pytest.warns(RuntimeWarning, match="interrupted; it is fitted"), pytest.raises(KeyboardInterrupt):
+        search.fit(*parts[0], validation_data=parts[1])
+    assert len(search.cv_results_["trial"]) == 6
+    assert np.isfinite(search.cv_results_["valid_score"]).all()
+    assert np.isfinite(search.score(*parts[1]))
+
+
+def test_ctrl_c_before_any_trial_can_predict_leaves_a_search_as_it_was(parts, monkeypatch):
+    from sumosurv.search import population
+
+    search = quick()
+    with monkeypatch.context() as patch:
+        patch.setattr(population, "_train_population", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            search.fit(*parts[0], validation_data=parts[1])
+        with pytest.raises(KeyboardInterrupt):
+            fit_folds(search, [(*parts[0], parts[1])] * 2)
+    with pytest.raises(NotFittedError):
+        search.predict(parts[0][0])
 
 
 def test_progress_counts_trials(parts, capsys):
@@ -368,13 +411,13 @@ def test_ctrl_c_in_the_second_training_keeps_the_search(parts, monkeypatch):
 
     def interrupted(*arguments, **options):
         calls.append(1)
-        if len(calls) > 1:
-            raise KeyboardInterrupt
-        return real(*arguments, **options)
+        return ([], True) if len(calls) > 1 else real(*arguments, **options)
 
     monkeypatch.setattr(rounds, "train_members", interrupted)
-    with pytest.warns(UserWarning, match="networks of the search are kept"):
-        search = quick(refit="cross", refit_members=3).fit(*parts[0], validation_data=parts[1])
+    search = quick(refit="cross", refit_members=3)
+    with pytest.warns(RuntimeWarning, match="networks of the search are kept"), pytest.raises(KeyboardInterrupt):
+        search.fit(*parts[0], validation_data=parts[1])
+    assert search.interrupted_
     assert search.score(*parts[1]) == pytest.approx(search.mixture_score_, abs=1e-5)
 
 

@@ -27,6 +27,32 @@ def search(**options):
     return SumoNetSearch(SumoNet(max_epochs=2, device="cpu"), **(given | options))
 
 
+def test_an_interrupted_search_stores_finished_trials_alone(data, tmp_path, monkeypatch):
+    from sumosurv.search.progress import SearchProgress
+
+    left = [3]  # a round trains two trials for two epochs: this is in the middle of the second
+
+    def after_epoch(self, share):
+        def count(members, epochs):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+        return count
+
+    storage = tmp_path / "study.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(SearchProgress, "after_epoch", after_epoch)
+        first = search(storage=storage, shapes="padded")
+        with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+            first.fit(data.X, data.y)
+    assert first.interrupted_
+    assert len(first.cv_results_["trial"]) == 4  # the weights of that epoch are kept here
+    second = search(storage=storage, shapes="padded").fit(data.X, data.y)
+    assert len(second.cv_results_["trial"]) == 6
+    np.testing.assert_array_equal(second.cv_results_["trial"][:3], [0, 1, 4])
+
+
 @pytest.mark.parametrize("method", ["random", "tpe"])
 def test_a_stored_search_goes_on_where_it_was(data, tmp_path, method):
     storage = tmp_path / "study.db"

@@ -180,11 +180,17 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     # ------------------------------------------------------------------ fitting
 
     def _fit_anew(self, *rows: Any) -> Self:
-        """Fit a copy and become it at the end: a fit that fails or is interrupted leaves the estimator as it was."""
+        """Fit a copy and become it at the end: a fit that fails leaves the estimator as it was.
+
+        One that Ctrl-C ended early but that has something to show (``interrupted_``) is kept, and the interruption goes
+        on to the caller, who may be in the middle of many fits. Ctrl-C at any other moment is a failure like others.
+        """
         self.check_settings()
         made = self._unfitted()
         made._fit(*rows)
         self._become(made)
+        if vars(self).get("interrupted_", False):
+            raise KeyboardInterrupt("the fit was ended early; the estimator is fitted with what it had by then")
         return self
 
     def _unfitted(self) -> Self:

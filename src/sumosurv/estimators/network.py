@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,7 @@ class _FittedNetwork(SurvivalEstimator):
     history_: pd.DataFrame
     best_epoch_: npt.NDArray[np.int64]
     best_valid_: npt.NDArray[np.float64]
+    interrupted_: bool
 
     @property
     def preprocessor_(self) -> Preprocessor:
@@ -115,6 +117,14 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         validation_data : tuple (X, y), optional
             Rows for early stopping. Without it each member holds out its own share of the rows,
             ``validation_fraction``, so that together they see them all.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            On Ctrl-C, so that whoever called ``fit`` stops too (a grid search, a script). After the first epoch
+            the estimator is fitted nevertheless, with each member's best weights so far, and a warning says so: made
+            beforehand (``model = SumoNet()``, then ``model.fit(X, y)``), it can be used at once, and its
+            ``interrupted_`` is True. Before that, and on a second Ctrl-C, it stays as it was.
         """
         check_validation_data(validation_data)
         return self._fit_anew(X, y, validation_data)
@@ -135,18 +145,36 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             for seed in seeds
         ]
         network, history = self._train(learned, rows, members)
-        failed = history.failed
-        again = self.refit and members[0].valid_rows is not None and not history.interrupted
-        if again:
-            every = np.arange(len(rows.outcome))
-            members = [
-                replace(member, train_rows=every, valid_rows=None, stop_after=int(epoch))
-                for member, epoch in zip(members, np.where(failed, -1, history.best_epoch))
-            ]
-            network, second = self._train(learned, rows, members)
-            failed = second.failed
+        failed, interrupted, again = history.failed, history.interrupted, False
+        if self.refit and members[0].valid_rows is not None and not interrupted:
+            second = self._train_on_all_rows(learned, rows, members, history)
+            again, interrupted = second is not None, second is None
+            network, failed = (network, failed) if second is None else second
+        if interrupted:
+            warnings.warn(
+                f"Training was interrupted after {len(history.train)} epochs; the model is fitted with the best "
+                "weights so far and can be used.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         self._become(self.fitted(rows, learned, network, failed, on_all_rows=again))
         self.history_, self.best_epoch_, self.best_valid_ = history.frame(), history.best_epoch, history.best_valid
+        self.interrupted_ = interrupted
+
+    def _train_on_all_rows(
+        self, learned: Learned, rows: Prepared, members: Sequence[Member], history: History
+    ) -> tuple[PopulationNetwork, npt.NDArray[np.bool_]] | None:
+        """Train again, each member for its best number of epochs; None if Ctrl-C ended it."""
+        every = np.arange(len(rows.outcome))
+        again = [
+            replace(member, train_rows=every, valid_rows=None, stop_after=int(epoch))
+            for member, epoch in zip(members, np.where(history.failed, -1, history.best_epoch))
+        ]
+        try:
+            network, second = self._train(learned, rows, again)
+        except KeyboardInterrupt:
+            return None
+        return None if second.interrupted else (network, second.failed)
 
     def read(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> Prepared:
         """Check the rows and turn them into tensors."""

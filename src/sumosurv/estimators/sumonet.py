@@ -123,6 +123,8 @@ class SumoNet(TimeFeaturesMixin):
     ----------
     history_ : DataFrame
         Mean log-likelihood on training (dropout on) and validation rows, per epoch and member.
+    interrupted_ : bool
+        Ctrl-C ended the fit early; see ``fit``.
     best_epoch_, best_valid_ : ndarray of shape (ensemble_size,)
     n_members_ : int
         Members in the mixture: ``ensemble_size`` unless one failed.

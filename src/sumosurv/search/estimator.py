@@ -100,7 +100,7 @@ class NetworkSearch(_FittedSearch):
     mixture_scores_ : dict
         The same by the number of best trials in a mixture.
     interrupted_ : bool
-        Ctrl-C ended the search early; it was fitted with the trials finished by then.
+        Ctrl-C ended the search early; see ``fit``.
 
     Examples
     --------
@@ -137,6 +137,14 @@ class NetworkSearch(_FittedSearch):
             As in the estimator's ``fit``.
         validation_data : tuple (X, y), optional
             Rows on which trials are stopped early and compared.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            On Ctrl-C, so that whoever called stops too. Once a trial can predict, the search is fitted
+            nevertheless, and a warning says so: with the trials finished by then and, of those in training, the best
+            weights so far; an interrupted ``refit`` leaves the networks of the search. ``interrupted_`` is then
+            True. Before that, and on a second Ctrl-C, the search stays as it was. A stored study keeps finished trials.
         """
         check_validation_data(validation_data)
         return self._fit_anew(X, y, validation_data)
@@ -285,7 +293,8 @@ def fit_folds(search: NetworkSearch, folds: Sequence[tuple[Any, Any, tuple[Any, 
 
     Returns
     -------
-    list of fitted searches, one per fold; each knows the rows of its own fold alone
+    list of fitted searches, one per fold; each knows the rows of its own fold alone. Ctrl-C ends them all: nothing is
+    kept.
     """
     if search.method != "random" or search.storage is not None:
         raise ValueError(
@@ -295,5 +304,7 @@ def fit_folds(search: NetworkSearch, folds: Sequence[tuple[Any, Any, tuple[Any, 
     search.check_settings()
     searches = [clone(search) for _ in folds]
     for fitted, result in zip(searches, run_searches(search._asked(), folds)):
+        if result.interrupted:
+            raise KeyboardInterrupt
         fitted._keep(result)
     return searches

@@ -122,8 +122,6 @@ def train_members(
                 except TrainingError:
                     continue  # not one member with a finite likelihood: these trials have failed
                 except KeyboardInterrupt:
-                    if not done:
-                        raise
                     return done, True
                 done.append(made)
                 if made.history.interrupted:

@@ -80,15 +80,22 @@ def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]])
             else:
                 interrupted = _rounds(runs, study, train, progress)
         except KeyboardInterrupt:
-            if not any(run.places for run in runs):
-                raise
             interrupted = True
         if interrupted:
-            warnings.warn("The search was interrupted; it goes on with the trials that are finished.", stacklevel=4)
+            _check_worth_keeping(runs)
         results = [_choose(run, study, train, space, interrupted) for run in runs]
         if settings.refit and not interrupted:
             _refit(results, widest)
     return results
+
+
+def _check_worth_keeping(runs: Sequence[SearchRun]) -> None:
+    """Let Ctrl-C through at once where no trial can predict yet, and where several searches would be kept or none."""
+    if len(runs) > 1 or not any(np.isfinite(runs[0].score(trial)) for trial in runs[0].places):
+        raise KeyboardInterrupt
+    warnings.warn(
+        "The search was interrupted; it is fitted with the trials so far and can be used.", RuntimeWarning, stacklevel=6
+    )
 
 
 def _common_space(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]]) -> Space:
@@ -123,8 +130,9 @@ def _rounds(runs: Sequence[SearchRun], study: Study, train: Train, progress: Sea
     while (left := settings.n_trials - len(study.finished())) > 0:
         asked = study.ask(min(per_round, left))
         stopped = train([m for run in runs for number, point in asked for m in run.members(number, point)])
-        begun = {n for n, _ in asked if not stopped or all(n in run.places for run in runs)}
-        scores = {n: float(np.mean([run.score(n) for run in runs])) for n in sorted(begun)}
+        # a stored study hears of trials alone that were trained to the end
+        done = [n for n, _ in asked if not stopped or all(run.finished(n) for run in runs)]
+        scores = {n: float(np.mean([run.score(n) for run in runs])) for n in sorted(done)}
         for number, _ in asked:
             if number in scores:
                 study.tell(number, scores[number])
@@ -149,27 +157,29 @@ def _halve(runs: Sequence[SearchRun], study: Study, train: Train, progress: Sear
     rungs = [max(1, epochs // _KEPT**rung) for rung in range(_HALVINGS, -1, -1)]
     cost = sum(rung / _KEPT**i for i, rung in enumerate(rungs))
     for rung in rungs:
-        run.forget(going)
-        stopped = train([m for n in going for m in run.members(n, asked[n])], max_epochs=rung, share=rung / cost)
+        shorter = run.forget(going)
+        if train([m for n in going for m in run.members(n, asked[n])], max_epochs=rung, share=rung / cost):
+            run.take_back(shorter)
+            return True
         order = sorted(going, key=lambda n: -run.score(n))
         going = order[: max(1, len(order) // _KEPT)]
         progress.found(run.score(going[0]))
-        if stopped:
-            return True
     return False
 
 
 def _choose(run: SearchRun, study: Study, train: Train, space: Space, interrupted: bool) -> SearchResult:
     """Rank the trials and choose the mixture; those of other processes that may be in it are trained again first."""
     scores = {trial: run.score(trial) for trial in run.places}
-    foreign = {trial.number: trial for trial in study.finished() if trial.number not in scores}
+    foreign = {trial.number: trial for trial in study.finished() if trial.number not in scores and not interrupted}
     scores |= {number: trial.score for number, trial in foreign.items()}
     order = rank_trials(scores)
     mixture = run.settings.mixture
     most = (_TRAINED_AGAIN if foreign else len(order)) if mixture == "auto" else int(mixture)
     missing = [n for n in order[:most] if n in foreign]
-    if missing:  # the same seeds give the same networks again
-        train([m for n in missing for m in run.members(n, foreign[n].parameters)])
+    # the same seeds give the same networks again
+    if missing and train([m for n in missing for m in run.members(n, foreign[n].parameters)]):
+        _check_worth_keeping([run])
+        return _choose(run, study, train, space, interrupted=True)
     run.parameters |= {n: trial.parameters for n, trial in foreign.items()}
     choice = choose(order, np.stack([run.values(n) for n in order[:most]]), mixture)
     single, mixed = run.assemble(order[:1]), run.assemble(choice.mixture)
@@ -177,15 +187,15 @@ def _choose(run: SearchRun, study: Study, train: Train, space: Space, interrupte
 
 
 def _refit(results: Sequence[SearchResult], widest: Widths) -> None:
-    """Train the chosen settings again on all rows, validation rows included."""
+    """Train the chosen settings again on all rows, validation rows included; Ctrl-C leaves the results as they are."""
     members = [m for result in results for m in result.run.members_on_all_rows(result.choice)]
     jobs, shapes = [result.run.job for result in results], results[0].run.settings.shapes
-    try:
-        populations, stopped = train_members(members, jobs, shapes=shapes, widest=widest)
-    except KeyboardInterrupt:
-        populations, stopped = [], True
+    populations, stopped = train_members(members, jobs, shapes=shapes, widest=widest)
     if stopped:
-        warnings.warn("Training on all rows was interrupted; the networks of the search are kept.", stacklevel=5)
+        text = "Training on all rows was interrupted; the networks of the search are kept and can be used."
+        warnings.warn(text, RuntimeWarning, stacklevel=6)
+        for result in results:
+            result.interrupted = True
         return
     for result in results:
         found: dict[int, list[tuple[Population, int]]] = {}

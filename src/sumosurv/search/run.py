@@ -105,9 +105,18 @@ class SearchRun:
                     self.parameters[member.trial] = dict(member.parameters)
                     self.places.setdefault(member.trial, []).append((population, place))
 
-    def forget(self, trials: Sequence[int]) -> None:
-        """Let go of the networks of some trials, which are to be trained anew."""
-        self.places = {n: places for n, places in self.places.items() if n not in trials}
+    def forget(self, trials: Sequence[int]) -> dict[int, list[tuple[Population, int]]]:
+        """Let go of the networks of some trials, which are to be trained anew, and hand them over."""
+        return {n: self.places.pop(n) for n in trials if n in self.places}
+
+    def take_back(self, places: Mapping[int, list[tuple[Population, int]]]) -> None:
+        """Keep the old networks of trials whose new ones were not all trained to the end."""
+        self.places |= {n: old for n, old in places.items() if not self.finished(n)}
+
+    def finished(self, trial: int) -> bool:
+        """Whether the networks of all splits were trained to the end."""
+        places = self.places.get(trial, [])
+        return len(places) == len(self.splits) and not any(p.history.interrupted for p, _ in places)
 
     def score(self, trial: int) -> float:
         """Mean log-likelihood of a trial on its validation rows; minus infinity if one of its networks failed."""

@@ -37,6 +37,12 @@ class History:
     failed: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     interrupted: bool = False
 
+    def note(self, train: npt.NDArray[np.float64], valid: npt.NDArray[np.float64] | None) -> None:
+        """One more epoch."""
+        if valid is not None:
+            self.valid.append(valid)
+        self.train.append(train)
+
     def frame(self) -> pd.DataFrame:
         """One row per epoch and member."""
         epochs, members = len(self.train), len(self.failed)
@@ -79,7 +85,8 @@ def train(network: PopulationNetwork, table: Table, members: Sequence[Member], s
     Each member sees all of its training rows once per epoch, in an order of its own. After every epoch
     the terms of its validation rows are averaged, and it ends with the weights of its best epoch; a
     member whose best epoch is more than ``patience`` epochs back is done. Without validation rows a member keeps the
-    weights of its epoch ``stop_after``. Ctrl-C ends training and keeps the best weights so far.
+    weights of its epoch ``stop_after``. Ctrl-C ends training, keeps the best weights so far and is noted in the
+    history; it is for the caller to let it through. Before there are any weights to keep it goes through at once.
 
     Parameters
     ----------
@@ -156,8 +163,7 @@ def _train(
                 if schedule.patience is not None:
                     running &= epoch - best_epoch <= schedule.patience
                 valid = score.cpu().numpy()
-                history.valid.append(valid)
-            history.train.append(mean)
+            history.note(mean, valid)
             show(mean, None if valid is None else best_valid.cpu().numpy())
             if schedule.on_epoch is not None:
                 schedule.on_epoch(Epoch(epoch, schedule.max_epochs, mean, valid))
@@ -205,7 +211,7 @@ def _finish(history: History, best_valid: Tensor, best_epoch: Tensor) -> None:
     history.best_epoch = best_epoch.cpu().numpy()
     history.best_valid = best_valid.cpu().numpy()
     history.failed = history.best_epoch < 0
-    if history.interrupted and history.failed.all():
+    if history.interrupted and (history.failed.all() or not history.train):
         raise KeyboardInterrupt  # before there was anything to keep
     if not history.failed.any():
         return
@@ -226,12 +232,7 @@ def _interruptible(history: History) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         history.interrupted = True
-        if history.train:
-            warnings.warn(
-                f"Training was interrupted after {len(history.train)} epochs; the best weights so far are kept.",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+        del history.valid[len(history.train) :]  # of an epoch that was half noted
 
 
 @contextmanager
