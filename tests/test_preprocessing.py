@@ -346,5 +346,5 @@ def test_names_of_categories_are_left_alone(column):
 def test_columns_of_one_name_are_refused():
     X, y = example()
     twice = pd.concat([X, X[["a"]]], axis=1)
-    with pytest.raises(ValueError, match="X has more than one column named 'a'; rename or remove"):
+    with pytest.raises(ValueError, match="X has two columns named 'a'; rename one"):
         SumoNet(**SMALL).fit(twice, y)

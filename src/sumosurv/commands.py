@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +53,11 @@ def _fit(arguments: argparse.Namespace) -> int:
         held_out = _read(arguments.valid, arguments)
         outcome = Surv.from_columns(held_out, event=arguments.event, time=arguments.time)
         validation = (_as_trained(held_out, X), outcome)
-    with _noting_interrupts() as interrupts:
-        try:
-            model.fit(X, y, validation_data=validation)
-        except KeyboardInterrupt:
-            if not hasattr(model, "n_members_"):
-                raise  # before there was anything to keep
+    try:
+        model.fit(X, y, validation_data=validation)
+    except KeyboardInterrupt:
+        if not hasattr(model, "interrupted_"):
+            raise  # before there was anything to keep
     model.save(arguments.out)
     print(f"{len(y):,} rows, {X.shape[1]} covariates, {y['event'].mean():.1%} events; {model.n_members_} networks.")
     numeric = [c.name for c in model.preprocessor_.columns if not hasattr(c, "levels")]
@@ -72,7 +68,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     if model.best_valid_.size and model.best_valid_.max() > float("-inf"):
         print(f"Mean log-likelihood on validation rows, average network: {model.best_valid_.mean():.4f} nats.")
     print(f"Model written to {arguments.out}")
-    if not interrupts:
+    if not model.interrupted_:
         return 0
     print("sumosurv fit: training was interrupted; the model has its best weights until then.", file=sys.stderr)
     return 130
@@ -192,25 +188,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "evaluate": _evaluate,
     "datasets": _datasets,
 }
-
-
-@contextmanager
-def _noting_interrupts() -> Iterator[list[int]]:
-    """A list of the signals of Ctrl-C inside the block, which interrupt it as ever."""
-    noted: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        noted.append(number)
-        signal.default_int_handler(number, frame)
-
-    if threading.current_thread() is not threading.main_thread():  # no other thread gets signals
-        yield noted
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _check_target(path: Path, *inputs: Path | None) -> None:

@@ -234,9 +234,10 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
         X = as_pandas(X)
         if hasattr(X, "columns"):
-            if not X.columns.is_unique:
-                twice = ", ".join(repr(name) for name in X.columns[X.columns.duplicated()].unique()[:5])
-                raise ValueError(f"X has more than one column named {twice}; rename or remove all but one.")
+            names = list(X.columns)
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise ValueError(f"X has two columns named {twice!r}; rename one, or drop it.")
             validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) (shape=(0, ...)) while a minimum of 1 is required.")
