@@ -145,6 +145,7 @@ def test_memory_of_evaluate_does_not_grow_as_the_square_of_the_rows(table, model
     assert float(done.stdout.split()[-1]) < 150  # MB; some 40 are taken
 
 
+@pytest.mark.filterwarnings("ignore:Column 'id' has a different category")
 def test_validation_file_and_categorical(table):
     arguments = ["--time", "months", "--event", "died", "--valid", str(table / "data.parquet"), "--categorical", "id"]
     assert main(["fit", str(table / "data.csv"), *arguments, "--out", str(table / "v.sumo"), *FAST]) == 0
