@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.exceptions import DataConversionWarning
 
 from sumosurv import CoxPH, KaplanMeier, SumoNet, SumoNetSearch, Surv, check_outcome
+from sumosurv.networks.data import Inputs, Observed, Table
 from sumosurv.outcome import Outcome
 
 TIME = [2.0, 0.0, 7.5, 3.0, 1.0, 6.0]
@@ -258,3 +262,56 @@ def test_time_and_event_as_two_arguments():
             model.fit(X, np.array(TIME), np.array(EVENT))
         with pytest.raises((TypeError, ValueError), match=r"fit\(X, Surv\.from_arrays\(event, time\)\)"):
             model.fit(X, TIME, EVENT)
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Outcome):
+    """An outcome with two more fields, both optional."""
+
+    weight: np.ndarray | None = None
+    cause: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class WeightedObserved(Observed):
+    weight: torch.Tensor | None = None
+    cause: torch.Tensor | None = None
+
+
+WEIGHT = np.arange(N) / 4
+CAUSE = np.arange(N) % 3
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["no weight", "weight"])
+@pytest.mark.parametrize("cause", [None, CAUSE], ids=["no cause", "cause"])
+def test_optional_fields_travel_or_stay_none(weight, cause):
+    def check(record, rows):
+        for found, whole in ((record.weight, weight), (record.cause, cause)):
+            if whole is None:
+                assert found is None
+            else:
+                np.testing.assert_array_equal(found, whole[rows])
+
+    record, order = Weighted(EXPECTED["event"], EXPECTED["time"], weight, cause), np.array([4, 0, 3])
+    check(record[order], order)
+    check(record[record.event], record.event)
+    check(Weighted.join([record[:2], record[2:]]), slice(None))
+    check(record.on_clock(1.0, 2.0)[order], order)
+
+    observed = WeightedObserved.of(record, torch.float32)
+    check(observed, slice(None))
+    assert observed.weight is None or observed.weight.dtype == torch.float32
+    assert observed.cause is None or observed.cause.dtype == torch.int64
+    check(observed.to(torch.device("cpu")), slice(None))
+    check(WeightedObserved.join([observed[:2], observed[2:]]), slice(None))
+    table = Table(Inputs(torch.zeros(N, 1), torch.zeros(N, 0, dtype=torch.long)), observed)
+    index = torch.tensor([[4, 0], [1, 1]])
+    check(table.batch(index, torch.ones(2, 2, dtype=torch.bool)).outcome, index.numpy())
+
+
+def test_a_field_is_given_for_all_rows_or_for_none():
+    with_weight, without = (Weighted(EXPECTED["event"], EXPECTED["time"], weight) for weight in (WEIGHT, None))
+    with pytest.raises(ValueError, match="'weight' is given for some of the rows"):
+        Weighted.join([with_weight, without])
+    with pytest.raises(ValueError, match="'weight' is given for some of the rows"):
+        WeightedObserved.join([WeightedObserved.of(without), WeightedObserved.of(with_weight)])

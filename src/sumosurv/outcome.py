@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["OUTCOME_DTYPE", "Outcome", "Surv", "SurvArray", "as_pandas", "check_outcome"]
+__all__ = ["OUTCOME_DTYPE", "Outcome", "Surv", "SurvArray", "as_pandas", "check_outcome", "each_field"]
 
 OUTCOME_DTYPE = np.dtype([("event", np.bool_), ("time", np.float64)])
 
@@ -31,7 +31,8 @@ class Outcome:
     """What was observed of n subjects: one array per field, checked by `check_outcome`.
 
     Everything inside the library reads outcomes from this record. A field that is added here travels with the rows
-    through `__getitem__`, `on_clock` and `join`; functions that take an outcome keep their signatures.
+    through `__getitem__`, `on_clock` and `join`, also where it is None; functions that take an outcome keep their
+    signatures.
 
     Parameters
     ----------
@@ -47,11 +48,11 @@ class Outcome:
     def __len__(self) -> int:
         return len(self.time)
 
-    def __getitem__(self, rows: Any) -> Outcome:
+    def __getitem__(self, rows: Any) -> Self:
         """Some of the rows: a slice, row numbers or a mask."""
-        return Outcome(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return type(self)(**each_field(lambda values: values[rows], self))
 
-    def on_clock(self, origin: float = 0.0, unit: float = 1.0) -> Outcome:
+    def on_clock(self, origin: float = 0.0, unit: float = 1.0) -> Self:
         """The same rows with times counted from another origin, in another unit: (time - origin) / unit."""
         return replace(self, time=(self.time - origin) / unit)
 
@@ -62,9 +63,21 @@ class Outcome:
         return made
 
     @classmethod
-    def join(cls, parts: Sequence[Outcome]) -> Outcome:
-        """The rows of several outcomes, one below the other."""
-        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """The rows of several outcomes, one below the other; a field is given in all of them or in none."""
+        return cls(**each_field(lambda *values: np.concatenate(values), *parts))
+
+
+def each_field(function: Callable[..., Any], *records: Any) -> dict[str, Any]:
+    """By name, a function of what each field holds in some records of one kind; None where it is None in all."""
+    made = {}
+    for field in fields(records[0]):
+        values = [getattr(record, field.name) for record in records]
+        absent = [value is None for value in values]
+        if any(absent) and not all(absent):
+            raise ValueError(f"{field.name!r} is given for some of the rows; give it for all of them or for none.")
+        made[field.name] = None if all(absent) else function(*values)
+    return made
 
 
 class Surv:

@@ -292,7 +292,7 @@ def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int =
     places = places[np.diff(np.log(places + LOG_OFFSET), prepend=-np.inf) > _CLOSEST]
     if len(places) < 2:
         return TimeFeatures("log")
-    curve = kaplan_meier(Outcome(y.event, times))
+    curve = kaplan_meier(y.on_clock(unit=unit))
     before = curve.cdf(np.nextafter(places, -np.inf).clip(0))[0]
     share = np.clip(0.5 * (before + curve.cdf(places)[0]), 0.5 / len(y), 1 - 0.5 / len(y))
     x, odds = np.log(places + LOG_OFFSET), 0.5 * logit(share)

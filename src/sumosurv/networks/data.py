@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sumosurv.outcome import Outcome
+from sumosurv.outcome import Outcome, each_field
 
 __all__ = ["Batch", "Inputs", "Observed", "Rows", "Table"]
 
@@ -49,31 +49,36 @@ class Inputs:
 class Observed:
     """An `Outcome` as tensors, its times in the networks' unit: of shape (rows,), or (K, rows) in a batch.
 
-    It has the fields of `Outcome`; one that is added there is added here, and travels.
+    It has the fields of `Outcome`; one that is added there is added here, and travels, also where it is None.
     """
 
     event: Tensor
     time: Tensor
 
     @classmethod
-    def of(cls, outcome: Outcome, dtype: torch.dtype = torch.float32) -> Observed:
-        """From an outcome whose times are in the networks' unit."""
-        return cls(torch.from_numpy(outcome.event.copy()), torch.from_numpy(outcome.time).to(dtype))
+    def of(cls, outcome: Outcome, dtype: torch.dtype = torch.float32) -> Self:
+        """From an outcome whose times are in the networks' unit; all real numbers get the given precision."""
 
-    def __getitem__(self, rows: Any) -> Observed:
-        return Observed(*(getattr(self, field.name)[rows] for field in fields(self)))
+        def tensor(values: npt.NDArray[Any]) -> Tensor:
+            made = torch.from_numpy(values.copy())
+            return made.to(dtype) if made.is_floating_point() else made
+
+        return cls(**each_field(tensor, outcome))
+
+    def __getitem__(self, rows: Any) -> Self:
+        return type(self)(**each_field(lambda values: values[rows], self))
 
     def __len__(self) -> int:
         return len(self.time)
 
-    def to(self, device: torch.device) -> Observed:
+    def to(self, device: torch.device) -> Self:
         """On another device."""
-        return Observed(*(getattr(self, field.name).to(device) for field in fields(self)))
+        return type(self)(**each_field(lambda values: values.to(device), self))
 
     @classmethod
-    def join(cls, parts: Sequence[Observed]) -> Observed:
+    def join(cls, parts: Sequence[Self]) -> Self:
         """The rows of several tables, one below the other."""
-        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        return cls(**each_field(lambda *values: torch.cat(values), *parts))
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,9 @@ class Population:
             return {i: np.asarray(log_likelihood(self.own(i).predict_distribution(X), y)) for i in places}
         learned = self.jobs[job].learned(self.members[places[0]].parameters)
         device = next(self.network.parameters()).device
-        exact = Observed.of(y.on_clock(learned.time_origin, learned.time_unit), torch.float64)
-        near = replace(exact, time=exact.time.clamp_min(0.0).float())
+        scaled = y.on_clock(learned.time_origin, learned.time_unit)
+        exact = Observed.of(scaled, torch.float64)
+        near = replace(Observed.of(scaled), time=exact.time.clamp_min(0.0).float())
         table = Table(learned.preprocessor.transform(X), near).to(device)
         network = unstack_members(self.network, places).eval()
         every = Rows.of([np.arange(len(y))]).to(device)  # the same for all members
