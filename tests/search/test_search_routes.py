@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from sklearn.exceptions import NotFittedError
 
 from sumosurv import SumoNet, SumoNetSearch, Surv, datasets
+from sumosurv.scores import log_likelihood
 from sumosurv.search import fit_folds, population
 from sumosurv.search.choice import choose, choose_size, mixture_scores, rank_trials
 from sumosurv.search.run import network_seed
@@ -108,6 +110,25 @@ def test_folds_have_the_share_of_events_of_all_rows():
     y = Surv.from_arrays(np.arange(120) < 12, rng.weibull(1.5, 120))
     fitted = search({"dropout": [0.1]}, 1, cv=4).fit(rng.normal(size=(120, 2)), y)
     assert [y["event"][member.valid_rows].sum() for member in networks(fitted)[0][0][0].members] == [3, 3, 3, 3]
+
+
+def test_rows_before_the_start_of_the_clock(data):
+    """Nothing happens before the first time: an event there is impossible, and to be censored there says nothing."""
+    late = Surv.from_arrays(data.y["event"], data.y["time"] + 3.0)
+    fitted = search({"time_origin": ["first"]}, 2).fit(data.X[:150], late[:150])
+    early = Surv.from_arrays([True, False], [1.0, 2.0])
+    np.testing.assert_array_equal(fitted.trial_log_likelihoods(data.X[:2], early), [[-np.inf, 0.0]] * 2)
+    values = fitted.trial_log_likelihoods(data.X[150:], late[150:])
+    for place in range(2):
+        own = log_likelihood(fitted.trial(place).predict_distribution(data.X[150:]), late[150:])
+        np.testing.assert_allclose(values[place], own, atol=1e-4)
+
+
+def test_what_is_asked_of_a_search_that_was_not_fitted(data):
+    unfitted = search({"dropout": [0.1]}, 1)
+    for ask in (unfitted.trial_log_likelihoods, unfitted.score):
+        with pytest.raises(NotFittedError):
+            ask(data.X, data.y)
 
 
 # ---------------------------------------------------------------------- training again
@@ -268,7 +289,8 @@ def test_a_stored_study_is_of_its_outcome_too(parts, tmp_path):
     later["time"][5] += 0.5
     seen["event"][5] = ~seen["event"][5]
     late["time"][5] += 0.5
-    for rows in ((X, later, valid), (X, seen, valid), (X, y, (valid[0], late)), (X, y, None)):
+    other = (X, later, valid), (X, seen, valid), (X + 1.0, y, valid), (X, y, (valid[0], late)), (X, y, None)
+    for rows in other:
         with pytest.raises(ValueError, match="another set of rows"):
             search(space, 2, **stored).fit(*rows)
     again = search(space, 2, **stored).fit(X.copy(), y.copy(), validation_data=valid)
