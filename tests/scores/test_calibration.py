@@ -148,3 +148,15 @@ def test_km_calibration_follows_a_group_whose_last_time_is_the_time():
     d = Weibull([1.0, 1.0], 1.0)
     np.testing.assert_array_equal(km_calibration(d, y, 2.0, groups=1).observed, [0.5])
     assert np.isnan(km_calibration(d, y, np.nextafter(2.0, 3.0), groups=1).observed).all()
+
+
+def test_km_calibration_leaves_out_a_group_that_nothing_can_happen_to():
+    """S = 1 and no event: there is nothing to test. With an event there it is impossible."""
+    d = Weibull([1e300, 1e300, 1.0, 1.0], 1.0)
+    y = Surv.from_arrays([False, False, True, True], [2.0, 2.0, 0.5, 2.0])
+    result = km_calibration(d, y, 1.0, groups=2)
+    s = np.exp(-1.0)
+    assert result.statistic == pytest.approx((s - 0.5) ** 2 / (s * (1 - s) / 2))
+    assert result.p_value == pytest.approx(chi2.sf(result.statistic, 1))
+    y["event"][0], y["time"][0] = True, 0.5
+    assert km_calibration(d, y, 1.0, groups=2).p_value == 0.0

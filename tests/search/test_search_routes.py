@@ -183,6 +183,13 @@ def test_networks_of_a_cross_training_have_seeds_and_held_out_rows_of_their_own(
     assert len({tuple(np.round(curve, 12).ravel()) for curve in shown}) == 6
 
 
+def test_rounds_are_of_the_size_that_was_asked_for(parts, monkeypatch):
+    calls = spied(monkeypatch)
+    fitted = search({"dropout": [0.1]}, 5, trials_per_round=2).fit(*parts[0], validation_data=parts[1])
+    assert [len(members) for members in calls] == [2, 2, 1]
+    assert len(fitted.cv_results_["trial"]) == 5
+
+
 def test_a_search_never_trains_on_its_validation_rows(parts, monkeypatch):
     calls = spied(monkeypatch)
     search({"dropout": [0.1]}, 2).fit(*parts[0], validation_data=parts[1])
