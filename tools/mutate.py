@@ -54,6 +54,7 @@ _NAMES = {
     "log": "log1p", "zeros": "ones", "ones": "zeros", "zeros_like": "ones_like", "ones_like": "zeros_like",
     "mean": "sum", "cumsum": "cumprod", "floor": "ceil", "ceil": "floor",
 }  # fmt: skip
+_COSMETIC = ("dtype", "device", "stacklevel", "help", "metavar", "description", "prog", "epilog")
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ class _Finder(ast.NodeVisitor):
         if name == "reversed" and len(args) == 1:
             self._replaced(node, args[0])
         for i, option in enumerate(options):
-            if option.arg is not None and option.arg not in ("dtype", "device", "stacklevel"):
+            if option.arg is not None and option.arg not in _COSMETIC:
                 self._replaced(node, ast.Call(node.func, args, [*options[:i], *options[i + 1 :]]))
         if name not in ("warn", "print", "ValueError", "TypeError", "add_argument", "TypeVar"):
             self.generic_visit(node)
@@ -316,10 +317,10 @@ class _Tracer:
         self.target.write_text(json.dumps(self.result), encoding="utf-8")
 
 
-def test_map(copy: Copy, limit: float, *, complete: bool = True) -> dict[str, dict[str, Any]]:  # noqa: PT028 (no test)
+def test_map(copy: Copy, limit: float, *, complete: bool) -> dict[str, dict[str, Any]]:
     """Lines and seconds of each test, from ``.mutation/map.json``; of test files that it lacks, measured now."""
     path, new = STATE / "map.json", STATE / "new.json"
-    known: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    known = _stored(path)
     seen = {name.partition("::")[0] for name in known}
     every = [ROOT / place for place in SUITE]
     files = sorted(f for p in every for f in (p.rglob("test_*.py") if p.is_dir() else [p]) if f.is_file())
@@ -333,6 +334,11 @@ def test_map(copy: Copy, limit: float, *, complete: bool = True) -> dict[str, di
         known |= json.loads(new.read_text(encoding="utf-8"))
         path.write_text(json.dumps(known), encoding="utf-8")
     return known
+
+
+def _stored(path: Path) -> dict[str, dict[str, Any]]:
+    result: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return result
 
 
 def tests_for(mutant: Mutant, tests: dict[str, dict[str, Any]], most: float) -> Iterator[list[str]]:
@@ -369,7 +375,7 @@ def judge(mutant: Mutant, copy: Copy, tests: dict[str, dict[str, Any]], limit: f
     text = (ROOT / "src" / "sumosurv" / mutant.path).read_text(encoding="utf-8")
     began, ran = time.monotonic(), 0
     with copy.changed(f"src/sumosurv/{mutant.path}", mutant.applied(text)):
-        for names in tests_for(mutant, tests, limit / 3):
+        for names in tests_for(mutant, tests, limit):  # seconds in the map are longer: they were traced
             left = limit - (time.monotonic() - began)
             code, output = copy.run(names, max(left, 5.0))
             ran += len(names)
@@ -390,14 +396,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--total", type=float, default=3600.0, help="limit for the whole run; go on with another")
     parser.add_argument("--again", action="store_true", help="run survivors and timeouts once more")
     parser.add_argument("--known", action="store_true", help="use the tests that the map has, measure no others")
-    parser.add_argument("--only", default="", help="mutants of files whose path begins so")
+    parser.add_argument("--only", nargs="+", default=[""], help="those of the sample in files whose path begins so")
     arguments = parser.parse_args(argv)
     began = time.monotonic()
     STATE.mkdir(exist_ok=True)
     path = STATE / f"seed{arguments.seed}.json"
-    known: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    every = [mutant for mutant in mutants() if mutant.path.startswith(arguments.only)]
-    sample = random.Random(arguments.seed).sample(every, min(arguments.sample, len(every)))
+    known = _stored(path)
+    every = mutants()
+    drawn = random.Random(arguments.seed).sample(every, min(arguments.sample, len(every)))
+    sample = [mutant for mutant in drawn if mutant.path.startswith(tuple(arguments.only))]
     preload()
     with Copy.made() as copy:
         tests = test_map(copy, 1800.0, complete=not arguments.known)
@@ -408,7 +415,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             if time.monotonic() - began > arguments.total:
                 print("the time is up; run again to go on")
                 break
-            known[mutant.key] = {**asdict(mutant), **judge(mutant, copy, tests, arguments.seconds)}
+            made = {**asdict(mutant), **judge(mutant, copy, tests, arguments.seconds)}
+            known = _stored(path) | {mutant.key: made}  # others may write to it too
             path.write_text(json.dumps(known, indent=1), encoding="utf-8")
             print(f"{number}/{len(sample)} {known[mutant.key]['verdict']:9s} {mutant.key[:150]}", flush=True)
     return _report(len(every), sample, known)

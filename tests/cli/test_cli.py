@@ -212,6 +212,17 @@ def test_the_seed_is_that_of_the_library(table):
         np.testing.assert_allclose(model.predict_median(X), expected.predict_median(X), rtol=1e-5)
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_target_that_cannot_be_written_is_said_before_the_work(table, model_file, command, capsys):
+    capsys.readouterr()
+    columns = ["--time", "months", "--event", "died"] if command == "evaluate" else []
+    out = ["--out", str(table / "no" / "such" / "folder.csv")]
+    assert main([command, str(model_file), str(table / "data.csv"), *columns, *out]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "folder" in printed.err
+
+
 @pytest.mark.parametrize(
     ("option", "setting"), [(["--refit"], {"refit": True}), (["--variant", "paper"], {"variant": "paper"})]
 )

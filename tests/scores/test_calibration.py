@@ -156,3 +156,37 @@ def test_mistakes_are_named():
         km_calibration(d, y, groups=0)
     with pytest.raises(ValueError, match="time is a number"):
         km_calibration(d, y, -1.0)
+
+
+def test_km_calibration_has_the_variance_of_the_model_within_a_group():
+    """Without censoring the observed share is a mean of n coins with chances S_i: Σ S_i (1 - S_i) / n²."""
+    rng = np.random.default_rng(7)
+    d = Weibull(np.exp(rng.normal(size=300)), 1.3)
+    y = Surv.from_arrays(np.ones(300, bool), d.sample(random_state=0))
+    result = km_calibration(d, y, 0.8, groups=2)
+    s = d.survival(0.8)
+    expected = 0.0
+    for rows in np.array_split(np.argsort(s, kind="stable"), 2):
+        assert s[rows].var() > 0.1 * (s[rows] * (1 - s[rows])).mean()  # the spread within a group matters
+        deviation = s[rows].mean() - (y["time"][rows] > 0.8).mean()
+        expected += deviation**2 / ((s[rows] * (1 - s[rows])).sum() / len(rows) ** 2)
+    assert result.statistic == pytest.approx(expected, rel=1e-9)
+
+
+def test_km_calibration_follows_a_group_whose_last_time_is_the_time():
+    y = Surv.from_arrays([True, False], [1.0, 2.0])
+    d = Weibull([1.0, 1.0], 1.0)
+    np.testing.assert_array_equal(km_calibration(d, y, 2.0, groups=1).observed, [0.5])
+    assert np.isnan(km_calibration(d, y, np.nextafter(2.0, 3.0), groups=1).observed).all()
+
+
+def test_km_calibration_leaves_out_a_group_that_nothing_can_happen_to():
+    """S = 1 and no event: there is nothing to test. With an event there it is impossible."""
+    d = Weibull([1e300, 1e300, 1.0, 1.0], 1.0)
+    y = Surv.from_arrays([False, False, True, True], [2.0, 2.0, 0.5, 2.0])
+    result = km_calibration(d, y, 1.0, groups=2)
+    s = np.exp(-1.0)
+    assert result.statistic == pytest.approx((s - 0.5) ** 2 / (s * (1 - s) / 2))
+    assert result.p_value == pytest.approx(chi2.sf(result.statistic, 1))
+    y["event"][0], y["time"][0] = True, 0.5
+    assert km_calibration(d, y, 1.0, groups=2).p_value == 0.0

@@ -335,3 +335,10 @@ def test_rank_correlation():
         rank_correlation(frame, ["mine"])
     frame["concordance_td"] = 0.5
     assert rank_correlation(frame, by="dataset").loc["concordance_td"].isna().all()
+
+
+@pytest.mark.parametrize("wrong", [{"confidence": 0.0}, {"confidence": 1.0}, {"confidence": 1.5}, {"n_bootstrap": -1}])
+def test_levels_and_numbers_of_resamples_that_cannot_be(wrong):
+    y = Surv.from_arrays([True, False, True], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="n_bootstrap is 0 or more and confidence lies in"):
+        evaluate(Weibull([1.0, 2.0, 3.0], 1.0), None, y, scores="log_likelihood", **({"n_bootstrap": 5} | wrong))

@@ -243,3 +243,12 @@ def test_mistakes_are_named(data):
         integrated_brier(Weibull([1.0], 1.0), Surv.from_arrays([True], [1.0]), censoring=g)
     with pytest.raises(ValueError, match="rule is"):
         integrated_brier(d, y, censoring=g, rule="other")
+
+
+def test_a_time_at_which_nobody_has_a_weight_adds_nothing():
+    """All are censored at 1: at 2 there is nobody to score, and no division by nothing."""
+    y = Surv.from_arrays([False, False, False], [1.0, 1.0, 1.0])
+    d, g = Weibull([1.0, 2.0, 3.0], 1.0), Weibull(5.0, 1.0)
+    score = brier(d, y, [0.5, 2.0], censoring=g, normalize=True)
+    np.testing.assert_allclose(score[:, 0], (1 - d.survival(0.5)) ** 2)
+    np.testing.assert_array_equal(score[:, 1], 0.0)

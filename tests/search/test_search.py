@@ -228,9 +228,27 @@ def test_the_papers_space(data):
     assert sorted({len(layers) for layers in space["covariate_layers"]}) == [1, 2, 4, 5]
     assert sorted({layers[0] for layers in space["mixed_layers"]}) == [8, 16, 32]
     assert space["batch_size"] == [5, 10, 25, 50, 100, 250]
-    many = np.repeat(data.y, 400)
-    assert paper_space(SumoNet(), many)["batch_size"] == [1000, 2500, 5000]
+    assert space["dropout"] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert space["weight_decay"] == [0.4, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0]
+    large = paper_space(SumoNet(), np.repeat(data.y, 400))
+    assert large["batch_size"] == [1000, 2500, 5000]
+    assert large["covariate_layers"] == [(width,) * depth for depth in (4, 6, 8) for width in (128, 256, 512)]
+    assert large["mixed_layers"] == [(width,) * depth for depth in (1, 2, 4) for width in (8, 16, 32, 64)]
+    assert large["dropout"].support() == (0.0, 0.7)
+    assert large["weight_decay"] == space["weight_decay"]
     assert "mixed_layers" not in paper_space(WeibullNet(), data.y)
+
+
+def test_the_space_around_the_defaults(data):
+    space = recipe_space(SumoNet(), data.y)
+    assert space["covariate_layers"] == [(width,) * depth for depth in (1, 2, 3) for width in (32, 64, 96)]
+    assert space["mixed_layers"] == [(width,) * depth for depth in (1, 2, 3) for width in (16, 32)]
+    assert space["dropout"].support() == pytest.approx((0.3, 0.65))
+    assert space["weight_decay"].support() == pytest.approx((0.02, 0.5))
+    assert space["learning_rate"].support() == pytest.approx((0.006, 0.03))
+    assert space["frequencies"] == [4, 12]
+    assert "alpha" not in space
+    assert recipe_space(DeepHit(), data.y)["alpha"] == [0.2, 0.6, 1.0]
 
 
 def test_the_start_of_the_clock_is_searched_where_many_share_the_first_time(data):

@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from sklearn.exceptions import NotFittedError
 
 from sumosurv import SumoNet, SumoNetSearch, Surv, datasets
+from sumosurv.scores import log_likelihood
 from sumosurv.search import fit_folds, population
 from sumosurv.search.choice import choose, choose_size, mixture_scores, rank_trials
 from sumosurv.search.run import network_seed
@@ -110,6 +112,25 @@ def test_folds_have_the_share_of_events_of_all_rows():
     assert [y["event"][member.valid_rows].sum() for member in networks(fitted)[0][0][0].members] == [3, 3, 3, 3]
 
 
+def test_rows_before_the_start_of_the_clock(data):
+    """Nothing happens before the first time: an event there is impossible, and to be censored there says nothing."""
+    late = Surv.from_arrays(data.y["event"], data.y["time"] + 3.0)
+    fitted = search({"time_origin": ["first"]}, 2).fit(data.X[:150], late[:150])
+    early = Surv.from_arrays([True, False], [1.0, 2.0])
+    np.testing.assert_array_equal(fitted.trial_log_likelihoods(data.X[:2], early), [[-np.inf, 0.0]] * 2)
+    values = fitted.trial_log_likelihoods(data.X[150:], late[150:])
+    for place in range(2):
+        own = log_likelihood(fitted.trial(place).predict_distribution(data.X[150:]), late[150:])
+        np.testing.assert_allclose(values[place], own, atol=1e-4)
+
+
+def test_what_is_asked_of_a_search_that_was_not_fitted(data):
+    unfitted = search({"dropout": [0.1]}, 1)
+    for ask in (unfitted.trial_log_likelihoods, unfitted.score):
+        with pytest.raises(NotFittedError):
+            ask(data.X, data.y)
+
+
 # ---------------------------------------------------------------------- training again
 
 
@@ -160,6 +181,13 @@ def test_networks_of_a_cross_training_have_seeds_and_held_out_rows_of_their_own(
     assert set(np.concatenate([member.train_rows for member in again])) == set(range(160))
     shown = curves(fitted.best_estimator_, parts[2][0])
     assert len({tuple(np.round(curve, 12).ravel()) for curve in shown}) == 6
+
+
+def test_rounds_are_of_the_size_that_was_asked_for(parts, monkeypatch):
+    calls = spied(monkeypatch)
+    fitted = search({"dropout": [0.1]}, 5, trials_per_round=2).fit(*parts[0], validation_data=parts[1])
+    assert [len(members) for members in calls] == [2, 2, 1]
+    assert len(fitted.cv_results_["trial"]) == 5
 
 
 def test_a_search_never_trains_on_its_validation_rows(parts, monkeypatch):
@@ -268,7 +296,8 @@ def test_a_stored_study_is_of_its_outcome_too(parts, tmp_path):
     later["time"][5] += 0.5
     seen["event"][5] = ~seen["event"][5]
     late["time"][5] += 0.5
-    for rows in ((X, later, valid), (X, seen, valid), (X, y, (valid[0], late)), (X, y, None)):
+    other = (X, later, valid), (X, seen, valid), (X + 1.0, y, valid), (X, y, (valid[0], late)), (X, y, None)
+    for rows in other:
         with pytest.raises(ValueError, match="another set of rows"):
             search(space, 2, **stored).fit(*rows)
     again = search(space, 2, **stored).fit(X.copy(), y.copy(), validation_data=valid)
