@@ -28,6 +28,7 @@ class ParametricNet(NetworkEstimator):
     offset: float | Literal["auto"] = "auto"
 
     def _check_rows(self, outcome: Outcome) -> None:
+        super()._check_rows(outcome)
         if self.offset == 0 and ((outcome.time == 0) & outcome.event).any():
             raise ValueError(
                 f"{type(self).__name__} gives no likelihood to an event at time zero; y has some. "
