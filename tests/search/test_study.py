@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -107,6 +109,24 @@ def test_a_file_that_is_no_database_is_said_at_once(data, tmp_path):
         search(storage=tmp_path / "text.db").fit(data.X, data.y)
 
 
+def test_every_connection_to_the_database_is_closed(data, tmp_path, monkeypatch):
+    """Newer Pythons warn of connections that are left to the garbage collector."""
+    made, connect = [], sqlite3.dbapi2.connect
+
+    def noted(*arguments, **options):
+        made.append(connect(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(sqlite3.dbapi2, "connect", noted)
+    search(storage=tmp_path / "study.db", n_trials=2).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="another space"):
+        search(storage=tmp_path / "study.db", space={"dropout": [0.1]}).fit(data.X, data.y)
+    assert len(made) >= 2
+    for connection in made:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("select 1")
+
+
 def test_tpe_needs_distributions_that_optuna_knows(data):
     with pytest.raises(ValueError, match="uniform, loguniform or randint"):
         search(method="tpe", space={"dropout": stats.beta(2, 2)}).fit(data.X, data.y)
@@ -128,15 +148,13 @@ def start(storage, trials):
 
 
 def finished(storage):
-    import optuna
-
     if not storage.exists():
         return 0
-    try:
-        study = optuna.load_study(study_name="sumosurv", storage=f"sqlite:///{storage}")
-    except Exception:  # the tables are being made
-        return 0
-    return sum(trial.state.name == "COMPLETE" for trial in study.trials)
+    with closing(sqlite3.connect(storage)) as database:
+        try:
+            return database.execute("select count(*) from trials where state = 'COMPLETE'").fetchone()[0]
+        except sqlite3.OperationalError:  # the tables are being made
+            return 0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="kills a process the POSIX way")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,7 +56,13 @@ def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]])
     """One search on each of several sets of rows (X, y, validation_data), the trials of all as common populations."""
     seed = int(check_random_state(settings.random_state).randint(0, 2**31 - 1))
     space = _common_space(settings, rows)
-    study = _open_study(settings, space, seed, rows[0])
+    with closing(_open_study(settings, space, seed, rows[0])) as study:
+        return _run_searches(settings, rows, space, study)
+
+
+def _run_searches(
+    settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]], space: Space, study: Study
+) -> list[SearchResult]:
     runs = [SearchRun.open(settings, given, number, study.seed) for number, given in enumerate(rows)]
     jobs, widest = [run.job for run in runs], widest_layers(space, settings.estimator)
     with SearchProgress(settings.n_trials, len(runs) * len(runs[0].splits), shown=bool(settings.verbose)) as progress:
@@ -94,7 +101,7 @@ def _check_worth_keeping(runs: Sequence[SearchRun]) -> None:
     if len(runs) > 1 or not any(np.isfinite(runs[0].score(trial)) for trial in runs[0].places):
         raise KeyboardInterrupt
     warnings.warn(
-        "The search was interrupted; it is fitted with the trials so far and can be used.", RuntimeWarning, stacklevel=6
+        "The search was interrupted; it is fitted with the trials so far and can be used.", RuntimeWarning, stacklevel=7
     )
 
 
@@ -193,7 +200,7 @@ def _refit(results: Sequence[SearchResult], widest: Widths) -> None:
     populations, stopped = train_members(members, jobs, shapes=shapes, widest=widest)
     if stopped:
         text = "Training on all rows was interrupted; the networks of the search are kept and can be used."
-        warnings.warn(text, RuntimeWarning, stacklevel=6)
+        warnings.warn(text, RuntimeWarning, stacklevel=7)
         for result in results:
             result.interrupted = True
         return

@@ -49,6 +49,9 @@ class Study(ABC):
     def finished(self) -> list[Finished]:
         """All finished trials, by number."""
 
+    def close(self) -> None:  # noqa: B027 (most hold nothing)
+        """Let go of what it holds open."""
+
 
 class RandomStudy(Study):
     """Independent draws from the space, kept in memory."""
@@ -110,14 +113,19 @@ class OptunaStudy(Study):
             if sampler == "random"
             else samplers.TPESampler(seed=seed, constant_liar=True, n_startup_trials=20)
         )
-        self._study = self._create(None if url is None else str(url), name, made)
-        self.seed = int(self._study.user_attrs.get(_SEED, seed))
-        if _SEED not in self._study.user_attrs:
-            self._study.set_user_attr(_SEED, seed)
-        elif self._study.trials:
-            # a sampler that starts anew with the same seed would propose the same points again
-            made.reseed_rng()
-        self._check_same(rows, model)
+        self._storage: Any = None
+        try:
+            self._study = self._create(None if url is None else str(url), name, made)
+            self.seed = int(self._study.user_attrs.get(_SEED, seed))
+            if _SEED not in self._study.user_attrs:
+                self._study.set_user_attr(_SEED, seed)
+            elif self._study.trials:
+                # a sampler that starts anew with the same seed would propose the same points again
+                made.reseed_rng()
+            self._check_same(rows, model)
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, count: int) -> list[tuple[int, dict[str, Any]]]:
         """New proposals."""
@@ -145,6 +153,12 @@ class OptunaStudy(Study):
         complete = self._study.get_trials(deepcopy=False, states=(self._optuna.trial.TrialState.COMPLETE,))
         return [Finished(t.number, self._decode(t.params), float(t.value)) for t in complete if t.value is not None]
 
+    def close(self) -> None:
+        """Close the connections to the database."""
+        if self._storage is not None:
+            self._storage.remove_session()
+            self._storage.engine.dispose()
+
     # ------------------------------------------------------------------
 
     def _create(self, url: str | None, name: str, sampler: Any) -> Any:
@@ -153,8 +167,10 @@ class OptunaStudy(Study):
 
         for attempt in range(_TRIES):  # two processes may create the tables at once
             try:
+                if url is not None and self._storage is None:
+                    self._storage = self._optuna.storages.RDBStorage(url)
                 return self._optuna.create_study(
-                    storage=url, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
+                    storage=self._storage, study_name=name, sampler=sampler, direction="maximize", load_if_exists=True
                 )
             except (OptunaError, SQLAlchemyError) as error:
                 if attempt == _TRIES - 1 or not any(text in str(error) for text in _RACES):
