@@ -12,7 +12,7 @@ from sumosurv.distributions import Tabulated, Weibull
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import SCORES, evaluate
 from sumosurv.scores import _resampling as resampling
-from sumosurv.scores._resampling import Bootstrap, Resamples
+from sumosurv.scores._resampling import Bootstrap, Resamples, WeightedSums
 
 GRID = np.array([0.4, 0.9, 1.0, 2.0])
 
@@ -241,3 +241,9 @@ def test_standard_errors_are_those_of_fresh_samples():
         errors.append(table["std_error"].to_numpy())
     ratios = np.nanmean(errors, axis=0) / np.std(values, axis=0, ddof=1)
     np.testing.assert_allclose(ratios, 1.0, atol=0.25, err_msg=str(dict(zip(SPREADS, ratios))))
+
+
+def test_infinite_values_stay_in_their_own_column():
+    values = np.array([[1.0, 2.0, -np.inf], [3.0, np.inf, 4.0]])
+    sums = WeightedSums(values)(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]]))
+    np.testing.assert_array_equal(sums, [[4.0, np.inf, -np.inf], [2.0, 4.0, -np.inf], [6.0, np.inf, 8.0]])

@@ -177,3 +177,26 @@ def test_two_processes_share_a_study(tmp_path):
     workers = [start(storage, 8) for _ in range(2)]
     assert [worker.wait(timeout=240) for worker in workers] == [0, 0]
     assert finished(storage) in (8, 9)  # both may be busy with the last one
+
+
+def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
+    import optuna
+
+    from sumosurv.search import study
+
+    real, calls, waits = optuna.create_study, [], []
+
+    def create(**options):
+        calls.append(options)
+        if len(calls) < 4:
+            raise optuna.exceptions.StorageInternalError("database is locked")
+        return real(**options)
+
+    monkeypatch.setattr(optuna, "create_study", create)
+    monkeypatch.setattr(study.time, "sleep", waits.append)
+    study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
+    assert waits == pytest.approx([0.1, 0.2, 0.3])
+    calls[:] = []
+    monkeypatch.setattr(study, "_TRIES", 2)
+    with pytest.raises(ValueError, match=r"'busy' in None could not be opened: database is locked"):
+        study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
