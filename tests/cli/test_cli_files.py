@@ -159,6 +159,14 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(out, place, capsys, mo
 # ---------------------------------------------------------------------- Ctrl-C
 
 
+@pytest.fixture
+def hears_ctrl_c():
+    """Also where the tests were started in the background, with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupting(monkeypatch, at):
     original = loop.shuffled
 
@@ -171,7 +179,7 @@ def interrupting(monkeypatch, at):
 
 
 @pytest.mark.filterwarnings("default")
-def test_interrupted_training_saves_its_best_weights_and_says_so(place, capsys, monkeypatch):
+def test_interrupted_training_saves_its_best_weights_and_says_so(place, capsys, monkeypatch, hears_ctrl_c):
     interrupting(monkeypatch, at=2)
     assert main(["fit", "data.csv", *COLUMNS, "--out", "new.sumo", *FAST]) == 130
     printed = capsys.readouterr()
@@ -182,7 +190,7 @@ def test_interrupted_training_saves_its_best_weights_and_says_so(place, capsys, 
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_interrupted_before_the_first_epoch_writes_nothing(place, capsys, monkeypatch):
+def test_interrupted_before_the_first_epoch_writes_nothing(place, capsys, monkeypatch, hears_ctrl_c):
     before = contents(place)
     interrupting(monkeypatch, at=0)
     assert main(["fit", "data.csv", *COLUMNS, "--out", "new.sumo", *FAST]) == 130
@@ -192,7 +200,10 @@ def test_interrupted_before_the_first_epoch_writes_nothing(place, capsys, monkey
 
 def test_a_process_that_is_interrupted_ends_with_130(place):
     """A real signal to a real process, in the midst of reading a pipe that never ends."""
-    code = "import sys; from sumosurv.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = (  # a process that was started in the background ignores the signal otherwise
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from sumosurv.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code, "fit", "-", *COLUMNS, "--out", "new.sumo"],
         stdin=subprocess.PIPE,
@@ -206,7 +217,7 @@ def test_a_process_that_is_interrupted_ends_with_130(place):
             process.wait(4)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
-        error = process.stderr.read()
+        _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert "new.sumo was not written" in error
     assert not (place / "new.sumo").exists()

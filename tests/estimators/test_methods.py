@@ -183,6 +183,7 @@ def test_hard_data(name, kind):
         assert model.n_members_ == 2
 
 
+@pytest.mark.filterwarnings("ignore:Column .c.. 1 of 4 values were not seen")
 @pytest.mark.parametrize("name", METHODS)
 def test_subjects_unlike_any_in_training(name):
     """A new level, a value that was never missing, numbers far from the data: a curve all the same."""
@@ -363,6 +364,8 @@ def test_ctrl_c_in_the_second_training_keeps_the_first():
 
 def test_ctrl_c_stops_a_grid_search():
     code = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process started in the background ignores it otherwise
 import numpy as np
 from sklearn.model_selection import GridSearchCV
 from sumosurv import Surv, WeibullNet
