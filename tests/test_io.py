@@ -66,6 +66,7 @@ def same(one, two, frame):
 # ---------------------------------------------------------------------- there and back
 
 
+@pytest.mark.filterwarnings("ignore:.*not seen in training")
 def test_the_model_comes_back(model, path):
     again = load(path)
     assert type(again) is SumoNet

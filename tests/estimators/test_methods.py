@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -192,11 +193,16 @@ def test_subjects_unlike_any_in_training(name):
     new.loc[0, "c"] = "never seen"
     new.loc[1, "a"] = np.nan
     new.loc[2, "a"], new.loc[3, "a"] = 1e12, -1e300
-    survival = model.predict_survival_function(new, GRID)
-    assert np.isfinite(survival).all()
-    assert (np.diff(survival, axis=1) <= 1e-12).all()
-    assert not np.isnan(model.predict_density(new, GRID)).any()
-    assert not np.isnan(model.predict_mean(new)).any()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        survival = model.predict_survival_function(new, GRID)
+        assert np.isfinite(survival).all()
+        assert (np.diff(survival, axis=1) <= 1e-12).all()
+        assert not np.isnan(model.predict_density(new, GRID)).any()
+        assert not np.isnan(model.predict_mean(new)).any()
+    reads = name != "KaplanMeier"
+    assert len(caught) == 3 * reads
+    assert all("Column 'c': 1 of 4 values were not seen" in str(warning.message) for warning in caught)
 
 
 @pytest.mark.parametrize("name", METHODS)
