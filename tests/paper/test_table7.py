@@ -7,6 +7,12 @@ import torch
 from paper import table7
 from sumosurv import CoxTime, datasets
 
+# of made-up rows: indicators of what is missing together, levels that few rows have
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Columns left out"),
+    pytest.mark.filterwarnings("ignore:Column .* were not seen in training"),
+]
+
 
 @pytest.fixture(scope="module")
 def part():

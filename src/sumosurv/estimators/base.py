@@ -169,7 +169,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         curve = self.training_curve_
         return fitted, {
             "risk_times_": torch.from_numpy(self.risk_times_),
-            "training_curve_": torch.stack([curve.times, curve.table[0]]),
+            "training_times": curve.times,
+            "training_survival": curve.table[0],
         }
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
@@ -181,7 +182,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                 raise ValueError(f"{len(names)} names for {self.n_features_in_} columns")
             self.feature_names_in_ = np.array(names, dtype=object)
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
-        times, survival = tensors["training_curve_"].double()
+        times = tensor_of(tensors, "training_times", low=0.0, increasing=True)
+        survival = tensor_of(tensors, "training_survival", len(times), low=0.0, high=1.0)
         self.training_curve_ = Tabulated(times, survival, between="hazard")
 
     def _check_columns(self, columns: Preprocessor) -> None:
