@@ -189,8 +189,8 @@ FAULTS = (
     Fault(
         "a refit of all members stops with the first",
         _NET,
-        "np.where(failed, -1, history.best_epoch))",
-        "np.where(failed, -1, history.best_epoch[0]))",
+        "np.where(history.failed, -1, history.best_epoch))",
+        "np.where(history.failed, -1, history.best_epoch[0]))",
         f"{_FIT}::test_a_refit_is_the_training_of_all_rows_up_to_the_best_epoch",
     ),
     # ------------------------------------------------------------------ training
@@ -338,28 +338,28 @@ FAULTS = (
     # ------------------------------------------------------------------ command line
     Fault(
         "--valid is ignored",
-        "src/sumosurv/cli.py",
+        "src/sumosurv/commands.py",
         "model.fit(X, y, validation_data=validation)",
         "model.fit(X, y)",
         "tests/cli/test_cli.py::test_a_validation_file_decides_when_training_stops",
     ),
     Fault(
         "the rows of --valid are those of training",
-        "src/sumosurv/cli.py",
-        "held_out = _read_table(arguments.valid)",
-        "held_out = _read_table(arguments.data)",
+        "src/sumosurv/commands.py",
+        "held_out = _read(arguments.valid, arguments)",
+        "held_out = _read(arguments.data, arguments)",
         "tests/cli/test_cli.py::test_validation_file_and_categorical",
     ),
     Fault(
         "--seed is ignored",
-        "src/sumosurv/cli.py",
+        "src/sumosurv/commands.py",
         "random_state=arguments.seed,\n        verbose",
         "random_state=0,\n        verbose",
         "tests/cli/test_cli.py::test_the_seed_is_that_of_the_library",
     ),
     Fault(
         "--refit is ignored",
-        "src/sumosurv/cli.py",
+        "src/sumosurv/commands.py",
         "refit=arguments.refit,",
         "refit=False,",
         "tests/cli/test_cli.py::test_options_of_fit_reach_the_model",
