@@ -272,7 +272,7 @@ class SurvivalDistribution(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={len(self)})"
 
-    # ------------------------------------------------------------------ doors
+    # ------------------------------------------------------------------ arguments and results
 
     def _tensor(self, values: Any) -> Tensor:
         if not isinstance(values, Tensor):
