@@ -54,6 +54,11 @@ class Observed:
 
     event: Tensor
     time: Tensor
+    entry: Tensor | None = None
+    upper: Tensor | None = None
+    cause: Tensor | None = None
+    weight: Tensor | None = None
+    group: Tensor | None = None
 
     @classmethod
     def of(cls, outcome: Outcome, dtype: torch.dtype = torch.float32) -> Self:

@@ -1,0 +1,234 @@
+"""Checks of single columns of an outcome: what is wrong, in which rows, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sumosurv.outcome.record import Floats, Whole
+
+__all__ = [
+    "as_numbers",
+    "check_entry",
+    "check_event",
+    "check_groups",
+    "check_interval_event",
+    "check_length",
+    "check_limits",
+    "check_time",
+    "check_weight",
+]
+
+_MOST_CAUSES = 100
+
+
+def check_time(time: Any, name: str, *, finite: bool = True) -> Floats:
+    """A column of times as float64: numbers, zero or more, and finite unless told otherwise."""
+    values = np.asarray(time)
+    if values.ndim != 1:
+        raise ValueError(f"{name!r} must be one-dimensional, one time per subject; got shape {values.shape}.")
+    if np.iscomplexobj(values):
+        raise ValueError(f"Complex data not supported: {name!r} must hold real times.")
+    if len(values) == 0:
+        raise ValueError(f"{name!r} has no rows; at least one subject is needed.")
+    if values.dtype == bool:
+        raise ValueError(f"{name!r} holds True and False; it looks as if time and event were swapped.")
+    if np.issubdtype(values.dtype, np.datetime64):
+        raise ValueError(
+            f"{name!r} holds dates; turn them into numbers first, for example days: (end - start).dt.days."
+        )
+    if np.issubdtype(values.dtype, np.timedelta64):
+        raise ValueError(
+            f"{name!r} holds durations ({values.dtype}); turn them into numbers first, for example days: "
+            f"{name} / np.timedelta64(1, 'D')."
+        )
+    times = as_numbers(values)
+    if times is None:
+        text = np.flatnonzero([not _is_number(value) for value in values])
+        raise ValueError(
+            f"{name!r} must hold numbers; rows {rows_in_words(text)} do not ({values_in_words(values, text)}). "
+            "Convert or drop them first."
+        )
+    for wrong, what, remedy in (
+        (
+            np.isnan(times),
+            "missing (NaN)",
+            "drop these rows: a subject without a follow-up time carries no information",
+        ),
+        (
+            np.isinf(times) & finite,
+            "infinite (inf)",
+            "use the last time at which the subject was known to be event-free, with event = 0",
+        ),
+        (times < 0, "negative", "measure time from each subject's own start, so that it is zero or more"),
+    ):
+        if wrong.any():
+            bad = np.flatnonzero(wrong)
+            raise ValueError(
+                f"{name!r} is {what} in {len(bad)} rows, first at {rows_in_words(bad)} "
+                f"({values_in_words(values, bad)}); {remedy}."
+            )
+    return times
+
+
+def check_event(event: Any, name: str, causes: int | None = None) -> npt.NDArray[np.bool_] | Whole:
+    """Whether each row had the event, as bool; or the cause of it, as whole numbers, 0 for censored rows."""
+    values = np.asarray(event)
+    if values.ndim != 1:
+        raise ValueError(f"{name!r} must be one-dimensional, one indicator per subject; got shape {values.shape}.")
+    if values.dtype == bool and causes is None:
+        return values.copy()
+    numbers = as_numbers(values)
+    if numbers is None:
+        numbers = np.array([float(value) if _is_number(value) else np.nan for value in values])
+    wrong = ~(
+        (numbers >= 0) & (numbers <= (_MOST_CAUSES if causes is None else causes)) & (numbers == np.rint(numbers))
+    )
+    if wrong.any():
+        bad = np.flatnonzero(wrong)
+        largest = "K" if causes is None else causes
+        raise ValueError(
+            f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored), or a cause from 1 to {largest}; {len(bad)} "
+            f"rows are not, first at {rows_in_words(bad)} ({values_in_words(values, bad)}). Recode the column, for "
+            "example (status == 'dead')."
+        )
+    if causes is not None:
+        return numbers.astype(np.int64)
+    if numbers.max(initial=0.0) <= 1:
+        return np.asarray(numbers == 1)
+    if np.isin(numbers, (1, 2)).all():
+        raise ValueError(
+            f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored) and holds 1 and 2, as in R, where 2 is "
+            f"the event; pass {name} == 2. If they are two causes and no row is censored, say so: causes=2."
+        )
+    nobody = np.setdiff1d(np.arange(1, int(numbers.max())), numbers)
+    if len(nobody):
+        raise ValueError(
+            f"{name!r} holds causes up to {int(numbers.max())}, and no row has {rows_in_words(nobody)}; number the "
+            f"causes 1, 2, ... without gaps, or say how many there are: causes={int(numbers.max())}."
+        )
+    return numbers.astype(np.int64)
+
+
+def check_entry(entry: Any, name: str, time: Floats, time_name: str) -> Floats:
+    """Entry times, each before its row's time (both may be zero)."""
+    entries = check_time(entry, name)
+    check_length(entries, name, time, time_name)
+    bad = np.flatnonzero((entries >= time) & (entries > 0))
+    if len(bad):
+        raise ValueError(
+            f"{name!r} is not before {time_name!r} in {len(bad)} rows, first at {rows_in_words(bad)} "
+            f"({values_in_words(entries, bad)}); a row is at risk in (entry, time], so drop rows with no time at risk "
+            "or correct them."
+        )
+    return entries
+
+
+def check_limits(lower: Any, upper: Any, lower_name: str, upper_name: str) -> tuple[Floats, Floats]:
+    """Both ends of intervals: lower finite, upper perhaps infinite and never below lower."""
+    low = check_time(lower, lower_name)
+    values = np.asarray(upper)
+    numbers = as_numbers(values) if values.ndim == 1 else None
+    if numbers is not None and np.isnan(numbers).any():
+        bad = np.flatnonzero(np.isnan(numbers))
+        raise ValueError(
+            f"{upper_name!r} is missing (NaN) in {len(bad)} rows, first at {rows_in_words(bad)}; write inf where the "
+            "event was not seen (right-censored)."
+        )
+    high = check_time(upper, upper_name, finite=False)
+    check_length(high, upper_name, low, lower_name)
+    bad = np.flatnonzero(low > high)
+    if len(bad):
+        raise ValueError(
+            f"{lower_name!r} is above {upper_name!r} in {len(bad)} rows, first at {rows_in_words(bad)} "
+            f"({values_in_words(low, bad)}); the event lies in (lower, upper]: swap or correct them."
+        )
+    return low, high
+
+
+def check_interval_event(cause: Any, name: str, upper: Floats) -> Whole | None:
+    """The cause of each event that lies in an interval; None where there is only one."""
+    causes = check_event(cause, name).astype(np.int64)
+    check_length(causes, name, upper, "upper")
+    bad = np.flatnonzero((causes > 0) != np.isfinite(upper))
+    if len(bad):
+        raise ValueError(
+            f"{name!r} contradicts the upper limits in {len(bad)} rows, first at {rows_in_words(bad)}; it is 0 where "
+            "upper is inf (right-censored) and the cause of the event elsewhere."
+        )
+    return causes if causes.max() > 1 else None
+
+
+def check_weight(weight: Any, n_rows: int) -> Floats | None:
+    """Weights, zero or more; None where all are one.
+
+    Whole numbers stay as they are and count repeated rows; others are scaled to a mean of one.
+    """
+    values = np.asarray(weight)
+    numbers = as_numbers(values) if values.ndim == 1 else None
+    if numbers is None or len(numbers) != n_rows:
+        raise ValueError(
+            f"sample_weight has one number for each of the {n_rows} rows; got shape {values.shape}, {values.dtype}."
+        )
+    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(bad):
+        raise ValueError(
+            f"sample_weight is negative, missing or infinite in {len(bad)} rows, first at {rows_in_words(bad)} "
+            f"({values_in_words(values, bad)}); weights are zero or more, and zero leaves a row out."
+        )
+    if not numbers.any():
+        raise ValueError("sample_weight is zero in all rows; at least one row must count.")
+    if (numbers == 1).all():
+        return None
+    if (numbers == np.rint(numbers)).all():
+        return numbers
+    largest = float(numbers.max())  # first, so that no sum overflows
+    return numbers / largest / float((numbers / largest).mean())
+
+
+def check_groups(groups: Any, n_rows: int) -> Whole:
+    """The subject of each row, as a whole number from 0."""
+    values = np.asarray(groups)
+    if values.shape != (n_rows,):
+        raise ValueError(f"groups has one subject for each of the {n_rows} rows; got shape {values.shape}.")
+    codes = np.asarray(pd.factorize(values)[0], dtype=np.int64)
+    if (codes < 0).any():
+        bad = np.flatnonzero(codes < 0)
+        raise ValueError(f"groups is missing in {len(bad)} rows, first at {rows_in_words(bad)}; name each subject.")
+    return codes
+
+
+def check_length(values: Any, name: str, others: Any, other_name: str) -> None:
+    """Raise a ValueError unless two columns are equally long."""
+    if len(values) != len(others):
+        raise ValueError(
+            f"{other_name!r} has {len(others)} rows and {name!r} has {len(values)}; "
+            "give one time and one event indicator per subject."
+        )
+
+
+def as_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:
+    """As float64, or None where some value is no number; text is none, whatever it spells."""
+    if values.dtype.kind in "USO" and not all(_is_number(value) for value in values):
+        return None
+    return values.astype(np.float64)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, str)
+
+
+def rows_in_words(bad: Any) -> str:
+    return ", ".join(str(int(i)) for i in bad[:5]) + (", ..." if len(bad) > 5 else "")
+
+
+def values_in_words(values: Any, bad: Any) -> str:
+    shown = (values[i] for i in bad[:5])
+    return "values " + ", ".join(repr(str(value)) if isinstance(value, str) else str(value) for value in shown)

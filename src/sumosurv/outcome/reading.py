@@ -1,0 +1,208 @@
+"""Reads whatever users give as ``y``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sumosurv.outcome.checks import as_numbers, check_groups, check_time, check_weight
+from sumosurv.outcome.making import Surv
+from sumosurv.outcome.record import Outcome, SurvArray
+
+__all__ = ["as_pandas", "check_outcome"]
+
+_EVENT_NAMES = {"event", "events", "death", "dead", "died", "status", "observed", "e", "d", "delta", "cause"}
+_TIME_NAMES = {"time", "times", "duration", "durations", "futime", "t", "z", "y", "stop", "tstop", "end", "exit"}
+_ENTRY_NAMES = {"entry", "start", "tstart", "begin", "enter", "truncation"}
+_LIMIT_NAMES = {"lower": {"lower", "left", "lower_bound"}, "upper": {"upper", "right", "upper_bound"}}
+
+_THREE = (
+    " Rows at risk from a start to a stop: Surv.from_arrays(event, time=stop, entry=start), or name the columns "
+    "entry, time and event."
+)
+
+
+def check_outcome(y: Any, n_rows: int | None = None, *, sample_weight: Any = None, groups: Any = None) -> Outcome:
+    """Turn any accepted form of ``y`` into an `Outcome`, or say what is wrong with it.
+
+    Parameters
+    ----------
+    y : Outcome, structured array, DataFrame, ``(time, event)`` pair, array (n, 2) or sequence of pairs
+        Of two columns or fields, the boolean one is the event; else names tell, or that it holds zeros and ones.
+        Further forms are told by their names: ``(entry, time, event)``, ``(lower, upper)``.
+        A plain one-dimensional array of times is taken as "every event was seen", with a warning.
+    n_rows : int, optional
+        The number of rows of the covariates, which must agree.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for.
+    groups : array of shape (n,), optional
+        The subject that each row belongs to.
+
+    Returns
+    -------
+    Outcome
+    """
+    outcome = y if isinstance(y, Outcome) else _record(_array_from_any(y))
+    if n_rows is not None and len(outcome) != n_rows:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: X has {n_rows} rows and y has "
+            f"{len(outcome)}; give one outcome per row of X."
+        )
+    if sample_weight is not None:
+        outcome = replace(outcome, weight=check_weight(sample_weight, len(outcome)))
+    if groups is not None:
+        outcome = replace(outcome, group=check_groups(groups, len(outcome)))
+    return outcome
+
+
+def _record(made: SurvArray) -> Outcome:
+    """The record of a checked structured array; fields that say nothing are left out."""
+    names = made.dtype.names or ()
+    entry = made["entry"].copy() if "entry" in names and made["entry"].any() else None
+    cause = made["event"].copy() if "event" in names and made["event"].dtype != bool else None
+    if "lower" not in names:
+        event = made["event"].copy() if cause is None else cause > 0
+        return Outcome(event, made["time"].copy(), entry, cause=cause)
+    time, upper = made["lower"].copy(), made["upper"].copy()
+    outcome = Outcome(time == upper, time, entry, upper, cause)
+    return outcome if outcome.in_interval.any() else replace(outcome, upper=None)
+
+
+def _array_from_any(y: Any) -> SurvArray:
+    if y is None:
+        raise ValueError(
+            "requires y to be passed, but the target y is None; make one with Surv.from_arrays(event, time)."
+        )
+    y = as_pandas(y)
+    if isinstance(y, pd.DataFrame):
+        return _array_from_frame(y)
+    if isinstance(y, np.ndarray) and y.dtype.names is not None:
+        return _array_from_structured(y)
+    if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
+        return Surv.from_arrays(event=y[1], time=y[0])
+    if isinstance(y, list) and len(y) == 2 and all(_is_column(part) for part in y):
+        return Surv.from_arrays(event=y[1], time=y[0])
+    table = np.asarray(y)
+    if table.ndim == 2 and table.shape[1] == 2:
+        return Surv.from_pairs(table)
+    if table.ndim == 1 or (table.ndim == 2 and table.shape[1] == 1):
+        if table.ndim == 2:
+            from sklearn.exceptions import DataConversionWarning
+
+            warnings.warn(
+                "A column-vector y was passed when a 1d array was expected; it is flattened.",
+                DataConversionWarning,
+                stacklevel=4,
+            )
+        times = check_time(table.ravel(), "y")
+        warnings.warn(
+            "y holds times only: every event is taken as seen (no censoring). "
+            "Pass Surv.from_arrays(event, time) to say which were censored.",
+            UserWarning,
+            stacklevel=4,
+        )
+        return Surv.from_arrays(np.ones(len(times), dtype=bool), times)
+    raise ValueError(
+        f"Cannot read an outcome from {type(y).__name__} of shape {table.shape}; pass Surv.from_arrays(event, time), "
+        f"a two-column DataFrame or a (time, event) pair.{_THREE if table.ndim == 2 and table.shape[1] == 3 else ''}"
+    )
+
+
+def as_pandas(table: Any) -> Any:
+    """A table of another library (polars, pyarrow) as a DataFrame; anything else as it is."""
+    if isinstance(table, (pd.DataFrame, pd.Series, np.ndarray)):
+        return table
+    names = getattr(table, "columns", None)
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        return pd.DataFrame({name: np.asarray(table[name]) for name in names})
+    if hasattr(table, "to_pandas") and hasattr(table, "__dataframe__"):
+        return table.to_pandas()
+    return table
+
+
+def _is_column(part: Any) -> bool:
+    return isinstance(part, (np.ndarray, pd.Series)) and part.ndim == 1
+
+
+def _array_from_frame(frame: pd.DataFrame) -> SurvArray:
+    roles = _roles(frame.columns)
+    if roles is not None:
+        return Surv.from_columns(frame, **{role: frame.columns[i] for role, i in roles.items()})
+    if frame.shape[1] != 2:
+        raise ValueError(
+            f"An outcome DataFrame has two columns, time and event; got {frame.shape[1]} "
+            f"({', '.join(map(repr, frame.columns))}).{_THREE if frame.shape[1] == 3 else ''}"
+        )
+    event = _which_is_event(list(frame.columns), [frame.iloc[:, 0], frame.iloc[:, 1]], otherwise=1)
+    return Surv.from_columns(frame, event=frame.columns[event], time=frame.columns[1 - event])
+
+
+def _array_from_structured(y: SurvArray) -> SurvArray:
+    names = y.dtype.names or ()
+    roles = _roles(names) if y.ndim == 1 else None
+    if roles is None and (y.ndim != 1 or len(names) != 2):
+        raise ValueError(
+            "A structured outcome is one-dimensional with fields event and time, or those that Surv makes; "
+            f"got fields {names}, shape {y.shape}."
+        )
+    if roles is None:
+        event = _which_is_event(names, [y[name] for name in names], otherwise=0)
+        roles = {"event": event, "time": 1 - event}
+    columns: dict[str, Any] = {role: y[names[i]] for role, i in roles.items()}
+    told: dict[str, Any] = {f"{role}_name": names[i] for role, i in roles.items()}
+    if "lower" in columns:
+        return Surv.interval(**columns, **told)
+    # of whole numbers, as Surv makes them where causes compete: a part of the rows need not have them all
+    whole = columns["event"].dtype == np.int64 and columns["event"].min(initial=0) >= 0
+    causes = int(columns["event"].max(initial=1)) if whole else None
+    return Surv.from_arrays(**columns, **told, causes=causes)
+
+
+def _roles(names: Sequence[Hashable]) -> dict[str, int] | None:
+    """Which column is what, where names tell that there are limits or an entry; None otherwise."""
+    words = [str(name).lower() for name in names]
+    known = {"event": _EVENT_NAMES, "time": _TIME_NAMES, "entry": _ENTRY_NAMES, **_LIMIT_NAMES}
+    places = [[role for role, meant in known.items() if word in meant] for word in words]
+    roles = {found[0]: i for i, found in enumerate(places) if found}
+    if len(roles) < len(words) or not ({"lower", "upper"} <= set(roles) or "entry" in roles):
+        return None
+    if {"lower", "upper"} <= set(roles) and "time" in roles:
+        raise ValueError(
+            f"An outcome has either a time or a lower and an upper limit, and the columns are "
+            f"{', '.join(map(repr, names))}; drop one kind (a time that is known exactly has equal limits)."
+        )
+    return roles if {"lower", "upper"} <= set(roles) or {"event", "time"} <= set(roles) else None
+
+
+def _which_is_event(names: Sequence[Hashable], columns: Sequence[Any], otherwise: int) -> int:
+    """Which of two columns is the event: the boolean one, else by names and values, else as that form has it."""
+    words = [str(name).lower() for name in names]
+    event_names, time_names = [word in _EVENT_NAMES for word in words], [word in _TIME_NAMES for word in words]
+    of_zeros_and_ones = [_is_among(column, (0, 1)) for column in columns]
+    for told in (
+        [pd.api.types.is_bool_dtype(column.dtype) for column in columns],
+        [event_names[i] and time_names[1 - i] for i in (0, 1)],
+        [of_zeros_and_ones[i] and not of_zeros_and_ones[1 - i] and not time_names[i] for i in (0, 1)],
+        event_names,
+        time_names[::-1],
+        [_is_among(column, (1, 2)) for column in columns],
+    ):
+        if told[0] != told[1]:
+            return told.index(True)
+    if all(of_zeros_and_ones):
+        raise ValueError(
+            f"Both {names[0]!r} and {names[1]!r} hold zeros and ones only, so that neither values nor names tell which "
+            "is the event; say it: Surv.from_arrays(event, time) or Surv.from_columns(frame, event=..., time=...)."
+        )
+    return otherwise
+
+
+def _is_among(column: Any, wanted: tuple[int, int]) -> bool:
+    """Whether all values that are not missing are one of two numbers."""
+    numbers = as_numbers(np.asarray(column))
+    return numbers is not None and bool(np.isin(numbers[~np.isnan(numbers)], wanted).all())

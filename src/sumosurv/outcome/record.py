@@ -1,0 +1,158 @@
+"""What was observed of each subject: the record that every part of the library reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["OUTCOME_DTYPE", "Outcome", "SurvArray", "each_field"]
+
+OUTCOME_DTYPE = np.dtype([("event", np.bool_), ("time", np.float64)])
+
+SurvArray = npt.NDArray[np.void]  # structured; of dtype OUTCOME_DTYPE (scikit-survival's form) without entry and causes
+
+Floats = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What was observed of n rows: one array per field, checked by `check_outcome`.
+
+    Everything inside the library reads outcomes from this record. A field that is added here travels with the rows
+    through `__getitem__`, `on_clock` and `join`, also where it is None; functions that take an outcome keep their
+    signatures. A field that says nothing is None: no entry but zero, no interval, no second cause.
+
+    Parameters
+    ----------
+    event : bool array of shape (n,)
+        Whether the event was seen at ``time`` itself.
+    time : float64 array of shape (n,)
+        Time of the event, or the last time at which the row was known to be event-free.
+    entry : float64 array of shape (n,), optional
+        The row is at risk in (entry, time]: it is known of because it was event-free at its entry. None: zero.
+    upper : float64 array of shape (n,), optional
+        The event fell into (time, upper]: inf for right-censored rows, ``time`` itself where the event was seen.
+        None: there are no interval-censored rows.
+    cause : int64 array of shape (n,), optional
+        1 to K, the cause of the event; 0 for right-censored rows. None: there is one cause.
+    weight : float64 array of shape (n,), optional
+        How many rows a row counts for. None: one.
+    group : int64 array of shape (n,), optional
+        The subject a row belongs to. None: each row is a subject of its own.
+    """
+
+    event: npt.NDArray[np.bool_]
+    time: Floats
+    entry: Floats | None = None
+    upper: Floats | None = None
+    cause: Whole | None = None
+    weight: Floats | None = None
+    group: Whole | None = None
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def __getitem__(self, rows: Any) -> Self:
+        """Some of the rows: a slice, row numbers or a mask."""
+        return type(self)(**each_field(lambda values: values[rows], self))
+
+    def on_clock(self, origin: float = 0.0, unit: float = 1.0) -> Self:
+        """The same rows with times counted from another origin, in another unit: (time - origin) / unit."""
+        entry = None if self.entry is None else np.maximum((self.entry - origin) / unit, 0.0)
+        upper = None if self.upper is None else (self.upper - origin) / unit
+        return replace(self, time=(self.time - origin) / unit, entry=entry, upper=upper)
+
+    # ------------------------------------------------------------------ what follows from the fields
+
+    @property
+    def weights(self) -> Floats:
+        """One weight per row, also where none were given."""
+        return np.ones(len(self)) if self.weight is None else self.weight
+
+    @property
+    def in_interval(self) -> npt.NDArray[np.bool_]:
+        """Which rows had their event between two times."""
+        if self.upper is None:
+            return np.zeros(len(self), dtype=np.bool_)
+        return np.asarray(np.isfinite(self.upper) & ~self.event)
+
+    @property
+    def had_event(self) -> npt.NDArray[np.bool_]:
+        """Which rows are known to have had the event, whether its time is known exactly or not."""
+        return self.event if self.upper is None else self.event | self.in_interval
+
+    @property
+    def last_time(self) -> float:
+        """The largest finite time of all."""
+        largest = float(self.time.max())
+        if self.upper is None:
+            return largest
+        return max(largest, float(self.upper.max(initial=0.0, where=np.isfinite(self.upper))))
+
+    @property
+    def n_causes(self) -> int:
+        """The largest cause among the rows; 1 where causes are not told apart."""
+        return 1 if self.cause is None else max(1, int(self.cause.max()))
+
+    def of_cause(self, k: int) -> Self:
+        """The same rows with cause k as the event and all others as censoring."""
+        if self.cause is None:
+            return self
+        own = self.cause == k
+        upper = self.upper
+        if upper is not None:
+            upper = np.where(own, upper, np.inf)
+        return replace(self, event=self.event & own, upper=upper, cause=None)
+
+    def any_cause(self) -> Self:
+        """The same rows, causes not told apart."""
+        return replace(self, cause=None)
+
+    def array(self) -> SurvArray:
+        """As the structured array that `Surv` makes, which has neither weights nor groups."""
+        first: dict[str, Any] = {"event": self.event if self.cause is None else self.cause, "time": self.time}
+        if self.upper is not None:
+            first = {"lower": self.time, "upper": self.upper}
+            first |= {} if self.cause is None else {"event": self.cause}
+        if self.entry is not None:
+            first["entry"] = self.entry
+        made = np.empty(len(self), dtype=[(name, values.dtype) for name, values in first.items()])
+        for name, values in first.items():
+            made[name] = values
+        return made
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """The rows of several outcomes, one below the other; a field that only some give is filled in for the rest."""
+        names = [field.name for field in fields(cls) if any(getattr(part, field.name) is not None for part in parts)]
+        return cls(**{name: np.concatenate([part._filled(name) for part in parts]) for name in names})
+
+    def _filled(self, name: str) -> Any:
+        """A field, or what it means that it is None."""
+        values = getattr(self, name)
+        if values is not None:
+            return values
+        return {
+            "entry": np.zeros(len(self)),
+            "upper": np.where(self.event, self.time, np.inf),
+            "cause": self.had_event.astype(np.int64),
+            "weight": self.weights,
+            "group": -1 - np.arange(len(self), dtype=np.int64),
+        }[name]
+
+
+def each_field(function: Callable[..., Any], *records: Any) -> dict[str, Any]:
+    """By name, a function of what each field holds in some records of one kind; None where it is None in all."""
+    made = {}
+    for field in fields(records[0]):
+        values = [getattr(record, field.name) for record in records]
+        absent = [value is None for value in values]
+        if any(absent) and not all(absent):
+            raise ValueError(f"{field.name!r} is given for some of the rows; give it for all of them or for none.")
+        made[field.name] = None if all(absent) else function(*values)
+    return made
