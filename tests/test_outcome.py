@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -154,7 +152,13 @@ def door_columns(event, time):
             r"'time' holds durations \(timedelta64\[ns\]\); .*1, 'D'",
         ),
         ([1, 2, 2, 1, 2, 1], TIME, r"'event' must be bool or 0/1 .*holds 1 and 2, as in R.*; pass event == 2"),
-        ([1, 2, 0, 1, 3, 0], TIME, r"'event' must be bool or 0/1 .*2 rows are not, first at 1, 4 .*2, 3.*Recode"),
+        (
+            [1, -2, 0, 1, 2.5, 0],
+            TIME,
+            r"'event' must be bool or 0/1 .*2 rows are not, first at 1, 4 .*-2\.0, 2\.5.*Rec",
+        ),
+        ([1, 4, 0, 1, 3, 0], TIME, r"'event' holds causes up to 4, and no row has 2; number the causes .*causes=4"),
+        ([1, 365, 0, 1, 90, 0], TIME, r"'event' must be .*or a cause from 1 to K; 1 rows are not, first at 1 .*365"),
         ([0.5, 1, 0, 1, 1, 0], TIME, r"'event' must be bool or 0/1 .*first at 0 .*0\.5"),
         ([1, np.nan, 0, 1, 1, 0], TIME, r"'event' must be bool or 0/1 .*first at 1 .*nan"),
         (["dead", "alive"] * 3, TIME, r"'event' must be bool or 0/1 .*6 rows are not.*'dead', 'alive'.*== 'dead'"),
@@ -177,17 +181,28 @@ def test_errors_name_the_column_the_rows_and_the_remedy(door, event, time, messa
         (np.zeros((3, 3)), r"shape \(3, 3\); pass Surv\.from_arrays"),
         (
             pd.DataFrame({"start": TIME, "stop": TIME, "event": EVENT}),
-            r"got 3 \('start', 'stop', 'event'\)\. Intervals \(start, stop\] .*not supported yet; give one row per",
+            r"'start' is not before 'stop' in 5 rows, first at 0, 2, 3, 4, 5 .*at risk in \(entry, time\]",
         ),
-        (np.zeros((3, 3)), r"shape \(3, 3\).*Intervals \(start, stop\]"),
+        (
+            pd.DataFrame({"from": TIME, "to": TIME, "event": EVENT}),
+            r"got 3 \('from', 'to', 'event'\)\. Rows at risk from a start to a stop: .*entry=start",
+        ),
+        (np.zeros((3, 3)), r"shape \(3, 3\).*time=stop, entry=start"),
+        (
+            pd.DataFrame({"lower": TIME, "upper": TIME, "time": TIME}),
+            r"either a time or a lower and an upper limit, and the columns are 'lower', 'upper', 'time'",
+        ),
         (pd.DataFrame({"a": ZERO_ONE, "b": ZERO_ONE}), r"Both 'a' and 'b' hold zeros and ones only, .*say it: Surv"),
         (pd.DataFrame({"status": [1, 2] * 3, "days": TIME}), r"'status' must .* as in R.*; pass status == 2"),
         (pd.DataFrame({"a": [1, 2] * 3, "b": TIME}), r"'a' must .* as in R.*; pass a == 2"),
         (pd.DataFrame({"time": ZERO_ONE, "x": [1, 2] * 3}), r"'x' must .* as in R"),
         (pd.DataFrame([[1.0, 1], [2.0, 0]], columns=["t", "t"]), "more than one column named 't'"),
         (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
-        (structured(EVENT, TIME, [("event", "?"), ("time", "<f8")]).reshape(2, 3), "one-dimensional with two fields"),
-        (np.zeros(3, dtype=[("a", "?"), ("b", "<f8"), ("c", "<f8")]), "two fields, event and time"),
+        (
+            structured(EVENT, TIME, [("event", "?"), ("time", "<f8")]).reshape(2, 3),
+            "one-dimensional with fields event and time",
+        ),
+        (np.zeros(3, dtype=[("a", "?"), ("b", "<f8"), ("c", "<f8")]), "fields event and time"),
         ((np.array(TIME) + 1j, EVENT), "Complex data not supported"),
         (np.zeros((0, 2)), "no rows"),
     ],
@@ -264,20 +279,6 @@ def test_time_and_event_as_two_arguments():
             model.fit(X, TIME, EVENT)
 
 
-@dataclass(frozen=True, eq=False)
-class Weighted(Outcome):
-    """An outcome with two more fields, both optional."""
-
-    weight: np.ndarray | None = None
-    cause: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class WeightedObserved(Observed):
-    weight: torch.Tensor | None = None
-    cause: torch.Tensor | None = None
-
-
 WEIGHT = np.arange(N) / 4
 CAUSE = np.arange(N) % 3
 
@@ -292,26 +293,130 @@ def test_optional_fields_travel_or_stay_none(weight, cause):
             else:
                 np.testing.assert_array_equal(found, whole[rows])
 
-    record, order = Weighted(EXPECTED["event"], EXPECTED["time"], weight, cause), np.array([4, 0, 3])
+    record, order = Outcome(EXPECTED["event"], EXPECTED["time"], weight=weight, cause=cause), np.array([4, 0, 3])
     check(record[order], order)
     check(record[record.event], record.event)
-    check(Weighted.join([record[:2], record[2:]]), slice(None))
+    check(Outcome.join([record[:2], record[2:]]), slice(None))
     check(record.on_clock(1.0, 2.0)[order], order)
 
-    observed = WeightedObserved.of(record, torch.float32)
+    observed = Observed.of(record, torch.float32)
     check(observed, slice(None))
     assert observed.weight is None or observed.weight.dtype == torch.float32
     assert observed.cause is None or observed.cause.dtype == torch.int64
     check(observed.to(torch.device("cpu")), slice(None))
-    check(WeightedObserved.join([observed[:2], observed[2:]]), slice(None))
+    check(Observed.join([observed[:2], observed[2:]]), slice(None))
     table = Table(Inputs(torch.zeros(N, 1), torch.zeros(N, 0, dtype=torch.long)), observed)
     index = torch.tensor([[4, 0], [1, 1]])
     check(table.batch(index, torch.ones(2, 2, dtype=torch.bool)).outcome, index.numpy())
 
 
-def test_a_field_is_given_for_all_rows_or_for_none():
-    with_weight, without = (Weighted(EXPECTED["event"], EXPECTED["time"], weight) for weight in (WEIGHT, None))
+def test_tensors_of_a_field_are_given_for_all_rows_or_for_none():
+    with_weight, without = (Outcome(EXPECTED["event"], EXPECTED["time"], weight=weight) for weight in (WEIGHT, None))
     with pytest.raises(ValueError, match="'weight' is given for some of the rows"):
-        Weighted.join([with_weight, without])
-    with pytest.raises(ValueError, match="'weight' is given for some of the rows"):
-        WeightedObserved.join([WeightedObserved.of(without), WeightedObserved.of(with_weight)])
+        Observed.join([Observed.of(without), Observed.of(with_weight)])
+
+
+# ---------------------------------------------------------------------- entry, intervals, causes, weights, subjects
+
+ENTRY = [0.5, 0.0, 3.0, 0.0, 0.25, 5.5]
+CAUSES = [2, 0, 1, 0, 3, 1]
+
+
+def test_joined_outcomes_fill_in_what_only_some_give():
+    plain = check_outcome(EXPECTED)
+    interval = check_outcome(Surv.interval([1.0, 2.0, 4.0], [3.0, np.inf, 4.0], [2, 0, 1], entry=[0.5, 0.0, 1.0]))
+    whole = Outcome.join([plain, interval])
+    np.testing.assert_array_equal(whole.entry, [0.0] * N + [0.5, 0.0, 1.0])
+    np.testing.assert_array_equal(whole.upper[:N], np.where(EVENT, TIME, np.inf))
+    np.testing.assert_array_equal(whole.cause, [*ZERO_ONE, 2, 0, 1])
+    np.testing.assert_array_equal(whole.had_event, [*EVENT, True, False, True])
+    np.testing.assert_array_equal(whole.event, [*EVENT, False, False, True])
+    assert whole.weight is None
+    assert whole.group is None
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        Surv.from_arrays(CAUSES, TIME, np.minimum(ENTRY, TIME)),
+        pd.DataFrame({"start": np.minimum(ENTRY, TIME), "stop": TIME, "status": CAUSES}),
+        Surv.from_columns(
+            pd.DataFrame({"a": np.minimum(ENTRY, TIME), "b": TIME, "c": CAUSES}), event="c", time="b", entry="a"
+        ),
+    ],
+    ids=["arrays", "frame", "columns"],
+)
+def test_entry_and_causes_are_read_alike(y):
+    outcome = check_outcome(y)
+    np.testing.assert_array_equal(outcome.entry, ENTRY)
+    np.testing.assert_array_equal(outcome.cause, CAUSES)
+    np.testing.assert_array_equal(outcome.event, np.array(CAUSES) > 0)
+    assert outcome.n_causes == 3
+    again = check_outcome(outcome.array())
+    for name in ("event", "time", "entry", "cause"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(outcome, name))
+    only = outcome.of_cause(1)
+    np.testing.assert_array_equal(only.event, np.array(CAUSES) == 1)
+    assert only.cause is None
+
+
+def test_some_of_the_rows_of_causes_stay_causes():
+    y = Surv.from_arrays(CAUSES, TIME)
+    assert check_outcome(y[[1, 2, 3, 5]]).cause.tolist() == [0, 1, 0, 1]
+    assert check_outcome(y[[0, 2]]).n_causes == 2  # causes 2 and 1, nobody censored: no R coding here
+    assert Surv.from_arrays([1, 2, 1], [1.0, 2.0, 3.0], causes=2)["event"].tolist() == [1, 2, 1]
+
+
+def test_what_says_nothing_is_left_out():
+    assert check_outcome(Surv.from_arrays(EVENT, TIME, np.zeros(N))).entry is None
+    outcome = check_outcome(Surv.interval(TIME, np.where(EVENT, TIME, np.inf)))
+    assert outcome.upper is None
+    np.testing.assert_array_equal(outcome.array(), EXPECTED)
+    assert check_outcome(EXPECTED, sample_weight=np.ones(N)).weight is None
+
+
+def test_intervals_have_the_meaning_of_r():
+    outcome = check_outcome(pd.DataFrame({"left": [1.0, 2.0, 0.0, 4.0], "right": [3.0, np.inf, 5.0, 4.0]}))
+    assert outcome.event.tolist() == [False, False, False, True]
+    assert outcome.in_interval.tolist() == [True, False, True, False]
+    assert outcome.time.tolist() == [1.0, 2.0, 0.0, 4.0]
+    assert outcome.last_time == 5.0
+    later = outcome.on_clock(origin=0.0, unit=2.0)
+    assert later.upper.tolist() == [1.5, np.inf, 2.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Surv.from_arrays(EVENT, TIME, TIME), r"'entry' is not before 'time' in 5 rows, first at 0, 2"),
+        (lambda: Surv.from_arrays(EVENT, TIME, [-1.0] * N), r"'entry' is negative in 6 rows"),
+        (lambda: Surv.from_arrays(EVENT, TIME, [0.0]), r"'time' has 6 rows and 'entry' has 1"),
+        (lambda: Surv.interval([1.0, 3.0], [2.0, 1.0]), r"'lower' is above 'upper' in 1 rows, first at 1 .*swap"),
+        (lambda: Surv.interval([1.0, 3.0], [2.0, np.nan]), r"'upper' is missing .*write inf"),
+        (lambda: Surv.interval([1.0, np.inf], [2.0, np.inf]), r"'lower' is infinite"),
+        (lambda: Surv.interval([1.0, 3.0], [2.0, np.inf], [1, 2]), r"'event' contradicts the upper limits in 1 rows"),
+        (lambda: Surv.interval([1.0, 3.0], [2.0, 4.0], entry=[1.0, 3.5]), r"'entry' is not before 'lower' in 1 rows"),
+        (lambda: Surv.from_arrays([1, 2], [1.0, 2.0], causes=1), r"a cause from 1 to 1; 1 rows are not, first at 1"),
+        (lambda: Surv.from_columns(pd.DataFrame({"a": [1.0]}), time="a"), r"event and time, or lower and upper"),
+        (lambda: Surv.from_columns(pd.DataFrame({"a": [1.0]}), time="a", lower="a"), r"time and event, or lower and"),
+        (lambda: check_outcome(EXPECTED, sample_weight=[1.0]), r"one number for each of the 6 rows; got shape \(1,\)"),
+        (lambda: check_outcome(EXPECTED, sample_weight=[-1.0] + [1.0] * 5), r"negative, .*in 1 rows, first at 0"),
+        (lambda: check_outcome(EXPECTED, sample_weight=[np.nan] + [1.0] * 5), r"missing .*in 1 rows, first at 0"),
+        (lambda: check_outcome(EXPECTED, sample_weight=np.zeros(N)), r"zero in all rows"),
+        (lambda: check_outcome(EXPECTED, groups=[1, 2]), r"one subject for each of the 6 rows"),
+        (lambda: check_outcome(EXPECTED, groups=["a", None, "b", "c", "d", "e"]), r"groups is missing in 1 rows"),
+    ],
+)
+def test_wrong_entries_limits_causes_and_weights(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_whole_weights_count_rows_and_others_have_mean_one():
+    assert check_outcome(EXPECTED, sample_weight=[0, 2, 1, 1, 3, 0]).weight.tolist() == [0, 2, 1, 1, 3, 0]
+    scaled = check_outcome(EXPECTED, sample_weight=np.array([0.5, 1.0, 1.5, 0.5, 1.0, 1.5]) * 1e200).weight
+    np.testing.assert_allclose(scaled, [0.5, 1.0, 1.5, 0.5, 1.0, 1.5])
+
+
+def test_subjects_are_numbered():
+    assert check_outcome(EXPECTED, groups=["b", "b", "a", "c", "a", "c"]).group.tolist() == [0, 0, 1, 2, 1, 2]

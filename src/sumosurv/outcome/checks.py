@@ -151,7 +151,7 @@ def check_limits(lower: Any, upper: Any, lower_name: str, upper_name: str) -> tu
 
 def check_interval_event(cause: Any, name: str, upper: Floats) -> Whole | None:
     """The cause of each event that lies in an interval; None where there is only one."""
-    causes = check_event(cause, name).astype(np.int64)
+    causes = check_event(cause, name, _MOST_CAUSES).astype(np.int64)
     check_length(causes, name, upper, "upper")
     bad = np.flatnonzero((causes > 0) != np.isfinite(upper))
     if len(bad):
@@ -183,7 +183,7 @@ def check_weight(weight: Any, n_rows: int) -> Floats | None:
         raise ValueError("sample_weight is zero in all rows; at least one row must count.")
     if (numbers == 1).all():
         return None
-    if (numbers == np.rint(numbers)).all():
+    if (numbers == np.rint(numbers)).all() and numbers.max() < 1e9:
         return numbers
     largest = float(numbers.max())  # first, so that no sum overflows
     return numbers / largest / float((numbers / largest).mean())
