@@ -9,6 +9,7 @@ import torch
 
 import small_networks
 from sumosurv.distributions import (
+    CauseMixture,
     Conditional,
     Delayed,
     Gompertz,
@@ -21,7 +22,13 @@ from sumosurv.distributions import (
     Shifted,
     SurvivalDistribution,
     Tabulated,
+    TabulatedRisks,
     Weibull,
+    cause_specific,
+    delayed,
+    mixture,
+    rescaled,
+    shifted,
 )
 
 KNOTS = np.array([0.5, 1.0, 2.5, 3.0, 5.0, 8.0])
@@ -167,5 +174,111 @@ KINDS: dict[str, Kind] = {
         bounded=True,
         breaks=(2.7, *_K),
         start=2.7,
+    ),
+}
+
+
+# ---------------------------------------------------------------------- competing risks, of two or three causes
+
+SHARES = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.25, 0.7, 0.05]])
+LOG_SHARES = np.log(SHARES)
+
+
+def by_cause():
+    """Shares of three causes, and times of a kind of its own given each."""
+    return CauseMixture(LOG_SHARES, [weibull(), log_normal(), gompertz()])
+
+
+def hazards():
+    """Three cause-specific hazards."""
+    return cause_specific([weibull(), log_logistic(), Weibull([3.0, 1.0, 2.0], [2.0, 0.8, 1.3])])
+
+
+def risk_table(between, survival=FALLING):
+    """Two causes, whose shares of each fall are drawn at random; the second has no event at the first time."""
+    share = np.random.default_rng(0).uniform(0.1, 0.9, survival.shape)
+    share[:, 0] = 1.0
+    falls = -np.diff(survival, axis=1, prepend=1.0)
+    incidence = np.cumsum(falls[..., None] * np.stack([share, 1 - share], axis=-1), axis=1)
+    return TabulatedRisks(KNOTS, incidence, survival, between=between)
+
+
+def steps_by_cause():
+    """Shares of two causes, and step curves with different knots given each."""
+    other = Tabulated(KNOTS + 0.25, TO_ZERO)
+    return CauseMixture(LOG_SHARES[:, :2], [tabulated("step", TO_ZERO), other])
+
+
+def network_by_cause():
+    return CauseMixture(LOG_SHARES, [monotone((0,)), monotone((1,)), frozen((2,))])
+
+
+RISKS: dict[str, Kind] = {
+    "causes": Kind(by_cause, 1.0),
+    "causes, one": Kind(lambda: CauseMixture(np.zeros((3, 1)), [weibull()]), 2.0),
+    "causes, networks": Kind(network_by_cause, 1.0, breaks=_M),
+    "causes, steps": Kind(
+        steps_by_cause, 2.0, smooth=False, bounded=True, breaks=tuple(sorted({*KNOTS, *(KNOTS + 0.25)}))
+    ),
+    "cause-specific hazards": Kind(hazards, 1.0),
+    "cause-specific steps": Kind(
+        lambda: cause_specific([tabulated("step"), tabulated("step", TO_ZERO)]),
+        2.0,
+        smooth=False,
+        bounded=True,
+        breaks=_K,
+    ),
+    "table of causes, hazard": Kind(lambda: risk_table("hazard"), 2.0, breaks=_K),
+    "table of causes, density": Kind(lambda: risk_table("density", TO_ZERO), 2.0, bounded=True, breaks=_K),
+    "table of causes, step": Kind(lambda: risk_table("step"), 2.0, smooth=False, total=False, breaks=_K),
+    "table of causes, step to zero": Kind(
+        lambda: risk_table("step", TO_ZERO), 2.0, smooth=False, bounded=True, breaks=_K
+    ),
+    "mixture with causes": Kind(lambda: mixture([by_cause(), hazards()], [0.3, 0.7]), 1.0),
+    "mixture of tables with causes": Kind(
+        lambda: mixture([risk_table("step", TO_ZERO), steps_by_cause()]),
+        2.0,
+        smooth=False,
+        bounded=True,
+        breaks=tuple(sorted({*KNOTS, *(KNOTS + 0.25)})),
+    ),
+    "rescaled causes": Kind(lambda: rescaled(by_cause(), 365.25), 365.0),
+    "delayed causes": Kind(
+        lambda: delayed(cause_specific([log_normal(), log_logistic()]), 0.25), 1.0, breaks=(0.25,), start=0.25
+    ),
+    "delayed table of causes": Kind(
+        lambda: delayed(risk_table("step", TO_ZERO), 0.75),
+        2.0,
+        smooth=False,
+        bounded=True,
+        breaks=(0.75, *(0.75 + KNOTS)),
+        start=0.75,
+    ),
+    "shifted causes": Kind(lambda: shifted(by_cause(), 0.4), 1.0),
+    "conditional causes": Kind(lambda: by_cause().conditional(0.3), 1.0, breaks=(0.3,), start=0.3),
+    "conditional cause-specific hazards": Kind(lambda: hazards().conditional(0.3), 1.0, breaks=(0.3,), start=0.3),
+    "conditional mixture with causes": Kind(
+        lambda: mixture([by_cause(), hazards()]).conditional(0.3), 1.0, breaks=(0.3,), start=0.3
+    ),
+    "conditional table of causes": Kind(
+        lambda: risk_table("step", TO_ZERO).conditional(2.7),
+        3.0,
+        smooth=False,
+        bounded=True,
+        breaks=(2.7, *_K),
+        start=2.7,
+    ),
+}
+KINDS |= RISKS
+KINDS |= {
+    "time of a cause": Kind(lambda: by_cause().cause(1), 1.0, total=False),
+    "time of a cause, by hazards": Kind(lambda: hazards().cause(2), 1.0, total=False),
+    "time of a cause, in cells": Kind(lambda: risk_table("hazard").cause(1), 2.0, total=False, breaks=_K),
+    "time of a cause, steps": Kind(
+        lambda: steps_by_cause().cause(2),
+        2.0,
+        smooth=False,
+        total=False,
+        breaks=tuple(sorted({*KNOTS, *(KNOTS + 0.25)})),
     ),
 }

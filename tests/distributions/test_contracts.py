@@ -54,6 +54,12 @@ def far_end(kind: Kind) -> float:
     return float(np.where(np.isfinite(ends), ends, 100 * kind.scale).max()) * 1.5
 
 
+def sampled_times(d, size, seed):
+    """Drawn times; competing risks give the causes with them."""
+    drawn = d.sample(size, random_state=seed)
+    return drawn[0] if isinstance(drawn, tuple) else drawn
+
+
 # ---------------------------------------------------------------------- S
 
 
@@ -262,10 +268,10 @@ def test_conditional_mean_equals_quadrature(kind):
 
 def test_samples_have_the_distribution(kind):
     d, size = kind(), 3000
-    draws = d.sample(size, random_state=7)
+    draws = sampled_times(d, size, 7)
     assert draws.shape == (N, size)
-    assert np.array_equal(draws, d.sample(size, random_state=7))
-    assert d.sample(random_state=1).shape == (N,)
+    assert np.array_equal(draws, sampled_times(d, size, 7))
+    assert sampled_times(d, None, 1).shape == (N,)
     for i in range(N):
         row = d[i]
         if kind.smooth and kind.total:
@@ -278,9 +284,10 @@ def test_samples_have_the_distribution(kind):
 
 
 def test_samples_of_different_subjects_are_independent(kind):
-    draws = kind().sample(2000, random_state=3)
+    draws = sampled_times(kind(), 2000, 3)
     finite = np.isfinite(draws).all(0)
-    assert abs(stats.spearmanr(draws[0][finite], draws[1][finite]).statistic) < 0.08
+    limit = max(0.08, 3.5 / np.sqrt(finite.sum()))
+    assert abs(stats.spearmanr(draws[0][finite], draws[1][finite]).statistic) < limit
 
 
 # ---------------------------------------------------------------------- doors

@@ -1,26 +1,56 @@
 """Survival distributions: one abstract class and its final kinds."""
 
 from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.cause_mixture import CauseMixture
+from sumosurv.distributions.cause_specific import CauseSpecificRisks, cause_specific
 from sumosurv.distributions.clocks import Delayed, Rescaled, Shifted
+from sumosurv.distributions.competing import CauseTime, CompetingRisksDistribution
 from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, Weibull
+from sumosurv.distributions.risks import (
+    ConditionalRisks,
+    DelayedRisks,
+    MixtureRisks,
+    RescaledRisks,
+    ShiftedRisks,
+    delayed,
+    mixture,
+    rescaled,
+    shifted,
+)
 from sumosurv.distributions.tabulated import Tabulated
+from sumosurv.distributions.tabulated_risks import TabulatedRisks
 from sumosurv.distributions.wrappers import Conditional, Mixture
 
 __all__ = [
+    "CauseMixture",
+    "CauseSpecificRisks",
+    "CauseTime",
+    "CompetingRisksDistribution",
     "Conditional",
+    "ConditionalRisks",
     "Delayed",
+    "DelayedRisks",
     "Gompertz",
     "LogLogistic",
     "LogNormal",
     "Mixture",
+    "MixtureRisks",
     "Monotone",
     "Normal",
     "Ode",
     "Rescaled",
+    "RescaledRisks",
     "Shifted",
+    "ShiftedRisks",
     "SurvivalDistribution",
     "Tabulated",
+    "TabulatedRisks",
     "Weibull",
+    "cause_specific",
+    "delayed",
+    "mixture",
+    "rescaled",
+    "shifted",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -51,12 +51,12 @@ class Mixture(SurvivalDistribution):
     def _breaks(self) -> tuple[float, ...]:
         return tuple(sorted({b for part in self.components for b in part._breaks}))
 
-    def _take(self, rows: Tensor) -> Mixture:
-        return Mixture([part._take(rows) for part in self.components], self.weights)
+    def _take(self, rows: Tensor) -> Self:
+        return type(self)([part._take(rows) for part in self.components], self.weights)
 
-    def single(self) -> Mixture:
+    def single(self) -> Self:
         """The mixture of its components in single precision."""
-        return Mixture([part.single() for part in self.components], self.weights)
+        return type(self)([part.single() for part in self.components], self.weights)
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """The mixture of the tables, where all components are step functions with the same knots."""
@@ -152,8 +152,8 @@ class Conditional(SurvivalDistribution):
     def _like(self) -> Tensor:
         return self.base._like
 
-    def _take(self, rows: Tensor) -> Conditional:
-        return Conditional(self.base._take(rows), self.after[rows, 0])
+    def _take(self, rows: Tensor) -> Self:
+        return type(self)(self.base._take(rows), self.after[rows, 0])
 
     def _log_survival(self, t: Tensor) -> Tensor:
         log_survival = self.base._log_survival(torch.maximum(t, self.after)) - self._log_reach

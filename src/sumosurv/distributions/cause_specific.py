@@ -1,0 +1,206 @@
+"""Competing risks from the hazards of the causes, each learned with the others as censoring."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.competing import CompetingRisksDistribution
+from sumosurv.distributions.tabulated import Tabulated
+from sumosurv.distributions.tabulated_risks import TabulatedRisks
+
+__all__ = ["CauseSpecificRisks", "cause_specific"]
+
+_CELLS = 128
+_NODES = (-0.8611363115940526, -0.3399810435848563, 0.3399810435848563, 0.8611363115940526)
+_WEIGHTS = (0.3478548451374538, 0.6521451548625461, 0.6521451548625461, 0.3478548451374538)  # Gauss-Legendre
+
+
+def cause_specific(
+    components: Sequence[SurvivalDistribution], *, half_width: int = 2, widen: bool | None = None
+) -> CompetingRisksDistribution:
+    r"""Competing risks with the given cause-specific hazards: S = Π S_k.
+
+    Parameters
+    ----------
+    components : sequence of K SurvivalDistribution
+        For each cause the distribution whose hazard is that of the cause: what an estimator gives that was fitted with
+        events of other causes as censoring.
+    half_width, widen
+        Of the densities of step curves; see `TabulatedRisks`. ``widen`` is by default that of the components.
+
+    Returns
+    -------
+    TabulatedRisks or CauseSpecificRisks
+        Where all components are step functions, a table on all of their knots, which is exact: the fall of S at a knot
+        is shared among the causes in proportion to the jumps of their cumulative hazards -log S_k. Otherwise
+        `CauseSpecificRisks`.
+
+    Examples
+    --------
+    >>> from sumosurv.distributions import Weibull
+    >>> d = cause_specific([Weibull([1.0], [1.0]), Weibull([0.5], [1.0])])  # constant hazards 1 and 2
+    >>> d.cumulative_incidence(1.0).round(6), d.survival(1.0).round(6)
+    (array([[0.316738, 0.633475]]), array([0.049787]))
+    """
+    tables = [part.step_table() for part in components]
+    known = [table for table in tables if table is not None]
+    if not components or len(known) < len(tables):
+        return CauseSpecificRisks(components)
+    knots = torch.unique(torch.cat([times for times, _ in known]))
+    each = [table[:, torch.searchsorted(times, knots, right=True) - 1] for times, table in known]
+    logs = torch.stack([torch.log(table) for table in each], dim=-1)
+    falls = -torch.diff(logs, dim=1, prepend=torch.zeros_like(logs[:, :1]))
+    survival = torch.exp(logs.sum(-1))
+    whole = -torch.diff(survival, dim=1, prepend=torch.ones_like(survival[:, :1]))
+    incidence = (whole[..., None] * _in_proportion(falls)).cumsum(1)
+    if widen is None:
+        widen = any(isinstance(part, Tabulated) and part.widen for part in components)
+    return TabulatedRisks(knots, incidence, survival, half_width=half_width, widen=widen)
+
+
+class CauseSpecificRisks(CompetingRisksDistribution):
+    r"""Competing risks with given smooth cause-specific hazards.
+
+    .. math:: S = \prod_k S_k, \qquad f_k = \lambda_k S, \qquad F_k(t) = \int_0^t \lambda_k(u) S(u) \, du
+
+    S and the densities are closed-form. F_k is a sum over cells, 128 of equal length in log time, cut at the kinks of
+    the curves: from the first time at which 1 - S_k of some subject is 1e-8 to the last at which the smallest S_k of
+    some subject is 1e-8. In each cell the fall of S, which is exact, is shared among the causes in proportion to ∫ f_k
+    by Gauss-Legendre's rule with four nodes. So S and all F_k sum to one whatever the rule's error. That is small: at
+    most 2e-11 in F_k was measured for Weibull, log-normal and Gompertz hazards, against adaptive quadrature
+    (``tests/distributions/test_risks.py``). Before the first and past the last cell, the fall is shared in proportion
+    to the cumulative hazards.
+
+    Parameters
+    ----------
+    components : sequence of K SurvivalDistribution
+        As in `cause_specific`, which is the function to call. A step function among them makes the cells' shares
+        those of the cumulative hazards, with errors of the order of a cell's fall.
+    """
+
+    def __init__(self, components: Sequence[SurvivalDistribution]) -> None:
+        if not components:
+            raise ValueError("Competing risks need at least one cause.")
+        if len({len(part) for part in components}) != 1:
+            raise ValueError(
+                f"Components must be for the same subjects; they have {[len(part) for part in components]}."
+            )
+        self.components = tuple(components)
+        steps = [part.step_table() for part in components]
+        self._smooth = all(table is None for table in steps)
+        kinks = [torch.tensor(part._breaks).to(self._like) for part in components]
+        kinks += [table[0] for table in steps if table is not None]
+        self._knots = torch.unique(torch.cat([self._cells(), *kinks]))
+        self._knots = self._knots[self._knots > 0]
+        self._at_knots: Tensor | None = None
+
+    def _cells(self) -> Tensor:
+        if len(self) == 0:
+            return self._like.new_ones(2)
+        levels = self._like.new_tensor([-1e-8, -18.4]).expand(len(self), 2)
+        edges = torch.stack([part._inverse_log_survival(levels) for part in self.components]).double().amin(0)
+        reached = torch.isfinite(edges) & (edges > 0)
+        low = edges[:, 0][reached[:, 0]]
+        high = edges[:, 1][reached[:, 1]]
+        first = low.min() if len(low) else torch.tensor(1e-6, dtype=torch.float64)
+        last = high.max() if len(high) else (low.max() * 1e9 if len(low) else first * 2)
+        last = torch.maximum(last, first * 2)
+        return torch.exp(torch.linspace(float(first.log()), float(last.log()), _CELLS + 1, dtype=torch.float64)).to(
+            self._like
+        )
+
+    def __len__(self) -> int:
+        return len(self.components[0])
+
+    @property
+    def n_causes(self) -> int:
+        """K."""
+        return len(self.components)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.components[0]._like
+
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return tuple(sorted({b for part in self.components for b in part._breaks}))
+
+    def _take(self, rows: Tensor) -> Self:
+        made = self._with([part._take(rows) for part in self.components])
+        made._at_knots = None if self._at_knots is None else self._at_knots[rows]
+        return made
+
+    def single(self) -> Self:
+        """The same hazards in single precision."""
+        return self._with([part.single() for part in self.components])
+
+    def _with(self, components: Sequence[SurvivalDistribution]) -> Self:
+        made = copy.copy(self)
+        made.components = tuple(components)
+        made._knots, made._at_knots = self._knots.to(made._like), None
+        return made
+
+    def _log_each(self, t: Tensor) -> Tensor:
+        return torch.stack([part._log_survival(t) for part in self.components], dim=-1)
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self._log_each(t).sum(-1)
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        pairs = [part._log_both(t) for part in self.components]
+        log_survival = torch.stack([pair[0] for pair in pairs], dim=-1)
+        log_density = torch.stack([pair[1] for pair in pairs], dim=-1)
+        # not the sum of all less the own, which is inf - inf where a curve has come to zero
+        others = [log_survival[..., :k].sum(-1) + log_survival[..., k + 1 :].sum(-1) for k in range(self.n_causes)]
+        return log_density + torch.stack(others, dim=-1)
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        if self._at_knots is None:
+            start, end = torch.cat([self._knots.new_zeros(1), self._knots[:-1]])[None], self._knots[None]
+            self._at_knots = self._cell_rise(start, end).cumsum(1)
+        i = torch.searchsorted(self._knots, t.contiguous(), right=True)  # cells that are over
+        before = torch.cat([torch.zeros_like(self._at_knots[:, :1]), self._at_knots], dim=1)
+        index = i[..., None].expand(-1, -1, self.n_causes)
+        before = before[:, i[0]] if i.shape[0] == 1 else before.gather(1, index)
+        start = torch.where(i > 0, self._knots[(i - 1).clamp_min(0)], 0.0)
+        return before + self._cell_rise(start, t)
+
+    def _cell_rise(self, start: Tensor, end: Tensor) -> Tensor:
+        """F_k(end) - F_k(start) over stretches within one cell."""
+        log_end = self._log_each(end)
+        log_start = torch.where((start > 0)[..., None], self._log_each(start), 0.0)  # mass may be lost at time zero
+        before = log_start.sum(-1)
+        whole = -torch.exp(before) * torch.expm1((log_end.sum(-1) - before).clamp_max(0.0).nan_to_num(0.0))
+        shares = _in_proportion(log_start - log_end)
+        if self._smooth:
+            inside = (start > 0) & torch.isfinite(end) & (end > start)
+            safe_start, safe_end = torch.where(inside, start, 1.0), torch.where(inside, end, 2.0)
+            area = self._gauss(safe_start, safe_end)
+            total = area.sum(-1, keepdim=True)
+            good = inside[..., None] & (total > 0) & torch.isfinite(total) & (start < self._knots[-1])[..., None]
+            shares = torch.where(good, area / torch.where(good, total, 1.0), shares)
+        return whole[..., None] * shares
+
+    def _gauss(self, start: Tensor, end: Tensor) -> Tensor:
+        """∫ f_k dt up to a factor, by Gauss-Legendre's rule in log time."""
+        low, high = torch.log(start), torch.log(end)
+        total: Any = 0.0
+        for node, weight in zip(_NODES, _WEIGHTS):
+            t = torch.exp(0.5 * (low + high) + 0.5 * (high - low) * node)
+            total = total + weight * t[..., None] * torch.exp(self._log_cause_density(t))
+        return torch.as_tensor(total)
+
+
+def _in_proportion(falls: Tensor) -> Tensor:
+    """Shares of the causes in proportion to the falls of log S_k; equal ones of those that come to zero."""
+    falls = falls.nan_to_num(0.0, posinf=torch.inf).clamp_min(0.0)  # both ends at zero: no fall
+    endless = torch.isinf(falls)
+    falls = torch.where(endless.any(-1, keepdim=True), endless.to(falls), falls)
+    total = falls.sum(-1, keepdim=True)
+    return torch.where(total > 0, falls / torch.where(total > 0, total, 1.0), torch.zeros_like(falls))

@@ -1,0 +1,216 @@
+"""Competing risks made of others: mixtures, other clocks, what is left given survival so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.clocks import Delayed, Rescaled, Shifted, _Clock
+from sumosurv.distributions.competing import CompetingRisksDistribution
+from sumosurv.distributions.wrappers import Conditional, Mixture
+
+__all__ = [
+    "ConditionalRisks",
+    "DelayedRisks",
+    "MixtureRisks",
+    "RescaledRisks",
+    "ShiftedRisks",
+    "delayed",
+    "mixture",
+    "rescaled",
+    "shifted",
+]
+
+
+class MixtureRisks(Mixture, CompetingRisksDistribution):
+    r"""F_k(t) = Σ wᵢ F_ki(t), and likewise S and the densities: a `Mixture` that keeps the causes.
+
+    Parameters
+    ----------
+    components : sequence of CompetingRisksDistribution
+        All for the same n subjects and the same causes.
+    weights : sequence of float, optional
+        Positive, summing to one; equal by default.
+    """
+
+    components: tuple[CompetingRisksDistribution, ...]
+
+    def __init__(self, components: Sequence[CompetingRisksDistribution], weights: Any = None) -> None:
+        super().__init__(components, weights)
+        if len({part.n_causes for part in components}) != 1:
+            raise ValueError(
+                f"Components must have the same causes; they have {[part.n_causes for part in components]}."
+            )
+
+    @property
+    def n_causes(self) -> int:
+        """K."""
+        return self.components[0].n_causes
+
+    def step_table(self) -> tuple[Tensor, Tensor] | None:
+        """The mixture of the tables on all of their knots, where all components are step functions."""
+        known = [table for part in self.components if (table := part.step_table()) is not None]
+        if len(known) < len(self.components):
+            return None
+        knots = torch.unique(torch.cat([times for times, _ in known]))
+        return knots, self._survival(knots[None])
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        return self._sum(part._incidence(t) for part in self.components)
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        return self._mix([part._log_cause_density(t) for part in self.components])
+
+    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
+        log_each = torch.stack([part._log_survival(start)[:, 0] for part in self.components])
+        shares = torch.softmax(log_each + torch.as_tensor(np.log(self.weights)).to(log_each)[:, None], dim=0)
+        since = [part._incidence_since(start, t) for part in self.components]
+        return torch.stack([share[:, None, None] * part for share, part in zip(shares.nan_to_num(0.0), since)]).sum(0)
+
+    def _restricted_time_lost(self, horizon: Tensor) -> Tensor:
+        return self._sum(part._restricted_time_lost(horizon) for part in self.components)
+
+    def _sample_with_causes(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        choice = torch.from_numpy(rng.choice(len(self.components), size=(len(self), size), p=self.weights))
+        times = self._like.new_empty(len(self), size)
+        causes = torch.zeros((len(self), size), dtype=torch.int64, device=times.device)
+        for i, part in enumerate(self.components):
+            rows, columns = (index.to(times.device) for index in (choice == i).nonzero(as_tuple=True))
+            if len(rows):
+                drawn, who = part._take(rows)._sample_with_causes(1, rng)
+                times[rows, columns], causes[rows, columns] = drawn[:, 0], who[:, 0]
+        return times, causes
+
+
+class ConditionalRisks(Conditional, CompetingRisksDistribution):
+    r"""Time and cause given T > after: F_k(t | T > s) = (F_k(t) - F_k(s)) / S(s) for t >= s, and 0 before.
+
+    Parameters
+    ----------
+    base : CompetingRisksDistribution
+    after : float or array of shape (n,)
+        Time up to which each subject is known to be event-free.
+    """
+
+    base: CompetingRisksDistribution
+
+    def __init__(self, base: CompetingRisksDistribution, after: Any) -> None:
+        super().__init__(base, after)
+
+    @property
+    def n_causes(self) -> int:
+        """K."""
+        return self.base.n_causes
+
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return self.base._breaks
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        return self.base._incidence_since(self.after, torch.maximum(t, self.after))
+
+    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
+        return self.base._incidence_since(torch.maximum(start, self.after), torch.maximum(t, self.after))
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        log_density = self.base._log_cause_density(torch.maximum(t, self.after)) - self._log_reach[..., None]
+        return torch.where((t < self.after)[..., None], -torch.inf, log_density)
+
+    def _cause_shares(self, t: Tensor) -> Tensor:
+        return self.base._cause_shares(t)
+
+
+class _ClockRisks(_Clock, CompetingRisksDistribution):
+    """T = scale · T₀ + start with the causes of T₀."""
+
+    base: CompetingRisksDistribution
+
+    @property
+    def n_causes(self) -> int:
+        """K."""
+        return self.base.n_causes
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        if self._log_reach is not None:
+            return self.base._incidence_since(self._own(t.new_zeros(len(self), 1)), self._own(t))
+        incidence = self.base._incidence(self._own(t))
+        return torch.where((t < self.start)[..., None], 0.0, incidence) if self.start > 0 else incidence
+
+    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
+        if self.start > 0:  # nothing happens before the start; at it, there may be a jump
+            return super()._incidence_since(start, t)
+        return self.base._incidence_since(self._own(start), self._own(t))
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        log_density = self.base._log_cause_density(self._own(t)) - float(np.log(self.scale))
+        if self._log_reach is not None:
+            log_density = log_density - self._log_reach[..., None]
+        return torch.where((t < self.start)[..., None], -torch.inf, log_density) if self.start > 0 else log_density
+
+    def _restricted_time_lost(self, horizon: Tensor) -> Tensor:
+        if self._log_reach is not None:
+            return super()._restricted_time_lost(horizon)
+        return self.scale * self.base._restricted_time_lost(self._own(horizon))
+
+    def _cause_shares(self, t: Tensor) -> Tensor:
+        return self.base._cause_shares(self._own(t))
+
+    def _sample_with_causes(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        if self._log_reach is not None:
+            return super()._sample_with_causes(size, rng)
+        times, causes = self.base._sample_with_causes(size, rng)
+        return self.scale * times + self.start, causes
+
+
+class RescaledRisks(_ClockRisks, Rescaled):
+    """`Rescaled` for competing risks."""
+
+
+class DelayedRisks(_ClockRisks, Delayed):
+    """`Delayed` for competing risks."""
+
+
+class ShiftedRisks(_ClockRisks, Shifted):
+    """`Shifted` for competing risks."""
+
+
+def mixture(components: Sequence[SurvivalDistribution], weights: Any = None) -> SurvivalDistribution:
+    """The mixture of distributions, with causes where they have them; a single one is returned as it is.
+
+    Parameters
+    ----------
+    components : sequence of SurvivalDistribution
+        All for the same subjects, and all with the same causes or none.
+    weights : sequence of float, optional
+        Positive, summing to one; equal by default.
+    """
+    if len(components) == 1:
+        return components[0]
+    with_causes = [part for part in components if isinstance(part, CompetingRisksDistribution)]
+    if not with_causes:
+        return Mixture(components, weights)
+    if len(with_causes) < len(components):
+        raise ValueError(
+            f"{len(with_causes)} of {len(components)} components have causes; a mixture needs all of them to, or none."
+        )
+    return MixtureRisks(with_causes, weights)
+
+
+def rescaled(base: SurvivalDistribution, scale: float) -> SurvivalDistribution:
+    """`Rescaled`, with causes where the base has them."""
+    return RescaledRisks(base, scale) if isinstance(base, CompetingRisksDistribution) else Rescaled(base, scale)
+
+
+def delayed(base: SurvivalDistribution, start: float) -> SurvivalDistribution:
+    """`Delayed`, with causes where the base has them."""
+    return DelayedRisks(base, start) if isinstance(base, CompetingRisksDistribution) else Delayed(base, start)
+
+
+def shifted(base: SurvivalDistribution, by: float) -> SurvivalDistribution:
+    """`Shifted`, with causes where the base has them."""
+    return ShiftedRisks(base, by) if isinstance(base, CompetingRisksDistribution) else Shifted(base, by)
