@@ -228,7 +228,7 @@ def soden(case, data, options, grid, rows):
 
     def solve():
         with torch.no_grad():
-            code = net.code(inputs)
+            code = net.code(net.encoder(inputs))
             first = net.initial(code)
             path = odeint(lambda s, state: net.speed(s.expand(*state.shape[:2], 1), state, code), first, tau)
             return torch.exp(-path[..., 0])

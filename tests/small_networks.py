@@ -20,7 +20,7 @@ def outcome(n=200, seed=0, event_share=0.7):
 def marginal_knots():
     """Scaled times at which the cubic of the time features has its knots: the density has kinks there."""
     y = outcome()
-    table = time_features("marginal", y, time_unit(y.time)).table
+    table = time_features("marginal", y, time_unit(y)).table
     return tuple(float(place) for place in torch.exp(table[0, 0].double()) - LOG_OFFSET)
 
 
@@ -62,7 +62,7 @@ def network(
     generators = [torch.Generator().manual_seed(1000 + s) for s in seeds]
     made = table_encoder(seeds, residual=proper, widths=encoder_widths, **encoder)
     y = outcome()
-    features = time_features(kind, y, time_unit(y.time))
+    features = time_features(kind, y, time_unit(y))
     mixed = MixedNetwork(
         generators,
         features,

@@ -11,7 +11,7 @@ import torch
 from sumosurv.distributions import Tabulated
 from sumosurv.outcome import check_outcome
 
-__all__ = ["breslow", "coarse_kaplan_meier", "kaplan_meier", "nelson_aalen", "risk_table"]
+__all__ = ["breslow", "coarse_kaplan_meier", "kaplan_meier", "marginal_curve", "nelson_aalen", "risk_table"]
 
 _MOST_CELLS = 200
 
@@ -52,6 +52,11 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2) -> Tab
         events, at_risk = total - events, at_risk - events
     jumps = _jumps(events)
     return Tabulated(times[jumps], np.cumprod(1.0 - _shares(events, at_risk)[jumps]), half_width=half_width)
+
+
+def marginal_curve(y: Any) -> Tabulated:
+    """The curve of all rows together."""
+    return kaplan_meier(y)
 
 
 def coarse_kaplan_meier(y: Any) -> Tabulated:

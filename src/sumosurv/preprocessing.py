@@ -16,8 +16,9 @@ from scipy.special import logit, ndtri
 from sumosurv.advice import advise_on_text, note_unseen
 from sumosurv.networks.data import Inputs
 from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
-from sumosurv.nonparametric import kaplan_meier
+from sumosurv.nonparametric import marginal_curve
 from sumosurv.outcome import Outcome
+from sumosurv.quantiles import mean_and_width, quantiles
 from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole
 
 __all__ = ["CategoricalColumn", "NumericColumn", "NumericScaling", "Preprocessor", "time_features", "time_unit"]
@@ -107,14 +108,14 @@ class Preprocessor:
         self.named = False  # fitted on a DataFrame
         self.row_shape: tuple[int, ...] | None = None  # of pass-through arrays
 
-    def fit(self, X: Any) -> Preprocessor:
-        """Learn from the training rows."""
+    def fit(self, X: Any, weight: npt.NDArray[np.float64] | None = None) -> Preprocessor:
+        """Learn from the training rows, which may have weights."""
         if _is_tensor_like(X):
             self.row_shape = tuple(int(size) for size in X.shape[1:])
             return self
         frame = _as_frame(X)
         self.named = isinstance(X, pd.DataFrame)
-        self.columns = [self._learn(str(name), frame.iloc[:, j]) for j, name in enumerate(frame.columns)]
+        self.columns = [self._learn(str(name), frame.iloc[:, j], weight) for j, name in enumerate(frame.columns)]
         return self
 
     def transform(self, X: Any) -> Inputs:
@@ -186,7 +187,9 @@ class Preprocessor:
             return []
         return [column.n_codes for column in self.columns if isinstance(column, CategoricalColumn)]
 
-    def _learn(self, name: str, values: pd.Series) -> NumericColumn | CategoricalColumn:
+    def _learn(
+        self, name: str, values: pd.Series, weight: npt.NDArray[np.float64] | None
+    ) -> NumericColumn | CategoricalColumn:
         if _is_categorical(values):
             present = values.dropna()
             levels = pd.unique(present.astype(object))
@@ -204,18 +207,22 @@ class Preprocessor:
         numbers = _numbers(values, name)
         present = numbers[~np.isnan(numbers)]
         indicator = len(present) < len(numbers)
+        if weight is not None:
+            weight = weight[~np.isnan(numbers)]
         if len(present) == 0 or present.max() == present.min():
             return NumericColumn(name, float(present[0]) if len(present) else 0.0, 1.0, indicator)
         # a thousand values mostly tell; sorting millions of them would take longer than an epoch
         several = len(np.unique(present[:1000])) > 2 or len(np.unique(present)) > 2
         if self.scaling == "quantile" and several:
-            knots = tuple(float(v) for v in np.quantile(present, np.linspace(0, 1, min(_KNOTS, len(present)))))
-            scores = NumericColumn(name, 0.0, 1.0, False, knots).transform(present)[0]
-            return NumericColumn(name, float(scores.mean()), float(scores.std()) or 1.0, indicator, knots)
+            count = len(present) if weight is None else max(2, round(float(weight.sum())))
+            places = quantiles(present, np.linspace(0, 1, min(_KNOTS, count)), weight)
+            knots = tuple(float(v) for v in places)
+            centre, width = mean_and_width(NumericColumn(name, 0.0, 1.0, False, knots).transform(present)[0], weight)
+            return NumericColumn(name, centre, width or 1.0, indicator, knots)
         size = float(np.abs(present).max())
         size = size if size > 1e100 else 1.0  # squares of larger numbers overflow
-        centre, width = size * float((present / size).mean()), size * float((present / size).std())
-        return NumericColumn(name, centre, width or 1.0, indicator)
+        centre, width = mean_and_width(present / size, weight)
+        return NumericColumn(name, size * centre, size * width or 1.0, indicator)
 
     # ------------------------------------------------------------------ model files
 
@@ -267,12 +274,12 @@ def _column(state: dict[str, Any]) -> NumericColumn | CategoricalColumn:
     )
 
 
-def time_unit(times: npt.NDArray[np.float64]) -> float:
+def time_unit(outcome: Outcome) -> float:
     """The largest training time, which becomes 1 in scaled time (1 if all times are zero).
 
     In scaled time t' = t / unit, the density is f(t) = f'(t') / unit.
     """
-    return float(times.max()) or 1.0
+    return outcome.last_time or 1.0
 
 
 def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int = 10) -> TimeFeatures:
@@ -280,21 +287,23 @@ def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int =
 
     "marginal" needs two distinct event times; with fewer it falls back to "log".
     """
-    times = y.time / unit
+    y = y.on_clock(unit=unit)
     if kind == "linear":
-        low, high = float(times.min()), float(times.max())
+        low, high = float(y.time.min()), y.last_time
         return TimeFeatures("linear", torch.tensor([[[low], [high - low if high > low else 1.0]]]))
     if kind == "log":
         return TimeFeatures("log")
-    events = times[y.event]
+    middle = y.at_midpoints()
+    events, weight = middle.time[middle.event], None if y.weight is None else y.weight[middle.event]
     levels = (np.arange(n_knots) + 0.5) / n_knots
-    places = np.quantile(events, levels) if len(events) else np.zeros(0)
+    places = quantiles(events, levels, weight) if len(events) else np.zeros(0)
     places = places[np.diff(np.log(places + LOG_OFFSET), prepend=-np.inf) > _CLOSEST]
     if len(places) < 2:
         return TimeFeatures("log")
-    curve = kaplan_meier(y.on_clock(unit=unit))
+    curve = marginal_curve(y)
     before = curve.cdf(np.nextafter(places, -np.inf).clip(0))[0]
-    share = np.clip(0.5 * (before + curve.cdf(places)[0]), 0.5 / len(y), 1 - 0.5 / len(y))
+    least = 0.5 / max(float(y.weights.sum()), 2.0)
+    share = np.clip(0.5 * (before + curve.cdf(places)[0]), least, 1 - least)
     x, odds = np.log(places + LOG_OFFSET), 0.5 * logit(share)
     slopes = PchipInterpolator(x, odds).derivative()(x)
     return TimeFeatures("marginal", torch.from_numpy(np.stack([x, odds, np.maximum(slopes, 1e-3)]))[None])

@@ -82,10 +82,10 @@ def test_the_order_of_the_steps(tableau, order):
 def test_predicted_cumulative_hazards_equal_a_reference_solution(kind, offset):
     net, inputs = network(kind, offset=offset), small_networks.inputs(3)
     d = net.distribution(inputs)
-    truth = reference(net, net.code(inputs.shared()), clock(torch.from_numpy(TIMES), offset).numpy())
+    truth = reference(net, net.code(net.encoder(inputs.shared())), clock(torch.from_numpy(TIMES), offset).numpy())
     np.testing.assert_allclose(d.cumulative_hazard(TIMES), truth[:, 0], rtol=1e-6, atol=1e-7)
     # and the density is q exp(-Λ), at the reference's own state
-    code = net.code(inputs.shared())
+    code = net.code(net.encoder(inputs.shared()))
     for j, t in enumerate(TIMES):
         state = torch.from_numpy(truth[None, :, :, j].copy())
         at = torch.full((1, 3, 1), t).double()
@@ -101,7 +101,7 @@ def test_both_solvers_equal_a_reference_solution(kind, options):
         pytest.importorskip("torchdiffeq")
     net, inputs = network(kind, **options), small_networks.inputs(3)
     own = np.array([0.02, 0.4, 1.0])
-    code = net.code(inputs.shared())
+    code = net.code(net.encoder(inputs.shared()))
     state = net.solve(code, clock(torch.from_numpy(own)[None], net.offset))[0].detach().numpy()
     truth = reference(net, code, clock(torch.from_numpy(own), net.offset).numpy())
     np.testing.assert_allclose(state, truth[[0, 1, 2], :, [0, 1, 2]], rtol=1e-6, atol=1e-7)
@@ -121,7 +121,7 @@ def test_the_cumulative_hazard_is_the_integral_of_the_hazard(kind):
 
 def test_the_regulariser_is_the_length_of_the_rates_at_the_end_of_the_clock():
     net, inputs = network("latent", steps=128), small_networks.inputs(3)
-    code, own = net.code(inputs.shared()), torch.tensor([[0.0, 0.3, 1.0]]).double()
+    code, own = net.code(net.encoder(inputs.shared())), torch.tensor([[0.0, 0.3, 1.0]]).double()
     states = torch.from_numpy(reference(net, code, [1.0])[None, :, :, 0].copy())
     rates = net.speed(torch.ones(1, 1, 1).double(), states, code).detach().numpy()[0]
     expected = 0.1 * np.sqrt((rates**2).sum(1))
@@ -238,4 +238,4 @@ def test_without_torchdiffeq_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
     net = network(solver="dopri5")
     with pytest.raises(ImportError, match=r"pip install 'sumosurv\[ode\]'"):
-        net.solve(net.code(small_networks.inputs(2).shared()), torch.ones(1, 2).double())
+        net.solve(net.code(net.encoder(small_networks.inputs(2).shared())), torch.ones(1, 2).double())

@@ -11,7 +11,7 @@ import small_networks
 from sumosurv import kaplan_meier
 from sumosurv.networks import TimeFeatures
 from sumosurv.networks.time import LOG_OFFSET
-from sumosurv.outcome import check_outcome
+from sumosurv.outcome import Surv, check_outcome
 from sumosurv.preprocessing import time_features, time_unit
 
 KINDS = ("linear", "log", "marginal")
@@ -20,7 +20,7 @@ GRID = torch.cat([torch.zeros(1), torch.logspace(-6, 0.5, 300)]).double()[None, 
 
 def features(kind, seed=0):
     y = small_networks.outcome(seed=seed)
-    return time_features(kind, y, time_unit(y.time)).double()
+    return time_features(kind, y, time_unit(y)).double()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -36,7 +36,7 @@ def test_derivative_is_that_of_autograd(kind):
 
 def test_linear_is_the_paper_s_min_max_scaling():
     y = small_networks.outcome()
-    unit = time_unit(y.time)
+    unit = time_unit(y)
     low, high = y.time.min(), y.time.max()
     t = torch.tensor([[[low, high, 0.5 * (low + high)]]]) / unit
     np.testing.assert_allclose(features("linear")(t)[0][0, 0, :, 0].numpy(), [0.0, 1.0, 0.5], atol=1e-6)
@@ -44,7 +44,7 @@ def test_linear_is_the_paper_s_min_max_scaling():
 
 def test_marginal_is_half_the_log_odds_of_kaplan_meier_at_its_knots():
     y = small_networks.outcome()
-    unit = time_unit(y.time)
+    unit = time_unit(y)
     made = features("marginal")
     x, odds, slopes = made.table[0].numpy()
     t = np.exp(x) - LOG_OFFSET
@@ -93,18 +93,19 @@ def test_marginal_with_a_table_per_member_is_each_member_s_own():
 )
 def test_marginal_falls_back_without_two_event_times(event, time):
     y = check_outcome((time, event))
-    assert time_features("marginal", y, time_unit(y.time)).kind == "log"
+    assert time_features("marginal", y, time_unit(y)).kind == "log"
 
 
 def test_heavy_ties_and_zero_times_give_finite_features():
     rng = np.random.default_rng(0)
     y = check_outcome((rng.integers(0, 4, 300).astype(float), rng.random(300) < 0.8))
-    value, slope = time_features("marginal", y, time_unit(y.time)).double()(GRID)
+    value, slope = time_features("marginal", y, time_unit(y)).double()(GRID)
     assert torch.isfinite(value).all()
     assert torch.isfinite(slope).all()
     assert (torch.diff(value[..., 2]) > 0).all()
 
 
 def test_time_unit():
-    assert time_unit(np.array([1.0, 5.0])) == 5.0
-    assert time_unit(np.array([0.0, 0.0])) == 1.0
+    assert time_unit(check_outcome(([1.0, 5.0], [1, 0]))) == 5.0
+    assert time_unit(check_outcome(([0.0, 0.0], [1, 0]))) == 1.0
+    assert time_unit(check_outcome(Surv.interval([1.0, 2.0], [7.0, np.inf]))) == 7.0

@@ -8,6 +8,7 @@ from sumosurv.distributions.competing import CauseTime, CompetingRisksDistributi
 from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, Weibull
+from sumosurv.distributions.path import Path, PathRisks, path
 from sumosurv.distributions.risks import (
     ConditionalRisks,
     DelayedRisks,
@@ -40,6 +41,8 @@ __all__ = [
     "Monotone",
     "Normal",
     "Ode",
+    "Path",
+    "PathRisks",
     "Rescaled",
     "RescaledRisks",
     "Shifted",
@@ -51,6 +54,7 @@ __all__ = [
     "cause_specific",
     "delayed",
     "mixture",
+    "path",
     "rescaled",
     "shifted",
 ]

@@ -7,23 +7,25 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.advice import telling_unseen
-from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, path
 from sumosurv.nonparametric import coarse_kaplan_meier
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.preprocessing import Preprocessor
+from sumosurv.quantiles import quantiles
 from sumosurv.scores import log_likelihood
 from sumosurv.stored import as_list, as_text, as_whole, tensor_of
 
-__all__ = ["SurvivalEstimator", "check_validation_data"]
+__all__ = ["SurvivalEstimator", "check_validation_data", "with_rows"]
 
 Precision = Literal["double", "single"]
 
@@ -38,24 +40,33 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
     own. Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
-    ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve of the training rows, coarse enough to hold no row.
+    ``n_causes_``, ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve of the training rows, coarse
+    enough to hold no row.
     """
 
-    def fit(self, X: Any, y: Any, *more: Any) -> Self:
-        """Fit to covariates and right-censored times.
+    # what a method can learn from beside right-censored times: "entry", "intervals", "causes", "weights"
+    learns_from: ClassVar[frozenset[str]] = frozenset()
+
+    def fit(self, X: Any, y: Any, *more: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Fit to covariates and outcomes.
 
         Parameters
         ----------
         X : DataFrame or array of shape (rows, columns)
             Numeric and categorical columns, missing values allowed.
         y : outcome
-            `Surv.from_arrays(event, time)`, a two-column DataFrame, or a ``(time, event)`` pair.
+            `Surv.from_arrays(event, time)`, `Surv.interval(lower, upper)`, a two-column DataFrame, or a
+            ``(time, event)`` pair.
         *more
             Nothing: time and event are one argument.
+        sample_weight : array of shape (rows,), optional
+            How many rows each row counts for.
+        groups : array of shape (rows,), optional
+            The subject that each row belongs to, where a subject has several (spells with covariates that change).
         """
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {_ONE_OUTCOME}")
-        return self._fit_anew(X, y)
+        return self._fit_anew(X, with_rows(X, y, sample_weight, groups))
 
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> None:
@@ -146,10 +157,40 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         check_is_fitted(self)
         return self._by_blocks(X, lambda distribution, rows: distribution.cdf(self.risk_times_).mean(axis=1))
 
-    def score(self, X: Any, y: Any) -> float:
-        """Mean right-censored log-likelihood, in nats, on the scale of the training times (higher is better)."""
-        outcome = check_outcome(y, n_rows=_count_rows(X))
-        return float(self._by_blocks(X, lambda distribution, rows: log_likelihood(distribution, outcome[rows])).mean())
+    def predict_cumulative_incidence(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
+        """P(T <= t, cause k | x) on a grid of times: shape (rows, times, causes); one cause where none compete."""
+        grid = self._check_grid(times)
+        return self._by_blocks(X, lambda distribution, rows: _incidence(distribution, grid))
+
+    def predict_path(self, X: Any, start: Any, groups: Any) -> SurvivalDistribution:
+        """The distribution of subjects whose covariates change at known times.
+
+        Parameters
+        ----------
+        X : covariates
+            One row for each spell.
+        start : array of shape (rows,)
+            When each spell begins; it lasts until the next one of the same subject, the last for ever.
+        groups : array of shape (rows,)
+            The subject of each spell.
+
+        Returns
+        -------
+        SurvivalDistribution
+            Of one row per subject, in the order in which they first appear, given that each is event-free at the
+            start of its first spell. What happens past the start of the last spell is said as if its covariates
+            stayed as they are.
+        """
+        subject, _ = pd.factorize(np.asarray(groups))
+        if len(subject) != _count_rows(X) or (subject < 0).any():
+            raise ValueError(f"groups names a subject for each of {_count_rows(X)} rows of X.")
+        return path(self.predict_distribution(X), start, subject)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Mean log-likelihood, in nats, on the scale of the training times (higher is better)."""
+        outcome = check_outcome(y, n_rows=_count_rows(X), sample_weight=sample_weight)
+        values = self._by_blocks(X, lambda distribution, rows: log_likelihood(distribution, outcome[rows]))
+        return float(values.mean() if outcome.weight is None else np.average(values, weights=outcome.weight))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, to be read by `sumosurv.load`: tensors and JSON, no code, no data."""
@@ -165,6 +206,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         fitted = {
             "n_features_in_": self.n_features_in_,
             "feature_names_in_": None if names is None else [str(name) for name in names],
+            "n_causes_": self.n_causes_,
         }
         curve = self.training_curve_
         return fitted, {
@@ -181,6 +223,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             if len(names) != self.n_features_in_:
                 raise ValueError(f"{len(names)} names for {self.n_features_in_} columns")
             self.feature_names_in_ = np.array(names, dtype=object)
+        self.n_causes_ = as_whole(fitted.get("n_causes_", 1), "n_causes_", low=1)
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
         times = tensor_of(tensors, "training_times", low=0.0, increasing=True)
         survival = tensor_of(tensors, "training_survival", len(times), low=0.0, high=1.0)
@@ -222,16 +265,37 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Check the training data and learn what every estimator keeps of it."""
         X = self._check_covariates(X, reset=True)
         outcome = check_outcome(y, n_rows=len(X))
-        if not outcome.event.any():
+        if outcome.cause is not None and outcome.n_causes == 1:
+            outcome = outcome.any_cause()
+        self._check_learns_from(outcome)
+        if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
+            counted = np.flatnonzero(outcome.weight)
+            X, outcome = (X.iloc[counted] if hasattr(X, "iloc") else X[counted]), outcome[counted]
+        self.n_causes_ = outcome.n_causes
+        if not outcome.had_event.any():
             warnings.warn(
                 f"All {len(outcome)} rows are censored: without an event nothing can be learned of when events happen.",
                 UserWarning,
                 stacklevel=5,
             )
-        times = outcome.time[outcome.event] if outcome.event.any() else outcome.time
-        self.risk_times_ = np.quantile(times, (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES)
-        self.training_curve_ = coarse_kaplan_meier(outcome)
+        known = outcome.at_midpoints()
+        rows = known.event if known.event.any() else np.ones(len(known), dtype=bool)
+        levels = (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES
+        self.risk_times_ = quantiles(known.time[rows], levels, None if known.weight is None else known.weight[rows])
+        self.training_curve_ = coarse_kaplan_meier(outcome.any_cause())
         return X, outcome
+
+    def _check_learns_from(self, outcome: Outcome) -> None:
+        """Raise a ValueError that names what the method cannot learn from, and methods that can."""
+        given = {
+            "entry": outcome.entry is not None,
+            "intervals": outcome.upper is not None,
+            "causes": outcome.cause is not None,
+            "weights": outcome.weight is not None,
+        }
+        for kind, present in given.items():
+            if present and kind not in self.learns_from:
+                raise ValueError(_refusal(type(self), kind))
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
         X = as_pandas(X)
@@ -255,14 +319,19 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self, X, reset=reset, dtype=None if is_object else "numeric", ensure_all_finite="allow-nan"
         )
 
-    def _on_grid(self, X: Any, times: Any, quantity: str, precision: Precision) -> npt.NDArray[np.float64]:
-        if precision not in ("double", "single"):
-            raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
+    @staticmethod
+    def _check_grid(times: Any) -> npt.NDArray[np.float64]:
         grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
         if grid.ndim != 1:
             raise ValueError(
                 f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times."
             )
+        return grid
+
+    def _on_grid(self, X: Any, times: Any, quantity: str, precision: Precision) -> npt.NDArray[np.float64]:
+        if precision not in ("double", "single"):
+            raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
+        grid = self._check_grid(times)
 
         def on_grid(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
             wanted = distribution.single() if precision == "single" else distribution
@@ -302,13 +371,42 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 def check_validation_data(pair: Any) -> None:
-    """Raise a ValueError if ``validation_data`` is not None and no pair (X, y): events, for example."""
-    if pair is not None and not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+    """Raise a ValueError if ``validation_data`` is not None, nor (X, y), nor (X, y, weights): events, for example."""
+    if pair is not None and not (isinstance(pair, (tuple, list)) and len(pair) in (2, 3)):
         size = f" of length {len(pair)}" if hasattr(pair, "__len__") else ""
         raise ValueError(
             f"validation_data is a pair (X, y) of rows for early stopping; got {type(pair).__name__}{size}. "
             f"{_ONE_OUTCOME}"
         )
+
+
+def with_rows(X: Any, y: Any, sample_weight: Any, groups: Any) -> Any:
+    """The outcome with its weights and subjects; as it is where there are none."""
+    if sample_weight is None and groups is None:
+        return y
+    return check_outcome(y, _count_rows(X), sample_weight=sample_weight, groups=groups)
+
+
+def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Cumulative incidences on a grid, (rows, times, causes)."""
+    if isinstance(distribution, CompetingRisksDistribution):
+        return np.asarray(distribution.cumulative_incidence(grid), dtype=np.float64)
+    return np.asarray(distribution.cdf(grid), dtype=np.float64)[..., None]
+
+
+def _refusal(method: type[SurvivalEstimator], kind: str) -> str:
+    """That a method cannot learn from some kind of rows, and which can."""
+    from sumosurv.estimators import METHODS
+
+    said = {
+        "entry": "rows that enter late (entry)",
+        "intervals": "events between two times (interval censoring)",
+        "causes": "several causes",
+        "weights": "weighted rows",
+    }[kind]
+    able = ", ".join(name for name, found in METHODS.items() if kind in found.learns_from)
+    extra = f" For one model per cause: CauseSpecific({method.__name__}())." if kind == "causes" else ""
+    return f"{method.__name__} does not learn from {said}; these do: {able}.{extra}"
 
 
 def _count_rows(X: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _CoxNet(NetworkEstimator):
+    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})  # by risk sets
+
     half_width: int = 2
 
     def check_settings(self) -> None:

@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from sumosurv.estimators.causes import cause_shares, rows_of_cause
 from sumosurv.estimators.network import Generators, NetworkEstimator
 from sumosurv.networks import Encoder
 from sumosurv.networks.discrete import DiscreteNetwork, Interpolation
-from sumosurv.nonparametric import kaplan_meier
+from sumosurv.nonparametric import marginal_curve
 from sumosurv.outcome import Outcome
+from sumosurv.stored import as_whole
 
 __all__ = ["DeepHit"]
 
@@ -86,9 +88,24 @@ class DeepHit(NetworkEstimator):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.on_clock(unit=unit)
         cuts = self._choose_cuts(scaled)
-        survival = np.append(np.insert(kaplan_meier(scaled).survival(cuts)[0], 0, 1.0), 0.0)
-        share = np.maximum(-np.diff(survival), 0.5 / len(outcome))
+        share = _shares(scaled, cuts, len(outcome))
         return {"cuts": cuts.tolist(), "log_shares": np.log(share / share.sum()).tolist()}
+
+    def _learn_causes(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        scaled = outcome.on_clock(unit=unit)
+        cuts = self._choose_cuts(scaled.any_cause())
+        parts = [_shares(rows_of_cause(scaled, k + 1), cuts, len(outcome)) for k in range(outcome.n_causes)]
+        share = np.concatenate([part * own for part, own in zip(parts, cause_shares(outcome))])
+        return {
+            "cuts": cuts.tolist(),
+            "log_shares": np.log(share / share.sum()).tolist(),
+            "causes": outcome.n_causes,
+        }
+
+    def _build_causes(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> DiscreteNetwork:
+        return self._build_network(start, encoder, generators, seeds)
 
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
@@ -101,14 +118,15 @@ class DeepHit(NetworkEstimator):
             alpha=self.alpha,
             sigma=self.sigma,
             between=self.interpolation,
+            n_causes=as_whole(start.get("causes", 1), "the number of causes", low=1),
         )
 
     def _choose_cuts(self, y: Outcome) -> npt.NDArray[np.float64]:
-        last = float(y.time.max()) or 1.0
+        last = y.last_time or 1.0
         even = np.linspace(0.0, last, self.n_cuts + 1)[1:]
-        if self.cuts == "equidistant" or not y.event.any():
+        if self.cuts == "equidistant" or not y.had_event.any():
             return even
-        curve = kaplan_meier(y)
+        curve = marginal_curve(y)
         fall = 1.0 - float(curve.survival(last)[0])
         places = curve.quantile(np.linspace(0.0, fall, self.n_cuts + 1)[1:-1])[0]
         cuts = np.unique(np.append(places[(places > 0) & (places < last)], last))
@@ -125,3 +143,11 @@ class DeepHit(NetworkEstimator):
         if not self.sigma > 0:
             raise ValueError(f"sigma must be positive; got {self.sigma!r}.")
         super().check_settings()
+
+
+def _shares(outcome: Outcome, cuts: npt.NDArray[np.float64], n: int) -> npt.NDArray[np.float64]:
+    """The probability of each interval and of the time past all of them, by the curve of all rows; none is zero."""
+    if not len(outcome):
+        return np.full(len(cuts) + 1, 0.5 / n)
+    survival = np.append(np.insert(marginal_curve(outcome).survival(cuts)[0], 0, 1.0), 0.0)
+    return np.asarray(np.maximum(-np.diff(survival), 0.5 / n), dtype=np.float64)

@@ -15,13 +15,31 @@ from torch.nn.functional import softplus
 
 from sumosurv.distributions import Gompertz
 from sumosurv.estimators.network import Generators, NetworkEstimator
-from sumosurv.networks import Batch, Encoder
+from sumosurv.networks import Encoder
+from sumosurv.networks.likelihood import Curves
 from sumosurv.networks.parametric import ParametricNetwork
 from sumosurv.outcome import Outcome
+from sumosurv.quantiles import mean_and_width
 
 __all__ = ["GompertzNet"]
 
 _RATES = (0.01, 50.0)  # within which training starts; the clock runs to 1
+
+
+class GompertzCurves(Curves):
+    """The curves of a batch under K networks: log-hazards at a time c and rates, (K, b) each."""
+
+    def __init__(self, log_hazard: Tensor, rate: Tensor, centre: Tensor) -> None:
+        self.a, self.rate, self.centre = log_hazard, rate, centre
+
+    def observed(self, t: Tensor, event: Tensor) -> Tensor:
+        """d log λ - Λ."""
+        log_hazard = self.a + self.rate * (t - self.centre)
+        return torch.where(event, log_hazard, 0.0) - t * torch.exp(log_hazard) * _mean_decay(self.rate * t)
+
+    def log_survival(self, t: Tensor) -> Tensor:
+        """-Λ."""
+        return -t * torch.exp(self.a + self.rate * (t - self.centre)) * _mean_decay(self.rate * t)
 
 
 class GompertzNetwork(ParametricNetwork):
@@ -46,13 +64,10 @@ class GompertzNetwork(ParametricNetwork):
         super().__init__(generators, encoder, start)
         self.register_buffer("centre", torch.tensor([[centre]], dtype=torch.float64))
 
-    def terms(self, batch: Batch) -> Tensor:
-        """d log λ - Λ of each row."""
-        a, b = self(batch.inputs)
-        t, event = batch.outcome.time, batch.outcome.event
-        rate = softplus(b)
-        log_hazard = a + rate * (t - self.centre.to(t))
-        return torch.where(event, log_hazard, 0.0) - t * torch.exp(log_hazard) * _mean_decay(rate * t)
+    def curves(self, embedding: Tensor) -> GompertzCurves:
+        """The curves of rows whose covariates were read."""
+        a, b = self.outputs(embedding)
+        return GompertzCurves(a, softplus(b), self.centre.to(a))
 
     def _member(self, a: Tensor, b: Tensor) -> Gompertz:
         rate = softplus(b).clamp_min(torch.finfo(b.dtype).tiny)  # not zero where e^b is none: the same distribution
@@ -111,9 +126,10 @@ class GompertzNet(NetworkEstimator):
     """
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        times, event = outcome.time / unit, outcome.event
-        centre = float(times[event].mean()) if event.any() else 0.5
-        log_level, rate = _best_for_all(times, event)
+        scaled = outcome.at_midpoints().on_clock(unit=unit)
+        seen = scaled[scaled.event]
+        centre = mean_and_width(seen.time, seen.weight)[0] if len(seen) else 0.5
+        log_level, rate = _best_for_all(scaled)
         return {"values": (log_level + rate * centre, float(np.log(np.expm1(rate)))), "centre": centre}
 
     def _build_network(
@@ -122,15 +138,18 @@ class GompertzNet(NetworkEstimator):
         return GompertzNetwork(generators, encoder, tuple(start["values"]), start["centre"])
 
 
-def _best_for_all(times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:
+def _best_for_all(outcome: Outcome) -> tuple[float, float]:
     """Log-level and rate of highest likelihood for all subjects alike, the rate within bounds.
 
-    Given the rate r, the level is (number of events) / Σ (exp(r tᵢ) - 1) / r; what is left is concave in r.
+    Given the rate r, the level is (number of events) / Σ (exp(r tᵢ) - exp(r entryᵢ)) / r; what is left is concave in r.
     """
-    count, total = max(float(event.sum()), 0.5), float(times[event].sum())
+    times, event, entry = outcome.time, outcome.event, outcome.entry
+    weight = 1.0 if outcome.weight is None else outcome.weight
+    count, total = max(float((weight * event).sum()), 0.5), float((weight * times)[event].sum())
 
     def log_level(rate: float) -> float:
-        return float(np.log(count) - np.log(max(np.expm1(rate * times).sum() / rate, 1e-12)))
+        exposure = np.expm1(rate * times) - (0.0 if entry is None else np.expm1(rate * entry))
+        return float(np.log(count) - np.log(max((weight * exposure).sum() / rate, 1e-12)))
 
     best = minimize_scalar(lambda rate: -count * log_level(rate) - rate * total, bounds=_RATES, method="bounded")
     return log_level(best.x), float(best.x)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from sumosurv.distributions import LogLogistic
-from sumosurv.estimators.parametric import ParametricNet
+from sumosurv.estimators.parametric import ParametricNet, time_per_event
 from sumosurv.networks.parametric import LogTimeNetwork
+from sumosurv.outcome import Outcome
 
 __all__ = ["LogLogisticNet"]
 
@@ -20,7 +20,8 @@ __all__ = ["LogLogisticNet"]
 class LogLogisticNetwork(LogTimeNetwork):
     r"""S(t|x) = 1 / (1 + (t / e^{a(x)})^{k(x)}) with k(x) = e^{b(x)}."""
 
-    def _terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
+    def log_terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
+        """log S and log f."""
         log_odds = torch.exp(b) * (log_t - a)  # of the event
         log_survival = logsigmoid(-log_odds)
         return log_survival, b - log_t + logsigmoid(log_odds) + log_survival
@@ -67,6 +68,5 @@ class LogLogisticNet(ParametricNet):
     def _network(self) -> type[LogTimeNetwork]:
         return LogLogisticNetwork
 
-    def _start_values(self, times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:
-        mean = max(times.sum(), 1e-12) / max(event.sum(), 0.5)  # under a constant hazard, whose median is:
-        return float(np.log(mean * np.log(2.0))), 0.0
+    def _start_values(self, outcome: Outcome) -> tuple[float, float]:
+        return float(np.log(time_per_event(outcome) * np.log(2.0))), 0.0  # the median under a constant hazard

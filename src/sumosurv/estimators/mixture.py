@@ -10,7 +10,7 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from sumosurv.distributions import Mixture, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution, mixture
 from sumosurv.estimators.base import SurvivalEstimator
 
 __all__ = ["SurvivalMixture"]
@@ -39,6 +39,8 @@ class SurvivalMixture(SurvivalEstimator):
     (2, 2)
     """
 
+    learns_from = frozenset({"entry", "intervals", "causes", "weights"})  # where all of its parts do
+
     def __init__(self, estimators: Sequence[SurvivalEstimator] = (), weights: Sequence[float] | None = None) -> None:
         self.estimators = estimators
         self.weights = weights
@@ -64,13 +66,13 @@ class SurvivalMixture(SurvivalEstimator):
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
         shares = np.ones(len(parts)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
-        return parts[0] if len(parts) == 1 else Mixture(parts, shares / shares.sum())
+        return mixture(parts, shares / shares.sum())
 
     def _take_over(self) -> None:
         """What every estimator knows of its training rows, from the first part."""
         first = self.estimators_[0]
         self.n_features_in_, self.risk_times_ = first.n_features_in_, first.risk_times_
-        self.training_curve_ = first.training_curve_
+        self.n_causes_, self.training_curve_ = first.n_causes_, first.training_curve_
         if hasattr(first, "feature_names_in_"):
             self.feature_names_in_ = first.feature_names_in_
 

@@ -15,16 +15,28 @@ import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.distributions import Delayed, Rescaled, SurvivalDistribution
-from sumosurv.estimators.base import SurvivalEstimator, check_validation_data
+from sumosurv.distributions import SurvivalDistribution, delayed, rescaled
+from sumosurv.estimators.base import SurvivalEstimator, check_validation_data, with_rows
+from sumosurv.estimators.causes import cause_shares, rows_of_cause
 from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
 from sumosurv.estimators.weights import check_weights, filled
-from sumosurv.networks import Encoder, Inputs, ModuleEncoder, Observed, PopulationNetwork, TableEncoder, select_members
+from sumosurv.networks import (
+    CausesNetwork,
+    Encoder,
+    Inputs,
+    LikelihoodNetwork,
+    ModuleEncoder,
+    NoEncoder,
+    Observed,
+    PopulationNetwork,
+    TableEncoder,
+    select_members,
+)
 from sumosurv.networks.layers import at_most
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
-from sumosurv.stored import as_whole
+from sumosurv.stored import as_list, as_whole
 from sumosurv.training import (
     History,
     Member,
@@ -42,7 +54,7 @@ __all__ = ["Generators", "NetworkEstimator"]
 
 Generators = Sequence[torch.Generator]
 
-_KNOWN = ("n_features_in_", "feature_names_in_", "risk_times_", "training_curve_")
+_KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "risk_times_", "training_curve_")
 
 
 class _FittedNetwork(SurvivalEstimator):
@@ -85,6 +97,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     # settings that each member of a population can have of its own; layers that can be padded to a common shape
     member_settings: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "dropout")
     padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers",)
+    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})
 
     # ------------------------------------------------------------------ what a method defines
 
@@ -98,6 +111,23 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """What the network must know of the training outcome (in the user's unit): plain values; nothing here."""
         return {}
 
+    def _learn_causes(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        """The same where causes compete: what is known of each, under "causes"."""
+        return {
+            "log_shares": np.log(cause_shares(outcome)).tolist(),
+            "causes": [self._learn_start(rows_of_cause(outcome, k + 1), unit) for k in range(outcome.n_causes)],
+        }
+
+    def _build_causes(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> PopulationNetwork:
+        """The whole network where causes compete: shares by a softmax, and a network of this method for each cause."""
+        read = NoEncoder(encoder.width)
+        parts = [self._build_network(own, read, generators, seeds) for own in as_list(start["causes"], "the causes")]
+        likelihoods = [part for part in parts if isinstance(part, LikelihoodNetwork)]
+        assert len(likelihoods) == len(parts), "causes are for methods with likelihoods"
+        return CausesNetwork(generators, encoder, likelihoods, start["log_shares"])
+
     def _check_rows(self, outcome: Outcome) -> None:
         """Raise a ValueError if the method cannot learn from such an outcome."""
 
@@ -107,8 +137,16 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
 
     # ------------------------------------------------------------------ the walk from rows to a fitted model
 
-    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> Self:
-        """Fit to covariates and right-censored times.
+    def fit(  # type: ignore[override]  # the base takes further arguments only to say that there are none
+        self,
+        X: Any,
+        y: Any,
+        validation_data: tuple[Any, ...] | None = None,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+    ) -> Self:
+        """Fit to covariates and outcomes.
 
         Parameters
         ----------
@@ -116,10 +154,16 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             Numeric and categorical columns, missing values allowed. With an ``encoder`` also an array of
             more dimensions.
         y : outcome
-            `Surv.from_arrays(event, time)`, a two-column DataFrame, or a ``(time, event)`` pair.
-        validation_data : tuple (X, y), optional
+            `Surv.from_arrays(event, time)`, `Surv.interval(lower, upper)`, a two-column DataFrame, or a
+            ``(time, event)`` pair.
+        validation_data : tuple (X, y) or (X, y, sample_weight), optional
             Rows for early stopping. Without it each member holds out its own share of the rows,
             ``validation_fraction``, so that together they see them all.
+        sample_weight : array of shape (rows,), optional
+            How many rows each row counts for. Whole numbers count repeats; others are scaled to a mean of one.
+        groups : array of shape (rows,), optional
+            The subject that each row belongs to, where a subject has several (spells with covariates that change).
+            A subject's rows are held out together.
 
         Raises
         ------
@@ -130,9 +174,9 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             ``interrupted_`` is True. Before that, and on a second Ctrl-C, it stays as it was.
         """
         check_validation_data(validation_data)
-        return self._fit_anew(X, y, validation_data)
+        return self._fit_anew(X, with_rows(X, y, sample_weight, groups), validation_data)
 
-    def _fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> None:
+    def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
         rows = self.read(X, y, validation_data)
         learned = self.learn(rows)
         seeds = check_random_state(self.random_state).randint(0, 2**31 - 1, size=self.ensemble_size)
@@ -179,7 +223,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             return None
         return None if second.interrupted else (network, second.failed)
 
-    def read(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> Prepared:
+    def read(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> Prepared:
         """Check the rows and turn them into tensors."""
         checked = self._unfitted()
         X, outcome = checked._start(X, y)
@@ -187,14 +231,18 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         more = None
         if validation_data is not None:
             X_valid = checked._check_covariates(validation_data[0], reset=False)
-            more = X_valid, check_outcome(validation_data[1], n_rows=len(X_valid))
+            weight = validation_data[2] if len(validation_data) == 3 else None
+            held_out = check_outcome(validation_data[1], n_rows=len(X_valid), sample_weight=weight)
+            more = X_valid, held_out if outcome.cause is not None else held_out.any_cause()
+            self._check_learns_from(more[1])
             self._check_rows(more[1])
         known = {name: vars(checked)[name] for name in _KNOWN if name in vars(checked)}
         return read_rows(self.reading(), (X, outcome), more, known)
 
     def learn(self, rows: Prepared) -> Learned:
         """All that a network must know of the rows."""
-        start = self._learn_start(rows.training, rows.time_unit)
+        outcome, unit = rows.training, rows.time_unit
+        start = self._learn_start(outcome, unit) if outcome.cause is None else self._learn_causes(outcome, unit)
         return Learned(rows.preprocessor, rows.time_origin, rows.time_unit, start)
 
     def build(self, learned: Learned, seeds: npt.NDArray[np.int64]) -> PopulationNetwork:
@@ -219,6 +267,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
                 residual=self.setting("residual"),
                 frequencies=self.setting("frequencies"),
             )
+        if "causes" in learned.start:
+            return self._build_causes(learned.start, encoder, generators, seeds)
         return self._build_network(learned.start, encoder, generators, seeds)
 
     def member(
@@ -275,8 +325,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         unit = math.log(rows.time_unit) if network.terms_are_likelihoods else 0.0
         held_out = [m.valid_rows for m in members if m.valid_rows is not None]
         shift = Shift(
-            unit * np.array([rows.outcome.event[m.train_rows].mean() for m in members]),
-            unit * np.array([rows.outcome.event[part].mean() for part in held_out]) if held_out else np.zeros(1),
+            unit * np.array([_share_seen(rows.outcome[m.train_rows]) for m in members]),
+            unit * np.array([_share_seen(rows.outcome[part]) for part in held_out]) if held_out else np.zeros(1),
         )
         own = self.on_epoch
         schedule = replace(
@@ -293,8 +343,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """The distribution of preprocessed rows."""
         p = next(self.network_.parameters())
         with explain_memory("Predict fewer rows or times at once, or load the model on the CPU."):
-            own = Rescaled(self.network_.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
-        return Delayed(own, self.time_origin_) if self.time_origin_ else own
+            own = rescaled(self.network_.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
+        return delayed(own, self.time_origin_) if self.time_origin_ else own
 
     # ------------------------------------------------------------------ model files
 
@@ -326,3 +376,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             check_weights(self.build(self.learned_, np.zeros(1, dtype=np.int64)), self.n_members_, weights)
         self.network_ = filled(self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double(), weights)
         self.network_.requires_grad_(False).eval().to(find_device(self.device))
+
+
+def _share_seen(outcome: Outcome) -> float:
+    """The share of rows whose likelihood is a density."""
+    return float(outcome.event.mean() if outcome.weight is None else np.average(outcome.event, weights=outcome.weight))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from sumosurv.distributions.ode import clock
@@ -35,9 +36,17 @@ class OdeEstimator(NetworkEstimator):
     patience: int | None = 10
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        lived = float(clock(torch.from_numpy(outcome.time / unit), self._clock_offset()).sum())
-        rate = max(float(outcome.event.sum()), 0.5) / max(lived, 1e-3)
+        scaled = outcome.at_midpoints().on_clock(unit=unit)
+        at_risk = self._on_own_clock(scaled.time)
+        if scaled.entry is not None:
+            at_risk = at_risk - self._on_own_clock(scaled.entry)
+        weight = 1.0 if scaled.weight is None else torch.from_numpy(scaled.weight)
+        events = float((weight * torch.from_numpy(scaled.event)).sum())
+        rate = max(events, 0.5) / max(float((weight * at_risk).sum()), 1e-3)
         return {"rate": min(max(rate, 1e-6), 1e6)}
+
+    def _on_own_clock(self, times: npt.NDArray[np.float64]) -> torch.Tensor:
+        return clock(torch.from_numpy(times), self._clock_offset())
 
     def _clock_offset(self) -> float | None:
         return _OFFSET if self.clock == "log" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from sumosurv.estimators.network import Generators, NetworkEstimator
 from sumosurv.networks import Encoder
 from sumosurv.networks.parametric import LogNormalNetwork, LogTimeNetwork, WeibullNetwork
 from sumosurv.outcome import Outcome
+from sumosurv.quantiles import mean_and_width
 
 __all__ = ["LogNormalNet", "WeibullNet"]
 
@@ -37,7 +38,9 @@ class ParametricNet(NetworkEstimator):
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         offset = (_half_resolution(outcome.time) if self.offset == "auto" else float(self.offset)) / unit
-        return {"values": self._start_values(outcome.time / unit + offset, outcome.event), "offset": offset}
+        scaled = outcome.at_midpoints().on_clock(unit=unit)
+        later = replace(scaled, time=scaled.time + offset)
+        return {"values": self._start_values(later), "offset": offset}
 
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
@@ -49,8 +52,8 @@ class ParametricNet(NetworkEstimator):
         """The family."""
 
     @abstractmethod
-    def _start_values(self, times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:
-        """Parameters for all subjects alike, near their best; times are scaled, the offset added."""
+    def _start_values(self, outcome: Outcome) -> tuple[float, float]:
+        """Parameters for all subjects alike, near their best; times are scaled, the offset added, no intervals."""
 
     def check_settings(self) -> None:
         """Raise a ValueError that names a setting which cannot be."""
@@ -97,8 +100,8 @@ class WeibullNet(ParametricNet):
     def _network(self) -> type[LogTimeNetwork]:
         return WeibullNetwork
 
-    def _start_values(self, times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:
-        return float(np.log(max(times.sum(), 1e-12) / max(event.sum(), 0.5))), 0.0
+    def _start_values(self, outcome: Outcome) -> tuple[float, float]:
+        return float(np.log(time_per_event(outcome))), 0.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -134,9 +137,16 @@ class LogNormalNet(ParametricNet):
     def _network(self) -> type[LogTimeNetwork]:
         return LogNormalNetwork
 
-    def _start_values(self, times: npt.NDArray[np.float64], event: npt.NDArray[np.bool_]) -> tuple[float, float]:
-        seen = times[event & (times > 0)]
-        return (float(np.log(seen).mean()), 0.0) if len(seen) else (0.0, 0.0)
+    def _start_values(self, outcome: Outcome) -> tuple[float, float]:
+        seen = outcome[outcome.event & (outcome.time > 0)]
+        return (mean_and_width(np.log(seen.time), seen.weight)[0], 0.0) if len(seen) else (0.0, 0.0)
+
+
+def time_per_event(outcome: Outcome) -> float:
+    """Time at risk for each event: the mean under a constant hazard."""
+    at_risk = outcome.time if outcome.entry is None else outcome.time - outcome.entry
+    weight = 1.0 if outcome.weight is None else outcome.weight
+    return max(float((weight * at_risk).sum()), 1e-12) / max(float((weight * outcome.event).sum()), 0.5)
 
 
 def _half_resolution(times: npt.NDArray[np.float64]) -> float:

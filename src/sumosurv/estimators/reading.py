@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,8 @@ from sumosurv.training.data import RowNumbers
 __all__ = ["Learned", "Prepared", "Reading", "TimeOrigin", "read_rows"]
 
 TimeOrigin = Literal["zero", "first"]
+
+_SHORTEST = 1e-4  # interval, in scaled time, whose probability single precision resolves
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,33 @@ def read_rows(
     """Learn from checked training rows how to read a table, and read them and the validation rows."""
     X, outcome = rows
     n = len(outcome)
-    preprocessor = Preprocessor(reading.numeric_scaling, one_hot=reading.one_hot).fit(X)
+    preprocessor = Preprocessor(reading.numeric_scaling, one_hot=reading.one_hot).fit(X, outcome.weight)
     inputs = preprocessor.transform(X)
     if validation_rows is not None:
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
         outcome = Outcome.join([outcome, validation_rows[1]])
-    origin = float(outcome.time.min()) if reading.time_origin == "first" else 0.0
-    unit = time_unit(outcome.time[:n] - origin)
-    table = Table(inputs, Observed.of(outcome.on_clock(origin, unit)))
+    origin = _first_time(outcome) if reading.time_origin == "first" else 0.0
+    unit = time_unit(outcome[:n].on_clock(origin))
+    table = Table(inputs, Observed.of(_for_training(outcome.on_clock(origin, unit), n)))
     return Prepared(preprocessor, origin, unit, table, outcome, n, known)
+
+
+def _first_time(outcome: Outcome) -> float:
+    """The smallest time at which anything is known to have begun."""
+    return float(outcome.time.min() if outcome.entry is None else min(outcome.time.min(), outcome.entry.min()))
+
+
+def _for_training(outcome: Outcome, n_train: int) -> Outcome:
+    """The rows as single precision can learn from them.
+
+    Weights have mean one over the training rows. The two ends of a very short interval have nearly the same survival
+    probability: such an event is taken at the middle of its interval, and its term is a density.
+    """
+    if outcome.weight is not None:
+        outcome = replace(outcome, weight=outcome.weight / outcome.weight[:n_train].mean())
+    if outcome.upper is None:
+        return outcome
+    short = outcome.in_interval & (np.where(outcome.in_interval, outcome.upper, np.inf) - outcome.time < _SHORTEST)
+    time = np.where(short, outcome.at_midpoints().time, outcome.time)
+    made = replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))
+    return made if made.in_interval.any() else replace(made, upper=None)

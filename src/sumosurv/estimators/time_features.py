@@ -18,7 +18,8 @@ class TimeFeaturesMixin(NetworkEstimator):
     @property
     def time_features_(self) -> TimeFeatureKind:
         """The features in use."""
-        kind: TimeFeatureKind = self.learned_.start["time_features"]["kind"]
+        start = self.learned_.start
+        kind: TimeFeatureKind = start.get("causes", [start])[0]["time_features"]["kind"]
         return kind
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:

@@ -1,19 +1,24 @@
 """Networks with a leading member axis: K networks run as one."""
 
+from sumosurv.networks.causes import CausesNetwork
 from sumosurv.networks.data import Batch, Inputs, Observed, Rows, Table
-from sumosurv.networks.encoders import Encoder, ModuleEncoder, TableEncoder
+from sumosurv.networks.encoders import Encoder, ModuleEncoder, NoEncoder, TableEncoder
 from sumosurv.networks.layers import select_members
+from sumosurv.networks.likelihood import LikelihoodNetwork
 from sumosurv.networks.monotone import MixedNetwork, MonotoneNetwork
 from sumosurv.networks.population import PopulationNetwork, TrainingError
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = [
     "Batch",
+    "CausesNetwork",
     "Encoder",
     "Inputs",
+    "LikelihoodNetwork",
     "MixedNetwork",
     "ModuleEncoder",
     "MonotoneNetwork",
+    "NoEncoder",
     "Observed",
     "PopulationNetwork",
     "Rows",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sumosurv.distributions import Mixture, SurvivalDistribution, Tabulated
-from sumosurv.networks.data import Batch, Inputs
+from sumosurv.distributions import SurvivalDistribution, Tabulated, TabulatedRisks, mixture
+from sumosurv.networks.data import Batch, Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.population import PopulationNetwork
@@ -22,34 +22,69 @@ Interpolation = Literal["hazard", "density"]
 _SMALLEST = 1e-30  # of a survival probability, for constant hazards
 
 
-def discrete_log_likelihood(log_p: Tensor, cell: Tensor, event: Tensor) -> Tensor:
+def discrete_log_likelihood(log_p: Tensor, cell: Callable[[Tensor], Tensor], outcome: Observed) -> Tensor:
     r"""log p_c of an event in interval c; log Σ_{l >= c} p_l of a row censored in it (known to be alive at its start).
 
+    An event between two times has the probability of all intervals that they touch; a row that enters late is known
+    to be alive at the start of the interval of its entry. So the spells of one subject add up to one row.
+
     Parameters
     ----------
-    log_p : Tensor of shape (K, b, m + 1)
-        Log-probabilities of the intervals, the last one past all cuts.
-    cell, event : Tensor of shape (K, b)
+    log_p : Tensor of shape (K, b, causes, m + 1)
+        Log-probabilities of the intervals of each cause, the last one past all cuts.
+    cell : callable
+        The interval of each time.
+    outcome : Observed
+        Of shape (K, b).
     """
-    tail = log_p.flip(2).logcumsumexp(2).flip(2)
-    return torch.where(event, log_p.gather(2, cell[..., None])[..., 0], tail.gather(2, cell[..., None])[..., 0])
+    n_causes = log_p.shape[2]
+    of_any = log_p[:, :, 0] if n_causes == 1 else torch.logsumexp(log_p, dim=2)
+    of_own = log_p[:, :, 0] if n_causes == 1 else _of_cause(log_p, outcome)
+    tail = of_any.flip(2).logcumsumexp(2).flip(2)
+    first = cell(outcome.time)
+    terms = torch.where(outcome.event, _at(of_own, first), _at(tail, first))
+    if outcome.upper is not None:
+        inside = torch.isfinite(outcome.upper) & ~outcome.event
+        last = cell(torch.where(inside, outcome.upper, outcome.time))
+        places = torch.arange(of_own.shape[2], device=of_own.device)
+        touched = (places >= first[..., None]) & (places <= last[..., None])
+        terms = torch.where(inside, torch.logsumexp(torch.where(touched, of_own, -torch.inf), dim=2), terms)
+    return terms if outcome.entry is None else terms - _at(tail, cell(outcome.entry))
 
 
-def ranking_loss(cdf: Tensor, time: Tensor, cell: Tensor, event: Tensor, present: Tensor, sigma: float) -> Tensor:
+def _at(values: Tensor, cell: Tensor) -> Tensor:
+    """The entry of each row's interval: (K, b, m + 1) and (K, b) to (K, b)."""
+    return values.gather(2, cell[..., None])[..., 0]
+
+
+def _of_cause(values: Tensor, outcome: Observed) -> Tensor:
+    """Of values (K, b, causes, m + 1) those of each row's own cause; of the first where it has none."""
+    assert outcome.cause is not None
+    members, b, _, m = values.shape
+    own = (outcome.cause - 1).clamp_min(0)[..., None, None].expand(members, b, 1, m)
+    return values.gather(2, own)[:, :, 0]
+
+
+def ranking_loss(cdf: Tensor, cell: Tensor, outcome: Observed, present: Tensor, sigma: float) -> Tensor:
     r"""Row i's share of DeepHit's ranking loss, (1/b) Σⱼ 1{dᵢ = 1, zᵢ < zⱼ} exp(-(F(zᵢ|xᵢ) - F(zᵢ|xⱼ)) / σ).
 
-    F at the end of i's interval; b is the number of rows present.
+    F at the end of i's interval, of i's cause; b is the number of rows present. A row j that has not entered by zᵢ is
+    in no pair with i.
 
     Parameters
     ----------
-    cdf : Tensor of shape (K, b, m + 1)
-    time, cell, event, present : Tensor of shape (K, b)
+    cdf : Tensor of shape (K, b, causes, m + 1)
+    cell, present : Tensor of shape (K, b)
+    outcome : Observed
     """
-    members, b = cell.shape
-    at = cell[:, None, :].expand(members, b, b)
-    others = cdf.gather(2, at).transpose(1, 2)  # (K, i, j): F of j at the time of i
-    own = cdf.gather(2, cell[..., None])
-    pairs = (event & present)[:, :, None] & present[:, None, :] & (time[:, :, None] < time[:, None, :])
+    members, b, n_causes, m = cdf.shape
+    time, flat = outcome.time, cdf.reshape(members, b, n_causes * m)
+    place = cell if outcome.cause is None else cell + m * (outcome.cause - 1).clamp_min(0)
+    others = flat.gather(2, place[:, None, :].expand(members, b, b)).transpose(1, 2)  # (K, i, j): F of j at i's time
+    own = flat.gather(2, place[..., None])
+    pairs = (outcome.event & present)[:, :, None] & present[:, None, :] & (time[:, :, None] < time[:, None, :])
+    if outcome.entry is not None:
+        pairs = pairs & (outcome.entry[:, None, :] < time[:, :, None])
     return (pairs * torch.exp((others - own) / sigma)).sum(2) / present.sum(1, keepdim=True).clamp_min(1)
 
 
@@ -68,8 +103,9 @@ class DiscreteNetwork(PopulationNetwork):
         Scale of the ranking loss.
     between : {"hazard", "density"}
         The curve inside an interval: constant hazard or constant density.
-    start : Tensor of shape (m + 1,)
-        Log-probabilities of the intervals without covariates.
+    start : Tensor of shape (causes · (m + 1),)
+        Log-probabilities of the intervals without covariates, cause by cause.
+    n_causes : int
     """
 
     terms_are_likelihoods = False
@@ -87,20 +123,22 @@ class DiscreteNetwork(PopulationNetwork):
         alpha: float,
         sigma: float,
         between: Interpolation,
+        n_causes: int = 1,
     ) -> None:
         super().__init__()
-        self.encoder, self.alpha, self.sigma = encoder, alpha, sigma
+        self.encoder, self.alpha, self.sigma, self.n_causes = encoder, alpha, sigma, n_causes
         self.between: Interpolation = between
-        self.head = MemberLinear(generators, encoder.width, len(cuts) + 1)
+        self.head = MemberLinear(generators, encoder.width, n_causes * (len(cuts) + 1))
         with torch.no_grad():
             self.head.weight.mul_(0.1)
         self.register_buffer("cuts", cuts.double()[None])
         self.register_buffer("start", start.double()[None, None])
 
     def forward(self, inputs: Inputs) -> Tensor:
-        """Log-probabilities of the intervals, (K, n, m + 1)."""
+        """Log-probabilities of the intervals, (K, n, causes, m + 1)."""
         raw = self.head(self.encoder(inputs))
-        return torch.log_softmax(raw + self.start.to(raw), dim=2)
+        log_p = torch.log_softmax(raw + self.start.to(raw), dim=2)
+        return log_p.reshape(*log_p.shape[:2], self.n_causes, -1)
 
     def cell(self, t: Tensor) -> Tensor:
         """The interval of each time: c with cut_{c-1} < t <= cut_c."""
@@ -111,26 +149,32 @@ class DiscreteNetwork(PopulationNetwork):
     def terms(self, batch: Batch) -> Tensor:
         """α · log-likelihood - (1 - α) · ranking loss, per row."""
         log_p = self(batch.inputs)
-        time, event = batch.outcome.time, batch.outcome.event
-        cell = self.cell(time)
-        terms = self.alpha * discrete_log_likelihood(log_p, cell, event)
+        terms = self.alpha * discrete_log_likelihood(log_p, self.cell, batch.outcome)
         if self.alpha == 1.0:
             return terms
-        cdf = torch.exp(log_p).cumsum(2)
-        rank = ranking_loss(cdf, time, cell, event, batch.present, self.sigma)
+        cdf = torch.exp(log_p).cumsum(3)
+        rank = ranking_loss(cdf, self.cell(batch.outcome.time), batch.outcome, batch.present, self.sigma)
         return terms - (1.0 - self.alpha) * rank
 
     def check_stored(self, members: int) -> None:
         """Raise a ValueError if cuts that were read from a file are none."""
         check_increasing(self.cuts, "the cuts")
-        if self.cuts.shape[1] == 0 or self.start.shape[2] != self.cuts.shape[1] + 1:
+        if self.cuts.shape[1] == 0 or self.start.shape[2] != self.n_causes * (self.cuts.shape[1] + 1):
             raise ValueError(f"{self.cuts.shape[1]} cuts and {self.start.shape[2]} intervals")
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' curves, in scaled time."""
         log_p = self(inputs.shared())
-        tail = log_p.flip(2).logcumsumexp(2).flip(2)[:, :, 1:]  # log S at the cuts
+        of_any = log_p[:, :, 0] if self.n_causes == 1 else torch.logsumexp(log_p, dim=2)
+        tail = of_any.flip(2).logcumsumexp(2).flip(2)[:, :, 1:]  # log S at the cuts
         survival = torch.exp(tail).clamp(_SMALLEST if self.between == "hazard" else 0.0, 1.0)
         survival = torch.cummin(survival, dim=2).values  # rounding
-        parts = [Tabulated(self.cuts[0], part, between=self.between) for part in survival]
-        return parts[0] if len(parts) == 1 else Mixture(parts)
+        if self.n_causes > 1:
+            incidence = torch.exp(log_p[..., :-1]).cumsum(3).transpose(2, 3)  # (K, n, m, causes)
+            return mixture(
+                [
+                    TabulatedRisks(self.cuts[0], part, curve, between=self.between)
+                    for part, curve in zip(incidence, survival)
+                ]
+            )
+        return mixture([Tabulated(self.cuts[0], part, between=self.between) for part in survival])

@@ -14,7 +14,19 @@ from torch.nn.parameter import is_lazy
 from sumosurv.networks.data import Inputs
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
 
-__all__ = ["Encoder", "ModuleEncoder", "TableEncoder"]
+__all__ = ["Encoder", "ModuleEncoder", "NoEncoder", "TableEncoder"]
+
+
+class NoEncoder(nn.Module):
+    """The place of an encoder in a network that is handed embeddings: it knows their width and nothing else."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Nothing to read covariates with."""
+        raise TypeError("This network reads embeddings, not covariates.")
 
 
 class TableEncoder(nn.Module):
@@ -194,7 +206,7 @@ class ModuleEncoder(nn.Module):
         return torch.stack(outputs)
 
 
-Encoder = TableEncoder | ModuleEncoder
+Encoder = TableEncoder | ModuleEncoder | NoEncoder
 
 
 @contextmanager

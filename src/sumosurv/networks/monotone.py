@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sumosurv.distributions import Mixture, Monotone, SurvivalDistribution
+from sumosurv.distributions import Monotone, SurvivalDistribution
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms, tail_log_terms, tail_parameters
-from sumosurv.networks.data import Batch, Inputs
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
-from sumosurv.networks.population import PopulationNetwork
+from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
@@ -108,6 +107,11 @@ class MixedNetwork(nn.Module):
         """Raise a ValueError if ``active``, read from a file, does not say of each member which layers it has."""
         if tuple(self.active.shape) not in ((1, 0), (members, len(self.weights) + 1)):
             raise ValueError(f"layers are marked by a table of shape {tuple(self.active.shape)}")
+
+    @property
+    def members(self) -> int:
+        """K."""
+        return int(self.out_bias.shape[0])
 
     def code(self, encoded: Tensor) -> Tensor:
         """All that the mixed network needs of the covariates, (K, n, w): first layer, gates, skip weights."""
@@ -217,7 +221,58 @@ class MemberCurve:
         return self.mixed.value(code[None], t[None])[0]
 
 
-class MonotoneNetwork(PopulationNetwork):
+class MonotoneCurves(Curves):
+    """The curves of a batch under K networks that are monotone in time.
+
+    Validation rows may lie past the last training time, where the tail of the distribution counts; training rows
+    never do.
+    """
+
+    def __init__(self, network: MonotoneNetwork, code: Tensor) -> None:
+        self.network, self.code = network, code
+        self.may_lie_beyond = network.tail and not network.training
+
+    @cached_property
+    def log_start(self) -> Tensor | None:
+        """log S(0) before it is divided by itself, (K, b, 1)."""
+        if not self.network.anchored:
+            return None
+        return functional.logsigmoid(-self.network.mixed.value(self.code, self.code.new_zeros(1, 1, 1)))
+
+    @cached_property
+    def tail(self) -> tuple[Tensor, Tensor]:
+        """The parameters of the Weibull tail, (K, b) each."""
+        places = self.code.new_tensor([[[0.5 * _HORIZON, _HORIZON]]])
+        ends = functional.logsigmoid(-self.network.mixed.value(self.code, places))
+        ends = ends if self.log_start is None else ends - self.log_start
+        return tail_parameters(ends[:, :, 0], ends[:, :, 1])
+
+    def observed(self, t: Tensor, event: Tensor) -> Tensor:
+        """d log f + (1 - d) log S."""
+        near = self._near(t)[:, :, None]
+        h, slope = self.network.mixed.jet(self.code, near, self.network.derivative)
+        # a censored row has no use for its slope, and a slope of zero would spoil its gradient
+        slope = torch.where(event[:, :, None], slope, 1.0)
+        log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
+        result = torch.where(event, log_density[:, :, 0], log_survival[:, :, 0])
+        if not self.may_lie_beyond:
+            return result
+        far_survival, far_density = tail_log_terms(*self.tail, t, _HORIZON)
+        return torch.where(t > _HORIZON, torch.where(event, far_density, far_survival), result)
+
+    def log_survival(self, t: Tensor) -> Tensor:
+        """log S."""
+        result = functional.logsigmoid(-self.network.mixed.value(self.code, self._near(t)[:, :, None]))[:, :, 0]
+        result = result if self.log_start is None else result - self.log_start[:, :, 0]
+        if not self.may_lie_beyond:
+            return result
+        return torch.where(t > _HORIZON, tail_log_terms(*self.tail, t, _HORIZON)[0], result)
+
+    def _near(self, t: Tensor) -> Tensor:
+        return t.clamp_max(_HORIZON) if self.may_lie_beyond else t
+
+
+class MonotoneNetwork(LikelihoodNetwork):
     """SuMo-net: covariate network, mixed network and survival head, for K members at once.
 
     Parameters
@@ -245,34 +300,15 @@ class MonotoneNetwork(PopulationNetwork):
         self.anchored, self.tail = anchored, tail
         self.derivative: Derivative = derivative
 
-    def terms(self, batch: Batch) -> Tensor:
-        """d log f + (1 - d) log S of each row.
+    def curves(self, embedding: Tensor) -> MonotoneCurves:
+        """The curves of rows whose covariates were read."""
+        return MonotoneCurves(self, self.mixed.code(embedding))
 
-        Validation rows may lie past the last training time, where the tail of the distribution counts;
-        training rows never do.
-        """
-        t, event = batch.outcome.time, batch.outcome.event
-        code = self.mixed.code(self.encoder(batch.inputs))
-        may_lie_beyond = self.tail and not self.training
-        h, slope = self.mixed.jet(code, (t.clamp_max(_HORIZON) if may_lie_beyond else t)[:, :, None], self.derivative)
-        log_start = functional.logsigmoid(-self.mixed.value(code, t.new_zeros(1, 1, 1))) if self.anchored else None
-        # a censored row has no use for its slope, and a slope of zero would spoil its gradient
-        slope = torch.where(event[:, :, None], slope, 1.0)
-        log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
-        result = torch.where(event, log_density[:, :, 0], log_survival[:, :, 0])
-        if not may_lie_beyond:
-            return result
-        ends = functional.logsigmoid(-self.mixed.value(code, t.new_tensor([[[0.5 * _HORIZON, _HORIZON]]])))
-        ends = ends if log_start is None else ends - log_start
-        far_survival, far_density = tail_log_terms(*tail_parameters(ends[:, :, 0], ends[:, :, 1]), t, _HORIZON)
-        return torch.where(t > _HORIZON, torch.where(event, far_density, far_survival), result)
-
-    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
-        """The equal mixture of the members' distributions, in scaled time."""
-        codes = self.mixed.code(self.encoder(inputs.shared()))
+    def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
+        """Each member's distribution of the same rows, in scaled time."""
+        codes = self.mixed.code(embedding)
         fast = fused_curves(self.mixed, exact_slope=self.derivative == "forward")
-        parts = [self._member(k, codes[k], fast[k]) for k in range(self.members)]
-        return parts[0] if len(parts) == 1 else Mixture(parts)
+        return [self._member(k, codes[k], fast[k]) for k in range(self.mixed.members)]
 
     def _member(self, k: int, code: Tensor, fast: FusedCurve) -> Monotone:
         curve = MemberCurve(self.mixed, k, self.derivative)

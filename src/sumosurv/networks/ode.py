@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -12,13 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sumosurv.distributions import Mixture, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.distributions.monotone import tail_log_terms, tail_parameters
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
-from sumosurv.networks.data import Batch, Inputs
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
-from sumosurv.networks.population import PopulationNetwork
+from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
 from sumosurv.networks.solvers import (
     DOPRI5,
     REFINED,
@@ -66,7 +66,50 @@ class _Layers(nn.Module):
         return result
 
 
-class HazardOde(PopulationNetwork):
+class OdeCurves(Curves):
+    """The curves of a batch under K networks whose cumulative hazard solves an equation.
+
+    Validation rows may lie past the last training time, where the tail of the distribution counts.
+    """
+
+    def __init__(self, network: HazardOde, code: Tensor) -> None:
+        self.network, self.code = network, code
+
+    def observed(self, t: Tensor, event: Tensor) -> Tensor:
+        """d log λ(t) - Λ(t); in training less the penalty."""
+        network, code = self.network, self.code
+        near = self._near(t)
+        tau = clock(near, network.offset)
+        state = network.solve(code, tau)
+        log_hazard = network.log_hazard(tau[:, :, None], state, code)[:, :, 0] + clock_log_slope(near, network.offset)
+        result = torch.where(event, log_hazard, 0.0) - state[:, :, 0]
+        if network.training:
+            return result - network.penalty(code, tau, state)
+        if not bool((t > _HORIZON).any()):
+            return result
+        log_survival, log_density = tail_log_terms(*self.tail, t, _HORIZON)
+        return torch.where(t > _HORIZON, torch.where(event, log_density, log_survival), result)
+
+    def log_survival(self, t: Tensor) -> Tensor:
+        """-Λ(t)."""
+        result = -self.network.solve(self.code, clock(self._near(t), self.network.offset))[:, :, 0]
+        if self.network.training or not bool((t > _HORIZON).any()):
+            return result
+        return torch.where(t > _HORIZON, tail_log_terms(*self.tail, t, _HORIZON)[0], result)
+
+    @cached_property
+    def tail(self) -> tuple[Tensor, Tensor]:
+        """The parameters of the tail."""
+        one = torch.ones_like(self.code[:, :, 0])
+        ends = [clock(share * _HORIZON * one, self.network.offset) for share in (0.5, 1.0)]
+        half, last = (-self.network.solve(self.code, end)[:, :, 0] for end in ends)
+        return tail_parameters(half, last)
+
+    def _near(self, t: Tensor) -> Tensor:
+        return t if self.network.training else t.clamp_max(_HORIZON)
+
+
+class HazardOde(LikelihoodNetwork):
     r"""K networks, each with a state y(τ) whose first entry is the cumulative hazard Λ.
 
     .. math:: \frac{dy}{dτ} = g(y, τ, x), \qquad Λ(0) = 0, \qquad \frac{dΛ}{dτ} = q > 0.
@@ -116,7 +159,7 @@ class HazardOde(PopulationNetwork):
     # ------------------------------------------------------------------ what a model defines
 
     @abstractmethod
-    def code(self, inputs: Inputs) -> Tensor:
+    def code(self, embedding: Tensor) -> Tensor:
         """All that the equation needs of the covariates, (K, n, w)."""
 
     @abstractmethod
@@ -158,32 +201,14 @@ class HazardOde(PopulationNetwork):
         # what the rates depend on; weights behind the code must not be named beside it, or they would count twice
         return adaptive(speed, state, self.tolerance, self.gradient, (code, *self.layers.parameters()))
 
-    def terms(self, batch: Batch) -> Tensor:
-        """d log λ(z) - Λ(z) of each row; in training less the penalty.
+    def curves(self, embedding: Tensor) -> OdeCurves:
+        """The curves of rows whose covariates were read."""
+        return OdeCurves(self, self.code(embedding))
 
-        Validation rows may lie past the last training time, where the tail of the distribution counts.
-        """
-        t, event = batch.outcome.time, batch.outcome.event
-        code = self.code(batch.inputs)
-        near = t if self.training else t.clamp_max(_HORIZON)
-        tau = clock(near, self.offset)
-        state = self.solve(code, tau)
-        log_hazard = self.log_hazard(tau[:, :, None], state, code)[:, :, 0] + clock_log_slope(near, self.offset)
-        result = torch.where(event, log_hazard, 0.0) - state[:, :, 0]
-        if self.training:
-            return result - self.penalty(code, tau, state)
-        if not bool((t > _HORIZON).any()):
-            return result
-        ends = [clock(torch.full_like(t, share * _HORIZON), self.offset) for share in (0.5, 1.0)]
-        half, last = (-self.solve(code, end)[:, :, 0] for end in ends)
-        log_survival, log_density = tail_log_terms(*tail_parameters(half, last), t, _HORIZON)
-        return torch.where(t > _HORIZON, torch.where(event, log_density, log_survival), result)
-
-    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
-        """The equal mixture of the members' distributions, in scaled time."""
-        codes = self.code(inputs.shared())
-        parts = [self._member(k, codes[k]) for k in range(len(codes))]
-        return parts[0] if len(parts) == 1 else Mixture(parts)
+    def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
+        """Each member's distribution of the same rows, in scaled time."""
+        codes = self.code(embedding)
+        return [self._member(k, codes[k]) for k in range(len(codes))]
 
     def _member(self, k: int, code: Tensor) -> Ode:
         return Ode(select_members(self, slice(k, k + 1)).table, code, offset=self.offset)
@@ -221,9 +246,9 @@ class GeneralHazardOde(HazardOde):
         self.read = MemberLinear(generators, encoder.width, widths[0])
         self.layers = _Layers(generators, 3, widths, 1)
 
-    def code(self, inputs: Inputs) -> Tensor:
+    def code(self, embedding: Tensor) -> Tensor:
         """The covariates' part of the first layer."""
-        part: Tensor = self.read(self.encoder(inputs))
+        part: Tensor = self.read(embedding)
         return part
 
     def initial(self, code: Tensor) -> Tensor:
@@ -257,9 +282,9 @@ class CoxHazardOde(HazardOde):
             self.risk.weight.mul_(0.1)
         self.layers = _Layers(generators, 2, widths, 1)
 
-    def code(self, inputs: Inputs) -> Tensor:
+    def code(self, embedding: Tensor) -> Tensor:
         """The log of the relative risk."""
-        risk: Tensor = self.risk(self.encoder(inputs))
+        risk: Tensor = self.risk(embedding)
         return risk
 
     def initial(self, code: Tensor) -> Tensor:
@@ -320,9 +345,9 @@ class LatentHazardOde(HazardOde):
         self.origin = MemberLinear(generators, latent, widths[0])
         self.layers = _Layers(generators, latent + 3, widths, latent + 1)
 
-    def code(self, inputs: Inputs) -> Tensor:
+    def code(self, embedding: Tensor) -> Tensor:
         """The latent state at time zero, m(0), and its part of the first layer, the same at all times."""
-        first: Tensor = self.read(self.encoder(inputs))
+        first: Tensor = self.read(embedding)
         return torch.cat([first, self.origin(first)], 2)
 
     def initial(self, code: Tensor) -> Tensor:

@@ -1,13 +1,16 @@
-"""The right-censored log-likelihood: the proper score."""
+"""The log-likelihood: the proper score."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from sumosurv.distributions import SurvivalDistribution
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array, check_subjects
 
 __all__ = ["log_likelihood"]
@@ -18,12 +21,16 @@ _ROWS = 1 << 15  # subjects taken at once: taking rows copies their curves
 def log_likelihood(
     distribution: SurvivalDistribution, y: Any, *, floor: float | None = None, resolution: float | None = None
 ) -> Array:
-    r"""Right-censored log-likelihood S_L of each subject, shape (n,); higher is better; proper.
+    r"""Log-likelihood S_L of each row, shape (n,); higher is better; proper.
 
     .. math:: S_L = d \log f(z|x) + (1 - d) \log S(z|x).
 
+    An event in (l, u] scores log(S(l) - S(u)) in place of log f; where causes compete, f and S(l) - S(u) are those of
+    the cause that occurred; and a row that enters late has log S(entry) taken off, so that spells of one subject add
+    up to the score of all its time.
+
     It is exact: an event where the density is zero scores -inf. It depends on the time unit (a density
-    is per unit of time): with times multiplied by c the mean falls by (event share) · log c.
+    is per unit of time): with times multiplied by c the mean falls by (share of rows with a density) · log c.
 
     Parameters
     ----------
@@ -59,20 +66,72 @@ def log_likelihood(
         raise ValueError(f"floor lies between 0 and 1 (for example 1e-6); got {floor}.")
     if resolution is not None and not resolution > 0.0:
         raise ValueError(f"resolution is the positive width of a time cell; got {resolution}.")
+    causes = _causes(distribution, observed)
     score = np.empty(len(time))
-    for seen in (False, True):
-        rows = np.flatnonzero(event == seen)
-        for start in range(0, len(rows), _ROWS):
-            some = rows[start : start + _ROWS]
+    inside = observed.in_interval
+    for rows in _blocks(~event & ~inside):
+        with torch.no_grad():
+            score[rows] = distribution[rows].log_survival(own_times=time[rows])
+    for k in range(1, 2 if causes is None else 1 + int(causes.max())):
+        own = np.ones(len(time), dtype=bool) if causes is None else causes == k
+        for rows in _blocks(event & own):
             with torch.no_grad():
-                part, at = distribution[some], time[some]
-                if not seen:
-                    score[some] = part.log_survival(own_times=at)
-                else:
-                    score[some] = (
-                        part.log_density(own_times=at) if resolution is None else _log_cell(part, at, resolution)
-                    )
-    return score if floor is None else np.maximum(score, np.log(floor))
+                part = _of_cause(distribution[rows], None if causes is None else k)
+                at = time[rows]
+                score[rows] = part.log_density(own_times=at) if resolution is None else _log_cell(part, at, resolution)
+        for rows in _blocks(inside & own):
+            assert observed.upper is not None
+            score[rows] = _log_between(distribution[rows], time[rows], observed.upper[rows], k)
+    if floor is not None:
+        score = np.maximum(score, np.log(floor))
+    if observed.entry is not None:
+        for rows in _blocks(observed.entry > 0):
+            with torch.no_grad():
+                score[rows] -= distribution[rows].log_survival(own_times=observed.entry[rows])
+    return score
+
+
+def _blocks(chosen: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.intp]]:
+    """The chosen rows, some at a time."""
+    rows = np.flatnonzero(chosen)
+    for start in range(0, len(rows), _ROWS):
+        yield rows[start : start + _ROWS]
+
+
+def _causes(distribution: SurvivalDistribution, outcome: Outcome) -> npt.NDArray[np.int64] | None:
+    """The cause of each event where the distribution tells causes apart, or an error where the two do not fit."""
+    known = distribution.n_causes if isinstance(distribution, CompetingRisksDistribution) else 1
+    if known == 1 and outcome.n_causes == 1:
+        return None
+    if known == 1:
+        raise ValueError(
+            f"y has {outcome.n_causes} causes and the distribution tells none apart. Give it the event that it is "
+            "about: event == 1, say, or event > 0 for any."
+        )
+    if outcome.cause is None:
+        raise ValueError(
+            f"The distribution has {known} causes and y says only whether there was an event; give the number of the "
+            "cause, 0 for censored rows: Surv.from_arrays(event, time, causes=...)."
+        )
+    if outcome.n_causes > known:
+        row = int(np.flatnonzero(outcome.cause > known)[0])
+        raise ValueError(f"Row {row} has cause {int(outcome.cause[row])}, and the distribution has {known}.")
+    return outcome.cause
+
+
+def _of_cause(distribution: SurvivalDistribution, k: int | None) -> SurvivalDistribution:
+    """The time of an event of one cause, or of any."""
+    return distribution.cause(k) if isinstance(distribution, CompetingRisksDistribution) and k else distribution
+
+
+def _log_between(distribution: SurvivalDistribution, lower: Array, upper: Array, k: int) -> Array:
+    """log of the probability of an event of cause k in (lower, upper]."""
+    with torch.no_grad(), np.errstate(divide="ignore", invalid="ignore"):
+        if isinstance(distribution, CompetingRisksDistribution):
+            return np.asarray(distribution.log_incidence_between(lower, upper)[:, k - 1], dtype=np.float64)
+        log_start, log_stop = (distribution.log_survival(own_times=end) for end in (lower, upper))
+        share = np.log(-np.expm1(np.minimum(log_stop - log_start, 0.0)))  # 1 - S(upper) / S(lower)
+        return np.where(np.isneginf(log_start), -np.inf, log_start + share)
 
 
 def _log_cell(distribution: SurvivalDistribution, time: Array, resolution: float) -> Array:

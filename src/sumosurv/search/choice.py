@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Choice", "choose", "choose_size", "mixture_scores", "rank_trials"]
+__all__ = ["Choice", "choose", "choose_size", "mean_of_rows", "mixture_scores", "rank_trials"]
 
 _ROUNDING = 1e-12
 
@@ -24,33 +24,47 @@ def _sizes(count: int) -> list[int]:
     return sorted({min(2**i, count) for i in range(count.bit_length() + 1)})
 
 
-def mixture_scores(values: npt.NDArray[np.float64]) -> dict[int, float]:
+def mean_of_rows(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None) -> float:
+    """Mean over the rows, which may have weights."""
+    return float(values.mean() if weight is None else np.average(values, weights=weight))
+
+
+def mixture_scores(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None = None) -> dict[int, float]:
     """Mean log-likelihood of the mixture of the best 1, 2, 4, ... trials.
 
     Parameters
     ----------
     values : array of shape (trials, rows)
         Log-likelihood of each validation row under each trial, the best trial first.
+    weight : array of shape (rows,), optional
     """
     with np.errstate(invalid="ignore"):
-        return {size: float(_log_mixture(values, size).mean()) for size in _sizes(len(values))}
+        return {size: mean_of_rows(_log_mixture(values, size), weight) for size in _sizes(len(values))}
 
 
-def choose_size(values: npt.NDArray[np.float64]) -> int:
+def choose_size(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None = None) -> int:
     """The largest mixture that is no more than one standard error (of the paired difference) below the best one.
 
     The few best trials owe some of their place to chance, which the same rows cannot reveal; a larger mixture that
     is as good within the noise is the safer choice.
     """
     rows = {size: _log_mixture(values, size) for size in _sizes(len(values))}
-    best = max(rows, key=lambda size: float(rows[size].mean()))
+    best = max(rows, key=lambda size: mean_of_rows(rows[size], weight))
     chosen = best
     for size, row in rows.items():
         if size > chosen and len(row) > 1:
             gap = rows[best] - row
-            if gap.mean() <= gap.std(ddof=1) / math.sqrt(len(gap)) + _ROUNDING:
+            if mean_of_rows(gap, weight) <= _standard_error(gap, weight) + _ROUNDING:
                 chosen = size
     return chosen
+
+
+def _standard_error(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None) -> float:
+    """Of the mean of the rows."""
+    if weight is None:
+        return float(values.std(ddof=1) / math.sqrt(len(values)))
+    share = weight / weight.sum()
+    return float(np.sqrt(np.sum((share * (values - share @ values)) ** 2) * len(values) / (len(values) - 1)))
 
 
 def rank_trials(scores: Mapping[int, float]) -> list[int]:
@@ -80,7 +94,12 @@ class Choice:
     mixture_scores: dict[int, float]
 
 
-def choose(order: list[int], values: npt.NDArray[np.float64], mixture: int | Literal["auto"]) -> Choice:
+def choose(
+    order: list[int],
+    values: npt.NDArray[np.float64],
+    mixture: int | Literal["auto"],
+    weight: npt.NDArray[np.float64] | None = None,
+) -> Choice:
     """Choose how many of the best trials are mixed.
 
     Parameters
@@ -91,6 +110,8 @@ def choose(order: list[int], values: npt.NDArray[np.float64], mixture: int | Lit
         Log-likelihood of each validation row under the first trials of that order: as many as may be mixed.
     mixture : int or "auto"
         How many; "auto" for `choose_size`.
+    weight : array of shape (rows,), optional
+        Of the rows.
     """
-    size = choose_size(values) if mixture == "auto" else len(values)
-    return Choice(order, order[:size], mixture_scores(values))
+    size = choose_size(values, weight) if mixture == "auto" else len(values)
+    return Choice(order, order[:size], mixture_scores(values, weight))

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
-from sumosurv.estimators.base import check_validation_data
+from sumosurv.estimators.base import check_validation_data, with_rows
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
 from sumosurv.search.grouping import Shapes
@@ -128,14 +128,22 @@ class NetworkSearch(_FittedSearch):
     random_state: Any = None
     verbose: bool = False
 
-    def fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> Self:
+    def fit(  # type: ignore[override]  # the base takes further arguments only to say that there are none
+        self,
+        X: Any,
+        y: Any,
+        validation_data: tuple[Any, ...] | None = None,
+        *,
+        sample_weight: Any = None,
+        groups: Any = None,
+    ) -> Self:
         """Search, choose, and keep what was chosen.
 
         Parameters
         ----------
-        X, y
+        X, y, sample_weight, groups
             As in the estimator's ``fit``.
-        validation_data : tuple (X, y), optional
+        validation_data : tuple (X, y) or (X, y, sample_weight), optional
             Rows on which trials are stopped early and compared.
 
         Raises
@@ -147,7 +155,7 @@ class NetworkSearch(_FittedSearch):
             True. Before that, and on a second Ctrl-C, the search stays as it was. A stored study keeps finished trials.
         """
         check_validation_data(validation_data)
-        return self._fit_anew(X, y, validation_data)
+        return self._fit_anew(X, with_rows(X, y, sample_weight, groups), validation_data)
 
     def trial(self, place: int) -> SurvivalEstimator:
         """The fitted estimator of one trial, by its place in ``cv_results_`` (only in the process that trained it)."""
@@ -187,7 +195,7 @@ class NetworkSearch(_FittedSearch):
 
     # ------------------------------------------------------------------ what the base class asks for
 
-    def _fit(self, X: Any, y: Any, validation_data: tuple[Any, Any] | None = None) -> None:
+    def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
         self._keep(run_searches(self._asked(), [(X, y, validation_data)])[0])
 
     def _distribution(self, X: Any) -> SurvivalDistribution:

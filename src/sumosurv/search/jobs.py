@@ -23,7 +23,7 @@ Parameters = Mapping[str, Any]  # of a trial: the settings in which it departs f
 class Job:
     """The rows of one search and the estimator whose settings it searches; rows are read once for each way to do so."""
 
-    def __init__(self, estimator: NetworkEstimator, X: Any, y: Any, validation_data: tuple[Any, Any] | None) -> None:
+    def __init__(self, estimator: NetworkEstimator, X: Any, y: Any, validation_data: tuple[Any, ...] | None) -> None:
         self.estimator = estimator
         self._given = (X, y, validation_data)
         self._settings: dict[Hashable, NetworkEstimator] = {}

@@ -66,7 +66,8 @@ class Population:
         places = [i for i, m in enumerate(self.members) if m.job == job and not self.history.failed[i]]
         if not places:
             return {}
-        if not self.network.terms_are_likelihoods:
+        if not self.network.terms_are_likelihoods or y.upper is not None:
+            # terms are something else, or in single precision: ask the distribution itself
             return {i: np.asarray(log_likelihood(self.own(i).predict_distribution(X), y)) for i in places}
         learned = self.jobs[job].learned(self.members[places[0]].parameters)
         device = next(self.network.parameters()).device

@@ -188,7 +188,7 @@ def _choose(run: SearchRun, study: Study, train: Train, space: Space, interrupte
         _check_worth_keeping([run])
         return _choose(run, study, train, space, interrupted=True)
     run.parameters |= {n: trial.parameters for n, trial in foreign.items()}
-    choice = choose(order, np.stack([run.values(n) for n in order[:most]]), mixture)
+    choice = choose(order, np.stack([run.values(n) for n in order[:most]]), mixture, run.valid_weight)
     single, mixed = run.assemble(order[:1]), run.assemble(choice.mixture)
     return SearchResult(run, choice, scores, space, interrupted, single, mixed)
 
@@ -218,12 +218,15 @@ def _digest(rows: tuple[Any, Any, Any]) -> str:
     """A fingerprint of the rows, so that a stored study is not gone on with on others."""
     X, y, validation = rows
     text = hashlib.sha256()
-    for covariates, outcome in ((X, y), *(() if validation is None else (validation,))):
+    for covariates, outcome, *weight in ((X, y), *(() if validation is None else (validation,))):
         table = (
             covariates
             if hasattr(covariates, "columns")
             else pd.DataFrame(np.reshape(covariates, (len(covariates), -1)))
         )
         text.update(pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes())
-        text.update(check_outcome(outcome).array().tobytes())
+        record = check_outcome(outcome, sample_weight=weight[0] if weight else None)
+        text.update(record.array().tobytes())
+        for own in (record.weight, record.group):
+            text.update(b"" if own is None else own.tobytes())
     return text.hexdigest()

@@ -13,12 +13,13 @@ from sklearn.model_selection import StratifiedKFold
 
 from sumosurv.estimators import SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.search.choice import Choice
+from sumosurv.outcome import Outcome
+from sumosurv.search.choice import Choice, mean_of_rows
 from sumosurv.search.grouping import Shapes
 from sumosurv.search.jobs import Job, TrialMember
 from sumosurv.search.population import Population
 from sumosurv.search.space import Space
-from sumosurv.training import split_rows
+from sumosurv.training import split_rows, subjects
 
 __all__ = ["SearchRun", "SearchSettings"]
 
@@ -77,9 +78,7 @@ class SearchRun:
         if given[2] is not None:
             train, valid = rows.own_rows()
         elif settings.cv is not None:
-            folds = StratifiedKFold(settings.cv, shuffle=True, random_state=seed % (2**31))
-            splits = folds.split(np.arange(len(rows.outcome)), rows.outcome.event)
-            return cls(settings, job, number, seed, list(splits))
+            return cls(settings, job, number, seed, _folds(rows.outcome, settings.cv, seed % (2**31)))
         else:
             train, valid = split_rows(rows.outcome, seed % (2**31), settings.estimator.validation_fraction)
         if valid is None:
@@ -123,12 +122,18 @@ class SearchRun:
         places = self.places.get(trial, [])
         if len(places) < len(self.splits) or any(p.history.failed[i] for p, i in places):
             return -np.inf
-        value = float(self.values(trial).mean())
+        value = mean_of_rows(self.values(trial), self.valid_weight)
         return value if np.isfinite(value) else -np.inf
 
     def values(self, trial: int) -> npt.NDArray[np.float64]:
         """The log-likelihood of each validation row under a trial."""
         return np.concatenate([population.scores[place] for population, place in self.places[trial]])
+
+    @property
+    def valid_weight(self) -> npt.NDArray[np.float64] | None:
+        """The weights of the validation rows, in the order of `values`."""
+        weight = self.job.rows({}).outcome.weight
+        return None if weight is None else np.concatenate([weight[valid] for _, valid in self.splits])
 
     def best_epoch(self, trial: int) -> float:
         """Of a trial's networks, on average; nan where another process trained them."""
@@ -165,6 +170,16 @@ class SearchRun:
                 TrialMember(trial, parameters, self.number, seed, train, valid, _NO_VALIDATION_ROWS, on_all_rows=True)
             )
         return members
+
+
+def _folds(outcome: Outcome, n: int, seed: int) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Training and validation rows of n folds with about the same share of events, the rows of a subject together."""
+    subject, kind = subjects(outcome)
+    splits = StratifiedKFold(n, shuffle=True, random_state=seed).split(np.arange(len(kind)), kind)
+    if outcome.group is None:
+        return list(splits)
+    held_out = [np.isin(subject, valid) for _, valid in splits]
+    return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in held_out]
 
 
 def assemble(places: Sequence[tuple[Population, int]]) -> SurvivalEstimator:

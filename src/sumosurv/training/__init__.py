@@ -1,8 +1,8 @@
 """Training a population of networks."""
 
 from sumosurv.networks import TrainingError
-from sumosurv.training.data import Epoch, Member, Schedule, batch_rows, split_rows
-from sumosurv.training.loop import History, Shift, mean_terms, train
+from sumosurv.training.data import Epoch, Member, Schedule, batch_rows, split_rows, subjects
+from sumosurv.training.loop import History, Shift, mean_terms, total_weight, train
 from sumosurv.training.machine import explain_memory, find_device, threads
 
 __all__ = [
@@ -17,6 +17,8 @@ __all__ = [
     "find_device",
     "mean_terms",
     "split_rows",
+    "subjects",
     "threads",
+    "total_weight",
     "train",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 
 from sumosurv.outcome import Outcome
 
-__all__ = ["Epoch", "Member", "Schedule", "batch_rows", "split_rows"]
+__all__ = ["Epoch", "Member", "Schedule", "batch_rows", "split_rows", "subjects"]
 
 RowNumbers = npt.NDArray[np.int64]
 
@@ -85,12 +85,33 @@ def batch_rows(batch_size: int | Literal["auto", "full"], n: int) -> int:
 
 
 def split_rows(outcome: Outcome, seed: int, fraction: float) -> tuple[RowNumbers, RowNumbers | None]:
-    """Training and validation rows drawn by a seed, with the same share of events; no validation rows of very few."""
-    n = len(outcome)
-    rows = np.arange(n)
+    """Training and validation rows drawn by a seed, with the same share of events; no validation rows of very few.
+
+    The rows of one subject stay together.
+    """
+    subject, kind = subjects(outcome)
+    n = len(kind)
     if fraction == 0 or n < _SMALLEST_SPLIT:
-        return rows, None
-    counts = np.bincount(outcome.event.astype(int), minlength=2)
-    stratify = outcome.event if counts.min() >= 2 and math.ceil(fraction * n) >= 2 else None
-    train, valid = train_test_split(rows, test_size=fraction, random_state=seed, stratify=stratify)
-    return np.sort(train), np.sort(valid)
+        return np.arange(len(outcome)), None
+    stratify = next((labels for labels in (kind, kind > 0) if _can_stratify(labels, fraction)), None)
+    train, valid = train_test_split(np.arange(n), test_size=fraction, random_state=seed, stratify=stratify)
+    if outcome.group is None:
+        return np.sort(train), np.sort(valid)
+    held_out = np.isin(subject, valid)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _can_stratify(labels: npt.NDArray[Any], fraction: float) -> bool:
+    counts = np.unique(labels, return_counts=True)[1]
+    return len(counts) > 1 and counts.min() >= 2 and math.ceil(fraction * len(labels)) >= len(counts)
+
+
+def subjects(outcome: Outcome) -> tuple[RowNumbers, RowNumbers]:
+    """The subject that each row belongs to, from 0, and of each subject which event it had, 0 for none."""
+    kind = outcome.had_event.astype(np.int64) if outcome.cause is None else outcome.cause
+    if outcome.group is None:
+        return np.arange(len(outcome)), kind
+    _, subject = np.unique(outcome.group, return_inverse=True)
+    largest = np.zeros(int(subject.max()) + 1, dtype=np.int64)
+    np.maximum.at(largest, subject, kind)
+    return subject, largest

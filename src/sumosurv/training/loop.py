@@ -18,9 +18,9 @@ from sumosurv.networks import PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.networks.streams import random_bits, stream_key
 from sumosurv.training.data import Epoch, Member, Schedule
 from sumosurv.training.machine import explain_memory, threads
-from sumosurv.training.step import TrainingStep, captured
+from sumosurv.training.step import TrainingStep, captured, weighted
 
-__all__ = ["History", "Shift", "mean_terms", "shuffled", "train"]
+__all__ = ["History", "Shift", "mean_terms", "shuffled", "total_weight", "train"]
 
 _SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
 _STALLED_EPOCHS = 3
@@ -129,7 +129,7 @@ def _train(
     step = TrainingStep(network, table, train_rows, members, schedule)
     run_step = captured(step) if device.type == "cuda" else step
     stop_after = torch.tensor([last if m.stop_after is None else m.stop_after for m in members], device=device)
-    history = History()
+    history, totals = History(), total_weight(table, train_rows)
     # what makes a member what it is: its weights, and buffers such as the averages of batch normalisation
     current = [step.optimiser.weights, *(b for b in network.buffers() if b.ndim and b.shape[0] == count)]
     best = [tensor.clone() for tensor in current]
@@ -145,7 +145,7 @@ def _train(
                 step.load(order, i)
                 run_step()
             likelihood, moved = step.end_epoch()
-            mean = (likelihood / train_rows.present.sum(1)).cpu().numpy()
+            mean = (likelihood / totals).cpu().numpy()
             stalled = torch.where(moved, 0, stalled + 1)
             running &= stalled < _STALLED_EPOCHS
             valid = None
@@ -192,10 +192,17 @@ def mean_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
     total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
     for start in range(0, longest, chunk):
         part = rows.columns(slice(start, start + chunk))
-        values = network.terms(table.batch(part.index, part.present))
-        total += torch.where(part.present, values, 0.0).double().sum(1)
+        batch = table.batch(part.index, part.present)
+        total += weighted(torch.where(part.present, network.terms(batch), 0.0), batch).double().sum(1)
     network.train(was_training)
-    return total / rows.present.sum(1)
+    return total / total_weight(table, rows)
+
+
+def total_weight(table: Table, rows: Rows) -> Tensor:
+    """For how many rows those of each member count, (K,)."""
+    if table.outcome.weight is None:
+        return rows.present.sum(1)
+    return torch.where(rows.present, table.outcome.weight[rows.index].double(), 0.0).sum(1)
 
 
 def shuffled(rows: Rows, seeds: Tensor, epoch: int) -> Rows:

@@ -8,12 +8,17 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from sumosurv.networks import PopulationNetwork, Rows, Table
+from sumosurv.networks import Batch, PopulationNetwork, Rows, Table
 from sumosurv.networks.layers import MemberStream
 from sumosurv.training.data import Member, Schedule
 from sumosurv.training.optimiser import PopulationAdamW
 
-__all__ = ["TrainingStep", "captured"]
+__all__ = ["TrainingStep", "captured", "weighted"]
+
+
+def weighted(values: Tensor, batch: Batch) -> Tensor:
+    """Values of the rows of a batch times their weights, where they have any."""
+    return values if batch.outcome.weight is None else values * batch.outcome.weight
 
 
 class TrainingStep:
@@ -57,8 +62,8 @@ class TrainingStep:
         """Take one step."""
         for stream in self.streams:
             stream.step += 1
-        terms = self.network.terms(self.table.batch(self.index, self.present))
-        likelihood = torch.where(self.present, terms, 0.0)
+        batch = self.table.batch(self.index, self.present)
+        likelihood = weighted(torch.where(self.present, self.network.terms(batch), 0.0), batch)
         sums = likelihood.sum(1)
         loss = -(sums / self.present.sum(1).clamp_min(1)).sum()
         factor = (

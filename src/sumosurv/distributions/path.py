@@ -1,0 +1,156 @@
+"""Subjects whose covariates change at known times: curves multiplied up spell by spell."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.competing import CompetingRisksDistribution
+
+__all__ = ["Path", "PathRisks", "path"]
+
+
+class Path(SurvivalDistribution):
+    r"""The distribution of a subject that has, in each of several spells, the hazard of another row of a base.
+
+    .. math:: S(t) = \prod_j \frac{S_j(\min(t, s_{j+1}))}{S_j(s_j)}, \qquad \text{over the spells with } s_j < t,
+
+    where spell j begins at :math:`s_j` and lasts until the next one, the last for ever. The subject is known to be
+    event-free at the start of its first spell: S is one until then.
+
+    Parameters
+    ----------
+    base : SurvivalDistribution
+        One row for each spell.
+    starts : array of shape (spells,)
+        When each begins; two spells of one subject do not begin at the same time.
+    subjects : array of int of shape (spells,)
+        The subject of each spell, from 0 to n - 1, each with at least one.
+
+    Examples
+    --------
+    >>> from sumosurv.distributions import Weibull
+    >>> rates = Weibull([2.0, 1.0], [1.0, 1.0])  # a hazard of 1/2, and from time 1 on of 1
+    >>> Path(rates, [0.0, 1.0], [0, 0]).cumulative_hazard([1.0, 3.0])
+    array([[0.5, 2.5]])
+    """
+
+    def __init__(self, base: SurvivalDistribution, starts: Any, subjects: Any) -> None:
+        begin, who = base._check_times(base._tensor(starts), "starts"), torch.as_tensor(np.asarray(subjects))
+        if begin.shape != (len(base),) or tuple(who.shape) != (len(base),):
+            raise ValueError(f"Give a start and a subject for each of {len(base)} spells.")
+        who = who.to(begin.device, torch.long)
+        count = int(who.max()) + 1 if len(who) else 0
+        if len(torch.unique(who)) != count or bool((who < 0).any()):
+            raise ValueError("Subjects are numbered from 0, each with at least one spell.")
+        order = torch.argsort(begin, stable=True)
+        order = order[torch.argsort(who[order], stable=True)]
+        begin, who = begin[order], who[order]
+        same = who[1:] == who[:-1]
+        if bool((same & (begin[1:] == begin[:-1])).any()):
+            place = int((same & (begin[1:] == begin[:-1])).nonzero()[0])
+            raise ValueError(
+                f"Subject {int(who[place])} has two spells that begin at {float(begin[place]):g}; keep one of them."
+            )
+        self.base, self.subjects, self.count = base._take(order), who, count
+        self.starts = begin[:, None]
+        last = torch.ones(len(who), dtype=torch.bool, device=who.device)
+        last[:-1] = ~same
+        follow = torch.cat([begin[1:], begin.new_zeros(1)])
+        self.ends = torch.where(last, math.inf, follow)[:, None]
+        self.first = torch.ones_like(last)  # which spells are the first of their subject
+        self.first[1:] = ~same
+        self._log_reach = self.base._log_survival(self.starts)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def _like(self) -> Tensor:
+        return self.base._like
+
+    def _take(self, rows: Tensor) -> Self:
+        return self._some(rows)
+
+    def _some(self, rows: Tensor) -> Self:
+        own = [(self.subjects == row).nonzero()[:, 0] for row in rows]
+        spells = torch.cat(own) if own else rows.new_zeros(0)
+        who = torch.arange(len(rows), device=rows.device).repeat_interleave(
+            torch.tensor([len(part) for part in own], dtype=torch.long, device=rows.device)
+        )
+        return type(self)(self.base._take(spells), self.starts[spells, 0], who.cpu().numpy())
+
+    def _own(self, t: Tensor) -> Tensor:
+        """Each spell's times, (spells, m), no later than its end and no earlier than its start."""
+        return torch.minimum(torch.maximum(self._spell_times(t), self.starts), self.ends)
+
+    def _spell_times(self, t: Tensor) -> Tensor:
+        return t.expand(self.count, -1)[self.subjects]
+
+    def _since_start(self, t: Tensor) -> Tensor:
+        """log of what each spell leaves of those that reach it, (spells, m): zero before it begins."""
+        parts = (self.base._log_survival(self._own(t)) - self._log_reach).clamp_max(0.0)
+        return torch.where(self._spell_times(t) <= self.starts, 0.0, parts)
+
+    def _sum(self, parts: Tensor) -> Tensor:
+        """Values of spells (spells, m, ...) added up for each subject."""
+        return parts.new_zeros(self.count, *parts.shape[1:]).index_add(0, self.subjects, parts)
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self._sum(self._since_start(t))
+
+    def _log_reached(self) -> Tensor:
+        """log of the probability of reaching each spell, given that the first was, (spells, 1)."""
+        spent = (self.base._log_survival(self.ends) - self._log_reach).clamp_max(0.0)[:, 0]
+        spent = torch.where(torch.isinf(self.ends[:, 0]), 0.0, spent)
+        before = torch.cumsum(spent, 0) - spent  # in all spells before, those of other subjects included
+        return (before - before[self.first][self.subjects])[:, None]
+
+    def _active(self, t: Tensor) -> Tensor:
+        """Which spell each time falls into, (spells, m): (start, end], and the start of the first."""
+        times = self._spell_times(t)
+        begun = (times > self.starts) | (self.first[:, None] & (times == self.starts))
+        return begun & (times <= self.ends)
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        active = self._active(t)
+        parts = self.base._log_density(self._own(t)) - self._log_reach + self._log_reached()
+        found = self._sum(torch.where(active, parts, 0.0))
+        return torch.where(self._sum(active.to(found)) > 0, found, -math.inf)
+
+
+class PathRisks(Path, CompetingRisksDistribution):
+    """`Path` where causes compete: in each spell incidences rise as those of its own row do."""
+
+    base: CompetingRisksDistribution
+
+    def _take(self, rows: Tensor) -> Self:
+        return self._some(rows)
+
+    @property
+    def n_causes(self) -> int:
+        """K."""
+        return self.base.n_causes
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        rise = self.base._incidence_since(self.starts, self._own(t))
+        return self._sum(rise * torch.exp(self._log_reached())[..., None])
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        active = self._active(t)[..., None]
+        parts = self.base._log_cause_density(self._own(t)) + (self._log_reached() - self._log_reach)[..., None]
+        found = self._sum(torch.where(active, parts, 0.0))
+        return torch.where(self._sum(active.to(found)) > 0, found, -math.inf)
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return torch.logsumexp(self._log_cause_density(t), dim=-1)
+
+
+def path(base: SurvivalDistribution, starts: Any, subjects: Any) -> Path:
+    """The path of the right kind: with causes where the base has them."""
+    return (PathRisks if isinstance(base, CompetingRisksDistribution) else Path)(base, starts, subjects)

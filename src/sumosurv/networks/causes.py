@@ -1,0 +1,124 @@
+"""Competing risks by networks: the share of each cause, and a curve for each, from one embedding of the covariates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sumosurv.distributions import CauseMixture, SurvivalDistribution, mixture
+from sumosurv.networks.data import Batch, Inputs, Observed
+from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.layers import MemberLinear
+from sumosurv.networks.likelihood import Curves, LikelihoodNetwork, log_difference
+from sumosurv.networks.population import PopulationNetwork
+
+__all__ = ["CausesNetwork", "cause_log_likelihood_terms"]
+
+
+class CausesNetwork(PopulationNetwork):
+    r"""K causes, each with a share of the events and a distribution of its own; for all members at once.
+
+    .. math:: f_k(t|x) = π_k(x) f(t|x, k), \qquad S(t|x) = \sum_k π_k(x) S(t|x, k),
+
+    with the shares π by a softmax. Incidences and S sum to one, and the likelihood of every outcome has a closed form
+    where those of the parts have.
+
+    Parameters
+    ----------
+    generators : sequence of torch.Generator
+        One per member, for its initial weights.
+    encoder : Encoder
+        Read once; its output goes to all causes.
+    causes : sequence of LikelihoodNetwork
+        Of the time of an event of each cause. They read embeddings; their own encoders are not asked.
+    log_shares : sequence of float
+        What the logarithms of the shares are at the beginning.
+    """
+
+    log_shares: Tensor
+
+    def __init__(
+        self,
+        generators: Sequence[torch.Generator],
+        encoder: Encoder,
+        causes: Sequence[LikelihoodNetwork],
+        log_shares: Sequence[float],
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.share = MemberLinear(generators, encoder.width, len(causes))
+        with torch.no_grad():
+            self.share.weight.mul_(0.1)
+        self.causes = nn.ModuleList(causes)
+        self.register_buffer("log_shares", torch.tensor(list(log_shares), dtype=torch.float64)[None, None])
+
+    def shares(self, embedding: Tensor) -> Tensor:
+        """log π of shape (members, n, K)."""
+        raw = self.share(embedding)
+        return torch.log_softmax(raw + self.log_shares.to(raw), dim=2)
+
+    def terms(self, batch: Batch) -> Tensor:
+        """The log-likelihood of each row."""
+        embedding = self.encoder(batch.inputs)
+        curves = [part.curves(embedding) for part in self._parts()]
+        return cause_log_likelihood_terms(self.shares(embedding), curves, batch.outcome)
+
+    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
+        """The equal mixture of the members' distributions, in scaled time."""
+        embedding = self.encoder(inputs.shared())
+        shares = self.shares(embedding)
+        parts = [part.member_distributions(embedding) for part in self._parts()]
+        return mixture([CauseMixture(own, [part[m] for part in parts]) for m, own in enumerate(shares)])
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a training step makes no decision on a value, so that a CUDA graph can hold it."""
+        return all(part.capturable for part in self._parts())
+
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if the shares that were read from a file are none."""
+        if self.log_shares.shape != (1, 1, len(self.causes)) or not bool((self.log_shares <= 0).all()):
+            raise ValueError("the shares of the causes are no shares")
+
+    def _parts(self) -> list[LikelihoodNetwork]:
+        return list(self.causes)  # type: ignore[arg-type]
+
+
+def cause_log_likelihood_terms(log_shares: Tensor, curves: Sequence[Curves], outcome: Observed) -> Tensor:
+    r"""The log-likelihood of each row where causes compete, (members, b).
+
+    .. math::
+        \log π_k + \log f(t|k), \quad \log \sum_k π_k S(t|k) \quad \text{or} \quad
+        \log π_k + \log(S(t|k) - S(u|k)), \qquad \text{less } \log \sum_k π_k S(\text{entry}|k),
+
+    for an event of cause k seen at t, a row that was event-free until t, and an event of cause k in (t, u].
+
+    Parameters
+    ----------
+    log_shares : Tensor of shape (members, b, K)
+    curves : sequence of Curves
+        One for each cause.
+    outcome : Observed
+        With causes.
+    """
+    t, event, cause = outcome.time, outcome.event, outcome.cause
+    assert cause is not None
+    each = []
+    for k, part in enumerate(curves):
+        own = cause == k + 1
+        term = part.observed(t, event & own)
+        if outcome.upper is not None:
+            inside = torch.isfinite(outcome.upper) & ~event & own
+            end = part.log_survival(torch.where(inside, outcome.upper, t))
+            term = torch.where(inside, log_difference(term, end, inside), term)
+        each.append(term + log_shares[:, :, k])
+    parts = torch.stack(each)
+    # rows with an event are asked for their own cause: the others' terms stay out of its gradient
+    of_own = parts.gather(0, (cause - 1).clamp_min(0).expand(parts.shape[1:])[None])[0]
+    terms = torch.where(cause > 0, of_own, torch.logsumexp(parts, dim=0))
+    if outcome.entry is not None:
+        reach = torch.stack([part.log_survival(outcome.entry) + log_shares[:, :, k] for k, part in enumerate(curves)])
+        terms = terms - torch.logsumexp(reach, dim=0)
+    return terms

@@ -1,0 +1,83 @@
+"""The log-likelihood of whatever was observed, from a network's survival function and density."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sumosurv.distributions import SurvivalDistribution, mixture
+from sumosurv.networks.data import Batch, Inputs, Observed
+from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.population import PopulationNetwork
+
+__all__ = ["Curves", "LikelihoodNetwork", "log_difference", "log_likelihood_terms"]
+
+
+class Curves(ABC):
+    """The survival functions of the rows of a batch under K networks, at one time of each row and member."""
+
+    @abstractmethod
+    def observed(self, t: Tensor, event: Tensor) -> Tensor:
+        """log f(t) where the event is seen, log S(t) elsewhere; times and results (K, b)."""
+
+    @abstractmethod
+    def log_survival(self, t: Tensor) -> Tensor:
+        """log S(t); times and results (K, b)."""
+
+
+class LikelihoodNetwork(PopulationNetwork):
+    """A covariate network, and curves made of its output: trained on the exact log-likelihood of any outcome.
+
+    A network defines ``curves`` and ``member_distributions``. Where all rows are seen or right-censored from time
+    zero on, training asks for each row's curve at one time and no other.
+    """
+
+    encoder: Encoder
+
+    @abstractmethod
+    def curves(self, embedding: Tensor) -> Curves:
+        """The curves of rows whose covariates were read, (K, b, width)."""
+
+    @abstractmethod
+    def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
+        """Each member's distribution of the same rows, in scaled time, given their embeddings (K, n, width)."""
+
+    def terms(self, batch: Batch) -> Tensor:
+        """The log-likelihood of each row."""
+        return log_likelihood_terms(self.curves(self.encoder(batch.inputs)), batch.outcome)
+
+    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
+        """The equal mixture of the members' distributions, in scaled time."""
+        return mixture(self.member_distributions(self.encoder(inputs.shared())))
+
+
+def log_likelihood_terms(curves: Curves, outcome: Observed) -> Tensor:
+    r"""The log-likelihood of each row, (K, b).
+
+    .. math::
+        \log f(t), \quad \log S(t) \quad \text{or} \quad \log(S(t) - S(u)), \qquad \text{less } \log S(\text{entry}),
+
+    for an event seen at t, a row that was event-free until t, and an event in (t, u].
+    """
+    terms = curves.observed(outcome.time, outcome.event)
+    if outcome.upper is not None:
+        inside = torch.isfinite(outcome.upper) & ~outcome.event
+        # of other rows the curve is asked at a time that is harmless, and the answer is not used
+        end = curves.log_survival(torch.where(inside, outcome.upper, outcome.time))
+        terms = torch.where(inside, log_difference(terms, end, inside), terms)
+    if outcome.entry is not None:
+        terms = terms - curves.log_survival(outcome.entry)
+    return terms
+
+
+def log_difference(first: Tensor, last: Tensor, where: Tensor) -> Tensor:
+    """log(e^first - e^last) for first > last, with a gradient that is finite in the rows that are not asked for."""
+    gap = torch.where(where, last - first, -1.0)
+    near = torch.where(gap > -math.log(2.0), gap, -math.log(2.0))
+    far = torch.where(gap > -math.log(2.0), -1.0, gap)
+    share = torch.where(gap > -math.log(2.0), torch.log(-torch.expm1(near)), torch.log1p(-torch.exp(far)))
+    return first + share

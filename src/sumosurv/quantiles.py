@@ -1,0 +1,42 @@
+"""Quantiles and moments of rows that may count more than once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["mean_and_width", "quantiles"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def quantiles(values: Floats, levels: Any, weight: Floats | None = None) -> Floats:
+    """Quantiles by linear interpolation, as NumPy has them; with whole weights, those of the rows repeated.
+
+    Examples
+    --------
+    >>> quantiles(np.array([3.0, 1.0]), [0.25, 0.5], np.array([1.0, 3.0]))
+    array([1., 1.])
+    """
+    if weight is None:
+        return np.asarray(np.quantile(values, levels), dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    ordered, ends = values[order], np.cumsum(weight[order])
+    place = np.asarray(levels, dtype=np.float64) * max(float(ends[-1]) - 1.0, 0.0)
+
+    def at(position: Floats) -> Floats:
+        found = np.searchsorted(ends, position, side="right")
+        return np.asarray(ordered[np.minimum(found, len(ordered) - 1)], dtype=np.float64)
+
+    low = at(np.floor(place))
+    return low + (place - np.floor(place)) * (at(np.floor(place) + 1.0) - low)
+
+
+def mean_and_width(values: Floats, weight: Floats | None = None) -> tuple[float, float]:
+    """Mean and standard deviation (of the rows themselves, not an estimate for others)."""
+    if weight is None:
+        return float(values.mean()), float(values.std())
+    centre = float(np.average(values, weights=weight))
+    return centre, float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
