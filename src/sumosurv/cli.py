@@ -63,14 +63,33 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--decimal", type=_character, default=".", metavar="CHARACTER", help="their decimal point")
     tables = "Tables are CSV, plain or compressed (.gz, .bz2, .xz, .zip), or Parquet; - is standard input."
 
+    outcome = argparse.ArgumentParser(add_help=False)
+    seen = outcome.add_argument_group("outcome", "--time and --event, or --lower and --upper")
+    seen.add_argument("--time", metavar="COLUMN", help="time of the event or of censoring")
+    seen.add_argument(
+        "--event",
+        metavar="COLUMN",
+        help="1 or true where the event was seen, 0 where censored; 1, 2, ... where causes compete",
+    )
+    seen.add_argument(
+        "--event-value",
+        nargs="+",
+        metavar="VALUE",
+        help="the value of that column that means an event, such as dead or 2; several for several causes, in order",
+    )
+    seen.add_argument("--lower", metavar="COLUMN", help="last time known to be event-free (interval censoring)")
+    seen.add_argument("--upper", metavar="COLUMN", help="first time known to have had the event; inf if censored")
+    seen.add_argument("--entry", metavar="COLUMN", help="when a row came under observation (late entry)")
+    seen.add_argument("--weight", metavar="COLUMN", help="how many rows a row counts for")
+    seen.add_argument("--group", metavar="COLUMN", help="the subject, where a subject has several rows")
+
     fit = commands.add_parser(
-        "fit", parents=[table], help="fit SuMo-net to a table", description=f"Fit SuMo-net to a table. {tables}"
+        "fit",
+        parents=[table, outcome],
+        help="fit SuMo-net to a table",
+        description=f"Fit SuMo-net to a table. {tables}",
     )
-    fit.add_argument("data", type=Path, help="table; every column but time and event is a covariate")
-    fit.add_argument("--time", required=True, metavar="COLUMN", help="time of the event or of censoring")
-    fit.add_argument(
-        "--event", required=True, metavar="COLUMN", help="1 or true where the event was seen, 0 where censored"
-    )
+    fit.add_argument("data", type=Path, help="table; every column but those of the outcome is a covariate")
     fit.add_argument("--out", required=True, type=Path, metavar="FILE", help="model file to write")
     fit.add_argument(
         "--valid", type=Path, metavar="FILE", help="table for early stopping; a fifth of the rows by default"
@@ -101,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument(
         "--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default"
     )
-    predict.add_argument("--times", type=_numbers, metavar="T,T,...", help="survival probabilities at these times")
+    predict.add_argument("--times", type=_numbers, metavar="T,T,...", help="survival probabilities at these times, and the incidence of each cause")
     predict.add_argument(
         "--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time, 0.5 the median"
     )
@@ -112,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = commands.add_parser(
         "evaluate",
-        parents=[table],
+        parents=[table, outcome],
         help="score a model file on a table",
         description="Scores with bootstrap confidence intervals.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -120,9 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("-h", "--help", action=_HelpWithScores, nargs=0, help="show this help and the scores")
     evaluate.add_argument("model", type=Path)
-    evaluate.add_argument("data", type=Path, help="table with covariates, time and event")
-    evaluate.add_argument("--time", required=True, metavar="COLUMN")
-    evaluate.add_argument("--event", required=True, metavar="COLUMN")
+    evaluate.add_argument("data", type=Path, help="table with covariates and outcome")
     evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="the scores to compute, of those below")
     evaluate.add_argument("--times", type=_numbers, metavar="T,T,...", help="times of the scores at single times")
     evaluate.add_argument(

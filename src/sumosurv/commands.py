@@ -18,7 +18,7 @@ from sumosurv.advice import telling_unseen
 from sumosurv.estimators import SumoNet
 from sumosurv.files import check_writable
 from sumosurv.io import load
-from sumosurv.outcome import Surv
+from sumosurv.outcome import Outcome, Surv, check_outcome
 from sumosurv.scores import SCORES, evaluate, log_likelihood
 from sumosurv.scores.evaluation import DEFAULT_SCORES
 from sumosurv.tables import read_table, write_table
@@ -26,6 +26,7 @@ from sumosurv.tables import read_table, write_table
 __all__ = ["COMMANDS"]
 
 _BLOCK = 20_000  # rows predicted at a time
+_ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group")  # columns that are no covariates
 _EXACT_CONCORDANCE = 2000  # rows up to which `evaluate` takes the exact one, whose cost grows as their square
 
 
@@ -51,15 +52,14 @@ def _fit(arguments: argparse.Namespace) -> int:
     validation = None
     if arguments.valid is not None:
         held_out = _read(arguments.valid, arguments)
-        outcome = Surv.from_columns(held_out, event=arguments.event, time=arguments.time)
-        validation = (_as_trained(held_out, X), outcome)
+        validation = (_as_trained(held_out, X), _outcome(held_out, arguments))
     try:
         model.fit(X, y, validation_data=validation)
     except KeyboardInterrupt:
         if not hasattr(model, "interrupted_"):
             raise  # before there was anything to keep
     model.save(arguments.out)
-    print(f"{len(y):,} rows, {X.shape[1]} covariates, {y['event'].mean():.1%} events; {model.n_members_} networks.")
+    print(f"{len(y):,} rows, {X.shape[1]} covariates, {_events_in_words(y)}; {model.n_members_} networks.")
     numeric = [c.name for c in model.preprocessor_.columns if not hasattr(c, "levels")]
     coded = [f"{c.name} ({len(c.levels)} levels)" for c in model.preprocessor_.columns if hasattr(c, "levels")]
     for kind, names in (("Numeric", numeric), ("Categorical", coded)):
@@ -97,7 +97,11 @@ def _predictions(model: Any, X: pd.DataFrame, arguments: argparse.Namespace) -> 
             columns: dict[str, Any] = {}
             if wanted.risk or nothing:
                 columns["risk"] = distribution.cdf(model.risk_times_).mean(axis=1)  # as model.predict
-            columns |= {f"survival_{t:g}": distribution.survival(float(t)) for t in wanted.times or ()}
+            for t in wanted.times or ():
+                columns[f"survival_{t:g}"] = distribution.survival(float(t))
+                if model.n_causes_ > 1:
+                    incidence = distribution.cumulative_incidence(float(t))
+                    columns |= {f"incidence_{k + 1}_{t:g}": values for k, values in enumerate(incidence.T)}
             if wanted.mean or nothing:
                 columns["mean"] = distribution.mean()
             if wanted.restricted_mean is not None:
@@ -115,12 +119,12 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         _check_target(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
     frame = _read(arguments.data, arguments)
-    y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
+    y = _outcome(frame, arguments)
     X = _for_model(frame, model)
     distribution = model.predict_distribution(X)
     options = _score_options(arguments)
-    if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y["event"].any():
-        options["concordance_td"]["times"] = np.unique(np.quantile(y["time"][y["event"]], np.linspace(0, 1, 200)))
+    if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y.event.any():
+        options["concordance_td"]["times"] = np.unique(np.quantile(y.time[y.event], np.linspace(0, 1, 200)))
     table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap)
     print(table)
     notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
@@ -202,14 +206,79 @@ def _read(path: Path, arguments: argparse.Namespace) -> pd.DataFrame:
     return read_table(path, sep=arguments.sep, decimal=arguments.decimal)
 
 
-def _covariates_and_outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -> tuple[pd.DataFrame, Any]:
-    y = Surv.from_columns(frame, event=arguments.event, time=arguments.time)
+def _outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -> Outcome:
+    """What was observed, from the columns that were named."""
+    named = {role: getattr(arguments, role) for role in _ROLES}
+    between = arguments.lower is not None or arguments.upper is not None
+    if between and (arguments.time is not None or None in (arguments.lower, arguments.upper)):
+        raise ValueError("Name --time and --event, or --lower and --upper (then --event only to tell causes apart).")
+    if not between and None in (arguments.time, arguments.event):
+        raise ValueError("Name the outcome: --time and --event, or --lower and --upper for interval censoring.")
+    for flag, name in named.items():
+        if name is not None and name not in frame.columns:
+            listed = ", ".join(map(repr, frame.columns))
+            raise ValueError(f"There is no column {name!r} (--{flag}); the columns are {listed}.")
+    causes = None
+    if arguments.event is not None:
+        values = _event_values(frame[arguments.event], arguments.event_value)
+        causes = None if arguments.event_value is None else max(1, len(arguments.event_value))
+        frame = frame.assign(**{arguments.event: values if causes != 1 else values == 1})
+        causes = None if causes == 1 else causes
+    columns = {role: named[role] for role in ("event", "time", "entry", "lower", "upper")}
+    y = Surv.from_columns(frame, **columns, causes=None if between else causes)
+    return check_outcome(
+        y,
+        sample_weight=None if arguments.weight is None else frame[arguments.weight],
+        groups=None if arguments.group is None else frame[arguments.group],
+    )
+
+
+def _event_values(column: pd.Series, wanted: list[str] | None) -> pd.Series:
+    """0, 1, 2, ... by the values that mean an event; the column as it is where none were named and it needs none."""
+    words = column.map(lambda value: f"{value:g}" if isinstance(value, float) else str(value))
+    known = list(dict.fromkeys(words[column.notna()]))
+    if wanted is not None:
+        unknown = [value for value in wanted if value not in known]
+        if unknown or column.isna().any():
+            rows = int(column.isna().sum())
+            what = f"has no value {unknown[0]!r}" if unknown else f"is missing in {rows} rows"
+            raise ValueError(f"The column {column.name!r} {what}; its values are {', '.join(map(repr, known[:10]))}.")
+        return words.map({value: place + 1 for place, value in enumerate(wanted)}).fillna(0).astype(np.int64)
+    if set(known) == {"1", "2"}:
+        raise ValueError(
+            f"The column {column.name!r} holds 1 and 2, as in R, where 2 is the event: give --event-value 2. If they "
+            "are two causes and no row is censored: --event-value 1 2."
+        )
+    if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
+        raise ValueError(
+            f"The column {column.name!r} holds {', '.join(map(repr, known[:5]))}; say which value means an event, for "
+            f"example --event-value {known[0] if known else 'dead'}."
+        )
+    return column
+
+
+def _events_in_words(y: Outcome) -> str:
+    """The share of events, of each cause where they compete, and what else was observed."""
+    if y.cause is None:
+        text = f"{y.had_event.mean():.1%} events"
+    else:
+        text = ", ".join(f"{(y.cause == k).mean():.1%} events of cause {k}" for k in range(1, y.n_causes + 1))
+    if y.upper is not None:
+        text += f", {y.in_interval.mean():.1%} of rows in intervals"
+    if y.entry is not None:
+        text += f", {(y.entry > 0).mean():.1%} enter late"
+    return text if y.group is None else f"{text}, {len(np.unique(y.group)):,} subjects"
+
+
+def _covariates_and_outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -> tuple[pd.DataFrame, Outcome]:
+    y = _outcome(frame, arguments)
     for name in arguments.drop:
         if name not in frame.columns:
             raise ValueError(f"There is no column {name!r}; the columns are {', '.join(map(repr, frame.columns))}.")
-    X = frame.drop(columns=[arguments.time, arguments.event, *arguments.drop])
+    own = {getattr(arguments, role) for role in _ROLES} - {None}
+    X = frame.drop(columns=[*own, *(name for name in arguments.drop if name not in own)])
     if X.shape[1] == 0:
-        raise ValueError("No covariates are left beside time and event.")
+        raise ValueError("No covariates are left beside the outcome.")
     for name in arguments.categorical:
         if name not in X.columns:
             raise ValueError(f"There is no covariate {name!r}; they are {', '.join(map(repr, X.columns))}.")
