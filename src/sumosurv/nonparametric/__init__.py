@@ -1,0 +1,23 @@
+"""Curves that assume nothing about their shape: estimates from an outcome alone, and their confidence bands."""
+
+from sumosurv.nonparametric.bands import confidence_band
+from sumosurv.nonparametric.causes import CumulativeIncidence, aalen_johansen
+from sumosurv.nonparametric.coarse import coarse_kaplan_meier
+from sumosurv.nonparametric.counts import refuse_intervals, risk_table
+from sumosurv.nonparametric.curves import breslow, kaplan_meier, nelson_aalen
+from sumosurv.nonparametric.intervals import TurnbullIntervals, turnbull, turnbull_intervals
+
+__all__ = [
+    "CumulativeIncidence",
+    "TurnbullIntervals",
+    "aalen_johansen",
+    "breslow",
+    "coarse_kaplan_meier",
+    "confidence_band",
+    "kaplan_meier",
+    "nelson_aalen",
+    "refuse_intervals",
+    "risk_table",
+    "turnbull",
+    "turnbull_intervals",
+]
