@@ -74,7 +74,31 @@ def test_aalen_johansen_against_lifelines(lifelines):
         np.testing.assert_allclose(own[["lower", "upper"]], theirs, atol=1e-8)
 
 
-def test_aalen_johansen_s_variance_of_one_cause_is_greenwood_s():
+@pytest.mark.parametrize("seed", range(5))
+def test_aalen_johansen_s_variance_with_few_rows_and_ties(seed):
+    cause, time, _ = sample(9, seed, late=False)
+    time = np.ceil(0.5 * time)
+    y = Surv.from_arrays(cause, time, causes=2)
+    band, curves = confidence_band(y, "aalen_johansen", kind="plain", level=0.05), aalen_johansen(y, causes=2)
+    before = np.append(1.0, curves.survival)
+    for row in band.itertuples():
+        variance, k = 0.0, row.cause
+        for i, t in enumerate(curves.times[curves.times <= row.time]):
+            n, d, own = (time >= t).sum(), ((time == t) & (cause > 0)).sum(), ((time == t) & (cause == k)).sum()
+            rest = row.estimate - curves.incidence[i, k - 1]
+            variance += rest**2 * d / (n * (n - d)) if n > d else 0.0
+            variance += before[i] ** 2 * own * (n - own) / n**3 - 2 * rest * before[i] * own / n**2
+        half = norm.ppf(0.525) * np.sqrt(max(variance, 0.0))
+        assert row.upper == pytest.approx(min(row.estimate + half, 1.0), abs=1e-8)
+
+
+def test_rows_of_weight_zero_are_never_drawn():
+    y = Surv.interval([0.0, 1.0, 2.0] * 10 + [50.0] * 20, [1.0, 2.0, 3.0] * 10 + [60.0] * 20)
+    band = confidence_band(y, "turnbull", sample_weight=[1.0] * 30 + [0.0] * 20, n_bootstrap=20, random_state=0)
+    assert (band["upper"].iloc[-1], band["time"].iloc[-1]) == (0.0, 3.0)
+
+
+def test_aalen_johansen_s_variance_of_of_one_cause_is_greenwood_s():
     cause, time, entry = sample(seed=4)
     y = Surv.from_arrays(cause > 0, time, entry)
     one, other = (confidence_band(y, of, kind="plain") for of in ("aalen_johansen", "kaplan_meier"))

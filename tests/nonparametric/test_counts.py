@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sumosurv import Surv, breslow, check_outcome, kaplan_meier, nelson_aalen
-from sumosurv.nonparametric import coarse_kaplan_meier, risk_table
+from sumosurv.nonparametric import aalen_johansen, coarse_kaplan_meier, confidence_band, risk_table
 
 
 def sample(n=120, seed=0, *, ties=True, late=0.7):
@@ -121,6 +121,17 @@ def test_the_scale_of_weights_does_not_matter():
     assert last.survival(3.0)[0] == 0.0
 
 
+def test_all_that_are_at_risk_leave_nobody_whatever_their_weights():
+    rng = np.random.default_rng(0)
+    early = np.arange(40) < 20
+    for _ in range(20):
+        y = Surv.from_arrays(np.ones(40), np.where(early, 1.0, 5.0 + rng.random(40)), np.where(early, 0.0, 2.0))
+        weight = rng.random(40)
+        assert kaplan_meier(y, sample_weight=weight).survival(1.0)[0] == 0.0
+        assert np.isnan(confidence_band(y, sample_weight=weight)["upper"]).all()
+        assert aalen_johansen(y, sample_weight=weight).survival[0] == 0.0
+
+
 def test_entry_zero_and_no_entry_are_the_same():
     event, time, _, _ = sample(seed=9)
     time[:3] = 0.0
@@ -160,7 +171,7 @@ def test_intervals_are_refused_with_the_remedy():
 
 def test_the_coarse_curve_of_late_entries_has_the_hazards_of_events_by_time_at_risk():
     rng = np.random.default_rng(0)
-    entry = rng.uniform(60.0, 80.0, 4000)
+    entry = 60.0 + rng.exponential(12.0, 4000)
     time = entry + rng.exponential(10.0, 4000)
     censoring = entry + rng.exponential(15.0, 4000)
     y = Surv.from_arrays(time <= censoring, np.minimum(time, censoring), entry)
@@ -173,6 +184,8 @@ def test_the_coarse_curve_of_late_entries_has_the_hazards_of_events_by_time_at_r
         inside = y["event"] & (y["time"] > low) & (y["time"] <= high)
         passed = np.maximum(np.minimum(y["time"], high) - np.maximum(y["entry"], low), 0.0)
         assert curve.hazard(0.5 * (low + high))[0] == pytest.approx(inside.sum() / passed.sum(), rel=1e-9)
+    passed = np.maximum(y["time"] - np.maximum(y["entry"], edges[-2]), 0.0)
+    assert curve.hazard(500.0)[0] == pytest.approx((y["event"] & (y["time"] > edges[-2])).sum() / passed.sum())
     assert np.isfinite(curve.log_density([1.0, 61.0, 100.0, 500.0])).all()
 
 

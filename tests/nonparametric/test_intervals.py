@@ -42,7 +42,8 @@ def mean_log_likelihood(curve, outcome, weight):
 
 def best_of_any_masses(outcome, weight):
     """Maximum over masses at every finite limit, next to it on both sides, and past the end: by SciPy."""
-    limits = np.unique(np.concatenate([outcome.time, outcome.upper[np.isfinite(outcome.upper)]]))
+    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
+    limits = np.unique(np.concatenate([outcome.time, outcome.upper[np.isfinite(outcome.upper)], entry]))
     points = np.unique(np.concatenate([limits, limits + 0.25, [1e3]]))
     points = points[points >= 0]
     upper = np.where(outcome.event, outcome.time, outcome.upper)
@@ -51,7 +52,6 @@ def best_of_any_masses(outcome, weight):
         points == outcome.time[:, None],
         (points > outcome.time[:, None]) & (points <= upper[:, None]),
     )
-    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
     seen = (points > entry[:, None]) | (entry[:, None] == 0)
 
     def loss(theta):
@@ -115,8 +115,9 @@ def test_of_one_look_at_each_row_it_is_the_isotonic_regression_of_what_was_seen(
     np.testing.assert_allclose(1.0 - curve.survival(times)[0], expected, atol=1e-7)
 
 
-def test_weights_are_repeated_rows_and_zero_leaves_one_out():
-    outcome = check_outcome(mixed(80, seed=3))
+@pytest.mark.parametrize("whole", [False, True])
+def test_weights_are_repeated_rows_and_zero_leaves_one_out(whole):
+    outcome = check_outcome(mixed(80, seed=3, whole=whole))
     weight = np.random.default_rng(1).integers(0, 4, 80).astype(float)
     repeated = outcome[np.repeat(np.arange(80), weight.astype(int))]
     at = np.arange(0.0, 15.0, 0.5)
@@ -132,6 +133,14 @@ def test_intervals_are_open_below_and_closed_above():
     np.testing.assert_allclose(shared.survival([0.5, 1.0, 2.0]), [[1.0, 1 / 3, 0.0]], atol=1e-9)
     after = turnbull(Surv.interval([1.0, 1.0], [1.0, 2.0]))  # {1} does not lie in (1, 2]
     np.testing.assert_allclose(after.survival([1.0, 2.0]), [[0.5, 0.0]], atol=1e-9)
+
+
+def test_an_interval_ends_where_a_row_enters():
+    # all of the mass of (0, 3] lies before the entry of the other row, which then says nothing of it
+    found = turnbull_intervals(Surv.interval([0.0, 4.0, 5.0], [3.0, 6.0, 7.0], entry=[0.0, 1.0, 0.0]))
+    assert found.upper[0] == 1.0
+    # one of two rows from the beginning; after it two of two
+    np.testing.assert_allclose(found.survival([1.0, 6.0]), [0.5, 0.0], atol=1e-6)
 
 
 def test_mass_past_the_last_time_and_the_even_spread_of_the_rest():
