@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -39,3 +40,16 @@ def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip(f"no real data: set SUMOSURV_DATA, or put the Parquet files and folds.npz in {folder}")
     monkeypatch.setenv("SUMOSURV_DATA", str(folder))
     return folder
+
+
+@pytest.fixture
+def outcome_data(real_data: Path) -> Callable[[str], pd.DataFrame]:
+    """Reads a table with a richer outcome (entry, intervals, causes) by its name, or skips."""
+
+    def read(name: str) -> pd.DataFrame:
+        path = real_data / "outcomes" / f"{name}.parquet"
+        if not path.is_file():
+            pytest.skip(f"no real data: {path} is not there")
+        return pd.read_parquet(path)
+
+    return read

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from sumosurv.estimators import *
     from sumosurv.io import ModelFileError as ModelFileError
     from sumosurv.io import load as load
+    from sumosurv.nonparametric import aalen_johansen as aalen_johansen
     from sumosurv.nonparametric import breslow as breslow
+    from sumosurv.nonparametric import confidence_band as confidence_band
     from sumosurv.nonparametric import kaplan_meier as kaplan_meier
     from sumosurv.nonparametric import nelson_aalen as nelson_aalen
+    from sumosurv.nonparametric import turnbull as turnbull
     from sumosurv.outcome import Surv as Surv
     from sumosurv.outcome import check_outcome as check_outcome
     from sumosurv.search import NetworkSearch as NetworkSearch
@@ -34,11 +37,14 @@ _HOMES = {
     "Surv": "outcome",
     "SurvivalDistribution": "distributions",
     "TrainingError": "training",
+    "aalen_johansen": "nonparametric",
     "breslow": "nonparametric",
     "check_outcome": "outcome",
+    "confidence_band": "nonparametric",
     "kaplan_meier": "nonparametric",
     "load": "io",
     "nelson_aalen": "nonparametric",
+    "turnbull": "nonparametric",
 }
 _PACKAGES = ("datasets", "distributions", "plots", "scores")
 

@@ -120,7 +120,12 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument(
         "--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default"
     )
-    predict.add_argument("--times", type=_numbers, metavar="T,T,...", help="survival probabilities at these times, and the incidence of each cause")
+    predict.add_argument(
+        "--times",
+        type=_numbers,
+        metavar="T,T,...",
+        help="survival probabilities at these times, and the incidence of each cause",
+    )
     predict.add_argument(
         "--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time, 0.5 the median"
     )

@@ -17,8 +17,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.advice import telling_unseen
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, path
-from sumosurv.nonparametric import coarse_kaplan_meier
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, TabulatedRisks, path
+from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.quantiles import quantiles
@@ -40,8 +40,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
     own. Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
-    ``n_causes_``, ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve of the training rows, coarse
-    enough to hold no row.
+    ``n_causes_``, ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve of the training rows (where causes
+    compete: the Aalen-Johansen curves), coarse enough to hold no row.
     """
 
     # what a method can learn from beside right-censored times: "entry", "intervals", "causes", "weights"
@@ -208,12 +208,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             "feature_names_in_": None if names is None else [str(name) for name in names],
             "n_causes_": self.n_causes_,
         }
-        curve = self.training_curve_
-        return fitted, {
-            "risk_times_": torch.from_numpy(self.risk_times_),
-            "training_times": curve.times,
-            "training_survival": curve.table[0],
-        }
+        curve, tensors = self.training_curve_, {"risk_times_": torch.from_numpy(self.risk_times_)}
+        if isinstance(curve, TabulatedRisks):
+            tensors["training_incidence"] = curve.table[0].reshape(-1)
+            curve = curve.total
+        return fitted, tensors | {"training_times": curve.times, "training_survival": curve.table[0]}
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
@@ -227,7 +226,12 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
         times = tensor_of(tensors, "training_times", low=0.0, increasing=True)
         survival = tensor_of(tensors, "training_survival", len(times), low=0.0, high=1.0)
-        self.training_curve_ = Tabulated(times, survival, between="hazard")
+        if self.n_causes_ == 1:
+            self.training_curve_: Tabulated | TabulatedRisks = Tabulated(times, survival, between="hazard")
+            return
+        flat = tensor_of(tensors, "training_incidence", len(times) * self.n_causes_, low=0.0, high=1.0)
+        incidence = flat.reshape(len(times), self.n_causes_)
+        self.training_curve_ = TabulatedRisks(times, incidence, survival, between="hazard")
 
     def _check_columns(self, columns: Preprocessor) -> None:
         """Raise a ValueError unless a model file describes as many columns as it says there are."""
@@ -282,7 +286,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         rows = known.event if known.event.any() else np.ones(len(known), dtype=bool)
         levels = (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES
         self.risk_times_ = quantiles(known.time[rows], levels, None if known.weight is None else known.weight[rows])
-        self.training_curve_ = coarse_kaplan_meier(outcome.any_cause())
+        several = outcome.cause is not None
+        self.training_curve_ = coarse_aalen_johansen(outcome) if several else coarse_kaplan_meier(outcome)
         return X, outcome
 
     def _check_learns_from(self, outcome: Outcome) -> None:

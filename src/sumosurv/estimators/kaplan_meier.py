@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.nonparametric import kaplan_meier
+from sumosurv.nonparametric import kaplan_meier, turnbull
 from sumosurv.stored import tensor_of
 
 __all__ = ["KaplanMeier"]
@@ -19,6 +19,8 @@ __all__ = ["KaplanMeier"]
 @dataclass(kw_only=True, eq=False, repr=False)
 class KaplanMeier(SurvivalEstimator):
     r"""The product-limit estimate for all subjects alike: S(t|x) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), whatever x.
+
+    Rows that enter late are at risk from their entry on. Where events lie between two times it is Turnbull's estimate.
 
     Parameters
     ----------
@@ -40,6 +42,8 @@ class KaplanMeier(SurvivalEstimator):
     array([[1.   , 0.667, 0.667]])
     """
 
+    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
+
     half_width: int = 2
 
     def check_settings(self) -> None:
@@ -49,7 +53,8 @@ class KaplanMeier(SurvivalEstimator):
 
     def _fit(self, X: Any, y: Any) -> None:
         _, outcome = self._start(X, y)
-        self.curve_ = kaplan_meier(outcome, half_width=self.half_width)
+        estimate = turnbull if outcome.in_interval.any() else kaplan_meier
+        self.curve_ = estimate(outcome, half_width=self.half_width)
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.curve_.repeat(len(X))

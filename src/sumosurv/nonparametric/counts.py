@@ -1,0 +1,94 @@
+"""Who had an event and who was at risk, time by time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sumosurv.outcome import Outcome, check_outcome
+
+__all__ = ["Counts", "Floats", "at_risk_from", "count", "jumps", "refuse_intervals", "risk_table", "shares"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """At each distinct time of some rows, (m,): weights of the events, of the rows at risk and of those that leave."""
+
+    times: Floats
+    events: Floats
+    at_risk: Floats
+    leaving: Floats
+
+
+def risk_table(y: Any, weights: Any = None, *, sample_weight: Any = None) -> tuple[Floats, ...]:
+    """Distinct times, events at each, and subjects at risk just before each.
+
+    A row is at risk in (entry, time].
+
+    Parameters
+    ----------
+    y : outcome
+    weights : array of shape (n,), optional
+        Relative risks, which count among those at risk and not among the events.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for, in both; without it, the weights of the outcome, if it has any.
+    """
+    found = count(check_outcome(y, sample_weight=sample_weight), weights)
+    return found.times, found.events, found.at_risk
+
+
+def count(outcome: Outcome, risk: Any = None) -> Counts:
+    """Events and rows at risk of a checked outcome, each row at risk with its relative risk."""
+    refuse_intervals(outcome, "risk sets")
+    times, index = np.unique(outcome.time, return_inverse=True)
+    share = np.ones(len(outcome)) if risk is None else np.asarray(risk, dtype=np.float64)
+    events = outcome.event.astype(np.float64)
+    if outcome.weight is not None:
+        share, events = share * outcome.weight, events * outcome.weight
+    leaving = np.bincount(index, weights=share).astype(np.float64)
+    at_risk = np.cumsum(leaving[::-1])[::-1]
+    if outcome.entry is not None:
+        own = np.bincount(index, weights=share * outcome.event)
+        # a case is at risk at its own time, however large the risks that rounding takes off again
+        at_risk = np.maximum(at_risk - _not_yet(outcome.entry, share, times), own)
+    return Counts(times, np.bincount(index, weights=events).astype(np.float64), at_risk, leaving)
+
+
+def _not_yet(entry: Floats, share: Floats, times: Floats) -> Floats:
+    """What enters at or after each time; an entry at zero is from the beginning."""
+    order = np.argsort(entry, kind="stable")
+    later = np.append(np.cumsum(share[order][::-1])[::-1], 0.0)
+    return np.asarray(later[np.searchsorted(entry[order], np.where(times > 0, times, 5e-324))])
+
+
+def at_risk_from(outcome: Outcome) -> Floats:
+    """The time after which each row is at risk: -1 where that is from the beginning, so that time zero counts."""
+    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
+    return np.where(entry > 0, entry, -1.0)
+
+
+def refuse_intervals(outcome: Outcome, what: str, instead: str = "turnbull estimates the curve of such rows") -> None:
+    """Raise a ValueError if some events are only known to lie between two times."""
+    rows = np.flatnonzero(outcome.in_interval)
+    if len(rows):
+        some = ", ".join(str(int(i)) for i in rows[:5]) + (", ..." if len(rows) > 5 else "")
+        raise ValueError(
+            f"{len(rows)} rows are interval-censored ({some}), and {what} need each time exactly or right-censored; "
+            f"{instead}."
+        )
+
+
+def jumps(events: Floats) -> npt.NDArray[np.intp]:
+    """Where the curve jumps (the first time, if it never does): the knots of its interpolated density."""
+    found = np.flatnonzero(events > 0)
+    return found if len(found) else np.zeros(1, dtype=np.intp)
+
+
+def shares(events: Floats, at_risk: Floats) -> Floats:
+    """Events among those at risk; none where nobody is at risk any more (censoring, all with an event first)."""
+    return np.divide(events, at_risk, out=np.zeros_like(at_risk), where=events > 0)

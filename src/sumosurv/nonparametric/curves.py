@@ -1,0 +1,123 @@
+"""Kaplan-Meier, Nelson-Aalen and Breslow: step curves from an outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from sumosurv.distributions import Tabulated
+from sumosurv.nonparametric.counts import Floats, count, jumps, risk_table, shares
+from sumosurv.outcome import check_outcome
+
+__all__ = ["breslow", "kaplan_meier", "nelson_aalen", "product_limit"]
+
+
+def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
+    r"""The product-limit estimate, S(t) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), as the distribution of one subject.
+
+    dᵢ and nᵢ are the weights of the events at tᵢ and of the rows at risk there, those with entry < tᵢ <= time. Where
+    rows enter late, early risk sets are small, and an event that leaves nobody at risk takes the curve to zero for
+    good. Causes are not told apart.
+
+    Parameters
+    ----------
+    y : outcome
+        Of exact and right-censored times; see `turnbull` for intervals.
+    censoring : bool
+        Estimate the distribution of the *censoring* time instead: events flipped, and subjects with an
+        event at t no longer at risk of censoring at t (events come first among ties).
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> km = kaplan_meier(Surv.from_arrays(event=[1, 0, 1], time=[1.0, 2.0, 3.0]))
+    >>> km.survival([0.5, 1.0, 2.5, 3.0]).round(3)
+    array([[1.   , 0.667, 0.667, 0.   ]])
+
+    The second row came under observation after the first event:
+
+    >>> late = Surv.from_arrays(event=[1, 0, 1], time=[1.0, 2.0, 3.0], entry=[0.0, 1.5, 0.0])
+    >>> kaplan_meier(late).survival([1.0, 3.0])
+    array([[0.5, 0. ]])
+    """
+    found = count(check_outcome(y, sample_weight=sample_weight))
+    events, at_risk = found.events, found.at_risk
+    if censoring:
+        events, at_risk = found.leaving - events, at_risk - events
+        events = np.where(events > 1e-12 * found.leaving, events, 0.0)  # what rounding leaves of weights is none
+    at = jumps(events)
+    return Tabulated(found.times[at], product_limit(events, at_risk)[at], half_width=half_width)
+
+
+def product_limit(events: Floats, at_risk: Floats) -> Floats:
+    """Π (1 - dᵢ / nᵢ) up to each time."""
+    share = shares(events, at_risk)
+    kept = np.where(share < 1.0 - 1e-12, 1.0 - share, 0.0)  # none, up to the rounding of weights
+    return np.cumprod(kept, dtype=np.float64)
+
+
+def nelson_aalen(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
+    r"""S(t) = exp(-Λ(t)) with the Nelson-Aalen estimate Λ(t) = Σ_{tᵢ <= t} dᵢ / nᵢ, for one subject.
+
+    dᵢ and nᵢ as in `kaplan_meier`.
+
+    Parameters
+    ----------
+    y : outcome
+        Of exact and right-censored times.
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> nelson_aalen(Surv.from_arrays(event=[1, 1], time=[1.0, 3.0])).cumulative_hazard([1.0, 3.0])
+    array([[0.5, 1.5]])
+    """
+    times, events, at_risk = risk_table(y, sample_weight=sample_weight)
+    at = jumps(events)
+    return Tabulated(times[at], np.exp(-np.cumsum(shares(events, at_risk)[at])), half_width=half_width)
+
+
+def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
+    r"""Curves of a proportional-hazards model, S(t|x) = exp(-Λ₀(t) e^{g(x)}), with Breslow's baseline.
+
+    .. math:: Λ₀(t) = \sum_{t_i \le t} d_i / \sum_{j: v_j < t_i \le z_j} w_j e^{g(x_j)}
+
+    with entry times v, weights w and the weight dᵢ of the events at tᵢ.
+
+    Parameters
+    ----------
+    y : outcome
+        The training rows.
+    log_risk : array of shape (n,)
+        g(x) of the training rows.
+    log_risk_new : array of shape (m,)
+        g(x) of the subjects to predict.
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    sample_weight : array of shape (n,), optional
+        How many rows each training row counts for.
+    """
+    outcome = check_outcome(y, sample_weight=sample_weight)
+    risk, new = np.asarray(log_risk, dtype=np.float64), np.asarray(log_risk_new, dtype=np.float64)
+    for name, values, wanted in (
+        ("log_risk", risk, f"training row ({len(outcome)})"),
+        ("log_risk_new", new, "subject to predict"),
+    ):
+        if values.ndim != 1 or not np.isfinite(values).all() or (values is risk and len(risk) != len(outcome)):
+            raise ValueError(f"{name} has shape {values.shape}; give one finite number per {wanted}.")
+    shift = float(risk.max())
+    times, events, at_risk = risk_table(outcome, weights=np.exp(risk - shift))
+    at = jumps(events)
+    baseline = np.cumsum(shares(events, at_risk)[at])
+    relative = np.exp(new - shift)
+    return Tabulated(times[at], torch.exp(torch.from_numpy(-relative[:, None] * baseline)), half_width=half_width)

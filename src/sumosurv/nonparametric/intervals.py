@@ -1,0 +1,258 @@
+"""Turnbull: the maximum likelihood curve of events that are known to lie between two times."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.isotonic import isotonic_regression
+
+from sumosurv.distributions import Tabulated
+from sumosurv.nonparametric.counts import Floats
+from sumosurv.nonparametric.curves import kaplan_meier
+from sumosurv.outcome import Outcome, check_outcome
+
+__all__ = ["TurnbullIntervals", "turnbull", "turnbull_intervals"]
+
+_NO_MASS = 1e-12
+_ALMOST_ALL = 1.0 - 1e-10  # the largest hazard before the last interval, where rows enter late
+
+
+@dataclass(frozen=True, eq=False)
+class TurnbullIntervals:
+    """The intervals that have mass under Turnbull's estimate; where it lies within one, the data do not tell.
+
+    Parameters
+    ----------
+    lower, upper : array of shape (m,)
+        The intervals (lower, upper], increasing and disjoint; equal where the mass lies at that time. The last
+        upper limit is inf where some mass lies past the last time.
+    mass : array of shape (m,)
+        Their probabilities, which sum to one.
+    gap : float
+        The largest violation of the Karush-Kuhn-Tucker conditions, per row. Without entry times the mean
+        log-likelihood is within this of its maximum.
+    n_iter : int
+    """
+
+    lower: Floats
+    upper: Floats
+    mass: Floats
+    gap: float
+    n_iter: int
+
+    def survival(self, times: Any) -> Floats:
+        """S(t) with the mass of each interval spread evenly over it; mass past the last time never comes."""
+        t = np.asarray(times, dtype=np.float64)
+        last = np.isinf(self.upper)
+        lower, upper = self.lower[~last], self.upper[~last]
+        fallen = np.append(0.0, np.cumsum(self.mass[~last]))
+        place = np.searchsorted(upper, t, side="right")  # intervals that have ended
+        inside = np.append(lower, np.inf)[place] < t
+        width = np.append(upper - lower, 1.0)[place]
+        share = np.where(inside, (t - np.append(lower, 0.0)[place]) / np.where(width > 0, width, 1.0), 0.0)
+        return np.asarray(np.maximum(1.0 - fallen[place] - share * np.append(self.mass[~last], 0.0)[place], 0.0))
+
+
+def turnbull(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
+    r"""The nonparametric maximum likelihood estimate of S(t) from intervals, as the distribution of one subject.
+
+    It maximises
+
+    .. math:: \sum_i w_i \log \frac{P(T \in A_i)}{P(T > v_i)},
+
+    where A is (lower, upper], {time} for exact and (time, ∞) for right-censored rows, v the entry and w the weight.
+    Without interval-censored rows it is `kaplan_meier`. The estimate tells how much mass lies in each of some disjoint
+    intervals (see `turnbull_intervals`), not where within one. This curve puts it at the upper end: S is flat up to
+    there and jumps, which is the largest curve of all with that likelihood, and S(lower) - S(upper) is the probability
+    of every interval of the data. Mass past the last time is not in the table.
+
+    Parameters
+    ----------
+    y : outcome
+        Any mix of exact, interval-, left- and right-censored rows; see `Surv.interval`.
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for.
+
+    Notes
+    -----
+    Steps of EM and of the iterative convex minorant alternate (Wellner and Zhan 1997), each linear in the number of
+    rows, until the Karush-Kuhn-Tucker conditions hold. With entry times the likelihood need not be concave, and as for
+    `kaplan_meier` a risk set that is small early on can take nearly all mass.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> y = Surv.interval(lower=[0.0, 1.0, 2.0, 3.0], upper=[1.0, 3.0, 4.0, np.inf])
+    >>> curve = turnbull(y)
+    >>> curve.times.tolist(), curve.survival([1.0, 2.5, 3.0, 9.0]).round(3)
+    ([0.0, 1.0, 3.0, 4.0], array([[0.75 , 0.75 , 0.375, 0.   ]]))
+    """
+    outcome = check_outcome(y, sample_weight=sample_weight)
+    if not outcome.in_interval.any():
+        return kaplan_meier(outcome, half_width=half_width)
+    found = turnbull_intervals(outcome)
+    seen = np.isfinite(found.upper)
+    if not seen.any():
+        return Tabulated([outcome.last_time], [1.0], half_width=half_width)
+    # from the tail, so that the last value is zero where it should be
+    after = np.append(np.cumsum(found.mass[::-1])[::-1][1:], 0.0)
+    return Tabulated(found.upper[seen], np.clip(after[seen], 0.0, 1.0), half_width=half_width)
+
+
+def turnbull_intervals(
+    y: Any, *, sample_weight: Any = None, tol: float = 1e-9, max_iter: int = 5000
+) -> TurnbullIntervals:
+    """The intervals of Turnbull's estimate and their probabilities; see `turnbull`.
+
+    Parameters
+    ----------
+    y : outcome
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for.
+    tol : float
+        Done when no condition is violated by more than this, per row.
+    max_iter : int
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> found = turnbull_intervals(Surv.interval(lower=[0.0, 1.0, 2.0], upper=[2.0, 3.0, 3.0]))
+    >>> found.lower.tolist(), found.upper.tolist(), found.mass.round(3).tolist()
+    ([1.0, 2.0], [2.0, 3.0], [0.5, 0.5])
+    """
+    outcome = check_outcome(y, sample_weight=sample_weight)
+    if outcome.weight is not None and not outcome.weight.all():
+        outcome = outcome[outcome.weight > 0]
+    problem = _Likelihood(outcome)
+    mass = np.full(problem.m, 1.0 / problem.m)
+    gap, n_iter = np.inf, 0
+    for n_iter in range(max_iter + 1):
+        slopes = problem.slopes(mass)
+        gap = problem.gap(slopes)
+        if gap <= tol or n_iter == max_iter:
+            break
+        mass = problem.em(problem.minorant(mass, slopes))
+    if gap > tol:
+        warnings.warn(
+            f"Turnbull's estimate has not converged in {max_iter} steps: a condition is violated by {gap:.2g} per row, "
+            f"and {tol:g} was asked for. Give a larger max_iter or tol.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    has = mass > _NO_MASS
+    kept = mass[has] / mass[has].sum()
+    return TurnbullIntervals(problem.lower[has], problem.upper[has], kept, float(gap), n_iter)
+
+
+@dataclass(frozen=True)
+class _Slopes:
+    gained: Floats  # Σᵢ wᵢ / P(Aᵢ) over the rows whose interval has support j
+    paid: Floats  # Σᵢ wᵢ / P(T > vᵢ) over the rows under observation at support j
+    probability: Floats  # P(Aᵢ)
+
+
+class _Likelihood:
+    """The log-likelihood of masses on the m supports, rows with the same supports taken together.
+
+    A support lies between a lower limit and an upper limit or an entry, with no other limit between: mass anywhere
+    else could be moved into one and no row would lose (Turnbull 1976; entries as in Frydman 1994). At one time,
+    exact events come before upper limits and entries, and lower limits, which are open, after them.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        low, exact = outcome.time, outcome.event
+        high = np.where(exact, low, np.inf) if outcome.upper is None else outcome.upper
+        entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
+        late = entry > 0
+        self.lower, opens, self.upper = _supports(low, high, exact, entry[late])
+        self.m = m = len(self.lower)
+        closed = np.append(0, np.cumsum(~opens))
+        tied = np.searchsorted(self.lower, low), np.searchsorted(self.lower, low, side="right")
+        start = tied[0] + np.where(exact, 0, closed[tied[1]] - closed[tied[0]])
+        end = np.searchsorted(self.upper, high, side="right")
+        pairs, row = np.unique(start * (m + 1) + end, return_inverse=True)
+        self.weight = np.bincount(row, weights=outcome.weights)
+        self.start, self.end = pairs // (m + 1), pairs % (m + 1)
+        self.single = self.end == self.start + 1
+        first = np.where(late, np.searchsorted(self.upper, entry, side="right"), 0)
+        self.entering = np.bincount(first, weights=outcome.weights, minlength=m + 1)[:m]
+        self.truncated = bool((first > 0).any())
+        self.total = float(outcome.weights.sum())
+
+    def __call__(self, mass: Floats) -> float:
+        probability, after = self._probabilities(mass)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = (self.weight * np.log(probability)).sum()
+            value -= (self.entering * np.where(self.entering > 0, np.log(after[:-1]), 0.0)).sum()
+        return float(value) if np.isfinite(value) else -np.inf
+
+    def _probabilities(self, mass: Floats) -> tuple[Floats, Floats]:
+        """P(Aᵢ), and S before each support; summed from the tail, where S may be tiny."""
+        after = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
+        probability = np.where(self.single, mass[self.start], after[self.start] - after[self.end])
+        return probability, after
+
+    def slopes(self, mass: Floats) -> _Slopes:
+        probability, after = self._probabilities(mass)
+        ratio = self.weight / probability
+        ends = np.bincount(self.start, weights=ratio, minlength=self.m + 1)
+        ends -= np.bincount(self.end, weights=ratio, minlength=self.m + 1)
+        paid = np.divide(self.entering, after[:-1], out=np.zeros(self.m), where=self.entering > 0)
+        return _Slopes(np.maximum(np.cumsum(ends)[:-1], 0.0), np.cumsum(paid), probability)
+
+    def gap(self, slopes: _Slopes) -> float:
+        """How much the log-likelihood can still gain per row and unit of mass; at most zero at the maximum."""
+        scale = np.maximum(slopes.paid, self.total) if self.truncated else self.total
+        return float(((slopes.gained - slopes.paid) / scale).max())
+
+    def em(self, mass: Floats) -> Floats:
+        """One EM step: the expected events on each support, over the expected rows at risk there."""
+        events = mass * self.slopes(mass).gained
+        if not self.truncated:
+            return np.asarray(events / events.sum())
+        at_risk = np.cumsum(self.entering) - np.append(0.0, np.cumsum(events)[:-1])
+        hazard = np.divide(events, np.maximum(at_risk, events), out=np.zeros(self.m), where=events > 0)
+        hazard = np.append(np.minimum(hazard[:-1], _ALMOST_ALL), 1.0)
+        return np.asarray(np.append(1.0, np.cumprod(1.0 - hazard)[:-1]) * hazard)
+
+    def minorant(self, mass: Floats, slopes: _Slopes) -> Floats:
+        """One step of the iterative convex minorant on F, halved until the likelihood rises."""
+        if self.m == 1:
+            return mass
+        slope = -np.diff(slopes.gained - slopes.paid)  # in F after each support but the last
+        with np.errstate(over="ignore", divide="ignore"):
+            bend = self.weight / slopes.probability**2
+        bends = np.bincount(self.start, weights=bend, minlength=self.m + 1)
+        bends = (bends + np.bincount(self.end, weights=bend, minlength=self.m + 1))[1 : self.m]
+        if not (np.isfinite(bends).all() and bends.all()):
+            return mass
+        wanted = np.cumsum(mass)[:-1] + slope / bends
+        fitted = isotonic_regression(wanted, sample_weight=bends, y_min=0.0, y_max=1.0)
+        target = np.maximum(np.diff(np.concatenate([[0.0], fitted, [1.0]])), 0.0)
+        before = self(mass)
+        for size in 0.5 ** np.arange(14.0):
+            new: Floats = mass + size * (target - mass)
+            if self(new) > before:
+                return new
+        return mass
+
+
+def _supports(
+    low: Floats, high: Floats, exact: npt.NDArray[np.bool_], entry: Floats
+) -> tuple[Floats, npt.NDArray[np.bool_], Floats]:
+    """Lower ends of the supports, whether these are open, and upper ends."""
+    limits = np.concatenate([low, high, entry])
+    is_lower = np.arange(len(limits)) < len(low)
+    rank = np.ones(len(limits))
+    rank[: len(low)] = np.where(exact, 0.0, 2.0)
+    order = np.lexsort((rank, limits))
+    limits, is_lower, rank = limits[order], is_lower[order], rank[order]
+    at = np.flatnonzero(is_lower[:-1] & ~is_lower[1:])
+    return limits[at], rank[at] == 2.0, limits[at + 1]
