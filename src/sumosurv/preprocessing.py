@@ -302,7 +302,7 @@ def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int =
         return TimeFeatures("log")
     curve = marginal_curve(y)
     before = curve.cdf(np.nextafter(places, -np.inf).clip(0))[0]
-    least = 0.5 / max(float(y.weights.sum()), 2.0)
+    least = 0.5 / max(y.total, 2.0)
     share = np.clip(0.5 * (before + curve.cdf(places)[0]), least, 1 - least)
     x, odds = np.log(places + LOG_OFFSET), 0.5 * logit(share)
     slopes = PchipInterpolator(x, odds).derivative()(x)

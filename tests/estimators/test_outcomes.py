@@ -15,6 +15,7 @@ from sumosurv.scores import log_likelihood
 N = 150
 SMALL = {"covariate_layers": (4,), "dropout": 0.0, "ensemble_size": 2, "max_epochs": 3, "random_state": 0}
 OWN = {"Soden": {"steps": 3}, "SurvNode": {"steps": 3}, "DeepHit": {"n_cuts": 8}, "SumoNet": {"mixed_layers": (4,)}}
+SOLVED = ("Soden", "SurvNode")
 NETWORKS = [
     name for name, method in METHODS.items() if "intervals" in method.learns_from and hasattr(method, "max_epochs")
 ]
@@ -80,7 +81,7 @@ def test_the_training_objective_is_the_likelihood_of_the_distribution(name, kind
     # the mixture's likelihood where there is no entry; with entry the members' parts differ in what they divide by
     of_members = np.stack([log_likelihood(one_member(model, k).predict_distribution(X), y) for k in (0, 1)])
     shift = np.log(model.time_unit_) * y.event
-    tolerance = 0.03 if "steps" in OWN.get(name, {}) else 5e-4  # a few steps of a solver, against its limit
+    tolerance = 0.03 if name in SOLVED else 5e-4  # a few steps of a solver, against its limit
     np.testing.assert_allclose(terms.numpy() - shift, of_members, atol=tolerance)
 
 
@@ -146,10 +147,13 @@ def test_permuting_causes_permutes_incidences(name, rows, fitted):
     assert np.abs(mean - other).max() > 0.08
 
 
-@pytest.mark.parametrize("kind", ["entry", "intervals", "causes", "all"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    # differential equations take long, and one kind of outcome has it all
+    [(n, k) for n in NETWORKS for k in ("entry", "intervals", "causes", "all") if n not in SOLVED or k == "all"],
+)
 def test_whole_weights_are_repeated_rows(name, kind, rows):
-    full = {"batch_size": "full", "validation_fraction": 0.0, "max_epochs": 5 if "steps" in OWN.get(name, {}) else 20}
+    full = {"batch_size": "full", "validation_fraction": 0.0, "max_epochs": 5 if name in SOLVED else 20}
     if name == "DeepHit":
         full["alpha"] = 1.0  # the ranking counts pairs of rows of the batch
     X, y = rows[0], outcomes(rows)[kind]
@@ -159,9 +163,9 @@ def test_whole_weights_are_repeated_rows(name, kind, rows):
     one = METHODS[name](**settings).fit(X, y, sample_weight=weight)
     two = METHODS[name](**settings).fit(X[again], y[again])
     np.testing.assert_allclose(one.score(X, y, sample_weight=weight), two.score(X[again], y[again]), atol=2e-3)
-    np.testing.assert_allclose(one.predict(X), two.predict(X), atol=5e-3)
+    np.testing.assert_allclose(one.predict(X), two.predict(X), atol=1e-3)
     unweighted = METHODS[name](**settings).fit(X[weight > 0], y[weight > 0])
-    assert np.abs(unweighted.predict(X) - two.predict(X)).max() > 5e-3
+    assert np.abs(unweighted.predict(X) - two.predict(X)).max() > 2e-3
 
 
 @pytest.mark.parametrize("kind", ["causes", "all"])
@@ -195,9 +199,9 @@ def test_weights_of_any_scale_are_the_same(rows):
     X, time, cause, _ = rows
     weight = np.random.default_rng(2).uniform(0.2, 2.0, N)
     one, two = (
-        make("WeibullNet").fit(X, Surv.from_arrays(cause > 0, time), sample_weight=w) for w in (weight, 7.3 * weight)
+        make("WeibullNet").fit(X, Surv.from_arrays(cause > 0, time), sample_weight=w) for w in (weight, 8 * weight)
     )
-    np.testing.assert_allclose(one.predict(X), two.predict(X), rtol=1e-4)
+    np.testing.assert_array_equal(one.predict(X), two.predict(X))
 
 
 def test_rows_of_weight_zero_are_not_looked_at(rows):

@@ -20,8 +20,9 @@ def rows_of_cause(outcome: Outcome, k: int) -> Outcome:
     """
     rows = np.flatnonzero(outcome.cause == k) if outcome.cause is not None else np.zeros(0, dtype=np.intp)
     weight = _inverse_probability(outcome)[rows]
-    weight = weight * (len(rows) / weight.sum()) if len(rows) else weight
-    return replace(outcome[rows], entry=None, cause=None, group=None, weight=weight)
+    own = outcome[rows]
+    weight = weight * (own.total / weight.sum()) if len(rows) else weight
+    return replace(own, entry=None, cause=None, group=None, weight=weight)
 
 
 def cause_shares(outcome: Outcome) -> npt.NDArray[np.float64]:
@@ -36,4 +37,4 @@ def _inverse_probability(outcome: Outcome) -> npt.NDArray[np.float64]:
     """Weights of events: 1 / G just before each, with G the Kaplan-Meier curve of censoring."""
     known = replace(outcome.at_midpoints(), cause=None, entry=None, group=None)
     left = kaplan_meier(known, censoring=True).survival(np.nextafter(known.time, 0.0))[0]
-    return np.asarray(known.weights / np.maximum(left, 1.0 / len(known)), dtype=np.float64)
+    return np.asarray(known.weights / np.maximum(left, 1.0 / known.total), dtype=np.float64)

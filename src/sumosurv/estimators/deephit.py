@@ -88,13 +88,13 @@ class DeepHit(NetworkEstimator):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.on_clock(unit=unit)
         cuts = self._choose_cuts(scaled)
-        share = _shares(scaled, cuts, len(outcome))
+        share = _shares(scaled, cuts, outcome.total)
         return {"cuts": cuts.tolist(), "log_shares": np.log(share / share.sum()).tolist()}
 
     def _learn_causes(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.on_clock(unit=unit)
         cuts = self._choose_cuts(scaled.any_cause())
-        parts = [_shares(rows_of_cause(scaled, k + 1), cuts, len(outcome)) for k in range(outcome.n_causes)]
+        parts = [_shares(rows_of_cause(scaled, k + 1), cuts, outcome.total) for k in range(outcome.n_causes)]
         share = np.concatenate([part * own for part, own in zip(parts, cause_shares(outcome))])
         return {
             "cuts": cuts.tolist(),
@@ -145,7 +145,7 @@ class DeepHit(NetworkEstimator):
         super().check_settings()
 
 
-def _shares(outcome: Outcome, cuts: npt.NDArray[np.float64], n: int) -> npt.NDArray[np.float64]:
+def _shares(outcome: Outcome, cuts: npt.NDArray[np.float64], n: float) -> npt.NDArray[np.float64]:
     """The probability of each interval and of the time past all of them, by the curve of all rows; none is zero."""
     if not len(outcome):
         return np.full(len(cuts) + 1, 0.5 / n)

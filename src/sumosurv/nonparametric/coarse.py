@@ -76,7 +76,7 @@ def coarse_aalen_johansen(y: Any) -> TabulatedRisks:
     rise = np.diff(aalen_johansen(known, causes=outcome.n_causes).incidence_at(knots), axis=0)
     total = rise.sum(axis=0)
     total = total / total.sum() if total.any() else np.full(outcome.n_causes, 1.0 / outcome.n_causes)
-    half = 0.5 / max(float(outcome.weights.sum()), 1.0)
+    half = 0.5 / max(outcome.total, 1.0)
     shares = rise + half * total
     shares[-1] += total  # the last cell is open
     fall = -np.diff(survival)[:, None] * shares / shares.sum(axis=1, keepdims=True)

@@ -75,6 +75,11 @@ class Outcome:
         return np.ones(len(self)) if self.weight is None else self.weight
 
     @property
+    def total(self) -> float:
+        """For how many rows these count: their number, or the sum of their weights."""
+        return float(len(self)) if self.weight is None else float(self.weight.sum())
+
+    @property
     def in_interval(self) -> npt.NDArray[np.bool_]:
         """Which rows had their event between two times."""
         if self.upper is None:
