@@ -29,6 +29,7 @@ from sumosurv.scores import log_likelihood
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 OWN = {  # settings that make a method small and quick, beside those of all networks
     "CoxPH": {"alpha": 0.1},
+    "FineGray": {"alpha": 0.1},
     "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0},
     "Soden": {"steps": 3, "hazard_layers": (6,)},
     "SurvNode": {"steps": 3, "hazard_layers": (6,)},
