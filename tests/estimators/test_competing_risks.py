@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import optimize
 from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sumosurv import (
     AalenJohansen,
@@ -142,6 +143,19 @@ def test_with_one_cause_it_is_kaplan_meier():
 
 
 # ---------------------------------------------------------------------- one model per cause
+
+
+@pytest.mark.filterwarnings("ignore:y holds times only")
+@parametrize_with_checks([CauseSpecific(CoxPH(alpha=0.1))])
+def test_scikit_learn_s_own_checks(estimator, check):
+    check(estimator)
+
+
+def test_rows_that_are_all_censored_are_told_of_once():
+    with pytest.warns(UserWarning, match="All 200 rows are censored") as caught:
+        model = CauseSpecific().fit(X, Surv.from_arrays(np.zeros(len(X)), Y["time"]))
+    assert len(caught) == 1
+    assert (model.predict_survival_function(X, GRID) == 1.0).all()
 
 
 def test_a_model_per_cause_has_the_others_censored():

@@ -60,7 +60,8 @@ class AalenJohansen(SurvivalEstimator):
     def _fit(self, X: Any, y: Any) -> None:
         _, outcome = self._start(X, y)
         found = aalen_johansen(outcome)
-        self.curves_ = TabulatedRisks(found.times, found.incidence, found.survival, half_width=self.half_width)
+        incidence = np.minimum(found.incidence, 1.0)  # a sum of many jumps may be past it by its rounding
+        self.curves_ = TabulatedRisks(found.times, incidence, found.survival, half_width=self.half_width)
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.curves_.repeat(len(X))

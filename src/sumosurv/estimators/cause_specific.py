@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import torch
@@ -63,7 +64,9 @@ class CauseSpecific(SurvivalEstimator):
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
         estimator = CoxPH() if self.estimator is None else self.estimator
-        self.estimators_ = [clone(estimator).fit(X, outcome.of_cause(k)) for k in range(1, outcome.n_causes + 1)]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "All .* rows are censored", UserWarning)  # said by _start
+            self.estimators_ = [clone(estimator).fit(X, outcome.of_cause(k)) for k in range(1, outcome.n_causes + 1)]
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]

@@ -118,7 +118,7 @@ class FineGray(SurvivalEstimator):
         p = raw.shape[1]
         coefficients, errors = np.zeros(p), np.full(p, np.nan)
         if self.alpha > 0:
-            scale = raw.std(axis=0)
+            scale = np.sqrt(np.average((raw - self.centre_) ** 2, axis=0, weights=outcome.weights))
             scale = np.where(scale > 1e-12 * np.maximum(np.abs(self.centre_), 1.0), scale, 1.0)
             columns, kept, transform = (raw - self.centre_) / scale, np.arange(p), np.diag(1.0 / scale)
         else:
