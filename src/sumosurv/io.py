@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from torch import Tensor
 
 from sumosurv import estimators
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.files import check_writable, replacing
-from sumosurv.stored import as_list, parse_json
+from sumosurv.stored import as_flag, as_list, parse_json
 
 __all__ = ["ModelFileError", "load", "save"]
 
@@ -113,8 +114,15 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     described = {"estimator": type(model).__name__, "parameters": parameters, "encoder": has_encoder, "fitted": fitted}
     if isinstance(model, estimators.SurvivalMixture):
         del parameters["estimators"]
+        parts = model.estimators_
+    elif isinstance(model, estimators.CauseSpecific):
+        described["default"] = parameters.pop("estimator") is None
+        parts = model.estimators_
+    else:
+        parts = None
+    if parts is not None:
         described["parts"] = []
-        for i, part in enumerate(model.estimators_):
+        for i, part in enumerate(parts):
             own, more = _describe(part)
             described["parts"].append(own)
             tensors |= {f"{_PART}{i}.{name}": value for name, value in more.items()}
@@ -139,11 +147,18 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
             )
         if encoder is not None and "encoder" in known:
             parameters["encoder"] = encoder
-        if cls is estimators.SurvivalMixture:
+        parts = []
+        if cls in (estimators.SurvivalMixture, estimators.CauseSpecific):
             described = as_list(description["parts"], "parts")
-            parts = zip(described, _by_part(tensors, len(described)))
-            parameters["estimators"] = [_rebuild(path, part, own, encoder) for part, own in parts]
+            both = zip(described, _by_part(tensors, len(described)))
+            parts = [_rebuild(path, part, own, encoder) for part, own in both]
+        if cls is estimators.SurvivalMixture:
+            parameters["estimators"] = parts
+        elif cls is estimators.CauseSpecific and not as_flag(description["default"], "default"):
+            parameters["estimator"] = clone(parts[0])
         model = cls(**parameters)
+        if cls is estimators.CauseSpecific:
+            model.estimators_ = parts
         model.check_settings()
         model.restore(description["fitted"], tensors)
     except (ModelFileError, MemoryError):

@@ -29,11 +29,12 @@ from sumosurv.scores import log_likelihood
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 OWN = {  # settings that make a method small and quick, beside those of all networks
     "CoxPH": {"alpha": 0.1},
+    "FineGray": {"alpha": 0.1},
     "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0},
     "Soden": {"steps": 3, "hazard_layers": (6,)},
     "SurvNode": {"steps": 3, "hazard_layers": (6,)},
 }
-APART = ("SumoNet", "SurvivalMixture")  # they have tests of their own
+APART = ("CauseSpecific", "SumoNet", "SurvivalMixture")  # they have tests of their own
 NETWORKS = {
     name: SMALL | OWN.get(name, {})
     for name, method in estimators.METHODS.items()
@@ -200,14 +201,15 @@ def test_subjects_unlike_any_in_training(name):
         assert (np.diff(survival, axis=1) <= 1e-12).all()
         assert not np.isnan(model.predict_density(new, GRID)).any()
         assert not np.isnan(model.predict_mean(new)).any()
-    reads = name != "KaplanMeier"
+    reads = name not in ("AalenJohansen", "KaplanMeier")
     assert len(caught) == 3 * reads
     assert all("Column 'c': 1 of 4 values were not seen" in str(warning.message) for warning in caught)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_grid_search(name):
-    choices = {"KaplanMeier": {"half_width": [1, 3]}, "CoxPH": {"alpha": [0.1, 10.0]}}
+    ridge, widths = {"alpha": [0.1, 10.0]}, {"half_width": [1, 3]}
+    choices = {"AalenJohansen": widths, "KaplanMeier": widths, "CoxPH": ridge, "FineGray": ridge}
     choices["RandomSurvivalForest"] = {"min_samples_leaf": [15, 25]}
     search = GridSearchCV(make(name), choices.get(name, {"learning_rate": [1e-3, 0.03]}), cv=KFold(2)).fit(X, Y)
     assert search.cv_results_["mean_test_score"].shape == (2,)

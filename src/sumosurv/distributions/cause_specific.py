@@ -22,7 +22,7 @@ _WEIGHTS = (0.3478548451374538, 0.6521451548625461, 0.6521451548625461, 0.347854
 
 
 def cause_specific(
-    components: Sequence[SurvivalDistribution], *, half_width: int = 2, widen: bool | None = None
+    components: Sequence[SurvivalDistribution], *, half_width: int | None = None, widen: bool | None = None
 ) -> CompetingRisksDistribution:
     r"""Competing risks with the given cause-specific hazards: S = Π S_k.
 
@@ -32,7 +32,7 @@ def cause_specific(
         For each cause the distribution whose hazard is that of the cause: what an estimator gives that was fitted with
         events of other causes as censoring.
     half_width, widen
-        Of the densities of step curves; see `TabulatedRisks`. ``widen`` is by default that of the components.
+        Of the densities of step curves; see `TabulatedRisks`. By default those of components that are `Tabulated`.
 
     Returns
     -------
@@ -59,8 +59,11 @@ def cause_specific(
     survival = torch.exp(logs.sum(-1))
     whole = -torch.diff(survival, dim=1, prepend=torch.ones_like(survival[:, :1]))
     incidence = (whole[..., None] * _in_proportion(falls)).cumsum(1)
+    steps = [part for part in components if isinstance(part, Tabulated)]
     if widen is None:
-        widen = any(isinstance(part, Tabulated) and part.widen for part in components)
+        widen = any(part.widen for part in steps)
+    if half_width is None:
+        half_width = max((part.half_width for part in steps), default=2)
     return TabulatedRisks(knots, incidence, survival, half_width=half_width, widen=widen)
 
 

@@ -2,10 +2,13 @@
 
 from inspect import isabstract
 
+from sumosurv.estimators.aalen_johansen import *
 from sumosurv.estimators.base import SurvivalEstimator as SurvivalEstimator
+from sumosurv.estimators.cause_specific import *
 from sumosurv.estimators.cox_networks import *
 from sumosurv.estimators.coxph import *
 from sumosurv.estimators.deephit import *
+from sumosurv.estimators.fine_gray import *
 from sumosurv.estimators.forest import *
 from sumosurv.estimators.gompertz import *
 from sumosurv.estimators.kaplan_meier import *

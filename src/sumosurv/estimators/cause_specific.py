@@ -1,0 +1,81 @@
+"""Competing risks from any estimator: one model per cause, the others as censoring."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import torch
+from sklearn.base import clone
+
+from sumosurv.distributions import SurvivalDistribution, cause_specific
+from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators.coxph import CoxPH
+
+__all__ = ["CauseSpecific"]
+
+
+class CauseSpecific(SurvivalEstimator):
+    r"""One model of the hazard of each cause, fitted with events of the other causes as censoring.
+
+    .. math::
+        S(t|x) = \prod_k S_k(t|x), \qquad F_k(t|x) = \int_0^t λ_k(u|x) \, S(u|x) \, du
+
+    That censoring by other causes says nothing about the hazard is no assumption here: cause-specific hazards are
+    rates among those who are event-free, and that is all that is estimated. How the incidences are computed is said in
+    `sumosurv.distributions.cause_specific`. With one cause the model is that of the estimator.
+
+    Parameters
+    ----------
+    estimator : SurvivalEstimator, optional
+        Of any kind; a clone is fitted for each cause. ``CoxPH()`` by default. It must be able to learn from what is in
+        the rows beside causes: entry, intervals, weights. An event of another cause between two times is censored at
+        the first of them.
+
+    Attributes
+    ----------
+    estimators_ : list of fitted estimators
+        One for each cause.
+    n_causes_ : int
+        K.
+
+    Examples
+    --------
+    >>> from sumosurv import CauseSpecific, CoxPH, Surv
+    >>> y = Surv.from_arrays(event=[1, 2, 0, 1, 2, 1], time=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    >>> X = [[0.0], [1.0], [1.5], [0.5], [0.2], [0.9]]
+    >>> model = CauseSpecific(CoxPH(alpha=0.1)).fit(X, y)
+    >>> model.predict_cumulative_incidence(X, [1.0, 3.0]).shape
+    (6, 2, 2)
+    """
+
+    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})  # as the estimator
+
+    def __init__(self, estimator: SurvivalEstimator | None = None) -> None:
+        self.estimator = estimator
+
+    def check_settings(self) -> None:
+        """Raise an error that names a setting which cannot be."""
+        if self.estimator is not None and not isinstance(self.estimator, SurvivalEstimator):
+            raise TypeError(
+                f"estimator is a survival estimator of this library, such as CoxPH(); got {self.estimator!r}."
+            )
+
+    def _fit(self, X: Any, y: Any) -> None:
+        X, outcome = self._start(X, y)
+        estimator = CoxPH() if self.estimator is None else self.estimator
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "All .* rows are censored", UserWarning)  # said by _start
+            self.estimators_ = [clone(estimator).fit(X, outcome.of_cause(k)) for k in range(1, outcome.n_causes + 1)]
+
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        parts = [estimator._distribution(X) for estimator in self.estimators_]
+        return parts[0] if len(parts) == 1 else cause_specific(parts)
+
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`, for a model that has its parts already."""
+        super().restore(fitted, tensors)
+        if len(self.estimators_) != self.n_causes_:
+            raise ValueError(f"{len(self.estimators_)} parts for {self.n_causes_} causes")
+        if {part.n_features_in_ for part in self.estimators_} != {self.n_features_in_}:
+            raise ValueError("its parts have different numbers of columns")
