@@ -19,7 +19,10 @@ __all__ = ["ROOT", "Copy", "preload"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
-_PARTS = ("src", "paper", "tests", "results", "docs", "README.md", "pyproject.toml")
+_PARTS = (
+    "src", "paper", "tests", "results", "docs", "README.md", "pyproject.toml", "Makefile", "constraints.txt",
+    "constraints-lowest.txt",
+)  # fmt: skip
 _HEAVY = (
     "numpy", "scipy.stats", "scipy.interpolate", "pandas", "pyarrow.parquet", "torch", "torch.func", "torch._dynamo",
     "torchdiffeq", "sklearn.model_selection", "sklearn.utils.estimator_checks", "sksurv.ensemble", "safetensors.torch",

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -126,13 +127,33 @@ def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_whole_download_has_a_time_limit(
     where: str, server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every byte comes in time, and all of them never would."""
+    """Bytes keep coming for as long as the test lasts: however slow the machine, nothing but the limit can end it."""
     pytest.importorskip("h5py")
-    start = b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if where == "content" else b"X-Slow: ")
-    point(monkeypatch, server(sends(start, *[b"x"] * 20, pause=0.1)))
+    given_up = threading.Event()
+
+    def reply(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if where == "content" else b"X-Slow: "))
+        while not given_up.wait(0.02):
+            connection.sendall(b"x")
+
+    point(monkeypatch, server(reply))
     monkeypatch.setattr(_sources, "_TIMEOUT", 0.5)
-    with pytest.raises(datasets.DatasetUnavailableError, match=r"took longer than 0\.5 seconds"):
-        datasets.load("gbsg")
+    try:
+        with pytest.raises(datasets.DatasetUnavailableError, match=r"took longer than 0\.5 seconds"):
+            datasets.load("gbsg")
+    finally:
+        given_up.set()
+
+
+def test_content_that_came_too_late_is_not_taken_for_the_file(
+    server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a Content-Length nothing else tells that the file is cut short."""
+    clock = iter([0.0, 61.0])  # at the start, and when the first bytes have come
+    monkeypatch.setattr(_download, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    url = server(sends(b"HTTP/1.1 200 OK\r\n\r\nthe beginning"))
+    with pytest.raises(TimeoutError, match="took longer than 60 seconds"):
+        _download.download(url, largest=10**6, seconds=60.0, stall=10.0)
 
 
 def test_a_silent_server(server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch) -> None:

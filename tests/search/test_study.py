@@ -200,3 +200,10 @@ def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
     monkeypatch.setattr(study, "_TRIES", 2)
     with pytest.raises(ValueError, match=r"'busy' in None could not be opened: database is locked"):
         study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
+
+
+@pytest.mark.parametrize("options", [{"method": "tpe"}, {"storage": "study.db"}])
+def test_without_optuna_it_is_said_what_needs_it(data, monkeypatch, options):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ModuleNotFoundError, match=r"needs Optuna: pip install 'sumosurv\[search\]'; method='random'"):
+        search(**options).fit(data.X, data.y)

@@ -178,6 +178,15 @@ def test_ctrl_c_keeps_the_best_weights(monkeypatch):
     np.testing.assert_array_equal(history.best_epoch, np.array(history.valid).argmax(0))
 
 
+def test_ctrl_c_keeps_those_that_work_beside_one_that_failed(monkeypatch):
+    table, (fit, valid) = data(), rows()
+    interrupt_at(monkeypatch, 2)
+    with pytest.warns(RuntimeWarning, match="Members 1 had no finite likelihood"):
+        history = train(network(), table, fit, valid, learning_rate=np.array([0.02, 1e30, 0.02]))
+    assert history.interrupted
+    assert history.failed.tolist() == [False, True, False]
+
+
 def test_ctrl_c_before_there_is_anything_to_keep(monkeypatch):
     interrupt_at(monkeypatch, 0)
     with pytest.raises(KeyboardInterrupt):

@@ -33,19 +33,19 @@ def download(url: str, *, largest: int, seconds: float, stall: float) -> bytes:
     OSError
         Whatever went wrong on the way (a TimeoutError after ``seconds``), in words.
     """
-    end = time.monotonic() + seconds
-    return _within(seconds, lambda: _read(url, largest, end, min(stall, seconds)))
+    return _within(seconds, lambda: _read(url, largest, seconds, stall))
 
 
-def _read(url: str, largest: int, end: float, stall: float) -> bytes:
+def _read(url: str, largest: int, seconds: float, stall: float) -> bytes:
     content = bytearray()
+    end = time.monotonic() + seconds
     try:
         with urllib.request.urlopen(url, timeout=stall) as response:
             # read1 returns with what has come, so that a server that sends a few bytes now and then is noticed
             while len(content) <= largest and (block := response.read1(min(_BLOCK, largest + 1 - len(content)))):
                 content += block
                 if time.monotonic() > end:
-                    break  # nobody waits any more
+                    raise _too_long(seconds)  # not what has come until now, which is no whole file
             announced = response.headers.get("Content-Length", "")
     except urllib.error.HTTPError as error:
         error.close()
@@ -71,7 +71,11 @@ def _within(seconds: float, function: Callable[[], bytes]) -> bytes:
     try:
         result = done.get(timeout=seconds)
     except queue.Empty:
-        raise TimeoutError(f"it took longer than {seconds:g} seconds") from None
+        raise _too_long(seconds) from None
     if isinstance(result, BaseException):
         raise result
     return result
+
+
+def _too_long(seconds: float) -> TimeoutError:
+    return TimeoutError(f"it took longer than {seconds:g} seconds")
