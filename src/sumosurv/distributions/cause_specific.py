@@ -166,11 +166,11 @@ class CauseSpecificRisks(CompetingRisksDistribution):
     def _incidence(self, t: Tensor) -> Tensor:
         if self._at_knots is None:
             start, end = torch.cat([self._knots.new_zeros(1), self._knots[:-1]])[None], self._knots[None]
-            self._at_knots = self._cell_rise(start, end).cumsum(1)
+            rises = self._cell_rise(start, end)
+            self._at_knots = torch.cat([torch.zeros_like(rises[:, :1]), rises.cumsum(1)], dim=1)
         i = torch.searchsorted(self._knots, t.contiguous(), right=True)  # cells that are over
-        before = torch.cat([torch.zeros_like(self._at_knots[:, :1]), self._at_knots], dim=1)
-        index = i[..., None].expand(-1, -1, self.n_causes)
-        before = before[:, i[0]] if i.shape[0] == 1 else before.gather(1, index)
+        index, at_knots = i[..., None].expand(-1, -1, self.n_causes), self._at_knots
+        before = at_knots[:, i[0]] if i.shape[0] == 1 else at_knots.gather(1, index)
         start = torch.where(i > 0, self._knots[(i - 1).clamp_min(0)], 0.0)
         return before + self._cell_rise(start, t)
 

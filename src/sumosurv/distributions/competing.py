@@ -287,6 +287,10 @@ class CauseTime(SurvivalDistribution):
         steps = self._steps()
         return super()._inverse_log_survival(level) if steps is None else steps._inverse_log_survival(level)
 
+    def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
+        times, causes = self.base._sample_with_causes(size, rng)
+        return torch.where(causes == self.number, times, math.inf)
+
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         steps = self._steps()
         return super()._restricted_mean(horizon) if steps is None else steps._restricted_mean(horizon)

@@ -1,11 +1,13 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
+from sumosurv.scores.auc import cumulative_dynamic_auc
 from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
 from sumosurv.scores.comparison import rank_correlation
 from sumosurv.scores.concordance import concordance_td, harrell_c, uno_c
 from sumosurv.scores.crps import survival_crps
 from sumosurv.scores.evaluation import evaluate, make_survival_scorer
 from sumosurv.scores.group_calibration import KMCalibration, km_calibration
+from sumosurv.scores.incidence_calibration import IncidenceCalibration, incidence_calibration
 from sumosurv.scores.ipcw import (
     binomial_log_likelihood,
     brier,
@@ -20,15 +22,18 @@ __all__ = [
     "SCORES",
     "Calibration",
     "DCalibration",
+    "IncidenceCalibration",
     "KMCalibration",
     "Score",
     "binomial_log_likelihood",
     "brier",
     "calibration",
     "concordance_td",
+    "cumulative_dynamic_auc",
     "d_calibration",
     "evaluate",
     "harrell_c",
+    "incidence_calibration",
     "integrated_binomial_log_likelihood",
     "integrated_brier",
     "km_calibration",

@@ -9,10 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.distributions import SurvivalDistribution
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import Outcome, check_outcome
 
-__all__ = ["Array", "check_subjects", "check_times", "curve_blocks", "step_columns", "step_table", "time_grid"]
+__all__ = [
+    "Array",
+    "check_subjects",
+    "check_times",
+    "curve_blocks",
+    "of_cause",
+    "step_columns",
+    "step_table",
+    "time_grid",
+]
 
 Array = npt.NDArray[np.float64]
 
@@ -33,6 +42,31 @@ def check_subjects(distribution: Any, y: Any) -> Outcome:
             "per row (a single curve serves n subjects as curve.repeat(n))."
         )
     return outcome
+
+
+def of_cause(
+    distribution: SurvivalDistribution, outcome: Outcome, cause: int | None
+) -> tuple[SurvivalDistribution, npt.NDArray[np.bool_] | None]:
+    """The time to an event of one cause, infinite where another comes first, and which rows had another.
+
+    Without a cause, the distribution as it is and None: an event is an event of any cause.
+    """
+    if cause is None:
+        return distribution, None
+    if not isinstance(distribution, CompetingRisksDistribution):
+        raise ValueError(
+            f"cause={cause} needs a distribution that tells causes apart, as models that were fitted to several causes "
+            f"predict; got {type(distribution).__name__}."
+        )
+    curves = distribution.cause(cause)
+    if outcome.cause is None and distribution.n_causes > 1:
+        raise ValueError(
+            f"The distribution has {distribution.n_causes} causes and y says only whether there was an event; give the "
+            "number of the cause, 0 for censored rows: Surv.from_arrays(event, time)."
+        )
+    if outcome.cause is None:
+        return curves, np.zeros(len(outcome), dtype=np.bool_)
+    return curves, outcome.event & (outcome.cause != cause)
 
 
 def check_times(times: Any) -> Array:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, curve_blocks
+from sumosurv.scores._inputs import Array, check_subjects, curve_blocks, of_cause
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, ratio
 from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
 
-__all__ = ["Loss", "logarithmic", "squared", "weighted", "weighted_terms"]
+__all__ = ["Loss", "free_of", "logarithmic", "squared", "weighted", "weighted_terms"]
 
 # (S or log S of shape (k, m), who is still event-free there) -> what each would score without weights
 Loss = Callable[[Array, npt.NDArray[np.bool_]], Array]
@@ -49,6 +49,11 @@ def weighted(loss: Loss, curve: Array, weight: Array, alive: npt.NDArray[np.bool
     return np.multiply(score, weight, out=score)
 
 
+def free_of(alive: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_] | None, rows: slice) -> npt.NDArray[np.bool_]:
+    """Who has not had the event by each time: the event-free, and those with an event of another cause."""
+    return alive if other is None else alive | other[rows, None]
+
+
 def weighted_terms(
     distribution: SurvivalDistribution,
     y: Any,
@@ -62,6 +67,7 @@ def weighted_terms(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    cause: int | None = None,
 ) -> Terms:
     """What each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ).
 
@@ -71,15 +77,16 @@ def weighted_terms(
     outcome = check_outcome(y)
     observed = check_subjects(distribution, outcome)
     event, time = observed.event, observed.time
+    curves, other = of_cause(distribution, observed, cause)
     g = kaplan_meier(outcome, censoring=True) if censoring is None else censoring
     weighting = Weighting(g, left_limit, on_zero, max_weight, normalize)
     weights = GridWeights(weighting, event, time, grid)
     n, m = len(time), len(grid)
     if censoring is not None:
         values = np.empty((n, 2 * m if normalize else 1))
-        for rows, curve in curve_blocks(distribution, grid, log=log):
+        for rows, curve in curve_blocks(curves, grid, log=log):
             weight, alive = weights.block(rows)
-            scored = weighted(loss, curve, weight, alive)
+            scored = weighted(loss, curve, weight, free_of(alive, other, rows))
             values[rows] = np.concatenate([scored, weight], axis=1) if normalize else (scored @ share)[:, None]
         if normalize:
             return MeanTerms(values, lambda means: _mean_loss(means[:, :m], means[:, m:], share))
@@ -87,9 +94,9 @@ def weighted_terms(
     ended = np.flatnonzero(event & (time <= grid[-1]))
     ended = ended[np.argsort(time[ended], kind="stable")]
     of_ended, of_alive = np.zeros((n, m if normalize else 1)), np.empty((n, m))
-    for rows, curve in curve_blocks(distribution, grid, log=log):
+    for rows, curve in curve_blocks(curves, grid, log=log):
         alive = time[rows, None] > grid
-        scored = loss(curve, alive)
+        scored = loss(curve, free_of(alive, other, rows))
         of_alive[rows] = np.where(alive, scored, 0.0)
         scored = np.where(alive, 0.0, scored)
         of_ended[rows] = scored if normalize else (scored @ share)[:, None]

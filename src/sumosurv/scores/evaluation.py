@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sumosurv.distributions import SurvivalDistribution
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import Array
 from sumosurv.scores._resampling import Bootstrap
@@ -25,7 +25,9 @@ DEFAULT_SCORES = (
     "integrated_binomial_log_likelihood",
     "d_calibration",
 )
-_COLUMNS = ("score", "times", "value", "low", "high", "std_error", "greater_is_better", "proper")
+_COLUMNS = ("score", "cause", "times", "value", "low", "high", "std_error", "greater_is_better", "proper")
+
+_WITHOUT_CAUSES = tuple(name for name in _COLUMNS if name != "cause")
 
 
 class Evaluation(pd.DataFrame):  # type: ignore[misc]
@@ -35,7 +37,7 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
     """
 
     def __repr__(self) -> str:
-        if tuple(self.columns) != _COLUMNS or self.empty:
+        if tuple(self.columns) not in (_COLUMNS, _WITHOUT_CAUSES) or self.empty:
             return str(super().__repr__())
         for digits, gap in ((4, 2), (4, 1), (3, 1), (2, 1)):
             lines = self._lines(digits, " " * gap)
@@ -46,13 +48,16 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
     def _lines(self, digits: int, gap: str) -> list[str]:
         names = ["value"] if self["low"].isna().all() else ["value", "low", "high"]
         columns = [["score", *self["score"]]]
+        if "cause" in self.columns:
+            columns += [["cause", *map(str, self["cause"])]]
+        first = len(columns)
         columns += [[name, *(_number(value, digits) for value in self[name])] for name in names]
         if self["times"].ne("").any():
             columns += [["times", *self["times"]]]
         padded = []
         for i, column in enumerate(columns):
             width = max(map(len, column))
-            numeric = 0 < i <= len(names)
+            numeric = first <= i < first + len(names)
             padded.append([text.rjust(width) if numeric else text.ljust(width) for text in column])
         return [gap.join(parts).rstrip() for parts in zip(*padded)]
 
@@ -106,9 +111,9 @@ def evaluate(
         ``kaplan_meier(y_train, censoring=True)`` for that of the training rows.
     times : float, array, or tuple (low, high), optional
         For every score that is taken at times, unless its own options say otherwise. A number or a list of times for
-        scores at single times (`brier`, `binomial_log_likelihood`, `km_calibration`), which get one row per time; a
-        tuple (low, high) or a grid for the integrated scores. By default scores at single times are taken at the
-        median time of y, and integrated ones from the smallest positive to the largest time of y.
+        scores at single times (`brier`, `cumulative_dynamic_auc`, `km_calibration` and the like), which get one row
+        per time; a tuple (low, high) or a grid for the integrated scores. By default scores at single times are taken
+        at the median time of y, and integrated ones from the smallest positive to the largest time of y.
     n_bootstrap : int
         0 for no intervals.
     confidence : float
@@ -119,7 +124,9 @@ def evaluate(
     -------
     DataFrame
         Columns score, times, value, low, high, std_error, greater_is_better, proper; one row per score and time.
-        ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. Printed in short.
+        ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. Where causes compete, there is
+        also a column cause after the first: the number of the cause, one row for each, or nothing for a score of all
+        causes together (the likelihood) or of the first event of any cause. Printed in short.
 
     Examples
     --------
@@ -138,7 +145,8 @@ def evaluate(
     """
     outcome = check_outcome(y)
     distribution = _predict(model_or_distribution, X)
-    requests = _requests(scores, outcome, censoring, times)
+    causes = distribution.n_causes if isinstance(distribution, CompetingRisksDistribution) else 1
+    requests = _requests(scores, outcome, censoring, times, causes)
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
     bootstrap = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
@@ -147,8 +155,10 @@ def evaluate(
         terms, score = request.terms(distribution, outcome), request.score
         draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in bootstrap)])
         interval = _interval(draws, confidence)
-        rows.append((score.name, request.times, terms.value, *interval, score.greater_is_better, score.proper))
-    return Evaluation(rows, columns=list(_COLUMNS))
+        about = (score.name, "" if request.cause is None else request.cause, request.times)
+        rows.append((*about, terms.value, *interval, score.greater_is_better, score.proper))
+    made = Evaluation(rows, columns=list(_COLUMNS))
+    return made if any(request.cause is not None for request in requests) else Evaluation(made.drop(columns="cause"))
 
 
 def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
@@ -230,6 +240,7 @@ def _requests(
     outcome: Outcome,
     censoring: SurvivalDistribution | None,
     times: Any,
+    causes: int,
 ) -> list[Request]:
     """Each score with its options: its own, and those that are for all scores which take them."""
     own: Mapping[str, Mapping[str, Any]] = scores if isinstance(scores, Mapping) else {}
@@ -239,7 +250,7 @@ def _requests(
         _share("times", times, wanted)
     if censoring is not None:
         _share("censoring", censoring, wanted)
-    return [request for score, options in wanted for request in score.requests(outcome, options)]
+    return [request for score, options in wanted for request in score.requests(outcome, options, causes)]
 
 
 def _share(argument: str, value: Any, wanted: Sequence[tuple[Score, dict[str, Any]]]) -> None:

@@ -9,8 +9,8 @@ from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, time_grid
-from sumosurv.scores._losses import Loss, logarithmic, squared, weighted, weighted_terms
+from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, of_cause, time_grid
+from sumosurv.scores._losses import Loss, free_of, logarithmic, squared, weighted, weighted_terms
 from sumosurv.scores._resampling import Terms
 from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
 
@@ -38,6 +38,7 @@ def brier(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    cause: int | None = None,
 ) -> Array:
     r"""Brier score at given times, of each subject; lower is better; proper only if G is right given x.
 
@@ -65,6 +66,10 @@ def brier(
         earlier: raise an error that names the time, or give the row the weight 0, as scikit-survival does.
     max_weight : float
         Weights are cut here; with a finite one, G = 0 gives this weight and nothing is raised (pycox).
+    cause : int, optional
+        Score the cumulative incidence F_k of one cause, counted from one: S is then 1 - F_k, and a subject with an
+        event of another cause at z <= t is one without the event, with the weight 1 / G(z-) of its own event. Any
+        cause by default.
 
     Returns
     -------
@@ -93,7 +98,7 @@ def brier(
            [0.0236, 0.6394]])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return _at_times(distribution, y, times, weighting, squared, log=False)
+    return _at_times(distribution, y, times, weighting, squared, log=False, cause=cause)
 
 
 def binomial_log_likelihood(
@@ -107,6 +112,7 @@ def binomial_log_likelihood(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    cause: int | None = None,
 ) -> Array:
     r"""Binomial log-likelihood at given times, of each subject; higher is better; proper only if G is right given x.
 
@@ -116,7 +122,7 @@ def binomial_log_likelihood(
 
     Parameters
     ----------
-    distribution, y, times, censoring, normalize, left_limit, on_zero, max_weight
+    distribution, y, times, censoring, normalize, left_limit, on_zero, max_weight, cause
         As in `brier`.
     floor : float, optional
         Move probabilities into [floor, 1 - floor] first (pycox: 1e-7).
@@ -139,7 +145,7 @@ def binomial_log_likelihood(
     array([-0.0857, -0.    , -1.6667])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return _at_times(distribution, y, times, weighting, logarithmic(floor), log=True)
+    return _at_times(distribution, y, times, weighting, logarithmic(floor), log=True, cause=cause)
 
 
 def integrated_brier(
@@ -154,6 +160,7 @@ def integrated_brier(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    cause: int | None = None,
 ) -> Array:
     r"""Integrated Brier score (IBS) of each subject; lower is better; proper only if G is right given x.
 
@@ -161,7 +168,7 @@ def integrated_brier(
 
     Parameters
     ----------
-    distribution, y, censoring, normalize, left_limit, on_zero, max_weight
+    distribution, y, censoring, normalize, left_limit, on_zero, max_weight, cause
         As in `brier`.
     times : array of shape (m,), tuple (low, high) or None
         A grid; or a range, or None for that from the smallest positive to the largest time of y, filled with
@@ -186,7 +193,7 @@ def integrated_brier(
     0.1889
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return integrated(distribution, y, times, n_times, rule, weighting, squared, log=False)
+    return integrated(distribution, y, times, n_times, rule, weighting, squared, log=False, cause=cause)
 
 
 def integrated_binomial_log_likelihood(
@@ -202,6 +209,7 @@ def integrated_binomial_log_likelihood(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    cause: int | None = None,
 ) -> Array:
     r"""Integrated binomial log-likelihood (IBLL) of each subject; higher is better; proper only if G is right given x.
 
@@ -209,7 +217,7 @@ def integrated_binomial_log_likelihood(
 
     Parameters
     ----------
-    distribution, y, censoring, times, n_times, rule, normalize, left_limit, on_zero, max_weight
+    distribution, y, censoring, times, n_times, rule, normalize, left_limit, on_zero, max_weight, cause
         As in `integrated_brier`.
     floor : float, optional
         As in `binomial_log_likelihood`.
@@ -229,22 +237,30 @@ def integrated_binomial_log_likelihood(
     -0.5019
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return integrated(distribution, y, times, n_times, rule, weighting, logarithmic(floor), log=True)
+    return integrated(distribution, y, times, n_times, rule, weighting, logarithmic(floor), log=True, cause=cause)
 
 
 # ------------------------------------------------------------------ at times, and over them
 
 
 def _at_times(
-    distribution: SurvivalDistribution, y: Any, times: Any, weighting: Weighting, loss: Loss, log: bool
+    distribution: SurvivalDistribution,
+    y: Any,
+    times: Any,
+    weighting: Weighting,
+    loss: Loss,
+    log: bool,
+    cause: int | None = None,
 ) -> Array:
     observed = check_subjects(distribution, y)
     event, time = observed.event, observed.time
+    curves, other = of_cause(distribution, observed, cause)
     grid = check_times(times)
     weights = GridWeights(weighting, event, time, grid)
     score = np.empty((len(time), len(grid)))
-    for rows, curve in curve_blocks(distribution, grid, log=log):
-        score[rows] = weighted(loss, curve, *weights.block(rows))
+    for rows, curve in curve_blocks(curves, grid, log=log):
+        weight, alive = weights.block(rows)
+        score[rows] = weighted(loss, curve, weight, free_of(alive, other, rows))
     score *= weights.scale()
     return score[:, 0] if np.ndim(times) == 0 else score
 
@@ -258,16 +274,19 @@ def integrated(
     weighting: Weighting,
     loss: Loss,
     log: bool,
+    cause: int | None = None,
 ) -> Array:
     """Any weighted loss, integrated over a time grid and divided by its length, for each subject."""
     observed = check_subjects(distribution, y)
     event, time = observed.event, observed.time
+    curves, other = of_cause(distribution, observed, cause)
     grid, share = _quadrature(times, time, n_times, rule)
     weights = GridWeights(weighting, event, time, grid)
     share = share * weights.scale()
     score = np.empty(len(time))
-    for rows, curve in curve_blocks(distribution, grid, log=log):
-        score[rows] = weighted(loss, curve, *weights.block(rows)) @ share
+    for rows, curve in curve_blocks(curves, grid, log=log):
+        weight, alive = weights.block(rows)
+        score[rows] = weighted(loss, curve, weight, free_of(alive, other, rows)) @ share
     return score
 
 

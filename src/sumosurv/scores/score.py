@@ -114,8 +114,19 @@ class Score:
                 f"times for each score: scores={{{self.name!r}: {{{self.times_option!r}: [...]}}, ...}}."
             )
 
-    def requests(self, outcome: Outcome, options: Mapping[str, Any]) -> list[Request]:
-        """What is to be computed for given options: the score, or the score at each of some times."""
+    @property
+    def of_causes(self) -> bool:
+        """Whether it can be taken for one cause of several."""
+        return "cause" in self.options
+
+    def requests(self, outcome: Outcome, options: Mapping[str, Any], causes: int = 1) -> list[Request]:
+        """What is to be computed for given options: the score, or the score at each of some times.
+
+        With several ``causes``, a score that can be is taken for each of them, unless the options name one.
+        """
+        if causes > 1 and self.of_causes and options.get("cause") is None:
+            each = [self.requests(outcome, {**options, "cause": k}) for k in range(1, causes + 1)]
+            return [request for found in each for request in found]
         self.check(options)
         given = options.get(self.times_option)
         if self.times == "single":
@@ -134,6 +145,11 @@ class Request:
     score: Score
     options: Mapping[str, Any]
     times: str
+
+    @property
+    def cause(self) -> int | None:
+        """The cause that it is about; None for any, or all of them together."""
+        return self.options.get("cause")
 
     def terms(self, distribution: SurvivalDistribution, outcome: Outcome) -> Terms:
         """As `Score.terms`."""

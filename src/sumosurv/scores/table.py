@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import pandas as pd
 
+from sumosurv.scores.auc import cumulative_dynamic_auc, cumulative_dynamic_auc_terms
 from sumosurv.scores.calibration import calibration, calibration_terms, d_calibration, d_calibration_terms
 from sumosurv.scores.concordance import (
     concordance_td,
@@ -18,6 +19,7 @@ from sumosurv.scores.concordance import (
 )
 from sumosurv.scores.crps import survival_crps
 from sumosurv.scores.group_calibration import km_calibration, km_calibration_terms
+from sumosurv.scores.incidence_calibration import incidence_calibration, incidence_calibration_terms
 from sumosurv.scores.ipcw import (
     binomial_log_likelihood,
     binomial_log_likelihood_terms,
@@ -49,6 +51,9 @@ _ROWS = (
     Score("uno_c", uno_c, True, False, "sees one number per subject, and only its order",
           "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n, after n restricted means",
           by_subject=uno_c_terms),
+    Score("cumulative_dynamic_auc", cumulative_dynamic_auc, True, False, "sees the order of the risks at t",
+          "P(F(t|xᵢ) > F(t|xⱼ) | zᵢ <= t < zⱼ) + ½ P(=), weighted by 1/G", "Uno et al. 2007; Blanche et al. 2013",
+          "n m curve values", by_subject=cumulative_dynamic_auc_terms, times="single"),
     Score("brier", brier, False, False, _BY_WEIGHT,
           "S(t|x)² 1{z<=t, d=1} / G(z-) + (1-S(t|x))² 1{z>t} / G(t)", _GRAF, "n m curve values",
           by_subject=brier_terms, times="single"),
@@ -72,6 +77,10 @@ _ROWS = (
     Score("km_calibration", km_calibration, False, False, "sees group means only; needs C independent of x in a group",
           "Σ_g (n_g/n) (mean S(t|x) - KM_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
           by_subject=km_calibration_terms, times="single", times_option="time"),
+    Score("incidence_calibration", incidence_calibration, False, False,
+          "sees group means only; needs C independent of x in a group",
+          "Σ_g (n_g/n) (mean F(t|x) - AJ_g(t))²", "Aalen, Johansen 1978; Austin et al. 2022", "n curve values",
+          by_subject=incidence_calibration_terms, times="single", times_option="time"),
 )  # fmt: skip
 
 SCORES: Mapping[str, Score] = MappingProxyType({score.name: score for score in _ROWS})
