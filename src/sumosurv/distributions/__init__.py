@@ -13,6 +13,7 @@ from sumosurv.distributions.risks import (
     ConditionalRisks,
     DelayedRisks,
     MixtureRisks,
+    RemainingRisks,
     RescaledRisks,
     ShiftedRisks,
     delayed,
@@ -22,7 +23,7 @@ from sumosurv.distributions.risks import (
 )
 from sumosurv.distributions.tabulated import Tabulated
 from sumosurv.distributions.tabulated_risks import TabulatedRisks
-from sumosurv.distributions.wrappers import Conditional, Mixture
+from sumosurv.distributions.wrappers import Conditional, Mixture, Remaining
 
 __all__ = [
     "CauseMixture",
@@ -43,6 +44,8 @@ __all__ = [
     "Ode",
     "Path",
     "PathRisks",
+    "Remaining",
+    "RemainingRisks",
     "Rescaled",
     "RescaledRisks",
     "Shifted",

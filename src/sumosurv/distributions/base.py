@@ -236,6 +236,15 @@ class SurvivalDistribution(ABC):
 
         return Conditional(self, after)
 
+    def remaining(self, after: Any) -> SurvivalDistribution:
+        r"""The distribution of T - after given T > after: what is left of the life of those event-free at ``after``.
+
+        ``after`` is a number or one time per subject, and the clock starts there.
+        """
+        from sumosurv.distributions.wrappers import Remaining
+
+        return Remaining(self, after)
+
     def sample(self, size: int | None = None, random_state: Any = None) -> Any:
         """Draw event times: shape (n,), or (n, size).
 

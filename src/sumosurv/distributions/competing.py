@@ -196,6 +196,12 @@ class CompetingRisksDistribution(SurvivalDistribution):
         """
         return CauseTime(self, self._check_cause(k))
 
+    def remaining(self, after: Any) -> CompetingRisksDistribution:
+        """Time and cause of the event on a clock that starts at ``after``, given T > after."""
+        from sumosurv.distributions.risks import RemainingRisks
+
+        return RemainingRisks(self, after)
+
     def conditional(self, after: Any) -> CompetingRisksDistribution:
         r"""The distribution of time and cause given T > after, on the same clock.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,12 +12,13 @@ from torch import Tensor
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.clocks import Delayed, Rescaled, Shifted, _Clock
 from sumosurv.distributions.competing import CompetingRisksDistribution
-from sumosurv.distributions.wrappers import Conditional, Mixture
+from sumosurv.distributions.wrappers import Conditional, Mixture, Remaining
 
 __all__ = [
     "ConditionalRisks",
     "DelayedRisks",
     "MixtureRisks",
+    "RemainingRisks",
     "RescaledRisks",
     "ShiftedRisks",
     "delayed",
@@ -123,6 +124,35 @@ class ConditionalRisks(Conditional, CompetingRisksDistribution):
 
     def _cause_shares(self, t: Tensor) -> Tensor:
         return self.base._cause_shares(t)
+
+
+class RemainingRisks(Remaining, CompetingRisksDistribution):
+    """`Remaining` with the causes of its base."""
+
+    given: ConditionalRisks
+
+    @property
+    def n_causes(self) -> int:
+        """K."""
+        return self.given.n_causes
+
+    def _take(self, rows: Tensor) -> Self:
+        return Remaining._take(self, rows)
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        return self.given._incidence(t + self.after)
+
+    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
+        return self.given._incidence_since(start + self.after, t + self.after)
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        return self.given._log_cause_density(t + self.after)
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return CompetingRisksDistribution._log_density(self, t)
+
+    def _cause_shares(self, t: Tensor) -> Tensor:
+        return self.given._cause_shares(t + self.after)
 
 
 class _ClockRisks(_Clock, CompetingRisksDistribution):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["Conditional", "Mixture"]
+__all__ = ["Conditional", "Mixture", "Remaining"]
 
 
 class Mixture(SurvivalDistribution):
@@ -174,3 +175,51 @@ class Conditional(SurvivalDistribution):
         first = torch.maximum(start, self.after[:, 0])
         certain = torch.minimum(first, end) - start
         return certain + self.base._remaining_mean(first, torch.maximum(end, first))
+
+
+class Remaining(SurvivalDistribution):
+    r"""T - after given T > after, each subject on a clock of its own: S(t) = S₀(after + t) / S₀(after).
+
+    Parameters
+    ----------
+    base : SurvivalDistribution
+    after : float or array of shape (n,)
+        Time up to which each subject is known to be event-free.
+    """
+
+    def __init__(self, base: SurvivalDistribution, after: Any) -> None:
+        given = base.conditional(after)
+        if not isinstance(given, Conditional):
+            raise TypeError(f"A conditional distribution was expected; got {type(given).__name__}.")
+        self.given: Conditional = given
+
+    @property
+    def after(self) -> Tensor:
+        """When each subject's clock starts, (n, 1)."""
+        return self.given.after
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.given._like
+
+    def _take(self, rows: Tensor) -> Self:
+        made = copy.copy(self)
+        made.given = self.given._take(rows)
+        return made
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return torch.where(t <= 0, 0.0, self.given._log_survival(t + self.after))
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return self.given._log_density(t + self.after)
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        later = self.given._inverse_log_survival(level) - self.after
+        return torch.where(level >= 0, 0.0, later.clamp_min(0.0))
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        first = self.after[:, 0]
+        return self.given._remaining_mean(first, first + horizon)

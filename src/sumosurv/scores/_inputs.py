@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import torch
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome.checks import check_weight
 
 __all__ = [
     "Array",
+    "check_rows",
     "check_subjects",
     "check_times",
     "curve_blocks",
@@ -21,6 +24,7 @@ __all__ = [
     "step_columns",
     "step_table",
     "time_grid",
+    "times_weight",
 ]
 
 Array = npt.NDArray[np.float64]
@@ -28,20 +32,54 @@ Array = npt.NDArray[np.float64]
 _CELLS = 1 << 17  # subjects × times held at once: a block stays in the processor's cache
 
 
-def check_subjects(distribution: Any, y: Any) -> Outcome:
-    """The outcome, after checking that the distribution is one and is for as many subjects."""
+def check_subjects(
+    distribution: Any, y: Any, sample_weight: Any = None, *, entry: bool = False, intervals: bool = False
+) -> Outcome:
+    """The outcome, after checking that the distribution is one and is for as many subjects.
+
+    Rows that enter late and events between two times are refused unless the score takes them.
+    """
     if not isinstance(distribution, SurvivalDistribution):
         raise TypeError(
             f"The first argument is a SurvivalDistribution; got {type(distribution).__name__}. "
             "Pass model.predict_distribution(X), or Tabulated(times, survival) for a table of probabilities."
         )
-    outcome = check_outcome(y)
+    outcome = check_rows(y, sample_weight, entry=entry, intervals=intervals)
     if len(distribution) != len(outcome):
         raise ValueError(
             f"The distribution is for {len(distribution)} subjects and y has {len(outcome)} rows; give one curve "
             "per row (a single curve serves n subjects as curve.repeat(n))."
         )
     return outcome
+
+
+def check_rows(y: Any, sample_weight: Any = None, *, entry: bool = False, intervals: bool = False) -> Outcome:
+    """The outcome, with weights whose mean is one, or a ValueError where the score cannot take it."""
+    outcome = check_outcome(y, sample_weight=sample_weight)
+    if outcome.entry is not None and not entry:
+        raise ValueError(
+            "This score is for rows that are observed from the start, and some of these enter late. Score the time "
+            "since entry instead: distribution.remaining(entry) and time - entry, as evaluate does; log_likelihood "
+            "takes late entry as it is."
+        )
+    if outcome.upper is not None and not intervals:
+        raise ValueError(
+            "This score needs to know when events happened, and some of these lie between two times (interval "
+            "censoring); log_likelihood and d_calibration take them."
+        )
+    if outcome.weight is not None:
+        outcome = replace(outcome, weight=outcome.weight / outcome.weight.mean())
+    return outcome
+
+
+def times_weight(values: Array, sample_weight: Any) -> Array:
+    """Values of subjects (n, ...) times their weights, scaled to a mean of one: so their mean is the weighted mean."""
+    if sample_weight is None:
+        return values
+    weight = check_weight(sample_weight, len(values))
+    if weight is None:
+        return values
+    return np.asarray(values * (weight / weight.mean()).reshape(-1, *[1] * (values.ndim - 1)), dtype=np.float64)
 
 
 def of_cause(

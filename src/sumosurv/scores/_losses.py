@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array, check_subjects, curve_blocks, of_cause
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, ratio
 from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
@@ -74,8 +74,7 @@ def weighted_terms(
     Without ``censoring`` G is the Kaplan-Meier estimate of the rows themselves, and is estimated anew in each
     resample; a given one is not.
     """
-    outcome = check_outcome(y)
-    observed = check_subjects(distribution, outcome)
+    outcome = observed = check_subjects(distribution, y)
     event, time = observed.event, observed.time
     curves, other = of_cause(distribution, observed, cause)
     g = kaplan_meier(outcome, censoring=True) if censoring is None else censoring
@@ -89,8 +88,8 @@ def weighted_terms(
             scored = weighted(loss, curve, weight, free_of(alive, other, rows))
             values[rows] = np.concatenate([scored, weight], axis=1) if normalize else (scored @ share)[:, None]
         if normalize:
-            return MeanTerms(values, lambda means: _mean_loss(means[:, :m], means[:, m:], share))
-        return MeanTerms(values)
+            return MeanTerms(values, lambda means: _mean_loss(means[:, :m], means[:, m:], share), outcome.weight)
+        return MeanTerms(values, weight=outcome.weight)
     ended = np.flatnonzero(event & (time <= grid[-1]))
     ended = ended[np.argsort(time[ended], kind="stable")]
     of_ended, of_alive = np.zeros((n, m if normalize else 1)), np.empty((n, m))

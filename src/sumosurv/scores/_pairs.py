@@ -48,29 +48,42 @@ class TieRule:
 class Pairs:
     """Concordant and comparable weight of each subject's pairs; half of a pair belongs to either subject.
 
-    Both are in the order of time. The concordance is the ratio of their sums.
+    Both are in the order of time. The concordance is the ratio of their sums. Where subjects have weights, those of
+    the partners are in here, and the sums are weighted with the subject's own.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, weight: Array | None = None) -> None:
         self.concordant, self.comparable = np.zeros(n), np.zeros(n)
+        self.weight = np.ones(n) if weight is None else weight
 
     def ratio(self) -> float:
         """The concordance; nan where no pair can be compared."""
-        total = float(self.comparable.sum())
-        return float(self.concordant.sum()) / total if total > 0 else float("nan")
+        total = float((self.weight * self.comparable).sum())
+        return float((self.weight * self.concordant).sum()) / total if total > 0 else float("nan")
 
 
 class SortedOutcome:
-    """Subjects in the order of time, events before censorings among ties, and where each tie begins and ends."""
+    """Subjects in the order of time, events before censorings among ties, and where each tie begins and ends.
 
-    def __init__(self, event: npt.NDArray[np.bool_], time: Array) -> None:
+    ``weight`` is one for each subject, or None: all count the same.
+    """
+
+    def __init__(self, event: npt.NDArray[np.bool_], time: Array, weight: Array | None = None) -> None:
         self.order: Index = np.lexsort((~event, time))
+        self.weight = None if weight is None else weight[self.order]
         self.event, self.time = event[self.order], time[self.order]
         self.start: Index = np.searchsorted(self.time, self.time, side="left")  # first subject with that time
         self.stop: Index = np.searchsorted(self.time, self.time, side="right")  # first subject with a later time
         self.n_events_before: Index = np.concatenate([[0], np.cumsum(self.event)])
         self.censored_start: Index = self.start + self.n_events_before[self.stop] - self.n_events_before[self.start]
         self.has_ties = bool((self.stop - self.start > 1).any())
+
+    def mass(self, left: Index, right: Index) -> Any:
+        """The weight of the subjects in stretches [left, right) of the order."""
+        if self.weight is None:
+            return right - left
+        total = np.concatenate([[0.0], np.cumsum(self.weight)])
+        return total[right] - total[left]
 
 
 def count_below(
@@ -130,6 +143,8 @@ def count_cell(
     weight = np.ones(len(events)) if weights is None else weights[events]
     concordant, comparable = np.zeros(len(rank)), np.zeros(len(rank))
     concordant[events], comparable[events] = weight * count_later(y, rank, cell_stop, rule)
+    if y.weight is not None:
+        weight, weights = weight * y.weight[events], y.weight
 
     # from the other side: the events before it in its cell, or at the time of its censoring
     before = y.n_events_before
@@ -145,8 +160,9 @@ def count_cell(
 
     if rule.events and y.has_ties:
         left, right = y.start[events], y.censored_start[events]
-        equal = count_below(rank, left, right, rank[events])[1] - 1  # itself aside
-        others = right - left - 1
+        itself = 1 if y.weight is None else y.weight[events]
+        equal = count_below(rank, left, right, rank[events], y.weight)[1] - itself
+        others = y.mass(left, right) - itself
         concordant[events] += 2 * (equal + 0.5 * (others - equal))
         comparable[events] += 2 * others
     pairs.concordant += 0.5 * concordant
@@ -164,9 +180,9 @@ def count_later(y: SortedOutcome, rank: Index, cell_stop: Index, rule: TieRule) 
     if y.has_ties:
         stretches.append((y.censored_start[events], y.stop[events], rule.censored))
     for left, right, worth in stretches:
-        below, equal = count_below(rank, left, right, rank[events])
-        counted[0] += worth * ((right - left) - below - equal + rule.equal * equal)
-        counted[1] += worth * (right - left)
+        below, equal = count_below(rank, left, right, rank[events], y.weight)
+        counted[0] += worth * (y.mass(left, right) - below - equal + rule.equal * equal)
+        counted[1] += worth * y.mass(left, right)
     return counted
 
 
@@ -185,18 +201,22 @@ def count_cells(pairs: Pairs, y: SortedOutcome, table: npt.NDArray[Any], column:
             continue
         later = table[y.order[last:], column[first]].astype(np.float64)
         values, position, copies = np.unique(own[events], return_inverse=True, return_counts=True)
+        if y.weight is not None:
+            copies = np.bincount(position, weights=y.weight[events])
         slot = np.searchsorted(values, later)  # events with a smaller prediction are those in the slots before
         tied = values[np.minimum(slot, len(values) - 1)] == later
         events_before = np.concatenate([[0], np.cumsum(copies)])
         credit = events_before[slot] + rule.equal * np.where(tied, np.append(copies, 0)[slot], 0)
         pairs.concordant[last:] += 0.5 * credit
-        pairs.comparable[last:] += 0.5 * len(events)
+        pairs.comparable[last:] += 0.5 * copies.sum()
         # from the event's side: later subjects in the slots above its own, and those tied with it
-        in_slot = np.bincount(slot, minlength=len(values) + 1)
-        at_value = np.bincount(slot[tied], minlength=len(values))
-        above = len(later) - np.cumsum(in_slot)[:-1]
+        weight = None if y.weight is None else y.weight[last:]
+        in_slot = np.bincount(slot, weight, minlength=len(values) + 1)
+        at_value = np.bincount(slot[tied], None if weight is None else weight[tied], minlength=len(values))
+        total = len(later) if weight is None else weight.sum()
+        above = total - np.cumsum(in_slot)[:-1]
         pairs.concordant[events] += 0.5 * (above + rule.equal * at_value)[position]
-        pairs.comparable[events] += 0.5 * len(later)
+        pairs.comparable[events] += 0.5 * total
     count_cell(pairs, y, own, np.repeat(edges[:-1], np.diff(edges)), np.repeat(edges[1:], np.diff(edges)), rule)
 
 
@@ -209,16 +229,17 @@ def count_dense(pairs: Pairs, y: SortedOutcome, events: Index, first: int, predi
     own = prediction[events - first, np.arange(len(events))]
     last = int(y.stop[events[-1]])
     later = prediction[last - first :]
-    ones = np.ones(len(events), dtype=np.float32)
+    weights: npt.NDArray[Any] = np.ones(len(y.time), dtype=np.float32) if y.weight is None else y.weight
     if len(later):
-        credit = (later > own).astype(np.float32)
+        credit: npt.NDArray[Any] = (later > own).astype(weights.dtype)
         equal = later == own
         if equal.any():
-            credit += np.float32(rule.equal) * equal
-        pairs.concordant[last:] += 0.5 * (credit @ ones)
-        pairs.concordant[events] += 0.5 * credit.sum(axis=0, dtype=np.float64)
-        pairs.comparable[last:] += 0.5 * len(events)
-        pairs.comparable[events] += 0.5 * len(later)
+            credit += credit.dtype.type(rule.equal) * equal
+        pairs.concordant[last:] += 0.5 * (credit @ weights[events])
+        of_later = credit.sum(axis=0, dtype=np.float64) if y.weight is None else y.weight[last:] @ credit
+        pairs.concordant[events] += 0.5 * of_later
+        pairs.comparable[last:] += 0.5 * float(weights[events].sum())
+        pairs.comparable[events] += 0.5 * y.mass(np.array(last), np.array(len(y.time)))
     # The few subjects whose times lie among the block's own: compare times as well.
     near = slice(first, last)
     time, seen, at = y.time[near, None], y.event[near, None], y.time[events]
@@ -230,7 +251,8 @@ def count_dense(pairs: Pairs, y: SortedOutcome, events: Index, first: int, predi
         both = tied & seen & ~itself
         weight = weight + both
         credit = credit + both * np.where(equal, 1.0, 0.5)
-    pairs.concordant[near] += 0.5 * credit.sum(axis=1)
-    pairs.comparable[near] += 0.5 * weight.sum(axis=1)
-    pairs.concordant[events] += 0.5 * credit.sum(axis=0)
-    pairs.comparable[events] += 0.5 * weight.sum(axis=0)
+    of_event, of_other = (1.0, 1.0) if y.weight is None else (y.weight[events], y.weight[near, None])
+    pairs.concordant[near] += 0.5 * (credit * of_event).sum(axis=1)
+    pairs.comparable[near] += 0.5 * (weight * of_event).sum(axis=1)
+    pairs.concordant[events] += 0.5 * (credit * of_other).sum(axis=0)
+    pairs.comparable[events] += 0.5 * (weight * of_other).sum(axis=0)

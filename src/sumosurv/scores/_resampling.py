@@ -45,8 +45,8 @@ class Resamples:
 
     @classmethod
     def whole(cls, outcome: Outcome) -> Resamples:
-        """Every subject once: the sample itself."""
-        return cls(outcome, np.ones((1, len(outcome))))
+        """Every subject once, or as often as its weight says: the sample itself."""
+        return cls(outcome, outcome.weights[None])
 
     def gone(self, times: Array) -> Array:
         """How many of each resample have a time <= t, shape (r, m)."""
@@ -65,6 +65,8 @@ class Resamples:
 
 class Bootstrap:
     """Resamples of the subjects with replacement, a few at a time; the same ones whenever they are gone through.
+
+    A subject is drawn with all of its rows. Weights multiply the number of times that a row is drawn.
 
     Parameters
     ----------
@@ -86,11 +88,19 @@ class Bootstrap:
     def _draw(self) -> Iterator[Resamples]:
         n = len(self.outcome)
         step = max(1, _CELLS // n)
+        group = self.outcome.group
+        subject = None if group is None else np.unique(group, return_inverse=True)[1]
+        size = n if subject is None else int(subject.max()) + 1
         for start in range(0, len(self._seeds), step):
             seeds = self._seeds[start : start + step]
             counts = np.empty((len(seeds), n))
             for row, seed in zip(counts, seeds):
-                row[:] = np.bincount(np.random.default_rng(seed).integers(n, size=n), minlength=n)
+                drawn = np.bincount(np.random.default_rng(seed).integers(size, size=size), minlength=size)
+                row[:] = drawn if subject is None else drawn[subject]
+            if self.outcome.weight is not None:
+                counts *= self.outcome.weight
+            if self.outcome.weight is not None or subject is not None:
+                counts *= n / counts.sum(axis=1, keepdims=True)
             part = Resamples(self.outcome, counts)
             if len(seeds) == len(self._seeds):
                 self._kept = [part]
@@ -184,14 +194,19 @@ class MeanTerms:
     values : array of shape (n, k)
     combine : callable
         From the means, one row per resample, shape (r, k), to the scores, shape (r,); the first mean by default.
+    weight : array of shape (n,), optional
+        Of the subjects, with mean one.
     """
 
     values: Array
     combine: Callable[[Array], Array] = _only
+    weight: Array | None = None
 
     @property
     def value(self) -> float:
         """The score of the sample itself."""
+        if self.weight is not None:
+            return float(self.combine(self._sums(self.weight[None]) / len(self.values))[0])
         return float(self.combine(self.values.mean(axis=0, keepdims=True))[0])
 
     def resampled(self, resamples: Resamples) -> Array:
@@ -218,20 +233,31 @@ class SquareTerms:
     ----------
     values : array of shape (n, k)
     target : array of shape (k,)
+    weight : array of shape (n,), optional
+        Of the subjects, with mean one.
     """
 
     values: Array
     target: Array
+    weight: Array | None = None
+
+    @cached_property
+    def means(self) -> Array:
+        """Of each quantity."""
+        return np.asarray(
+            self.values.mean(axis=0) if self.weight is None else self.weight @ self.values / len(self.values)
+        )
 
     @property
     def value(self) -> float:
         """The score of the sample itself."""
-        return float(np.square(self.values.mean(axis=0) - self.target).sum())
+        return float(np.square(self.means - self.target).sum())
 
     def resampled(self, resamples: Resamples) -> Array:
         """The score of each resample, shape (r,)."""
-        n, means = len(self.values), self.values.mean(axis=0)
-        kept = shrinkage(self.value, float(self.values.var(axis=0).sum()) / n)
+        n, means = len(self.values), self.means
+        spread = 1.0 if self.weight is None else float(np.square(self.weight).mean())  # weights make means noisier
+        kept = shrinkage(self.value, spread * float(self.values.var(axis=0).sum()) / n)
         noise = resamples.counts @ self.values / n - means
         return np.asarray(np.square(noise + kept * (means - self.target)).sum(axis=1))
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
-from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, of_cause
+from sumosurv.outcome import Outcome
+from sumosurv.scores._inputs import Array, check_rows, check_subjects, check_times, curve_blocks, of_cause
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio
 from sumosurv.scores._weighting import OnZero, Weighting
 
@@ -27,6 +27,7 @@ def cumulative_dynamic_auc(
     cause: int | None = None,
     left_limit: bool = True,
     on_zero: OnZero = "raise",
+    sample_weight: Any = None,
 ) -> Any:
     r"""Cumulative/dynamic AUC at given times; higher is better; not proper.
 
@@ -50,6 +51,8 @@ def cumulative_dynamic_auc(
         Counted from one; an event is one of any cause by default.
     left_limit, on_zero
         As in `brier`. With ``left_limit=False`` and ``on_zero="drop"``, without a cause, this is scikit-survival's.
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def cumulative_dynamic_auc(
     >>> cumulative_dynamic_auc([4.0, 3.0, 1.0, 2.0], y, 3.5, censoring=kaplan_meier(y, censoring=True))
     0.4
     """
-    outcome = check_outcome(y)
+    outcome = check_rows(y, sample_weight)
     grid = check_times(times)
     weighting = Weighting(censoring, left_limit, on_zero)
     markers, other = _markers(distribution, outcome, grid, cause)
@@ -90,7 +93,7 @@ def cumulative_dynamic_auc_terms(
 
     Without ``censoring`` G is that of the rows themselves.
     """
-    outcome = check_outcome(y)
+    outcome = check_rows(y)
     g = kaplan_meier(outcome.any_cause(), censoring=True) if censoring is None else censoring
     weighting = Weighting(g, left_limit, on_zero)
     markers, other = _markers(distribution, outcome, check_times(times), cause)
@@ -128,31 +131,42 @@ def _markers(
 class _Sides:
     """Cases and controls at one time: weights (zero for those who are neither), and the weight they win over.
 
-    ``over`` is Σⱼ vⱼ h(i, j) of each subject as a case, ``under`` Σᵢ wᵢ h(i, j) of each as a control.
+    ``over`` is Σⱼ vⱼ h(i, j) of each subject as a case, ``under`` Σᵢ wᵢ h(i, j) of each as a control; where subjects
+    count more than once, so do the partners in these sums.
     """
 
     case: Array
     control: Array
     over: Array
     under: Array
+    weight: Array | None
+
+    @property
+    def sums(self) -> tuple[float, float, float]:
+        """Of cases, of controls, and of the pairs that are won."""
+        weight = np.ones(len(self.case)) if self.weight is None else self.weight
+        won = float((weight * self.case) @ self.over)
+        return float((weight * self.case).sum()), float((weight * self.control).sum()), won
 
     @property
     def value(self) -> float:
         """The AUC; nan without cases or without controls."""
-        return float(ratio(np.array(self.case @ self.over), np.array(self.case.sum() * self.control.sum())))
+        cases, controls, won = self.sums
+        return float(ratio(np.array(won), np.array(cases * controls)))
 
     def terms(self) -> MeanTerms:
         """What each subject contributes, the weights staying as they are."""
         n = len(self.case)
         values = np.column_stack([(self.case * self.over + self.control * self.under) / n, self.case, self.control])
-        whole, (cases, controls) = float(self.case @ self.over) / n**2, values[:, 1:].mean(axis=0)
+        cases, controls, won = self.sums
+        whole, cases, controls = won / n**2, cases / n, controls / n
 
         def combine(means: Array) -> Array:
             # sums over pairs, each to first order: a subject's pairs change with it and with its partners
             pairs = means[:, 1] * controls + cases * means[:, 2] - cases * controls
             return ratio(means[:, 0] - whole, pairs)
 
-        return MeanTerms(values, combine)
+        return MeanTerms(values, combine, self.weight)
 
 
 def _sides(
@@ -167,10 +181,11 @@ def _sides(
         g = np.asarray(weighting.censoring.survival(at), dtype=np.float64)
         control = control + weighting.inverse(np.broadcast_to(g, alive.shape), alive, np.full(len(alive), at))
     _, place = np.unique(marker, return_inverse=True)
-    cases, controls = (np.bincount(place, weights=weight).astype(np.float64) for weight in (case, control))
+    own = outcome.weights
+    cases, controls = (np.bincount(place, weights=own * weight).astype(np.float64) for weight in (case, control))
     over = (np.cumsum(controls) - 0.5 * controls)[place]
     under = (cases.sum() - np.cumsum(cases) + 0.5 * cases)[place]
-    return _Sides(case, control, over, under)
+    return _Sides(case, control, over, under, outcome.weight)
 
 
 @dataclass(frozen=True)
@@ -197,8 +212,8 @@ class _OwnWeightAuc:
         g = resamples.censoring(np.array([self.at]))
         of_alive = resamples.counts[:, alive] * self.weighting.inverse(g, g > 0)
         top = weight[:, case] @ sides.over[rows[case]] + weight[:, ~case] @ sides.under[rows[~case]]
-        top += of_alive @ sides.under[alive] - float(sides.case @ sides.over)
-        cases, controls = sides.case.sum(), sides.control.sum()
+        cases, controls, won = sides.sums
+        top += of_alive @ sides.under[alive] - won
         pairs = controls * weight[:, case].sum(axis=1) - cases * controls
         pairs += cases * (weight[:, ~case].sum(axis=1) + of_alive.sum(axis=1))
         return ratio(top, pairs)

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import chi2
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.scores._inputs import Array, check_subjects
+from sumosurv.scores._inputs import Array, check_rows, check_subjects
 from sumosurv.scores._resampling import SquareTerms
 
 __all__ = ["Calibration", "DCalibration", "calibration", "calibration_terms", "d_calibration", "d_calibration_terms"]
@@ -56,7 +56,9 @@ class DCalibration:
     shares: Array
 
 
-def calibration(distribution: SurvivalDistribution, y: Any, *, levels: Any = PAPER_LEVELS) -> Calibration:
+def calibration(
+    distribution: SurvivalDistribution, y: Any, *, levels: Any = PAPER_LEVELS, sample_weight: Any = None
+) -> Calibration:
     r"""The paper's calibration score; lower is better; not proper.
 
     .. math:: \hat p_j = \#\{i: F(z_i|x_i) \le p_j\} / n, \qquad cal = \sum_j (p_j - \hat p_j)^2.
@@ -70,6 +72,8 @@ def calibration(distribution: SurvivalDistribution, y: Any, *, levels: Any = PAP
     y : outcome
     levels : array
         p_j; the paper's 0.1, 0.2, ..., 0.9 by default.
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for.
 
     Returns
     -------
@@ -87,8 +91,8 @@ def calibration(distribution: SurvivalDistribution, y: Any, *, levels: Any = PAP
     >>> result.observed
     array([0. , 0. , 0.5, 0.5, 0.5, 0.5, 1. , 1. , 1. ])
     """
-    terms = calibration_terms(distribution, y, levels=levels)
-    return Calibration(terms.value, terms.target, terms.values.mean(axis=0))
+    terms = calibration_terms(distribution, check_rows(y, sample_weight), levels=levels)
+    return Calibration(terms.value, terms.target, terms.means)
 
 
 def calibration_terms(distribution: SurvivalDistribution, y: Any, *, levels: Any = PAPER_LEVELS) -> SquareTerms:
@@ -96,14 +100,20 @@ def calibration_terms(distribution: SurvivalDistribution, y: Any, *, levels: Any
     expected = np.atleast_1d(np.asarray(levels, dtype=np.float64))
     if expected.ndim != 1 or not ((expected >= 0) & (expected <= 1)).all():
         raise ValueError(f"levels are probabilities between 0 and 1; got {levels!r}.")
-    return SquareTerms((_own_cdf(distribution, y)[:, None] <= expected).astype(np.float64), expected)
+    outcome = check_subjects(distribution, y)
+    below = (_cdf_at(distribution, outcome.time)[:, None] <= expected).astype(np.float64)
+    return SquareTerms(below, expected, outcome.weight)
 
 
-def d_calibration(distribution: SurvivalDistribution, y: Any, *, bins: int = 10) -> DCalibration:
+def d_calibration(
+    distribution: SurvivalDistribution, y: Any, *, bins: int = 10, sample_weight: Any = None
+) -> DCalibration:
     r"""D-calibration: is F(T|x) uniform? Lower is better; the truth is best, but not alone.
 
     An event falls into the bin of F(z|x). A censored row, whose F(T|x) lies somewhere above u = F(z|x), is spread
-    evenly over [u, 1]: the bin [a, b) gets (b - max(a, u)) / (1 - u), if positive. Any model that is right on
+    evenly over [u, 1]: the bin [a, b) gets (b - max(a, u)) / (1 - u), if positive. An event between two times is
+    spread over [F(lower|x), F(upper|x)] in the same way; for a row that enters late F is that of T given
+    T > entry. Any model that is right on
     average over x, Kaplan-Meier among them, is calibrated too; so this is a check of a model, not a way to choose one.
 
     Parameters
@@ -111,6 +121,8 @@ def d_calibration(distribution: SurvivalDistribution, y: Any, *, bins: int = 10)
     distribution : SurvivalDistribution
     y : outcome
     bins : int
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for.
 
     Returns
     -------
@@ -132,31 +144,39 @@ def d_calibration(distribution: SurvivalDistribution, y: Any, *, bins: int = 10)
     >>> d_calibration(Weibull([1.0, 1.0], 1.0), y, bins=4).shares.round(3)
     array([0.5  , 0.088, 0.206, 0.206])
     """
-    terms = d_calibration_terms(distribution, y, bins=bins)
-    statistic = len(distribution) * bins * terms.value
+    terms = d_calibration_terms(distribution, check_rows(y, sample_weight, entry=True, intervals=True), bins=bins)
+    # weighted rows say as much as (Σ w)² / Σ w² rows that all count the same
+    n = len(distribution) / (1.0 if terms.weight is None else float(np.square(terms.weight).mean()))
+    statistic = n * bins * terms.value
     p_value, edges = float(chi2.sf(statistic, bins - 1)), np.linspace(0.0, 1.0, bins + 1)
-    return DCalibration(terms.value, statistic, p_value, edges, terms.values.mean(axis=0))
+    return DCalibration(terms.value, statistic, p_value, edges, terms.means)
 
 
 def d_calibration_terms(distribution: SurvivalDistribution, y: Any, *, bins: int = 10) -> SquareTerms:
     """How each subject is spread over the bins, shape (n, bins), rows summing to one; the means should be 1/bins."""
     if bins < 2:
         raise ValueError(f"bins is 2 or more; got {bins}.")
-    observed = check_subjects(distribution, y)
-    event = observed.event
-    u = _own_cdf(distribution, y)
+    outcome = check_subjects(distribution, y, entry=True, intervals=True)
+    if outcome.entry is not None:
+        distribution = distribution.conditional(outcome.entry)
+    u = _cdf_at(distribution, outcome.time)
+    last = np.ones(len(u))
+    if outcome.upper is not None:
+        known = np.flatnonzero(outcome.in_interval)
+        last[known] = _cdf_at(distribution[known], outcome.upper[known])
     own = np.minimum((u * bins).astype(np.intp), bins - 1)
     start = np.arange(bins) / bins
+    inside = np.minimum(start + 1.0 / bins, last[:, None]) - np.maximum(start, u[:, None])
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.clip(start + 1.0 / bins - np.maximum(start, u[:, None]), 0.0, None) / (1.0 - u[:, None])
-    certain = event | (u >= 1.0)
+        spread = np.clip(inside, 0.0, None) / (last - u)[:, None]
+    certain = outcome.event | (u >= last)
     spread[certain] = 0.0
     spread[certain, own[certain]] = 1.0
-    return SquareTerms(np.asarray(spread, dtype=np.float64), np.full(bins, 1.0 / bins))
+    return SquareTerms(np.asarray(spread, dtype=np.float64), np.full(bins, 1.0 / bins), outcome.weight)
 
 
-def _own_cdf(distribution: SurvivalDistribution, y: Any) -> Array:
-    time = check_subjects(distribution, y).time
+def _cdf_at(distribution: SurvivalDistribution, time: Array) -> Array:
+    """F(z|x), some rows at a time."""
     u = np.empty(len(time))
     for start in range(0, len(time), 1 << 15):
         rows = slice(start, min(start + (1 << 15), len(time)))

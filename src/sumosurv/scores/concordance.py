@@ -14,6 +14,7 @@ from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import (
     Array,
+    check_rows,
     check_subjects,
     check_times,
     curve_blocks,
@@ -52,6 +53,7 @@ def concordance_td(
     method: TdMethod = "adj_antolini",
     times: Any = None,
     cause: int | None = None,
+    sample_weight: Any = None,
 ) -> float:
     r"""Time-dependent concordance of Antolini et al.; higher is better; not proper.
 
@@ -80,6 +82,9 @@ def concordance_td(
         by F_k(z_i|x), and a subject j with an event of another cause never has that of cause k: it is compared with
         all events of cause k, earlier or later. Any cause by default.
 
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for: a pair counts as often as the product of the two says.
+
     Returns
     -------
     float
@@ -103,7 +108,8 @@ def concordance_td(
     >>> concordance_td(Weibull([1.0, 3.0, 2.0], 1.0), y)
     0.6666666666666666
     """
-    return _td_pairs(distribution, y, method=method, times=times, cause=cause)[0].ratio()
+    outcome = check_rows(y, sample_weight)
+    return _td_pairs(distribution, outcome, method=method, times=times, cause=cause)[0].ratio()
 
 
 def _td_pairs(
@@ -122,7 +128,8 @@ def _td_pairs(
         event, time = event & ~other, np.where(other, np.inf, time)
     if method not in _TD_RULES:
         raise ValueError(f"method is 'adj_antolini' or 'antolini'; got {method!r}.")
-    rule, ordered, pairs = _TD_RULES[method], SortedOutcome(event, time), Pairs(len(time))
+    rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight)
+    pairs = Pairs(len(time), ordered.weight)
     known = step_table(distribution) if times is None else _tabulate(distribution, check_times(times))
     if known is None:
         _count_exactly(pairs, ordered, distribution, rule)
@@ -180,7 +187,7 @@ def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array
     return risk
 
 
-def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None) -> float:
+def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample_weight: Any = None) -> float:
     r"""Harrell's C, P(risk_i > risk_j | z_i < z_j, d_i = 1) plus half of the ties; higher is better; not proper.
 
     An event and a censoring at one time are comparable, the event as the earlier; two events at one time
@@ -195,6 +202,8 @@ def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None) -> flo
     y : outcome
     horizon : float, optional
         End of the restricted mean: the largest time of y by default.
+    sample_weight : array of shape (n,), optional
+        As in `concordance_td`.
 
     Returns
     -------
@@ -211,7 +220,8 @@ def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None) -> flo
     >>> harrell_c([3.0, 1.0, 2.0], Surv.from_arrays(event=[True, True, False], time=[1.0, 2.0, 3.0]))
     0.6666666666666666
     """
-    return _risk_pairs(risk_score(distribution, y, horizon), y)[0].ratio()
+    outcome = check_rows(y, sample_weight)
+    return _risk_pairs(risk_score(distribution, outcome, horizon), outcome)[0].ratio()
 
 
 def uno_c(
@@ -223,6 +233,7 @@ def uno_c(
     horizon: float | None = None,
     left_limit: bool = True,
     on_zero: OnZero = "raise",
+    sample_weight: Any = None,
 ) -> float:
     r"""Uno's C: Harrell's C with each event weighted by 1 / G(z)²; higher is better; not proper.
 
@@ -246,6 +257,8 @@ def uno_c(
         As in `harrell_c`.
     left_limit, on_zero
         As in `brier`.
+    sample_weight : array of shape (n,), optional
+        As in `concordance_td`.
 
     References
     ----------
@@ -258,7 +271,8 @@ def uno_c(
     >>> round(uno_c([4.0, 3.0, 1.0, 2.0], y, censoring=kaplan_meier(y, censoring=True)), 4)
     0.5714
     """
-    risk, outcome = risk_score(distribution, y, horizon), check_outcome(y)
+    outcome = check_rows(y, sample_weight)
+    risk = risk_score(distribution, outcome, horizon)
     weight = Weighting(censoring, left_limit, on_zero).of_events(_counted(outcome, tau), outcome.time)
     return _risk_pairs(risk, outcome, np.square(weight))[0].ratio()
 
@@ -269,8 +283,9 @@ def _counted(outcome: Outcome, tau: float | None) -> npt.NDArray[np.bool_]:
 
 def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> tuple[Pairs, SortedOutcome]:
     """The pair counts under `harrell_c` and `uno_c`, by subject."""
-    outcome = check_outcome(y)
-    ordered, pairs = SortedOutcome(outcome.event, outcome.time), Pairs(len(outcome))
+    outcome = check_rows(y)
+    ordered = SortedOutcome(outcome.event, outcome.time, outcome.weight)
+    pairs = Pairs(len(outcome), ordered.weight)
     cells = np.zeros(len(outcome), dtype=np.intp)
     weights = None if weight is None else weight[ordered.order]
     count_cell(pairs, ordered, -risk[ordered.order], cells, cells + len(outcome), _HARRELL, weights)
@@ -301,7 +316,8 @@ def uno_c_terms(
     on_zero: OnZero = "raise",
 ) -> Terms:
     """Each subject's share of the pairs of `uno_c`; without ``censoring`` G is that of the rows themselves."""
-    risk, outcome = risk_score(distribution, y, horizon), check_outcome(y)
+    outcome = check_rows(y)
+    risk = risk_score(distribution, outcome, horizon)
     g = kaplan_meier(outcome, censoring=True) if censoring is None else censoring
     weighting = Weighting(g, left_limit, on_zero)
     counted = _counted(outcome, tau)
@@ -321,14 +337,18 @@ def uno_c_terms(
 def _pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
     values = np.empty((len(y.order), 2))
     values[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
-    whole = values.mean(axis=0)
+    weight = None
+    if y.weight is not None:
+        weight = np.empty(len(y.order))
+        weight[y.order] = y.weight
+    whole = values.mean(axis=0) if weight is None else weight @ values / len(values)
 
     def combine(means: Array) -> Array:
-        # Σᵢⱼ cᵢ cⱼ h(i, j) to first order in c - 1: a subject's pairs change with it and with its partners
+        # Σᵢⱼ cᵢ cⱼ h(i, j) to first order about each subject's weight: its pairs change with it and with its partners
         both = 2.0 * means - whole
         return ratio(both[:, 0], both[:, 1])
 
-    return MeanTerms(values, combine)
+    return MeanTerms(values, combine, weight)
 
 
 @dataclass(frozen=True)
@@ -362,5 +382,5 @@ class _OwnWeightPairs:
         """The score of each resample, shape (r,)."""
         weight = np.square(self.weighting.of_resampled_events(resamples, self.rows))
         both = (resamples.counts[:, self.rows] * weight) @ self.later
-        both += resamples.counts @ self.earlier - self.earlier.sum(axis=0)
+        both += resamples.counts @ self.earlier - self.outcome.weights @ self.earlier
         return ratio(both[:, 0], both[:, 1])

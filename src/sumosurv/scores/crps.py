@@ -10,14 +10,14 @@ import torch
 from scipy import special
 
 from sumosurv.distributions import LogNormal, Normal, Rescaled, SurvivalDistribution, Tabulated, Weibull
-from sumosurv.scores._inputs import Array, check_subjects
+from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
 __all__ = ["crps_integrals", "survival_crps"]
 
 _ROWS = 1 << 13
 
 
-def survival_crps(distribution: SurvivalDistribution, y: Any) -> Array:
+def survival_crps(distribution: SurvivalDistribution, y: Any, *, sample_weight: Any = None) -> Array:
     r"""Survival-CRPS of each subject, shape (n,); lower is better; not proper.
 
     .. math:: CRPS = \int_0^z F(t|x)^2 dt + d \int_z^\infty S(t|x)^2 dt.
@@ -33,6 +33,8 @@ def survival_crps(distribution: SurvivalDistribution, y: Any) -> Array:
     ----------
     distribution : SurvivalDistribution
     y : outcome
+    sample_weight : array of shape (n,), optional
+        As in `log_likelihood`.
 
     Returns
     -------
@@ -58,7 +60,7 @@ def survival_crps(distribution: SurvivalDistribution, y: Any) -> Array:
         with torch.no_grad():
             below, above = crps_integrals(distribution[rows], time[rows])
         score[rows] = below + np.where(event[rows], above, 0.0)
-    return score
+    return times_weight(score, sample_weight)
 
 
 @singledispatch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.scores._inputs import Array
+from sumosurv.scores._inputs import Array, check_rows
 from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.score import Request, Score
 from sumosurv.scores.table import SCORES
@@ -78,6 +78,8 @@ def evaluate(
     n_bootstrap: int = 200,
     confidence: float = 0.95,
     random_state: Any = 0,
+    sample_weight: Any = None,
+    groups: Any = None,
 ) -> Evaluation:
     """Scores of a model on given rows, with bootstrap confidence intervals.
 
@@ -94,6 +96,11 @@ def evaluate(
       other samples of the same size, noise included; the noise of resampling does not come on top.
 
     Times, given or not, are the same in every resample.
+
+    Where rows enter late, the likelihood and D-calibration are those of the event given that it comes after entry. All
+    other scores are of the time since entry: each subject's clock starts at its entry, and its curve is
+    ``distribution.remaining(entry)``; times are meant on that clock. Where events lie between two times, only the
+    likelihood and D-calibration are defined.
 
     Parameters
     ----------
@@ -119,6 +126,10 @@ def evaluate(
     confidence : float
         Share of the resamples inside the interval (between quantiles).
     random_state : seed or numpy.random.Generator
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for.
+    groups : array of shape (n,), optional
+        The subject that each row belongs to: subjects are resampled with all of their rows.
 
     Returns
     -------
@@ -143,16 +154,22 @@ def evaluate(
     brier  0.1049  1
     brier  0.2026  2.5
     """
-    outcome = check_outcome(y)
+    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
+    outcome = check_rows(outcome, entry=True, intervals=True)
     distribution = _predict(model_or_distribution, X)
+    if outcome.upper is not None and scores is DEFAULT_SCORES:
+        scores = tuple(name for name in scores if "intervals" in SCORES[name].takes)
+    since_entry = _since_entry(distribution, outcome)
     causes = distribution.n_causes if isinstance(distribution, CompetingRisksDistribution) else 1
-    requests = _requests(scores, outcome, censoring, times, causes)
+    requests = _requests(scores, outcome if since_entry is None else since_entry[1], censoring, times, causes)
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
     bootstrap = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
     rows = []
     for request in requests:
-        terms, score = request.terms(distribution, outcome), request.score
+        score = request.score
+        given = (distribution, outcome) if since_entry is None or "entry" in score.takes else since_entry
+        terms = request.terms(*given)
         draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in bootstrap)])
         interval = _interval(draws, confidence)
         about = (score.name, "" if request.cause is None else request.cause, request.times)
@@ -195,11 +212,14 @@ class SurvivalScorer:
     score: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score a fitted estimator that has ``predict_distribution``."""
-        outcome = check_outcome(y)
-        (request,) = _score(self.score).requests(outcome, self.options)
-        value = request.terms(_predict(estimator, X), outcome).value
+        outcome = check_rows(y, sample_weight, entry=True, intervals=True)
+        distribution, score = _predict(estimator, X), _score(self.score)
+        since_entry = None if "entry" in score.takes else _since_entry(distribution, outcome)
+        distribution, outcome = (distribution, outcome) if since_entry is None else since_entry
+        (request,) = score.requests(outcome, self.options)
+        value = request.terms(distribution, outcome).value
         return value if request.score.greater_is_better else -value
 
     def __repr__(self) -> str:
@@ -208,6 +228,15 @@ class SurvivalScorer:
 
 
 # ------------------------------------------------------------------ inputs
+
+
+def _since_entry(distribution: SurvivalDistribution, outcome: Outcome) -> tuple[SurvivalDistribution, Outcome] | None:
+    """Curves and times on clocks that start at each row's entry; None where all rows enter at zero."""
+    if outcome.entry is None:
+        return None
+    upper = None if outcome.upper is None else outcome.upper - outcome.entry
+    later = replace(outcome, time=outcome.time - outcome.entry, upper=upper, entry=None)
+    return distribution.remaining(outcome.entry), later
 
 
 def _predict(model: Any, X: Any) -> SurvivalDistribution:

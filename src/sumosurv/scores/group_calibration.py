@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy.stats import chi2, rankdata
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, curve_blocks
+from sumosurv.outcome import Outcome
+from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks
 from sumosurv.scores._resampling import Resamples, product_limit, ratio, shrinkage
 
 __all__ = ["KMCalibration", "km_calibration", "km_calibration_terms"]
@@ -48,7 +48,12 @@ class KMCalibration:
 
 
 def km_calibration(
-    distribution: SurvivalDistribution, y: Any, time: float | None = None, *, groups: int = 10
+    distribution: SurvivalDistribution,
+    y: Any,
+    time: float | None = None,
+    *,
+    groups: int = 10,
+    sample_weight: Any = None,
 ) -> KMCalibration:
     r"""Kaplan-Meier calibration at one time (one-calibration); lower is better; not proper.
 
@@ -71,6 +76,8 @@ def km_calibration(
         The median of the times in y by default.
     groups : int
         Fewer are made where there are fewer subjects.
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for. There are then no standard errors and no test (nan).
 
     Returns
     -------
@@ -98,7 +105,7 @@ def km_calibration(
     >>> result.predicted.round(3), result.observed
     (array([0.273, 0.648]), array([0., 1.]))
     """
-    terms = km_calibration_terms(distribution, y, time=time, groups=groups)
+    terms = km_calibration_terms(distribution, check_rows(y, sample_weight), time=time, groups=groups)
     followed, deviation = ~np.isnan(terms.observed), terms.predicted - terms.observed
     std_error = np.where(followed, np.sqrt(terms.greenwood), np.nan)
     variance = _variance_of_the_model(distribution, terms, followed)
@@ -106,6 +113,8 @@ def km_calibration(
     with np.errstate(divide="ignore"):
         statistic = float((np.square(deviation[tested]) / variance[tested]).sum())
     p_value = float(chi2.sf(statistic, int(tested.sum()))) if tested.any() else float("nan")
+    if terms.outcome.weight is not None:
+        std_error, statistic, p_value = np.full_like(std_error, np.nan), float("nan"), float("nan")
     return KMCalibration(
         terms.value, statistic, p_value, terms.time, terms.predicted, terms.observed, std_error, terms.size
     )
@@ -135,17 +144,17 @@ class GroupTerms:
     @cached_property
     def size(self) -> Array:
         """Subjects in each group."""
-        return np.array([float(len(part)) for part in self.parts])
+        return np.array([self.outcome[part].total for part in self.parts])
 
     @cached_property
     def predicted(self) -> Array:
         """Mean S(t|x) of each group."""
-        return np.array([self.survival[part].mean() for part in self.parts])
+        return np.array([np.average(self.survival[part], weights=self.outcome.weights[part]) for part in self.parts])
 
     @cached_property
     def observed(self) -> Array:
         """Kaplan-Meier estimate of each group, nan where follow-up ends before the time."""
-        return np.asarray(self._groups(np.ones((1, len(self.outcome))))[1][0])
+        return np.asarray(self._groups(self.outcome.weights[None])[1][0])
 
     @cached_property
     def greenwood(self) -> Array:
@@ -183,8 +192,7 @@ def km_calibration_terms(
     distribution: SurvivalDistribution, y: Any, *, time: float | None = None, groups: int = 10
 ) -> GroupTerms:
     """S(t|x) of each subject, and the groups that it makes."""
-    outcome = check_outcome(y)
-    observed = check_subjects(distribution, outcome)
+    outcome = observed = check_subjects(distribution, y)
     event, observed_time = observed.event, observed.time
     at = float(np.median(observed_time)) if time is None else float(time)
     if not (np.isfinite(at) and at >= 0):

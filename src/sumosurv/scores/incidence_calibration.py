@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, curve_blocks, of_cause
+from sumosurv.outcome import Outcome
+from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks, of_cause
 from sumosurv.scores._resampling import Resamples, product_limit, ratio, shrinkage
 
 __all__ = ["IncidenceCalibration", "incidence_calibration", "incidence_calibration_terms"]
@@ -49,6 +49,7 @@ def incidence_calibration(
     *,
     cause: int | None = None,
     groups: int = 10,
+    sample_weight: Any = None,
 ) -> IncidenceCalibration:
     r"""Calibration of the cumulative incidence of one cause at one time; lower is better; not proper.
 
@@ -68,6 +69,8 @@ def incidence_calibration(
         Counted from one; without one, an event is one of any cause, and the estimate one minus Kaplan-Meier.
     groups : int
         Fewer are made where there are fewer subjects.
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for. There are then no standard errors (nan).
 
     Returns
     -------
@@ -83,8 +86,10 @@ def incidence_calibration(
     >>> found.predicted.round(3), found.observed
     (array([0.176, 0.364]), array([0. , 0.5]))
     """
-    terms = incidence_calibration_terms(distribution, y, time=time, cause=cause, groups=groups)
-    error = np.where(np.isnan(terms.observed), np.nan, np.sqrt(terms.variance))
+    outcome = check_rows(y, sample_weight)
+    terms = incidence_calibration_terms(distribution, outcome, time=time, cause=cause, groups=groups)
+    unknown = np.isnan(terms.observed) | (outcome.weight is not None)
+    error = np.where(unknown, np.nan, np.sqrt(terms.variance))
     return IncidenceCalibration(terms.value, terms.time, cause, terms.predicted, terms.observed, error, terms.size)
 
 
@@ -97,8 +102,7 @@ def incidence_calibration_terms(
     groups: int = 10,
 ) -> GroupIncidences:
     """F_k(t|x) of each subject, and the groups that it makes."""
-    outcome = check_outcome(y)
-    observed = check_subjects(distribution, outcome)
+    outcome = observed = check_subjects(distribution, y)
     curves, other = of_cause(distribution, observed, cause)
     at = float(np.median(observed.time)) if time is None else float(time)
     if not (np.isfinite(at) and at >= 0):
@@ -143,17 +147,17 @@ class GroupIncidences:
     @cached_property
     def size(self) -> Array:
         """Subjects in each group."""
-        return np.array([float(len(part)) for part in self.parts])
+        return np.array([self.outcome[part].total for part in self.parts])
 
     @cached_property
     def predicted(self) -> Array:
         """Mean F_k(t|x) of each group."""
-        return np.array([self.incidence[part].mean() for part in self.parts])
+        return np.array([np.average(self.incidence[part], weights=self.outcome.weights[part]) for part in self.parts])
 
     @cached_property
     def observed(self) -> Array:
         """Aalen-Johansen estimate of each group, nan where follow-up ends before the time."""
-        return np.asarray(self._groups(np.ones((1, len(self.outcome))))[1][0])
+        return np.asarray(self._groups(self.outcome.weights[None])[1][0])
 
     @cached_property
     def variance(self) -> Array:

@@ -9,7 +9,7 @@ from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, of_cause, time_grid
+from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, of_cause, time_grid, times_weight
 from sumosurv.scores._losses import Loss, free_of, logarithmic, squared, weighted, weighted_terms
 from sumosurv.scores._resampling import Terms
 from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
@@ -39,6 +39,7 @@ def brier(
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
     cause: int | None = None,
+    sample_weight: Any = None,
 ) -> Array:
     r"""Brier score at given times, of each subject; lower is better; proper only if G is right given x.
 
@@ -66,6 +67,10 @@ def brier(
         earlier: raise an error that names the time, or give the row the weight 0, as scikit-survival does.
     max_weight : float
         Weights are cut here; with a finite one, G = 0 gives this weight and nothing is raised (pycox).
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for: values are multiplied by weights with a mean of one, so that their mean is
+        the weighted mean. G does not know of them: give it the same, ``kaplan_meier(y, censoring=True,
+        sample_weight=...)``.
     cause : int, optional
         Score the cumulative incidence F_k of one cause, counted from one: S is then 1 - F_k, and a subject with an
         event of another cause at z <= t is one without the event, with the weight 1 / G(z-) of its own event. Any
@@ -98,7 +103,8 @@ def brier(
            [0.0236, 0.6394]])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return _at_times(distribution, y, times, weighting, squared, log=False, cause=cause)
+    values = _at_times(distribution, y, times, weighting, squared, log=False, cause=cause)
+    return times_weight(values, sample_weight)
 
 
 def binomial_log_likelihood(
@@ -113,6 +119,7 @@ def binomial_log_likelihood(
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
     cause: int | None = None,
+    sample_weight: Any = None,
 ) -> Array:
     r"""Binomial log-likelihood at given times, of each subject; higher is better; proper only if G is right given x.
 
@@ -145,7 +152,9 @@ def binomial_log_likelihood(
     array([-0.0857, -0.    , -1.6667])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return _at_times(distribution, y, times, weighting, logarithmic(floor), log=True, cause=cause)
+    return times_weight(
+        _at_times(distribution, y, times, weighting, logarithmic(floor), log=True, cause=cause), sample_weight
+    )
 
 
 def integrated_brier(
@@ -161,6 +170,7 @@ def integrated_brier(
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
     cause: int | None = None,
+    sample_weight: Any = None,
 ) -> Array:
     r"""Integrated Brier score (IBS) of each subject; lower is better; proper only if G is right given x.
 
@@ -193,7 +203,9 @@ def integrated_brier(
     0.1889
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return integrated(distribution, y, times, n_times, rule, weighting, squared, log=False, cause=cause)
+    return times_weight(
+        integrated(distribution, y, times, n_times, rule, weighting, squared, log=False, cause=cause), sample_weight
+    )
 
 
 def integrated_binomial_log_likelihood(
@@ -210,6 +222,7 @@ def integrated_binomial_log_likelihood(
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
     cause: int | None = None,
+    sample_weight: Any = None,
 ) -> Array:
     r"""Integrated binomial log-likelihood (IBLL) of each subject; higher is better; proper only if G is right given x.
 
@@ -237,7 +250,10 @@ def integrated_binomial_log_likelihood(
     -0.5019
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    return integrated(distribution, y, times, n_times, rule, weighting, logarithmic(floor), log=True, cause=cause)
+    return times_weight(
+        integrated(distribution, y, times, n_times, rule, weighting, logarithmic(floor), log=True, cause=cause),
+        sample_weight,
+    )
 
 
 # ------------------------------------------------------------------ at times, and over them

@@ -11,7 +11,7 @@ import torch
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import Array, check_subjects
+from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
 __all__ = ["log_likelihood"]
 
@@ -19,7 +19,12 @@ _ROWS = 1 << 15  # subjects taken at once: taking rows copies their curves
 
 
 def log_likelihood(
-    distribution: SurvivalDistribution, y: Any, *, floor: float | None = None, resolution: float | None = None
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    floor: float | None = None,
+    resolution: float | None = None,
+    sample_weight: Any = None,
 ) -> Array:
     r"""Log-likelihood S_L of each row, shape (n,); higher is better; proper.
 
@@ -47,6 +52,9 @@ def log_likelihood(
 
         the log-probability of the cell (from 0 where z < r/2, divided by the width that is left), which no
         spike of the density on the rounded times can raise without limit. Censored rows score as before.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for: scores are multiplied by weights with a mean of one, so that their mean is
+        the weighted mean.
 
     Returns
     -------
@@ -60,7 +68,7 @@ def log_likelihood(
     >>> log_likelihood(Weibull([2.0, 2.0], [1.0, 1.0]), y).round(4)
     array([-1.1931, -1.5   ])
     """
-    observed = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y, entry=True, intervals=True)
     event, time = observed.event, observed.time
     if floor is not None and not 0.0 < floor < 1.0:
         raise ValueError(f"floor lies between 0 and 1 (for example 1e-6); got {floor}.")
@@ -88,7 +96,7 @@ def log_likelihood(
         for rows in _blocks(observed.entry > 0):
             with torch.no_grad():
                 score[rows] -= distribution[rows].log_survival(own_times=observed.entry[rows])
-    return score
+    return times_weight(score, sample_weight)
 
 
 def _blocks(chosen: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.intp]]:

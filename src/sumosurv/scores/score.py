@@ -11,7 +11,7 @@ import numpy as np
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import time_grid
+from sumosurv.scores._inputs import check_rows, time_grid
 from sumosurv.scores._resampling import MeanTerms, Terms
 
 __all__ = ["Request", "Score"]
@@ -42,6 +42,9 @@ class Score:
         Whether it is taken at no particular time, at single times, or integrated over a range of times.
     times_option : str
         The option of ``function`` that holds them.
+    takes : set of str
+        "entry" where rows may enter late, "intervals" where events may lie between two times. `evaluate` gives other
+        scores the time since entry.
     """
 
     name: str
@@ -55,11 +58,12 @@ class Score:
     by_subject: Callable[..., Terms] | None = None
     times: Literal["none", "single", "range"] = "none"
     times_option: str = "times"
+    takes: frozenset[str] = frozenset()
 
     @property
     def options(self) -> tuple[str, ...]:
         """The names of the options: the arguments of ``function`` after the distribution and the outcome."""
-        return tuple(inspect.signature(self.function).parameters)[2:]
+        return tuple(name for name in inspect.signature(self.function).parameters if name != "sample_weight")[2:]
 
     @property
     def needs_censoring(self) -> bool:
@@ -89,7 +93,8 @@ class Score:
     def terms(self, distribution: SurvivalDistribution, y: Any, **options: Any) -> Terms:
         """What the subjects contribute to the score, at one time if it is taken at times, and how that makes it."""
         if self.by_subject is None:
-            return MeanTerms(self.function(distribution, y, **options)[:, None])
+            outcome = check_rows(y, entry=True, intervals=True)
+            return MeanTerms(self.function(distribution, outcome, **options)[:, None], weight=outcome.weight)
         return self.by_subject(distribution, y, **options)
 
     def check(self, options: Mapping[str, Any]) -> None:

@@ -37,10 +37,11 @@ __all__ = ["SCORES", "scores_table"]
 
 _BY_WEIGHT = "only if G(t|x) is known; with one G for all, false where censoring depends on x"
 _GRAF = "Graf et al. 1999"
+_ALL = frozenset({"entry", "intervals"})
 
 _ROWS = (
     Score("log_likelihood", log_likelihood, True, True, "Lemma 1: the gap is F(c) KL + KL of two Bernoullis >= 0",
-          "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values"),
+          "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values", takes=_ALL),
     Score("concordance_td", concordance_td, True, False, "best when the curves are ordered as the true hazards are",
           "P(S(zᵢ|xᵢ) < S(zᵢ|xⱼ) | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Antolini et al. 2005; Ishwaran et al. 2008",
           "n e / 2 curve values exactly; m n log n from a table",
@@ -73,7 +74,7 @@ _ROWS = (
           by_subject=calibration_terms),
     Score("d_calibration", d_calibration, False, False, "the truth is best, but so is any marginally right curve",
           "Σ_b (share of F(T|x) in bin b - 1/B)²", "Haider et al. 2020", "n curve values",
-          by_subject=d_calibration_terms),
+          by_subject=d_calibration_terms, takes=_ALL),
     Score("km_calibration", km_calibration, False, False, "sees group means only; needs C independent of x in a group",
           "Σ_g (n_g/n) (mean S(t|x) - KM_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
           by_subject=km_calibration_terms, times="single", times_option="time"),
