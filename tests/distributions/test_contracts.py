@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
+from scipy import stats
 
-from distribution_kinds import KINDS, Kind
+from distribution_kinds import KINDS, Kind, label, quadrature
 
 METHODS = ("survival", "log_survival", "cdf", "density", "log_density", "hazard", "cumulative_hazard")
 LEVELS = np.array([0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97])
 N = 3
-
-
-def label(name: str) -> str:
-    return name.replace(" ", "-").replace(",", "")
 
 
 @pytest.fixture(params=list(KINDS), ids=label)
@@ -36,17 +32,6 @@ def some_times(kind: Kind) -> np.ndarray:
         near = np.abs(times - place) < 1e-3 * place
         times = np.where(near, place * 1.01, times)
     return times
-
-
-def quadrature(function, breaks, upper):
-    """∫₀^upper of a curve of every subject, in log time: Gauss-Legendre on many panels, cut at the breaks."""
-    end = np.log(upper)
-    cuts = [np.log(b) for b in breaks if 0 < b < upper]
-    edges = np.unique([*np.linspace(end - 70.0, end - 24.0, 40), *np.linspace(end - 24.0, end, 480), *cuts])
-    nodes, weights = special.roots_legendre(10)
-    half = 0.5 * np.diff(edges)[:, None]
-    t = np.exp(0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes)
-    return (function(t.reshape(-1)) * (half * weights * t).reshape(-1)).sum(1)
 
 
 def far_end(kind: Kind) -> float:

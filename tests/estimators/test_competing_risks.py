@@ -337,3 +337,18 @@ def test_entry_is_refused_with_a_remedy():
     late = Surv.from_arrays(Y["event"], Y["time"] + 1, entry=np.full(len(X), 0.5))
     with pytest.raises(ValueError, match=r"FineGray does not learn from rows that enter late.*AalenJohansen"):
         FineGray().fit(X, late)
+
+
+def test_coefficients_on_melanoma_equal_a_weighted_cox_model(lifelines, real_data):
+    path = real_data / "outcomes" / "melanoma.parquet"
+    if not path.is_file():
+        pytest.skip(f"no data with competing risks: {path.name} is not in {path.parent}")
+    table = pd.read_parquet(path)
+    time, cause = table["time"].to_numpy(dtype=float), table["event"].to_numpy()
+    columns = ["age", "thickness", "ulcer"]
+    fitted = FineGray().fit(table[columns].astype(float), Surv.from_arrays(cause, time))
+    rows = expanded(time, cause, 1).join(table[columns].astype(float), on="row").drop(columns="row")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = lifelines.CoxPHFitter().fit(rows, "stop", "event", entry_col="start", weights_col="weight", robust=True)
+    np.testing.assert_allclose(fitted.coef_[0], peer.params_[columns], atol=1e-5)

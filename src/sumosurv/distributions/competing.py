@@ -283,7 +283,9 @@ class CauseTime(SurvivalDistribution):
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """The table of 1 - F_k, where the curves are step functions."""
         known = self.base.step_table()
-        return None if known is None else (known[0], self._survival(known[0][None]))
+        if known is None:
+            return None
+        return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # rounding may not let it rise
 
     def _steps(self) -> Tabulated | None:
         known = self.step_table()

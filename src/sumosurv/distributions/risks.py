@@ -125,6 +125,11 @@ class ConditionalRisks(Conditional, CompetingRisksDistribution):
     def _cause_shares(self, t: Tensor) -> Tensor:
         return self.base._cause_shares(t)
 
+    def step_table(self) -> tuple[Tensor, Tensor] | None:
+        """The table of the base, given survival so far."""
+        known = self.base.step_table()
+        return None if known is None else (known[0], self._survival(known[0][None]))
+
 
 class RemainingRisks(Remaining, CompetingRisksDistribution):
     """`Remaining` with the causes of its base."""

@@ -11,13 +11,11 @@ import pandas as pd
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import check_outcome
-from sumosurv.plots._figure import axes
+from sumosurv.plots._figure import COLOURS, axes, finish
 
 __all__ = ["plot_risk_groups", "plot_survival", "plot_training"]
 
 _SIZE = (7.2, 4.6)
-# Colours that readers with any colour vision can tell apart (Okabe and Ito).
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
 def plot_survival(
@@ -60,7 +58,7 @@ def plot_survival(
     grid = np.linspace(0.0, horizon, 400)
     curves = distribution.survival(grid)
     for i, curve in enumerate(curves):
-        colour = _COLOURS[i % len(_COLOURS)]
+        colour = COLOURS[i % len(COLOURS)]
         ax.plot(grid, curve, color=colour, lw=2, label=None if labels is None else labels[i])
         for x, marker in ((medians[i], "o"), (means[i], "^")):
             if x <= horizon:
@@ -81,7 +79,7 @@ def plot_survival(
         bbox_to_anchor=(0.5, -0.13),
         ncol=1 if names and max(map(len, names)) > 60 else 2,
     )
-    _finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability S(t|x)", horizon)
+    finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability S(t|x)", horizon)
     return ax
 
 
@@ -120,7 +118,7 @@ def plot_risk_groups(
     curves = distribution.survival(grid)
     order = np.argsort(-curves.mean(axis=1), kind="stable")
     for i, rows in enumerate(np.array_split(order, groups)):
-        colour = _COLOURS[i % len(_COLOURS)]
+        colour = COLOURS[i % len(COLOURS)]
         observed = kaplan_meier(outcome[rows])
         ax.step(grid, observed.survival(grid)[0], where="post", color=colour, lw=1.2, alpha=0.75)
         name = {0: " (lowest risk)", groups - 1: " (highest risk)"}.get(i, "")
@@ -129,7 +127,7 @@ def plot_risk_groups(
     handles, names = ax.get_legend_handles_labels()
     handles += [line([], [], color="0.3", lw=1.2), line([], [], color="0.3", lw=2.2, ls=(0, (5, 2)))]
     ax.legend(handles, [*names, "Kaplan-Meier", "predicted, mean of the group"], frameon=False, fontsize=9)
-    _finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability", end)
+    finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability", end)
     return ax
 
 
@@ -176,11 +174,3 @@ def _line_class() -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D
-
-
-def _finish(ax: Any, x_label: str, y_label: str, end: float) -> None:
-    ax.set_xlabel(x_label)
-    ax.set_ylabel(y_label)
-    ax.set_xlim(0, end)
-    ax.set_ylim(0, 1.02)
-    ax.spines[["top", "right"]].set_visible(False)

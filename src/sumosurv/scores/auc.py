@@ -68,7 +68,7 @@ def cumulative_dynamic_auc(
     --------
     >>> from sumosurv import Surv, kaplan_meier
     >>> y = Surv.from_arrays(event=[True, False, True, True], time=[1.0, 2.0, 3.0, 4.0])
-    >>> cumulative_dynamic_auc([4.0, 3.0, 1.0, 2.0], y, 3.5, censoring=kaplan_meier(y, censoring=True))
+    >>> round(cumulative_dynamic_auc([4.0, 3.0, 1.0, 2.0], y, 3.5, censoring=kaplan_meier(y, censoring=True)), 6)
     0.4
     """
     outcome = check_rows(y, sample_weight)

@@ -80,7 +80,7 @@ def incidence_calibration(
     --------
     >>> from sumosurv import Surv
     >>> from sumosurv.distributions import CauseMixture, Weibull
-    >>> y = Surv.from_arrays(event=[1, 2, 1, 2], time=[0.4, 1.2, 1.5, 4.0])
+    >>> y = Surv.from_arrays(event=[1, 2, 1, 2], time=[0.4, 1.2, 1.5, 4.0], causes=2)
     >>> d = CauseMixture(np.zeros((4, 2)), [Weibull([1.0, 1.0, 3.0, 3.0], 1.0)] * 2)
     >>> found = incidence_calibration(d, y, 1.3, cause=1, groups=2)
     >>> found.predicted.round(3), found.observed

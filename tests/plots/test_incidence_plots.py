@@ -1,0 +1,95 @@
+"""Pictures of competing risks show what the distribution and Aalen-Johansen say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sumosurv import Surv
+from sumosurv.distributions import CauseMixture, TabulatedRisks, Weibull
+from sumosurv.nonparametric import aalen_johansen
+from sumosurv.plots import plot_incidence_calibration, plot_incidence_groups, plot_incidences
+from sumosurv.scores import incidence_calibration
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def rows(n=120):
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet([2.0, 2.0], n)
+    d = CauseMixture(np.log(shares), [Weibull(rng.uniform(0.5, 2, n), 1.2), Weibull(rng.uniform(1, 3, n), 1.0)])
+    time, cause = d.sample(random_state=rng)
+    end = rng.exponential(3.0, n)
+    return d, Surv.from_arrays(np.where(time <= end, cause, 0), np.minimum(time, end))
+
+
+D, Y = rows()
+
+
+def test_areas_are_the_incidences_of_the_subject():
+    ax = plot_incidences(D, subject=3, horizon=4.0, labels=["relapse", "death"], unit="years", seen=2.0)
+    areas = ax.collections
+    assert [area.get_label() for area in areas] == ["relapse", "death", "no event yet"]
+    stacked = np.cumsum(D[3].cumulative_incidence(4.0)[0])
+    tops = []
+    for area in areas:
+        points = area.get_paths()[0].vertices
+        tops.append(points[np.isclose(points[:, 0], 4.0), 1].max())
+    np.testing.assert_allclose(tops, [*stacked, 1.0], atol=1e-12)
+    assert ax.get_xlabel() == "time (years)"
+    assert any("beyond the data" in text.get_text() for text in ax.texts)
+    assert ax.get_xlim() == (0.0, 4.0)
+    near = plot_incidences(D, horizon=4.0, seen=3.5)
+    assert [text.get_text() for text in near.texts] == ["end of the data"]
+
+
+def test_the_horizon_is_where_hardly_anybody_is_left():
+    assert plot_incidences(D).get_xlim()[1] == pytest.approx(D[0].quantile(0.98)[0])
+    flat = TabulatedRisks([1.0, 2.0], [[0.1, 0.1], [0.2, 0.2]])
+    assert plot_incidences(flat, seen=7.0).get_xlim()[1] == 7.0
+    assert plot_incidences(D, seen=0.1).get_xlim()[1] == pytest.approx(0.2)
+
+
+def test_groups_show_predicted_and_observed_incidence():
+    grid = np.linspace(0.0, 3.0, 50)
+    ax = plot_incidence_groups(D, Y, cause=2, groups=3, times=grid, label="death", unit="years")
+    curves = D.cumulative_incidence(grid)[..., 1]
+    order = np.argsort(curves.mean(axis=1), kind="stable")
+    lines = ax.get_lines()
+    for i, part in enumerate(np.array_split(order, 3)):
+        observed, predicted = lines[2 * i], lines[2 * i + 1]
+        expected = aalen_johansen(Y[part], causes=2).incidence_at(observed.get_xdata())[:, 1]
+        np.testing.assert_allclose(observed.get_ydata(), expected)
+        assert observed.get_xdata().max() <= Y["time"][part].max()
+        np.testing.assert_allclose(predicted.get_ydata(), curves[part].mean(axis=0))
+    assert ax.get_ylabel() == "cumulative incidence of death"
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts[0] == "group 1 (lowest risk)"
+    assert texts[-2:] == ["Aalen-Johansen", "predicted, mean of the group"]
+
+
+def test_points_are_the_groups_of_the_calibration():
+    result = incidence_calibration(D, Y, 1.0, cause=1, groups=4)
+    ax = plot_incidence_calibration(result, label="model")
+    points = ax.containers[0].lines[0]
+    np.testing.assert_allclose(points.get_xdata(), result.predicted)
+    np.testing.assert_allclose(points.get_ydata(), result.observed)
+    assert ax.get_title() == "Cause 1 at time 1"
+    assert plot_incidence_calibration(incidence_calibration(D, Y, 1.0)).get_title() == "Any cause at time 1"
+
+
+def test_what_cannot_be_drawn():
+    with pytest.raises(TypeError, match="needs a distribution with causes"):
+        plot_incidences(Weibull([1.0], 1.0))
+    with pytest.raises(ValueError, match="a label for each of the 2 causes; got 1"):
+        plot_incidences(D, labels=["one"])
+    with pytest.raises(ValueError, match="from 1 to 2"):
+        plot_incidence_groups(D, Y, cause=3)
