@@ -23,7 +23,12 @@ def sample(n=150, seed=0, *, ties=True, late=True):
     entry = np.where(rng.random(n) < 0.6, np.floor(0.6 * time) if ties else 0.6 * time * rng.random(n), 0.0)
     y = Surv.from_arrays(rng.random(n) < 0.7, time, entry if late else None)
     frame = pd.DataFrame(x, columns=["a", "b", "c"])
-    return frame, check_outcome(y), rng.integers(1, 4, n).astype(float), rng.integers(0, 3, n)
+    weight = rng.uniform(0.5, 2.0, n)
+    return frame, check_outcome(y), weight / weight.mean(), rng.integers(0, 3, n)
+
+
+def counts(n, seed=0):
+    return np.random.default_rng(seed).integers(0, 4, n).astype(float)
 
 
 def literal(beta, x, y, weight, stratum, ties):
@@ -46,6 +51,7 @@ def literal(beta, x, y, weight, stratum, ties):
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
 def test_value_gradient_and_information_are_those_of_the_formula(ties):
     frame, y, weight, stratum = sample(60)
+    y.time[:8], y.entry[:8], y.event[:6] = 0.0, 0.0, True
     x, y = frame.to_numpy(), replace(y, weight=weight)
     beta, step = np.array([0.3, -0.2, 0.1]), 1e-5 * np.eye(3)
     partial = PartialLikelihood(x, y, ties, stratum)
@@ -58,6 +64,12 @@ def test_value_gradient_and_information_are_those_of_the_formula(ties):
     np.testing.assert_allclose(gradient, slopes, rtol=1e-6)
     rows = [(partial(beta - e)[1] - partial(beta + e)[1]) / 2e-5 for e in step]
     np.testing.assert_allclose(information, rows, rtol=1e-6)
+
+
+def test_a_case_is_in_its_risk_set_however_large_the_risks_of_rows_that_enter_later():
+    y = check_outcome(Surv.from_arrays([1, 1, 0], [1.0, 4.0, 5.0], [0.0, 2.0, 3.0]))
+    value, _, _ = PartialLikelihood(np.array([[-50.0], [0.0], [1.0]]), y, "efron")(np.ones(1))
+    assert value == pytest.approx(-np.log(1 + np.e), rel=1e-12)
 
 
 @pytest.mark.parametrize("ties", ["efron", "breslow"])
@@ -87,7 +99,7 @@ def lifelines_fit(lifelines, table, strata=None, cluster=None, **columns):
 def test_against_lifelines(late, strata, lifelines):
     frame, y, weight, stratum = sample(300, late=late)
     frame["d"] = stratum
-    model = CoxPH(strata=strata).fit(frame, y, sample_weight=weight)
+    model = CoxPH(strata=strata, robust=False).fit(frame, y, sample_weight=weight)
     table = frame.assign(time_=y.time, event_=y.event, weight_=weight)
     columns = {"weights_col": "weight_"}
     if late:  # an entry counts in lifelines from its own time on
@@ -175,6 +187,7 @@ def test_robust_errors_are_the_infinitesimal_jackknife(ties):
     subject = np.arange(50) // 2
     settings = {"strata": "d", "ties": ties}
     model = CoxPH(**settings).fit(frame, y, sample_weight=weight, groups=subject)
+    assert model.robust_
     moves = []
     for s in range(25):
         step = 1e-4 * weight * (subject == s)
@@ -188,8 +201,8 @@ def test_when_errors_are_robust():
     frame, y, weight, _ = sample(80)
     plain = CoxPH().fit(frame, y)
     assert not plain.robust_
-    assert not CoxPH().fit(frame, y, sample_weight=weight).robust_
-    assert CoxPH().fit(frame, y, sample_weight=weight + 0.5).robust_
+    assert not CoxPH().fit(frame, y, sample_weight=counts(80)).robust_
+    assert CoxPH().fit(frame, y, sample_weight=weight).robust_
     assert not CoxPH().fit(frame, y, groups=np.arange(80)).robust_
     spells = CoxPH().fit(frame, y, groups=np.arange(80) // 2)
     assert spells.robust_
@@ -199,17 +212,21 @@ def test_when_errors_are_robust():
     assert not np.allclose(spells.standard_errors_, plain.standard_errors_, rtol=1e-3)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 2.0])
-def test_whole_weights_are_repeated_rows_with_breslow_s_ties(alpha):
-    frame, y, weight, stratum = sample()
-    weight[:10] = 0.0
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("settings", [{"alpha": 2.0}, {"robust": True}, {"robust": False}])
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+def test_whole_weights_are_repeated_rows(ties, settings, grouped):
+    frame, y, _, stratum = sample()
+    weight, subject = counts(len(y)), np.arange(len(y)) // 3
     frame["d"] = stratum
+    frame.loc[::7, "c"] = np.nan  # their mean is put there
     rows = np.repeat(np.arange(len(y)), weight.astype(int))
-    settings = {"ties": "breslow", "strata": "d", "alpha": alpha}
-    one = CoxPH(**settings).fit(frame, y, sample_weight=weight)
-    other = CoxPH(**settings).fit(frame.iloc[rows], y[rows])
+    settings = {"ties": ties, "strata": "d", **settings}
+    one = CoxPH(**settings).fit(frame, y, sample_weight=weight, groups=subject if grouped else None)
+    other = CoxPH(**settings).fit(frame.iloc[rows], y[rows], groups=subject[rows] if grouped else None)
     np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-8)
     np.testing.assert_allclose(one.standard_errors_, other.standard_errors_, atol=1e-8)
+    assert one.log_likelihood_ == pytest.approx(other.log_likelihood_, rel=1e-10)
     at = np.unique(y.time)
     np.testing.assert_allclose(
         one.predict_survival_function(frame, at), other.predict_survival_function(frame, at), atol=1e-8
@@ -311,8 +328,37 @@ def test_strata_of_an_array_are_positions():
 def test_curves_of_strata_have_densities_at_their_own_events():
     frame, y, _, stratum = sample(ties=False, late=False)
     frame["d"] = stratum
-    model = CoxPH(strata="d").fit(frame, y)
+    model = CoxPH(strata="d", half_width=1).fit(frame, y)
     assert np.isfinite(model.score(frame[y.event], y[y.event]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strata_": None},
+        {"strata_": []},
+        {"strata_": [["0.0"], ["0.0"], ["2.0"]]},
+        {"strata_": [["0.0"], ["1.0"], ["2.0", "x"]]},
+        {"strata_": [["0.0"], ["1.0"], [2.0]]},
+        {"strata_": [["0.0"], ["1.0"]]},
+        {"baseline_sizes": [1, 1, 1]},
+        {"baseline_sizes": [1, 1]},
+        {"baseline_sizes": [-1, 1, 1]},
+        {"robust_": "yes"},
+    ],
+)
+def test_a_file_whose_strata_do_not_fit_is_refused(change):
+    frame, y, _, stratum = sample()
+    frame["d"] = stratum
+    fitted, tensors = CoxPH(strata="d").fit(frame, y).state()
+    CoxPH(strata="d").restore(fitted, tensors)
+    *sizes, last = fitted["baseline_sizes"]
+    with pytest.raises(ValueError, match="do not belong together"):
+        CoxPH(strata="d").restore(fitted | {"baseline_sizes": [*sizes, last + 1]}, tensors)
+    with pytest.raises((ValueError, TypeError)):
+        CoxPH(strata="d").restore(fitted | change, tensors)
+    with pytest.raises(ValueError, match="strata are"):
+        CoxPH(strata=None if "strata_" in change else "e").restore(fitted, tensors)
 
 
 def test_strata_that_cannot_be(tmp_path):

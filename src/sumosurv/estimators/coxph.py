@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Basis, Design
-from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk
+from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk, is_whole
 from sumosurv.estimators.proportionality import TimeTransform, check_transform, proportionality_table
 from sumosurv.estimators.strata import Strata
 from sumosurv.nonparametric import risk_table
@@ -55,8 +55,8 @@ class CoxPH(SurvivalEstimator):
     Parameters
     ----------
     ties : {"efron", "breslow"}
-        Efron's with weights is that of R's survival: tied events count with their mean weight. A row of weight 2 is
-        then not quite two rows, which would be tied; with Breslow's it is.
+        Whole weights count rows: a row of weight 2 is two rows, which are tied. Where weights are not whole, Efron's
+        is that of R's survival, where tied events count with their mean weight.
     strata : column name or sequence of them, optional
         Columns (of an array: their positions) whose values, taken together, tell the strata. They have no
         coefficients.
@@ -157,7 +157,7 @@ class CoxPH(SurvivalEstimator):
     def _is_robust(outcome: Outcome) -> bool:
         """Whether rows are dependent, or weights no counts."""
         several = outcome.group is not None and len(np.unique(outcome.group)) < len(outcome)
-        return several or (outcome.weight is not None and bool((outcome.weight != np.rint(outcome.weight)).any()))
+        return several or (outcome.weight is not None and not is_whole(outcome.weight))
 
     def _coefficients(self, raw: Array, outcome: Outcome, stratum: Whole | None) -> tuple[Array, Array]:
         """Coefficients and standard errors, in the units of the columns."""
@@ -273,7 +273,9 @@ class CoxPH(SurvivalEstimator):
         stratum = self._strata.find(X)
         raw = Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_
         kept = ~np.isnan(self.standard_errors_)
-        likelihood = PartialLikelihood(raw[:, kept], outcome, self.ties, stratum)
+        counted = outcome.weights > 0
+        raw, outcome = raw[np.ix_(counted, kept)], outcome[counted]
+        likelihood = PartialLikelihood(raw, outcome, self.ties, None if stratum is None else stratum[counted])
         return proportionality_table(likelihood, self.coef_[kept], outcome, transform, self.terms_, kept)
 
     def log_risk(self, X: Any) -> Array:
@@ -312,7 +314,10 @@ class CoxPH(SurvivalEstimator):
         inverse = np.asarray(np.linalg.pinv(information, rcond=1e-12, hermitian=True), dtype=np.float64)
         if not self.robust_:
             return beta, inverse
-        moved = outcome.weights[:, None] * likelihood.score_residuals(beta) @ inverse  # what β owes to each row
+        weight = outcome.weights
+        if outcome.group is None and is_whole(weight):  # as many rows, each of its own
+            weight = np.sqrt(weight)
+        moved = weight[:, None] * likelihood.score_residuals(beta) @ inverse  # what β owes to each row
         if outcome.group is not None:
             subjects, subject = np.unique(outcome.group, return_inverse=True)
             by_row, moved = moved, np.zeros((len(subjects), p))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sumosurv.outcome import Outcome
 
-__all__ = ["PartialLikelihood", "Ties", "ever_at_risk"]
+__all__ = ["PartialLikelihood", "Ties", "ever_at_risk", "is_whole"]
 
 Ties = Literal["efron", "breslow"]
 Array = npt.NDArray[np.float64]
@@ -23,8 +23,9 @@ class PartialLikelihood:
     .. math:: \sum_{i: d_i = 1} w_i \Big[ β·x_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{β·x_j} \Big]
 
     with weights w and entry times v, summed over strata, whose rows are in each other's risk sets alone. Efron's
-    treatment of d tied events takes a share l/d of them out of the risk set of the l-th, and all d count with their
-    mean weight.
+    treatment of d tied events takes a share l/d of them out of the risk set of the l-th. With whole weights d is the
+    sum of theirs, as if rows were repeated; with others all tied events count with their mean weight, as in R's
+    survival.
 
     Parameters
     ----------
@@ -53,7 +54,10 @@ class PartialLikelihood:
         return value, gradient, information
 
     def score_residuals(self, beta: Array) -> Array:
-        """The derivative of the gradient in each row's weight, (n, p); times weight they sum to the gradient."""
+        """What each row adds to the gradient, also through the risk sets it is in, per unit of its weight: (n, p).
+
+        The derivative of the gradient in its weight; times weight they sum to the gradient.
+        """
         made = np.zeros(self.x.shape)
         for rows, part in zip(self._rows, self._parts):
             made[rows] = part.score_residuals(beta)
@@ -88,16 +92,21 @@ class _Stratum:
         distinct, self.group = np.unique(-time, return_inverse=True)
         self.n_groups = n_groups = len(distinct)
         self.last = np.searchsorted(self.group, np.arange(n_groups), side="right") - 1  # end of each leading part
-        self.rows = np.flatnonzero(self.event)
+        self.weight = None if y.weight is None else y.weight[order]
+        self.cases = np.flatnonzero(self.event)
+        self.rows = self.cases  # of the terms of the sum
+        repeated = ties == "efron" and self.weight is not None and is_whole(self.weight)
+        if repeated:
+            self.rows = np.repeat(self.cases, np.asarray(self.weight)[self.cases].astype(np.int64))
         self.at = self.group[self.rows]
         tied = np.bincount(self.at, minlength=n_groups)
         first = np.cumsum(tied) - tied
         place = np.arange(len(self.rows)) - first[self.at]
         # how much of its tied events the risk set of each event does without
         self.share = place / tied[self.at] if ties == "efron" else np.zeros(len(self.rows))
-        self.weight = None if y.weight is None else y.weight[order]
-        self.mean_weight = np.ones(len(self.rows))
-        if self.weight is not None:
+        self.own = self.mean_weight = np.ones(len(self.rows))
+        if self.weight is not None and not repeated:
+            self.own = self.weight[self.rows]
             sums = np.bincount(self.at, weights=self.weight[self.rows], minlength=n_groups)
             self.mean_weight = sums[self.at] / tied[self.at]
         self.later: Any = None  # rows by entry, latest first, and how many enter at or after each distinct time
@@ -117,9 +126,9 @@ class _Stratum:
             risk = risk * self.weight
         risk_x = risk[:, None] * self.x
         total, first = np.cumsum(risk)[self.last][self.at], np.cumsum(risk_x, axis=0)[self.last][self.at]
-        tied = np.bincount(self.at, weights=risk[self.rows], minlength=self.n_groups)
+        tied = np.bincount(self.group[self.cases], weights=risk[self.cases], minlength=self.n_groups)
         tied_x = np.zeros((self.n_groups, self.x.shape[1]))
-        np.add.at(tied_x, self.at, risk_x[self.rows])
+        np.add.at(tied_x, self.group[self.cases], risk_x[self.cases])
         if self.later is not None:
             n_later = self.n_later[self.at]
             # the case itself is always at risk, whatever rounding leaves of the rest
@@ -131,15 +140,14 @@ class _Stratum:
 
     def __call__(self, beta: Array) -> tuple[float, Array, Array]:
         sums = self._sums(beta)
-        own = self.mean_weight
-        weight = own if self.weight is None else self.weight[self.rows]
-        value = float((weight * (sums.log_risk[self.rows] - sums.shift) - own * np.log(sums.total)).sum())
-        gradient = (weight[:, None] * self.x[self.rows] - own[:, None] * sums.mean).sum(axis=0)
+        mean_weight = self.mean_weight
+        value = float((self.own * (sums.log_risk[self.rows] - sums.shift) - mean_weight * np.log(sums.total)).sum())
+        gradient = (self.own[:, None] * self.x[self.rows] - mean_weight[:, None] * sums.mean).sum(axis=0)
         # Σᵢ of the second moments in the risk set of i, gathered by row
-        information = (sums.risk_x * self._over_events(own, sums.total)[:, None]).T @ self.x
+        information = (sums.risk_x * self._over_events(mean_weight, sums.total)[:, None]).T @ self.x
         if self.weight is None:
             return value, gradient, information - sums.mean.T @ sums.mean
-        return value, gradient, information - (own[:, None] * sums.mean).T @ sums.mean
+        return value, gradient, information - (mean_weight[:, None] * sums.mean).T @ sums.mean
 
     def _over_events(self, values: Array, total: Array) -> Array:
         """By row, Σ of values / total over the events at which it is at risk, less what ties take out of it."""
@@ -153,30 +161,36 @@ class _Stratum:
 
     def score_residuals(self, beta: Array) -> Array:
         sums = self._sums(beta)
-        own, made = self.mean_weight, np.empty(self.x.shape)
-        risk, hazard = np.exp(sums.log_risk - sums.shift), self._over_events(own, sums.total)
+        weight, made = self.mean_weight, np.empty(self.x.shape)
+        risk, hazard = np.exp(sums.log_risk - sums.shift), self._over_events(weight, sums.total)
         for j, (column, mean) in enumerate(zip(self.x.T, sums.mean.T)):
-            made[:, j] = -risk * (column * hazard - self._over_events(own * mean, sums.total))
-        made[self.rows] += self.x[self.rows] - self._mean_of_ties(sums)
+            made[:, j] = -risk * (column * hazard - self._over_events(weight * mean, sums.total))
+        made[self.cases] += self.x[self.cases] - self._mean_of_ties(sums)
         return self._back(made)
 
     def schoenfeld_residuals(self, beta: Array) -> Array:
         sums = self._sums(beta)
         made = np.full(self.x.shape, np.nan)
-        made[self.rows] = self.x[self.rows] - self._mean_of_ties(sums)
+        made[self.cases] = self.x[self.cases] - self._mean_of_ties(sums)
         return self._back(made)
 
     def _mean_of_ties(self, sums: _Sums) -> Array:
-        """The mean of x in the risk set, by event; averaged over tied events."""
+        """The mean of x in the risk set, by case; averaged over tied ones."""
         added = np.zeros((self.n_groups, self.x.shape[1]))
         np.add.at(added, self.at, sums.mean)
-        return np.asarray(added[self.at] / np.bincount(self.at, minlength=self.n_groups)[self.at, None])
+        place = self.group[self.cases]
+        return np.asarray(added[place] / np.bincount(self.at, minlength=self.n_groups)[place, None])
 
     def _back(self, values: Array) -> Array:
         """In the order in which the rows came."""
         made = np.empty_like(values)
         made[self.order] = values
         return made
+
+
+def is_whole(weight: Array) -> bool:
+    """Whether all weights are whole numbers, so that they count rows."""
+    return bool((weight == np.rint(weight)).all())
 
 
 def ever_at_risk(y: Outcome, stratum: Whole | None = None) -> npt.NDArray[np.bool_]:

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.special import gammaincc
-from scipy.stats import rankdata
 
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.nonparametric import kaplan_meier
@@ -92,9 +91,7 @@ def _transformed(outcome: Outcome, transform: TimeTransform) -> Array:
 
 
 def _ranks(time: Array, weight: Array) -> Array:
-    """Mean rank of each time, every row counted as often as it weighs."""
-    if (weight == 1).all():
-        return np.asarray(rankdata(time), dtype=np.float64)
+    """Mean rank of each time from zero, every row counted as often as it weighs."""
     _, place = np.unique(time, return_inverse=True)
     counts = np.bincount(place, weights=weight)
-    return np.asarray((np.cumsum(counts) - 0.5 * counts)[place] + 0.5, dtype=np.float64)
+    return np.asarray((np.cumsum(counts) - 0.5 * counts)[place], dtype=np.float64)
