@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from sumosurv.networks import Inputs, Observed, Table
-from sumosurv.networks.risk import CaseControl, case_control_terms, partial_log_likelihood
+from sumosurv.networks.controls import CaseControl, case_control_terms
+from sumosurv.networks.risk import partial_log_likelihood
 
 
 def rows(members=2, n=30, seed=0):

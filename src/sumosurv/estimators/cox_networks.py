@@ -13,8 +13,9 @@ import torch
 from sumosurv.estimators.network import Generators, NetworkEstimator
 from sumosurv.estimators.time_features import TimeFeaturesMixin
 from sumosurv.networks import Encoder, PopulationNetwork, TimeFeatures
+from sumosurv.networks.controls import CaseControl
 from sumosurv.networks.cox_time import CoxTimeNetwork
-from sumosurv.networks.risk import CaseControl, RiskNetwork
+from sumosurv.networks.risk import RiskNetwork
 from sumosurv.networks.time import TimeFeatureKind
 
 __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
@@ -37,8 +38,10 @@ class _CoxNet(NetworkEstimator):
 class DeepSurv(_CoxNet):
     r"""DeepSurv (Katzman et al. 2018): λ(t|x) = λ₀(t) e^{g(x)} with g by a network, under the partial likelihood.
 
-    .. math:: \sum_{i: d_i = 1} \Big[ g(x_i) - \log \sum_{j: z_j \ge z_i} e^{g(x_j)} \Big], \qquad
-        S(t|x) = \exp(-Λ_0(t) e^{g(x)}).
+    .. math:: \sum_{i: d_i = 1} w_i \Big[ g(x_i) - \log \sum_{j: v_j < z_i \le z_j} w_j e^{g(x_j)} \Big], \qquad
+        S(t|x) = \exp(-Λ_0(t) e^{g(x)}),
+
+    with weights w and entry times v.
 
     The risk sets are those of the batch (``batch_size="full"``: of all rows); Breslow's baseline is computed
     from all training rows at the end of ``fit``, for each member its own. Curves are steps, with a density
@@ -94,7 +97,8 @@ class CoxCC(_CaseControlNet):
     .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(x_j) - g(x_i)}\Big), \qquad
         S(t|x) = \exp(-Λ_0(t) e^{g(x)}),
 
-    with controls C_i drawn anew at each step, uniformly from the training rows that are at risk at z_i. A
+    with controls C_i drawn anew at each step from the training rows that are at risk at z_i (those with
+    entry < z_i <= z), evenly or in proportion to their weights. A
     batch is one of cases, and its cost does not depend on the size of the risk sets.
 
     Parameters

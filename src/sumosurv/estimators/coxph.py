@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy.special import erfc
+from scipy.special import erfc, ndtri
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Basis, Design
+from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk, is_whole
+from sumosurv.estimators.proportionality import TimeTransform, check_transform, proportionality_table
+from sumosurv.estimators.strata import Strata
 from sumosurv.nonparametric import risk_table
-from sumosurv.outcome import Outcome
+from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
-from sumosurv.stored import as_number, as_whole, tensor_of
+from sumosurv.stored import as_flag, as_list, as_number, as_whole, tensor_of
 
 __all__ = ["CoxPH"]
 
-Ties = Literal["efron", "breslow"]
 Array = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -33,11 +37,15 @@ class CoxPH(SurvivalEstimator):
     r"""Cox-Linear: λ(t|x) = λ₀(t) exp(β·x), the partial likelihood maximised by Newton's method.
 
     .. math::
-        \ell(β) = \sum_{i: d_i = 1} \Big[ β·x_i - \log \sum_{j: z_j \ge z_i} e^{β·x_j} \Big] - \tfrac{1}{2} α |β|^2
+        \ell(β) = \sum_{i: d_i = 1} w_i \Big[ β·x_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{β·x_j} \Big]
+        - \tfrac{1}{2} α |β|^2
 
-    with Breslow's treatment of ties; Efron's takes a share l/d of the d tied events out of the risk set of
-    the l-th of them. The baseline is Breslow's, S(t|x) = exp(-Λ₀(t) e^{β·x}): a step curve, with a density
-    interpolated with half-width k.
+    with weights w, entry times v and Breslow's treatment of ties; Efron's takes a share l/d of the d tied events out
+    of the risk set of the l-th of them. The baseline is Breslow's, S(t|x) = exp(-Λ₀(t) e^{β·x}): a step curve, with a
+    density interpolated with half-width k. Strata have baselines of their own, λ(t|x) = λ₀ₛ(t) exp(β·x), and risk sets
+    of their own.
+
+    Of causes that compete it learns one at a time, the others taken as censoring: pass ``event == k``.
 
     Without a penalty, a column that is constant or a linear combination of earlier ones is left out with a warning
     that names it and them, as R does: the fit is that without the column. Judged among the rows at risk at the
@@ -47,6 +55,15 @@ class CoxPH(SurvivalEstimator):
     Parameters
     ----------
     ties : {"efron", "breslow"}
+        Whole weights count rows: a row of weight 2 is two rows, which are tied. Where weights are not whole, Efron's
+        is that of R's survival, where tied events count with their mean weight.
+    strata : column name or sequence of them, optional
+        Columns (of an array: their positions) whose values, taken together, tell the strata. They have no
+        coefficients.
+    robust : {"auto", True, False}
+        Whether standard errors are those of the sandwich (Lin and Wei 1989), which do not assume that the model holds
+        and take the rows of a group (``fit(..., groups=)``) for dependent. "auto": where groups have several rows, or
+        weights are not whole numbers.
     alpha : float
         Ridge penalty on the coefficients of the standardised columns; 0 for none.
     max_iter : int
@@ -61,7 +78,12 @@ class CoxPH(SurvivalEstimator):
     coef_ : ndarray of shape (p,)
         In the units of the columns; 0 for a column that is left out.
     standard_errors_ : ndarray of shape (p,)
-        From the observed information (with the penalty, if any); nan for a column that is left out.
+        From the observed information (with the penalty, if any), or from the sandwich; nan for a column that is left
+        out.
+    robust_ : bool
+        Whether they are those of the sandwich.
+    strata_ : list of tuple of str, or None
+        The strata of the training rows, values in words.
     terms_ : list of str
         The columns: names, and ``name[level]`` of categories.
     log_likelihood_ : float
@@ -79,7 +101,11 @@ class CoxPH(SurvivalEstimator):
     ((1,), (2, 2))
     """
 
+    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
+
     ties: Ties = "efron"
+    strata: Hashable | Sequence[Hashable] | None = None
+    robust: bool | Literal["auto"] = "auto"
     alpha: float = 0.0
     max_iter: int = 100
     tol: float = 1e-16
@@ -89,6 +115,8 @@ class CoxPH(SurvivalEstimator):
         """Raise a ValueError that names a setting which cannot be."""
         if self.ties not in ("efron", "breslow"):
             raise ValueError(f"ties is 'efron' or 'breslow'; got {self.ties!r}.")
+        if self.robust not in ("auto", True, False):
+            raise ValueError(f"robust is 'auto', True or False; got {self.robust!r}.")
         if not self.alpha >= 0:
             raise ValueError(f"alpha must not be negative; got {self.alpha!r}.")
         if not self.tol > 0:
@@ -100,37 +128,59 @@ class CoxPH(SurvivalEstimator):
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
-        self.preprocessor_ = Preprocessor().fit(X)
+        self._strata = Strata.of(X, self.strata)
+        stratum = self._strata.learn(X)
+        self.strata_ = self._strata.labels
+        X = self._strata.without(X)
+        self.preprocessor_ = Preprocessor().fit(X, outcome.weight)
         design = Design(self.preprocessor_)
         self.terms_ = design.names
         raw = design.matrix(X)
-        self.centre_ = raw.mean(axis=0)
-        self.coef_, self.standard_errors_ = self._coefficients(raw, outcome)
-        risk = (raw - self.centre_) @ self.coef_
-        shift = float(risk.max())
-        times, events, at_risk = risk_table(outcome, weights=np.exp(risk - shift))
-        jumps = events > 0
-        # relative to a subject at the centre
-        self.baseline_times_ = times[jumps]
-        self.baseline_ = np.cumsum(events[jumps] / at_risk[jumps]) * np.exp(-shift)
+        self.centre_ = raw.mean(axis=0) if outcome.weight is None else np.average(raw, axis=0, weights=outcome.weight)
+        self.robust_ = self._is_robust(outcome) if self.robust == "auto" else bool(self.robust)
+        self.coef_, self.standard_errors_ = self._coefficients(raw, outcome, stratum)
+        self._fit_baseline((raw - self.centre_) @ self.coef_, outcome, stratum)
 
-    def _coefficients(self, raw: Array, outcome: Outcome) -> tuple[Array, Array]:
+    def _fit_baseline(self, risk: Array, outcome: Outcome, stratum: Whole | None) -> None:
+        """Breslow's baseline, relative to a subject at the centre; those of strata one after the other."""
+        times, values = [], []
+        for rows in self._strata.rows(stratum):
+            shift = float(risk[rows].max())
+            at, events, at_risk = risk_table(outcome[rows], weights=np.exp(risk[rows] - shift))
+            jumps = events > 0
+            times.append(at[jumps])
+            values.append(np.cumsum(events[jumps] / at_risk[jumps]) * np.exp(-shift))
+        self.baseline_times_, self.baseline_ = np.concatenate(times), np.concatenate(values)
+        self._sizes = [len(part) for part in times]
+
+    @staticmethod
+    def _is_robust(outcome: Outcome) -> bool:
+        """Whether rows are dependent, or weights no counts."""
+        several = outcome.group is not None and len(np.unique(outcome.group)) < len(outcome)
+        return several or (outcome.weight is not None and not is_whole(outcome.weight))
+
+    def _coefficients(self, raw: Array, outcome: Outcome, stratum: Whole | None) -> tuple[Array, Array]:
         """Coefficients and standard errors, in the units of the columns."""
         if self.alpha > 0:
+            squares = (raw - self.centre_) ** 2
             scale = raw.std(axis=0)
+            if outcome.weight is not None:
+                scale = np.sqrt(np.average(squares, axis=0, weights=outcome.weight))
             scale = np.where(scale > 1e-12 * np.maximum(np.abs(self.centre_), 1.0), scale, 1.0)
-            beta, inverse = self._newton(PartialLikelihood((raw - self.centre_) / scale, outcome, self.ties))
-            return beta / scale, np.sqrt(np.maximum(np.diag(inverse), 0.0)) / scale
-        # rows censored before the first event are in no risk set: what differs among them alone is not told
-        first = outcome.time[outcome.event].min(initial=np.inf)
-        seen = outcome.time >= first
-        basis = Basis(raw[seen])
+            beta, covariance = self._newton(
+                PartialLikelihood((raw - self.centre_) / scale, outcome, self.ties, stratum), outcome
+            )
+            return beta / scale, np.sqrt(np.maximum(np.diag(covariance), 0.0)) / scale
+        # rows in no risk set: what differs among them alone is not told
+        seen = ever_at_risk(outcome, stratum)
+        own = None if stratum is None else stratum[seen]
+        basis = Basis(raw[seen] if own is None else _within_strata(raw[seen], own))
         if basis.dropped and outcome.event.any():
             self._tell_dropped(basis)
-        gamma, inverse = self._newton(PartialLikelihood(basis.columns, outcome[seen], self.ties))
+        gamma, covariance = self._newton(PartialLikelihood(basis.columns, outcome[seen], self.ties, own), outcome[seen])
         coefficients, errors = np.zeros(raw.shape[1]), np.full(raw.shape[1], np.nan)
         coefficients[basis.kept] = basis.transform @ gamma
-        variances = np.einsum("ij,jk,ik->i", basis.transform, inverse, basis.transform)
+        variances = np.einsum("ij,jk,ik->i", basis.transform, covariance, basis.transform)
         errors[basis.kept] = np.sqrt(np.maximum(variances, 0.0))
         return coefficients, errors
 
@@ -148,19 +198,30 @@ class CoxPH(SurvivalEstimator):
             stacklevel=6,
         )
 
-    def summary(self) -> pd.DataFrame:
-        """Coefficients, hazard ratios, standard errors, z and two-sided p-values, one row per term.
+    def summary(self, level: float = 0.95) -> pd.DataFrame:
+        """Coefficients, hazard ratios with confidence limits, standard errors, z and two-sided p-values, by term.
 
         All nan for a column that is left out.
+
+        Parameters
+        ----------
+        level : float
+            The probability with which ``hazard_ratio_lower`` and ``hazard_ratio_upper`` hold the true ratio.
         """
         check_is_fitted(self)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
         coef = np.where(np.isnan(self.standard_errors_), np.nan, self.coef_)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        half = float(ndtri(0.5 + 0.5 * level)) * self.standard_errors_
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             z = coef / self.standard_errors_
+            ratios = np.exp(np.stack([coef, coef - half, coef + half]))
         return pd.DataFrame(
             {
                 "coef": coef,
-                "hazard_ratio": np.exp(coef),
+                "hazard_ratio": ratios[0],
+                "hazard_ratio_lower": ratios[1],
+                "hazard_ratio_upper": ratios[2],
                 "standard_error": self.standard_errors_,
                 "z": z,
                 "p": erfc(np.abs(z) / np.sqrt(2.0)),
@@ -168,17 +229,66 @@ class CoxPH(SurvivalEstimator):
             index=pd.Index(self.terms_, name="term"),
         )
 
+    def test_proportionality(
+        self, X: Any, y: Any, *, transform: TimeTransform = "km", sample_weight: Any = None
+    ) -> pd.DataFrame:
+        r"""Test whether hazard ratios change with time (Grambsch and Therneau 1994).
+
+        With the Schoenfeld residuals r of the d events, x minus its mean in the risk set, the inverse V of the
+        information, and :math:`u = \sum_i (g(t_i) - \bar g) r_i`, the statistics are
+
+        .. math:: \frac{d \, (V u)_k^2}{V_{kk} \sum_i (g(t_i) - \bar g)^2}, \qquad
+            \frac{d \, u^\top V u}{\sum_i (g(t_i) - \bar g)^2}
+
+        of each column and of all together, chi-squared with 1 and p degrees of freedom where ratios are constant.
+
+        Parameters
+        ----------
+        X, y
+            The training rows; the model itself keeps none.
+        transform : {"km", "rank", "identity", "log"}
+            g(t): one minus the Kaplan-Meier estimate, the rank among event times, t, or log t.
+        sample_weight : array of shape (rows,), optional
+            The weights of the fit.
+
+        Returns
+        -------
+        DataFrame
+            By term, and ``"global"`` for all: the statistic, its degrees of freedom and the p-value. All nan for a
+            column that is left out of the fit.
+
+        Examples
+        --------
+        >>> from sumosurv import CoxPH, datasets
+        >>> data = datasets.simulate("weibull", 300, random_state=0)
+        >>> model = CoxPH().fit(data.X, data.y)
+        >>> model.test_proportionality(data.X, data.y).columns.tolist()
+        ['statistic', 'df', 'p']
+        """
+        check_is_fitted(self)
+        check_transform(transform)
+        X = self._check_covariates(X, reset=False)
+        outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
+        self._check_learns_from(outcome)
+        stratum = self._strata.find(X)
+        raw = Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_
+        kept = ~np.isnan(self.standard_errors_)
+        counted = outcome.weights > 0
+        raw, outcome = raw[np.ix_(counted, kept)], outcome[counted]
+        likelihood = PartialLikelihood(raw, outcome, self.ties, None if stratum is None else stratum[counted])
+        return proportionality_table(likelihood, self.coef_[kept], outcome, transform, self.terms_, kept)
+
     def log_risk(self, X: Any) -> Array:
         """β·(x - centre) of each row: the log of its hazard relative to a subject at the centre."""
         check_is_fitted(self)
         return self._log_risk(self._check_covariates(X, reset=False))
 
     def _log_risk(self, X: Any) -> Array:
-        result: Array = (Design(self.preprocessor_).matrix(X) - self.centre_) @ self.coef_
+        result: Array = (Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_) @ self.coef_
         return result
 
-    def _newton(self, likelihood: PartialLikelihood) -> tuple[Array, Array]:
-        """The maximum and the inverse of the information there."""
+    def _newton(self, likelihood: PartialLikelihood, outcome: Outcome) -> tuple[Array, Array]:
+        """The maximum and the covariance of the coefficients there: inverse information, or sandwich."""
         p = likelihood.x.shape[1]
         beta = np.zeros(p)
         value, gradient, information = self._penalised(likelihood, beta)
@@ -201,7 +311,18 @@ class CoxPH(SurvivalEstimator):
                 stacklevel=3,
             )
         self.log_likelihood_ = likelihood(beta)[0]
-        return beta, np.asarray(np.linalg.pinv(information, rcond=1e-12, hermitian=True), dtype=np.float64)
+        inverse = np.asarray(np.linalg.pinv(information, rcond=1e-12, hermitian=True), dtype=np.float64)
+        if not self.robust_:
+            return beta, inverse
+        weight = outcome.weights
+        if outcome.group is None and is_whole(weight):  # as many rows, each of its own
+            weight = np.sqrt(weight)
+        moved = weight[:, None] * likelihood.score_residuals(beta) @ inverse  # what β owes to each row
+        if outcome.group is not None:
+            subjects, subject = np.unique(outcome.group, return_inverse=True)
+            by_row, moved = moved, np.zeros((len(subjects), p))
+            np.add.at(moved, subject, by_row)
+        return beta, moved.T @ moved
 
     def _uphill(
         self, likelihood: PartialLikelihood, beta: Array, step: Array, value: float
@@ -220,12 +341,27 @@ class CoxPH(SurvivalEstimator):
         return value - 0.5 * float(beta @ penalty @ beta), gradient - penalty @ beta, information + penalty
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
+        stratum = self._strata.find(X)
         log_risk = torch.from_numpy(self._log_risk(X))
         if len(self.baseline_times_) == 0:  # no event was ever seen
             return Tabulated([0.0], np.ones((len(log_risk), 1)), half_width=self.half_width)
         risk = torch.exp(log_risk.clamp(-600.0, 600.0))  # far from the data a risk may be past the range of numbers
-        survival = torch.exp(-risk[:, None] * torch.from_numpy(self.baseline_))
-        return Tabulated(self.baseline_times_, survival, half_width=self.half_width)
+        if stratum is None:
+            survival = torch.exp(-risk[:, None] * torch.from_numpy(self.baseline_))
+            return Tabulated(self.baseline_times_, survival, half_width=self.half_width)
+        times, baselines = self._on_common_times()
+        survival = torch.exp(-risk[:, None] * torch.from_numpy(baselines[stratum]))
+        return Tabulated(times, survival, half_width=self.half_width, widen=True)
+
+    def _on_common_times(self) -> tuple[Array, Array]:
+        """The baselines of all strata at the event times of any, (strata, times)."""
+        times = np.unique(self.baseline_times_)
+        ends = np.cumsum(self._sizes)[:-1]
+        baselines = np.zeros((len(self._sizes), len(times)))
+        parts = zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends))
+        for row, (at, values) in zip(baselines, parts):
+            row[:] = np.append(0.0, values)[np.searchsorted(at, times, side="right")]
+        return times, baselines
 
     def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
@@ -234,7 +370,10 @@ class CoxPH(SurvivalEstimator):
             "preprocessor_": self.preprocessor_.state(),
             "log_likelihood_": self.log_likelihood_,
             "n_iter_": self.n_iter_,
+            "robust_": self.robust_,
         }
+        if self.strata_ is not None:
+            fitted |= {"strata_": [list(label) for label in self.strata_], "baseline_sizes": self._sizes}
         arrays = ("coef_", "standard_errors_", "centre_", "baseline_times_", "baseline_")
         return fitted, tensors | {name: torch.from_numpy(getattr(self, name)) for name in arrays}
 
@@ -242,59 +381,35 @@ class CoxPH(SurvivalEstimator):
         """The inverse of `state`."""
         super().restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
-        self._check_columns(self.preprocessor_)
+        self._strata = Strata.restored(self.strata, fitted.get("strata_"), getattr(self, "feature_names_in_", None))
+        self.strata_ = self._strata.labels
+        if len(self.preprocessor_.columns) + len(self._strata.columns) != self.n_features_in_:
+            raise ValueError(f"{len(self.preprocessor_.columns)} columns are described beside those of the strata")
         self.terms_ = Design(self.preprocessor_).names
         self.log_likelihood_ = as_number(fitted["log_likelihood_"], "log_likelihood_")
         self.n_iter_ = as_whole(fitted["n_iter_"], "n_iter_")
         p = len(self.terms_)
         self.coef_, self.centre_ = tensor_of(tensors, "coef_", p).numpy(), tensor_of(tensors, "centre_", p).numpy()
         self.standard_errors_ = tensor_of(tensors, "standard_errors_", p, low=0.0, may_be_nan=True).numpy()
-        self.baseline_times_ = tensor_of(tensors, "baseline_times_", low=0.0, increasing=True).numpy()
+        self.robust_ = as_flag(fitted["robust_"], "robust_")
+        self.baseline_times_ = tensor_of(tensors, "baseline_times_", low=0.0).numpy()
         m = len(self.baseline_times_)
-        self.baseline_ = tensor_of(tensors, "baseline_", m, low=0.0, never_falling=True).numpy()
+        self.baseline_ = tensor_of(tensors, "baseline_", m, low=0.0).numpy()
+        sizes = as_list(fitted["baseline_sizes"], "baseline_sizes") if self.strata_ is not None else [m]
+        self._sizes = [as_whole(size, "the size of a baseline") for size in sizes]
+        if sum(self._sizes) != m or (self.strata_ is not None and len(self._sizes) != len(self.strata_)):
+            raise ValueError("the strata and their baselines do not belong together")
+        ends = np.cumsum(self._sizes)[:-1]
+        for at, values in zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends)):
+            if (np.diff(at) <= 0).any() or (np.diff(values) < 0).any():
+                raise ValueError("the times of a baseline do not increase, or it falls")
 
 
-class PartialLikelihood:
-    """The partial log-likelihood of (x, y) with its gradient and information, rows sorted once."""
-
-    def __init__(self, x: Array, y: Outcome, ties: Ties) -> None:
-        order = np.argsort(-y.time, kind="stable")  # latest first: risk sets are leading parts
-        self.x, time, event = x[order], y.time[order], y.event[order]
-        distinct, group = np.unique(-time, return_inverse=True)
-        self.event, self.group, n_groups = event, group, len(distinct)
-        self.last = np.searchsorted(group, np.arange(n_groups), side="right") - 1  # end of each risk set
-        self.rows = np.flatnonzero(event)
-        self.at = group[self.rows]
-        tied = np.bincount(self.at, minlength=n_groups)
-        first = np.cumsum(tied) - tied
-        place = np.arange(len(self.rows)) - first[self.at]
-        # how much of its tied events the risk set of each event does without
-        self.share = place / tied[self.at] if ties == "efron" else np.zeros(len(self.rows))
-
-    def __call__(self, beta: Array) -> tuple[float, Array, Array]:
-        """Value, gradient and information (minus the Hessian); not finite where risks are too far apart."""
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            return self._terms(beta)
-
-    def _terms(self, beta: Array) -> tuple[float, Array, Array]:
-        log_risk = self.x @ beta
-        shift = log_risk.max() if len(log_risk) else 0.0
-        w = np.exp(log_risk - shift)
-        wx = w[:, None] * self.x
-        n_groups = len(self.last)
-        s0 = np.cumsum(w)[self.last][self.at]
-        s1 = np.cumsum(wx, axis=0)[self.last][self.at]
-        t0 = np.bincount(self.at, weights=w[self.rows], minlength=n_groups)
-        t1 = np.zeros((n_groups, self.x.shape[1]))
-        np.add.at(t1, self.at, wx[self.rows])
-        s0 = s0 - self.share * t0[self.at]
-        mean = (s1 - self.share[:, None] * t1[self.at]) / s0[:, None]
-        value = float((log_risk[self.rows] - shift - np.log(s0)).sum())
-        gradient = (self.x[self.rows] - mean).sum(axis=0)
-        # Σᵢ of the second moments in the risk set of i, gathered by row: row j is in the sets of events up to its time
-        inverse = np.bincount(self.at, weights=1.0 / s0, minlength=n_groups)
-        coefficient = np.cumsum(inverse[::-1])[::-1][self.group]
-        taken = np.bincount(self.at, weights=self.share / s0, minlength=n_groups)[self.group]
-        coefficient = coefficient - np.where(self.event, taken, 0.0)
-        information = (wx * coefficient[:, None]).T @ self.x - mean.T @ mean
-        return value, gradient, information
+def _within_strata(matrix: Array, stratum: Whole) -> Array:
+    """Columns less their means in each stratum; zero where a column is constant in all."""
+    _, place = np.unique(stratum, return_inverse=True)
+    sums = np.zeros((int(place.max(initial=-1)) + 1, matrix.shape[1]))
+    np.add.at(sums, place, matrix)
+    centred = matrix - (sums / np.bincount(place)[:, None])[place]
+    constant = np.abs(centred).max(axis=0, initial=0.0) <= 1e-12 * np.abs(matrix).max(axis=0, initial=0.0)
+    return np.where(constant, 0.0, centred)

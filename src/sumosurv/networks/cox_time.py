@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.networks.controls import CaseControl, at_risk_from, case_control_terms, found_controls
 from sumosurv.networks.data import Batch, Inputs, Observed, Table
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberLinear, select_members
 from sumosurv.networks.population import PopulationNetwork
-from sumosurv.networks.risk import CaseControl, case_control_terms, check_baseline, check_stored_baseline, step_mixture
+from sumosurv.networks.risk import check_baseline, check_stored_baseline, step_mixture
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["CoxTimeNetwork"]
@@ -94,23 +95,31 @@ class CoxTimeNetwork(PopulationNetwork):
 
     def terms(self, batch: Batch) -> Tensor:
         """-log(1 + Σⱼ e^{g(tᵢ, xⱼ) - g(tᵢ, xᵢ)}) of each row with an event, j its controls."""
-        rows = self.controls.draw(batch)
+        rows, found = found_controls(self.controls.draw(batch), batch)
         members, b, n = rows.shape
         time = self.time_code(batch.outcome.time)
         case = self.log_risk(self.code(batch.inputs) + time)
         others = self.code(batch.table.inputs[rows.reshape(members, -1)]) + time.repeat_interleave(n, dim=1)
         controls = self.log_risk(others).reshape(members, b, n)
-        return case_control_terms(case, controls, batch.outcome.event, self.shrink if self.training else 0.0)
+        return case_control_terms(case, controls, batch.outcome.event, self.shrink if self.training else 0.0, found)
 
     def start_training(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> Sequence[npt.NDArray[np.int64]]:
         """The objective is summed over cases."""
         return self.controls.take(table, rows)
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
-        """The jumps of Λ₀, dᵢ / Σ_{j: z_j >= tᵢ} e^{g(tᵢ, x_j)}, from the training rows."""
+        """The jumps of Λ₀, dᵢ / Σ_{j: v_j < tᵢ <= z_j} w_j e^{g(tᵢ, x_j)}, from the training rows.
+
+        dᵢ is the weight of the events at tᵢ, v and w are entry times and weights.
+        """
         order = torch.argsort(outcome.time)
         time, event = outcome.time[order], outcome.event[order]
+        entry = None if outcome.entry is None else at_risk_from(outcome.entry[order])
+        weight = None if outcome.weight is None else outcome.weight[order]
         self.baseline_times, counts = (part[None] for part in torch.unique(time[event], return_counts=True))
+        if weight is not None:
+            place = torch.searchsorted(self.baseline_times[0], time[event])
+            counts = torch.zeros_like(self.baseline_times).index_add_(1, place, weight[event][None])
         moments, first = self.baseline_times[0], torch.searchsorted(time, self.baseline_times[0])
         codes = self.code(inputs[order].shared())
         self.increments = time.new_zeros(len(codes), len(moments))
@@ -123,6 +132,10 @@ class CoxTimeNetwork(PopulationNetwork):
                 start = int(first[j])  # nobody before it is at risk at these times
                 g = member._grid(codes[k : k + 1, start:], clock[:, part])
                 late = torch.arange(start, len(time), device=time.device)[:, None] >= first[None, part]
+                if entry is not None:  # a case is at risk at its own time
+                    late &= (entry[start:, None] < moments[part]) | (time[start:, None] == moments[part])
+                if weight is not None:
+                    g = g + torch.log(weight[start:, None])
                 total = torch.logsumexp(torch.where(late, g, -torch.inf), dim=0)
                 self.increments[k, part] = counts[0, part].to(time) * torch.exp(-total)
         check_baseline(self.increments)

@@ -1,4 +1,4 @@
-"""Relative risks by networks: partial likelihood, case-control sampling, and Breslow's baseline."""
+"""Relative risks by networks: partial likelihood and Breslow's baseline."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
-from sumosurv.networks.data import Batch, Inputs, Observed, Rows, Table
+from sumosurv.networks.controls import CaseControl, at_risk_from, case_control_terms, found_controls
+from sumosurv.networks.data import Batch, Inputs, Observed, Table
 from sumosurv.networks.encoders import Encoder
-from sumosurv.networks.layers import MemberLinear, MemberStream
+from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.population import PopulationNetwork, TrainingError
-from sumosurv.networks.streams import random_bits
 
 __all__ = [
-    "CaseControl",
     "RiskNetwork",
-    "case_control_terms",
     "check_baseline",
     "check_increasing",
     "check_stored_baseline",
@@ -28,14 +26,25 @@ __all__ = [
     "step_mixture",
 ]
 
-_CONTROLS = 1 << 8  # the place of the control streams, apart from those of the dropout layers
 _ROWS = 1 << 13  # rows of the training table taken at once
 
 
-def partial_log_likelihood(log_risk: Tensor, time: Tensor, event: Tensor, present: Tensor) -> Tensor:
+def partial_log_likelihood(
+    log_risk: Tensor,
+    time: Tensor,
+    event: Tensor,
+    present: Tensor,
+    *,
+    entry: Tensor | None = None,
+    weight: Tensor | None = None,
+) -> Tensor:
     r"""The terms of Cox's partial log-likelihood (Breslow's ties), one per row and zero for the censored.
 
-    .. math:: d_i \Big[ g_i - \log \sum_{j: z_j \ge z_i} e^{g_j} \Big]
+    .. math:: d_i \Big[ g_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{g_j} \Big]
+
+    with entry times v and weights w of the rows in a risk set; the weight of the term itself is left to the caller.
+    The cost is that of sorting: with entry times the sum over a risk set is the difference of two cumulative sums, in
+    float64.
 
     Parameters
     ----------
@@ -43,69 +52,24 @@ def partial_log_likelihood(log_risk: Tensor, time: Tensor, event: Tensor, presen
         g.
     time, event, present : Tensor of shape (K, b)
         Rows that are not present are in nobody's risk set.
+    entry, weight : Tensor of shape (K, b), optional
     """
     late_first = -torch.where(present, time, -1.0)  # absent rows come last, after every risk set has ended
     ordered, order = torch.sort(late_first, dim=1, stable=True)
-    total = torch.logcumsumexp(log_risk.gather(1, order), dim=1)
     end = torch.searchsorted(ordered.contiguous(), late_first.contiguous(), right=True) - 1  # ties are at risk together
-    return torch.where(event & present, log_risk - total.gather(1, end), 0.0)
-
-
-class CaseControl(MemberStream):
-    r"""Controls drawn from the risk set: for a case at time t, uniformly from the training rows with z >= t.
-
-    Kvamme, Borgan and Scheel (2019) replace the sum over the risk set by one over the case i and n controls,
-
-    .. math:: -\log\Big(1 + \sum_{j} e^{g_j - g_i}\Big).
-
-    Parameters
-    ----------
-    seeds : Tensor of shape (K,)
-    n_controls : int
-    """
-
-    def __init__(self, seeds: Tensor, n_controls: int) -> None:
-        super().__init__(seeds, _CONTROLS)
-        self.n_controls = n_controls
-        self._pool: tuple[Tensor, Tensor, Tensor] | None = None  # no buffer: it is training data, and not the model's
-
-    def take(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
-        """Take each member's training rows, from which controls are drawn; returns the cases among them."""
-        padded = Rows.of(rows).to(table.device)
-        self._pool = _sorted_pool(table.outcome.time[padded.index], padded.index, padded.present)
-        event = table.outcome.event.cpu().numpy()
-        return [part[event[part]] if event[part].any() else part for part in rows]
-
-    def release(self) -> None:
-        """Forget the training rows."""
-        self._pool = None
-
-    def draw(self, batch: Batch) -> Tensor:
-        """Rows of the table (K, b, n_controls): controls of each row of the batch.
-
-        In training they come from the pool and change from step to step; in evaluation from the batch itself, and
-        are the same at each call.
-        """
-        if self.training and self._pool is not None:
-            times, rows, count = self._pool
-            keys = self.keys()
-        else:
-            times, rows, count = _sorted_pool(batch.outcome.time, batch.index, batch.present)
-            keys = self.seeds
-        members, b = batch.outcome.time.shape
-        first = torch.searchsorted(times, batch.outcome.time.contiguous())[:, :, None]
-        bits = random_bits(keys, b * self.n_controls).reshape(members, b, self.n_controls)
-        uniform = (bits.double() + 2.0**31) / 2.0**32
-        size = (count[:, None, None] - first).clamp_min(1)
-        chosen = first + (uniform * size).long().clamp_max(size - 1)
-        chosen = chosen.clamp_max(rows.shape[1] - 1)
-        return rows.gather(1, chosen.reshape(members, -1)).reshape(members, b, self.n_controls)
-
-
-def _sorted_pool(time: Tensor, index: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Times and rows of each member by increasing time, padding last, and how many there are."""
-    times, order = torch.sort(torch.where(present, time, torch.inf), dim=1, stable=True)
-    return times.contiguous(), index.gather(1, order), present.sum(1)
+    weighted = log_risk if weight is None else log_risk + torch.log(torch.where(present, weight, 1.0))
+    if entry is None:
+        total = torch.logcumsumexp(weighted.gather(1, order), dim=1)
+        return torch.where(event & present, log_risk - total.gather(1, end), 0.0)
+    shift = torch.where(present, weighted, -torch.inf).amax(1, keepdim=True).detach()
+    risk = torch.exp(torch.where(present, weighted - shift, -torch.inf).double())
+    later_first, later = torch.sort(-at_risk_from(entry), dim=1, stable=True)
+    not_yet = functional.pad(risk.gather(1, later).cumsum(1), (1, 0))
+    n_later = torch.searchsorted(later_first.contiguous(), -time.contiguous(), right=True)
+    sums = risk.gather(1, order).cumsum(1).gather(1, end) - not_yet.gather(1, n_later)
+    # the case itself is always at risk, whatever rounding leaves of the rest
+    total = shift + torch.log(torch.maximum(sums, torch.where(event & present, risk, 1.0))).to(log_risk)
+    return torch.where(event & present, log_risk - total, 0.0)
 
 
 def step_mixture(log_survival: Sequence[Tensor], times: Tensor, half_width: int) -> Tabulated:
@@ -160,27 +124,37 @@ class RiskNetwork(PopulationNetwork):
         """Terms of the partial likelihood, or of its case-control version, per row."""
         g = self(batch.inputs)
         if self.controls is None or not self.training:
-            return partial_log_likelihood(g, batch.outcome.time, batch.outcome.event, batch.present)
-        rows = self.controls.draw(batch)
+            y = batch.outcome
+            return partial_log_likelihood(g, y.time, y.event, batch.present, entry=y.entry, weight=y.weight)
+        rows, found = found_controls(self.controls.draw(batch), batch)
         members, b, n = rows.shape
         others = self(batch.table.inputs[rows.reshape(members, -1)]).reshape(members, b, n)
-        return case_control_terms(g, others, batch.outcome.event, self.shrink)
+        return case_control_terms(g, others, batch.outcome.event, self.shrink, found)
 
     def start_training(self, table: Table, rows: Sequence[npt.NDArray[np.int64]]) -> Sequence[npt.NDArray[np.int64]]:
         """With sampled controls the objective is summed over cases."""
         return rows if self.controls is None else self.controls.take(table, rows)
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
-        """Breslow's baseline, Λ₀(t) = Σ_{tᵢ <= t} dᵢ / Σ_{j: z_j >= tᵢ} e^{g_j}, from the training rows."""
+        """Breslow's baseline, Λ₀(t) = Σ_{tᵢ <= t} dᵢ / Σ_{j: v_j < tᵢ <= z_j} w_j e^{g_j}, from the training rows.
+
+        dᵢ is the weight of the events at tᵢ, v and w are entry times and weights.
+        """
         time, event = outcome.time, outcome.event
         parts = [self(inputs[i : i + _ROWS].shared()) for i in range(0, len(time), _ROWS)]
         g = torch.cat(parts, dim=1)
         distinct, group = torch.unique(time, return_inverse=True)
         shift = g.max(dim=1, keepdim=True).values
         weight = torch.zeros(len(g), len(distinct), dtype=g.dtype, device=g.device)
-        weight.index_add_(1, group, torch.exp(g - shift))
+        risk, each = torch.exp(g - shift), event.to(distinct)
+        if outcome.weight is not None:
+            risk, each = risk * outcome.weight, each * outcome.weight
+        weight.index_add_(1, group, risk)
         at_risk = weight.flip(1).cumsum(1).flip(1)
-        events = torch.zeros_like(distinct).index_add_(0, group, event.to(distinct))
+        if outcome.entry is not None:
+            own = torch.zeros_like(weight).index_add_(1, group, risk * event)
+            at_risk = torch.maximum(at_risk - _not_yet(risk, outcome.entry, distinct), own)
+        events = torch.zeros_like(distinct).index_add_(0, group, each)
         jumps = events > 0
         self.baseline_times = distinct[jumps][None]
         self.baseline = torch.cumsum(events[jumps] / at_risk[:, jumps], dim=1) * torch.exp(-shift)
@@ -204,6 +178,13 @@ class RiskNetwork(PopulationNetwork):
         return step_mixture(curves, times, self.half_width)
 
 
+def _not_yet(risk: Tensor, entry: Tensor, times: Tensor) -> Tensor:
+    """The risks (K, n) of rows that enter at or after each time, summed: (K, m)."""
+    since, order = torch.sort(at_risk_from(entry))
+    later = functional.pad(risk[:, order].flip(1).cumsum(1).flip(1), (0, 1))
+    return later[:, torch.searchsorted(since, times)]
+
+
 def check_baseline(jumps: Tensor) -> None:
     """Raise where a baseline hazard is not positive and finite."""
     if not bool(((jumps > 0) & torch.isfinite(jumps)).all()):
@@ -225,18 +206,3 @@ def check_increasing(times: Tensor, what: str) -> None:
     """Raise a ValueError if times (members, m) do not increase or are negative."""
     if bool((torch.diff(times, dim=1) <= 0).any()) or bool((times < 0).any()):
         raise ValueError(f"{what} do not increase")
-
-
-def case_control_terms(case: Tensor, controls: Tensor, event: Tensor, shrink: float) -> Tensor:
-    r"""-log(1 + Σⱼ e^{gⱼ - gᵢ}) for rows with an event, zero for others, minus shrink · mean |g|.
-
-    Parameters
-    ----------
-    case : Tensor of shape (K, b)
-    controls : Tensor of shape (K, b, n)
-    """
-    gap = controls - case[..., None]
-    terms = -torch.logsumexp(functional.pad(gap, (1, 0)), dim=2)
-    if shrink:
-        terms = terms - shrink * (case.abs() + controls.abs().mean(dim=2))
-    return torch.where(event, terms, 0.0)

@@ -1,0 +1,208 @@
+"""Cox's partial likelihood: its value and derivatives, and what each row adds to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sumosurv.outcome import Outcome
+
+__all__ = ["PartialLikelihood", "Ties", "ever_at_risk", "is_whole"]
+
+Ties = Literal["efron", "breslow"]
+Array = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+
+
+class PartialLikelihood:
+    r"""The partial log-likelihood of (x, y) with its gradient and information, rows sorted once.
+
+    .. math:: \sum_{i: d_i = 1} w_i \Big[ β·x_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{β·x_j} \Big]
+
+    with weights w and entry times v, summed over strata, whose rows are in each other's risk sets alone. Efron's
+    treatment of d tied events takes a share l/d of them out of the risk set of the l-th. With whole weights d is the
+    sum of theirs, as if rows were repeated; with others all tied events count with their mean weight, as in R's
+    survival.
+
+    Parameters
+    ----------
+    x : array of shape (n, p)
+    y : Outcome
+    ties : {"efron", "breslow"}
+    stratum : int array of shape (n,), optional
+        From 0.
+    """
+
+    def __init__(self, x: Array, y: Outcome, ties: Ties, stratum: Whole | None = None) -> None:
+        self.x = x
+        self._rows: list[Any] = [slice(None)]
+        if stratum is not None:
+            order = np.argsort(stratum, kind="stable")
+            self._rows = [part for part in np.split(order, np.cumsum(np.bincount(stratum))[:-1]) if len(part)]
+        self._parts = [_Stratum(x[rows], y[rows], ties) for rows in self._rows]
+
+    def __call__(self, beta: Array) -> tuple[float, Array, Array]:
+        """Value, gradient and information (minus the Hessian); not finite where risks are too far apart."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            value, gradient, information = self._parts[0](beta)
+            for part in self._parts[1:]:
+                more = part(beta)
+                value, gradient, information = value + more[0], gradient + more[1], information + more[2]
+        return value, gradient, information
+
+    def score_residuals(self, beta: Array) -> Array:
+        """What each row adds to the gradient, also through the risk sets it is in, per unit of its weight: (n, p).
+
+        The derivative of the gradient in its weight; times weight they sum to the gradient.
+        """
+        made = np.zeros(self.x.shape)
+        for rows, part in zip(self._rows, self._parts):
+            made[rows] = part.score_residuals(beta)
+        return made
+
+    def schoenfeld_residuals(self, beta: Array) -> Array:
+        """x minus its mean in the risk set at each row's time, (n, p); nan for rows without an event."""
+        made = np.full(self.x.shape, np.nan)
+        for rows, part in zip(self._rows, self._parts):
+            made[rows] = part.schoenfeld_residuals(beta)
+        return made
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """At one β, by row w e^g and w e^g x; by event the sum over its risk set and the mean of x in it."""
+
+    shift: float
+    log_risk: Array
+    risk: Array
+    risk_x: Array
+    total: Array
+    mean: Array
+
+
+class _Stratum:
+    """Rows of one stratum, latest first: those still at risk at a time are a leading part."""
+
+    def __init__(self, x: Array, y: Outcome, ties: Ties) -> None:
+        self.order = order = np.argsort(-y.time, kind="stable")
+        self.x, time, self.event = x[order], y.time[order], y.event[order]
+        distinct, self.group = np.unique(-time, return_inverse=True)
+        self.n_groups = n_groups = len(distinct)
+        self.last = np.searchsorted(self.group, np.arange(n_groups), side="right") - 1  # end of each leading part
+        self.weight = None if y.weight is None else y.weight[order]
+        self.cases = np.flatnonzero(self.event)
+        self.rows = self.cases  # of the terms of the sum
+        repeated = ties == "efron" and self.weight is not None and is_whole(self.weight)
+        if repeated:
+            self.rows = np.repeat(self.cases, np.asarray(self.weight)[self.cases].astype(np.int64))
+        self.at = self.group[self.rows]
+        tied = np.bincount(self.at, minlength=n_groups)
+        first = np.cumsum(tied) - tied
+        place = np.arange(len(self.rows)) - first[self.at]
+        # how much of its tied events the risk set of each event does without
+        self.share = place / tied[self.at] if ties == "efron" else np.zeros(len(self.rows))
+        self.own = self.mean_weight = np.ones(len(self.rows))
+        if self.weight is not None and not repeated:
+            self.own = self.weight[self.rows]
+            sums = np.bincount(self.at, weights=self.weight[self.rows], minlength=n_groups)
+            self.mean_weight = sums[self.at] / tied[self.at]
+        self.later: Any = None  # rows by entry, latest first, and how many enter at or after each distinct time
+        if y.entry is not None:
+            entry = y.entry[order]
+            self.later = np.argsort(-entry, kind="stable")
+            since = np.where(-distinct > 0, -distinct, 5e-324)  # an entry at zero is from the beginning
+            self.n_later = np.searchsorted(-entry[self.later], -since, side="right")
+            # of the distinct times, latest first, the first that is at or before each row's entry
+            self.before = np.where(entry > 0, np.searchsorted(distinct, -entry), n_groups)
+
+    def _sums(self, beta: Array) -> _Sums:
+        log_risk = self.x @ beta
+        shift = log_risk.max() if len(log_risk) else 0.0
+        risk = np.exp(log_risk - shift)
+        if self.weight is not None:
+            risk = risk * self.weight
+        risk_x = risk[:, None] * self.x
+        total, first = np.cumsum(risk)[self.last][self.at], np.cumsum(risk_x, axis=0)[self.last][self.at]
+        tied = np.bincount(self.group[self.cases], weights=risk[self.cases], minlength=self.n_groups)
+        tied_x = np.zeros((self.n_groups, self.x.shape[1]))
+        np.add.at(tied_x, self.group[self.cases], risk_x[self.cases])
+        if self.later is not None:
+            n_later = self.n_later[self.at]
+            # the case itself is always at risk, whatever rounding leaves of the rest
+            total = np.maximum(total - np.append(0.0, np.cumsum(risk[self.later]))[n_later], tied[self.at])
+            first = first - np.vstack([np.zeros((1, self.x.shape[1])), np.cumsum(risk_x[self.later], axis=0)])[n_later]
+        total = total - self.share * tied[self.at]
+        mean = (first - self.share[:, None] * tied_x[self.at]) / total[:, None]
+        return _Sums(float(shift), log_risk, risk, risk_x, total, mean)
+
+    def __call__(self, beta: Array) -> tuple[float, Array, Array]:
+        sums = self._sums(beta)
+        mean_weight = self.mean_weight
+        value = float((self.own * (sums.log_risk[self.rows] - sums.shift) - mean_weight * np.log(sums.total)).sum())
+        gradient = (self.own[:, None] * self.x[self.rows] - mean_weight[:, None] * sums.mean).sum(axis=0)
+        # Σᵢ of the second moments in the risk set of i, gathered by row
+        information = (sums.risk_x * self._over_events(mean_weight, sums.total)[:, None]).T @ self.x
+        if self.weight is None:
+            return value, gradient, information - sums.mean.T @ sums.mean
+        return value, gradient, information - (mean_weight[:, None] * sums.mean).T @ sums.mean
+
+    def _over_events(self, values: Array, total: Array) -> Array:
+        """By row, Σ of values / total over the events at which it is at risk, less what ties take out of it."""
+        by_time = np.bincount(self.at, weights=values / total, minlength=self.n_groups)
+        upto = np.cumsum(by_time[::-1])[::-1]
+        made = upto[self.group]
+        if self.later is not None:
+            made = made - np.append(upto, 0.0)[self.before]
+        taken = np.bincount(self.at, weights=self.share * values / total, minlength=self.n_groups)[self.group]
+        return np.asarray(made - np.where(self.event, taken, 0.0))
+
+    def score_residuals(self, beta: Array) -> Array:
+        sums = self._sums(beta)
+        weight, made = self.mean_weight, np.empty(self.x.shape)
+        risk, hazard = np.exp(sums.log_risk - sums.shift), self._over_events(weight, sums.total)
+        for j, (column, mean) in enumerate(zip(self.x.T, sums.mean.T)):
+            made[:, j] = -risk * (column * hazard - self._over_events(weight * mean, sums.total))
+        made[self.cases] += self.x[self.cases] - self._mean_of_ties(sums)
+        return self._back(made)
+
+    def schoenfeld_residuals(self, beta: Array) -> Array:
+        sums = self._sums(beta)
+        made = np.full(self.x.shape, np.nan)
+        made[self.cases] = self.x[self.cases] - self._mean_of_ties(sums)
+        return self._back(made)
+
+    def _mean_of_ties(self, sums: _Sums) -> Array:
+        """The mean of x in the risk set, by case; averaged over tied ones."""
+        added = np.zeros((self.n_groups, self.x.shape[1]))
+        np.add.at(added, self.at, sums.mean)
+        place = self.group[self.cases]
+        return np.asarray(added[place] / np.bincount(self.at, minlength=self.n_groups)[place, None])
+
+    def _back(self, values: Array) -> Array:
+        """In the order in which the rows came."""
+        made = np.empty_like(values)
+        made[self.order] = values
+        return made
+
+
+def is_whole(weight: Array) -> bool:
+    """Whether all weights are whole numbers, so that they count rows."""
+    return bool((weight == np.rint(weight)).all())
+
+
+def ever_at_risk(y: Outcome, stratum: Whole | None = None) -> npt.NDArray[np.bool_]:
+    """Rows in the risk set of at least one event: what differs among others alone, the likelihood does not tell."""
+    made = np.zeros(len(y), dtype=np.bool_)
+    strata = np.zeros(len(y), dtype=np.int64) if stratum is None else stratum
+    order = np.argsort(strata, kind="stable")
+    for rows in np.split(order, np.cumsum(np.bincount(strata))[:-1]):
+        events = np.sort(y.time[rows][y.event[rows]])
+        until = np.searchsorted(events, y.time[rows], side="right")
+        since = np.zeros(len(rows), dtype=np.intp)
+        if y.entry is not None:
+            since = np.where(y.entry[rows] > 0, np.searchsorted(events, y.entry[rows], side="right"), 0)
+        made[rows] = until > since
+    return made
