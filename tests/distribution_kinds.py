@@ -274,6 +274,11 @@ RISKS: dict[str, Kind] = {
         start=0.75,
     ),
     "shifted causes": Kind(lambda: shifted(by_cause(), 0.4), 1.0),
+    "remaining causes": Kind(lambda: by_cause().remaining([0.1, 0.3, 0.5]), 1.0),
+    "remaining causes, hazards": Kind(lambda: hazards().remaining(0.4), 1.0),
+    "remaining table of causes": Kind(
+        lambda: risk_table("hazard").remaining(0.75), 2.0, breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75)
+    ),
     "conditional causes": Kind(lambda: by_cause().conditional(0.3), 1.0, breaks=(0.3,), start=0.3),
     "conditional cause-specific hazards": Kind(lambda: hazards().conditional(0.3), 1.0, breaks=(0.3,), start=0.3),
     "conditional mixture with causes": Kind(

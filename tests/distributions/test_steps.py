@@ -16,6 +16,14 @@ STEPS = {
     "rescaled step",
     "delayed step",
     "shifted step",
+    "causes, steps",
+    "cause-specific steps",
+    "table of causes, step",
+    "table of causes, step to zero",
+    "mixture of tables with causes",
+    "delayed table of causes",
+    "conditional table of causes",
+    "time of a cause, steps",
 }
 
 

@@ -293,7 +293,11 @@ class CauseTime(SurvivalDistribution):
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         steps = self._steps()
-        return super()._inverse_log_survival(level) if steps is None else steps._inverse_log_survival(level)
+        if steps is not None:
+            return steps._inverse_log_survival(level)
+        lowest = self._log_survival(level.new_full((len(self), 1), math.inf))
+        never = level < lowest * (1 + 8 * torch.finfo(level.dtype).eps)  # found at once, not by a long search
+        return torch.where(never, math.inf, super()._inverse_log_survival(torch.where(never, 0.0, level)))
 
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         times, causes = self.base._sample_with_causes(size, rng)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sumosurv.distributions._numerics import mean_survival_time
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.clocks import Delayed, Rescaled, Shifted, _Clock
 from sumosurv.distributions.competing import CompetingRisksDistribution
@@ -121,6 +123,25 @@ class ConditionalRisks(Conditional, CompetingRisksDistribution):
     def _log_cause_density(self, t: Tensor) -> Tensor:
         log_density = self.base._log_cause_density(torch.maximum(t, self.after)) - self._log_reach[..., None]
         return torch.where((t < self.after)[..., None], -torch.inf, log_density)
+
+    def _restricted_time_lost(self, horizon: Tensor) -> Tensor:
+        if self.step_table() is not None:
+            return super()._restricted_time_lost(horizon)
+        # from the time that is known to be survived on: quadrature need not find the kink there
+        start = self.after[:, 0].double()
+        length = (horizon.double() - start).clamp_min(0.0)
+        kept = [
+            mean_survival_time(partial(self._kept, k), length, torch.ones_like(length), self._precision)
+            for k in range(self.n_causes)
+        ]
+        return (length[:, None] - torch.stack(kept, dim=-1)).to(horizon)
+
+    def _kept(self, k: int, rows: Tensor, t: Tensor) -> Tensor:
+        """1 - F of the cause in column k, at times counted from the one that is known to be survived."""
+        start = self.after[rows]
+        later = (start + t).clamp_max(torch.finfo(self._like.dtype).max).to(self._like)
+        base = self.base if len(rows) == len(self) and t.shape[0] == 1 else self.base._take(rows)
+        return (1.0 - base._incidence_since(start, later)[..., k]).to(t)
 
     def _cause_shares(self, t: Tensor) -> Tensor:
         return self.base._cause_shares(t)
