@@ -11,11 +11,12 @@ import sumosurv
 
 ROOT = Path(sumosurv.__file__).parent
 
-# A room may import from rooms of a lower floor (and from itself). Two rooms of one floor do not know each other.
-FLOORS = {
+# A part may import from parts of a lower layer (and from itself). Two parts of one layer do not know each other.
+LAYERS = {
     "_version": 0,
     "advice": 0,
     "files": 0,
+    "quantiles": 0,
     "stored": 0,
     "outcome": 0,
     "distributions": 1,
@@ -37,7 +38,7 @@ FLOORS = {
     "__main__": 11,
 }
 
-# What the floors would allow and the plan does not.
+# What the layers would allow and the plan does not.
 FORBIDDEN = {
     ("preprocessing", "scores"),
     ("preprocessing", "datasets"),
@@ -48,7 +49,7 @@ FORBIDDEN = {
     ("io", "scores"),
 }
 
-# Imports inside functions that close a circle on purpose: (module, room it reaches up to or module beside it).
+# Imports inside functions that close a cycle on purpose: (module, part it reaches up to or module beside it).
 LAZY = {
     ("sumosurv.estimators.base", "io"),  # model.save(path)
 }
@@ -62,7 +63,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def room(module: str) -> str:
+def part_of(module: str) -> str:
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -90,34 +91,34 @@ def imported(path: Path, module: str) -> list[tuple[str, bool]]:
     return result
 
 
-def test_every_room_has_a_floor():
-    assert {room(module) for module in modules()} <= set(FLOORS)
+def test_every_part_has_a_layer():
+    assert {part_of(module) for module in modules()} <= set(LAYERS)
 
 
 def test_imports_go_downwards_only():
     wrong = []
     for module, path in modules().items():
-        here = room(module)
+        here = part_of(module)
         if here == "__init__":
             continue
-        top = FLOORS[here] >= FLOORS["cli"]  # where the package may be used as users do
+        top = LAYERS[here] >= LAYERS["cli"]  # where the package may be used as users do
         for name, lazy in imported(path, module):
-            there = room(name)
+            there = part_of(name)
             allowed = there == here or (lazy and (module, there) in LAZY)
-            if there not in FLOORS:  # a name of the package itself: from sumosurv import kaplan_meier
+            if there not in LAYERS:  # a name of the package itself: from sumosurv import kaplan_meier
                 if not top:
                     wrong.append(f"{module} imports {name}: take it from its own module, not from the package")
-            elif not allowed and (FLOORS[there] >= FLOORS[here] or (here, there) in FORBIDDEN):
+            elif not allowed and (LAYERS[there] >= LAYERS[here] or (here, there) in FORBIDDEN):
                 wrong.append(f"{module} imports {name}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_named_exceptions_are_still_needed():
-    used = {(module, room(name)) for module, path in modules().items() for name, lazy in imported(path, module) if lazy}
+    used = {(module, part_of(name)) for module, path in modules().items() for name, lazy in imported(path, module) if lazy}
     assert used >= LAZY
 
 
-def test_no_circles_among_modules_at_import_time():
+def test_no_cycles_among_modules_at_import_time():
     known = modules()
     graph = {}
     for module, path in known.items():

@@ -66,7 +66,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {_ONE_OUTCOME}")
-        return self._fit_anew(X, with_rows(X, y, sample_weight, groups))
+        return self._fit_anew(X, with_rows(y, sample_weight, groups))
 
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> None:
@@ -385,11 +385,11 @@ def check_validation_data(pair: Any) -> None:
         )
 
 
-def with_rows(X: Any, y: Any, sample_weight: Any, groups: Any) -> Any:
+def with_rows(y: Any, sample_weight: Any, groups: Any) -> Any:
     """The outcome with its weights and subjects; as it is where there are none."""
     if sample_weight is None and groups is None:
         return y
-    return check_outcome(y, _count_rows(X), sample_weight=sample_weight, groups=groups)
+    return check_outcome(y, sample_weight=sample_weight, groups=groups)
 
 
 def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

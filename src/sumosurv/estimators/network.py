@@ -174,7 +174,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             ``interrupted_`` is True. Before that, and on a second Ctrl-C, it stays as it was.
         """
         check_validation_data(validation_data)
-        return self._fit_anew(X, with_rows(X, y, sample_weight, groups), validation_data)
+        return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data)
 
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
         rows = self.read(X, y, validation_data)

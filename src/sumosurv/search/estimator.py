@@ -155,7 +155,7 @@ class NetworkSearch(_FittedSearch):
             True. Before that, and on a second Ctrl-C, the search stays as it was. A stored study keeps finished trials.
         """
         check_validation_data(validation_data)
-        return self._fit_anew(X, with_rows(X, y, sample_weight, groups), validation_data)
+        return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data)
 
     def trial(self, place: int) -> SurvivalEstimator:
         """The fitted estimator of one trial, by its place in ``cv_results_`` (only in the process that trained it)."""
