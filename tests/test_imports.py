@@ -114,7 +114,9 @@ def test_imports_go_downwards_only():
 
 
 def test_the_named_exceptions_are_still_needed():
-    used = {(module, part_of(name)) for module, path in modules().items() for name, lazy in imported(path, module) if lazy}
+    used = {
+        (module, part_of(name)) for module, path in modules().items() for name, lazy in imported(path, module) if lazy
+    }
     assert used >= LAZY
 
 
