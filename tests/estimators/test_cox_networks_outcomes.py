@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sumosurv import CoxCC, CoxPH, CoxTime, DeepSurv, Surv, breslow, check_outcome
-from sumosurv.networks import Inputs
+from sumosurv.networks import Inputs, Observed, Table
 
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 
@@ -60,6 +60,19 @@ def test_cox_time_integrates_the_hazard_over_the_event_times():
         cumulative += (deaths / total)[:, None] * np.exp(g(new, t))
         expected = np.exp(-cumulative).mean(axis=0)
         np.testing.assert_allclose(model.predict_survival_function(new, t)[:, 0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", [CoxCC, CoxTime])
+def test_a_case_without_controls_has_only_its_penalty(method):
+    X, y, _ = sample()
+    settings = SMALL | {"ensemble_size": 1, "dropout": 0.0}
+    network = method(**settings, shrink=0.0).fit(X, y).network_.train()
+    inputs = Inputs(torch.randn(2, 2, dtype=torch.float64), torch.zeros(2, 0, dtype=torch.long))
+    times, entry = torch.tensor([0.1, 0.3]).double(), torch.tensor([0.0, 0.2]).double()
+    table = Table(inputs, Observed(torch.ones(2, dtype=torch.bool), times, entry=entry))
+    network.controls.take(table, [np.array([0])])  # which has left when the other comes
+    terms = network.terms(table.batch(torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.bool)))
+    np.testing.assert_allclose(terms.detach()[0], [-np.log(2.0), 0.0], atol=1e-12)
 
 
 LINEAR = {

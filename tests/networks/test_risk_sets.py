@@ -41,7 +41,7 @@ def test_the_partial_likelihood_is_that_of_the_formula(weighted, late):
     terms = partial_log_likelihood(g, time, event, present, **options)
     whole = [g, time, event, present, entry if late else 0 * entry, weight if weighted else torch.ones_like(weight)]
     np.testing.assert_allclose(terms, literal(*(part.numpy() for part in whole)), rtol=1e-12, atol=1e-12)
-    shifted = partial_log_likelihood(g + 500.0, time, event, present, **options)
+    shifted = partial_log_likelihood(g + 900.0, time, event, present, **options)
     torch.testing.assert_close(shifted, terms, rtol=1e-9, atol=1e-9)
 
 
@@ -140,6 +140,20 @@ def test_where_nobody_is_at_risk_no_control_is_found():
     controls.take(table, [np.array([0, 2])])
     batch = table.batch(torch.tensor([[1, 2]]), torch.ones(1, 2, dtype=torch.bool))
     assert controls.draw(batch).tolist() == [[[-1] * 5, [2] * 5]]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_controls_are_found_where_few_of_those_still_there_have_entered_or_the_other_way_round(early):
+    # at 2.0, 3 of 5000 rows are at risk: the others come later, or have left
+    few = torch.arange(5000) < 3
+    time = torch.where(few, 3.0, 9.0) if early else torch.where(few, 3.0, 1.0)
+    entry = torch.where(few, 0.5, 5.0) if early else torch.full((5000,), 0.5)
+    table = table_of(time, entry)
+    controls = CaseControl(torch.tensor([1]), 50).train()
+    controls.take(table, [np.arange(5000)])
+    at = table_of(torch.full((5000,), 2.0), entry)
+    drawn = controls.draw(at.batch(torch.tensor([[0]]), torch.ones(1, 1, dtype=torch.bool)))
+    assert set(drawn.flatten().tolist()) == {0, 1, 2}
 
 
 def test_validation_controls_come_from_the_rows_themselves_and_stay():
