@@ -1,4 +1,6 @@
-"""Fills the tables and pictures of docs/performance.md from the records in results/: python benchmarks/page.py.
+"""Fills the tables of docs/performance.md (and its pictures) and docs/outcomes.md from the records in results/.
+
+    python benchmarks/page.py
 
 What stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is made here; all other text is written by hand.
 """
@@ -7,6 +9,8 @@ import argparse
 import json
 import re
 from pathlib import Path
+
+import pandas as pd
 
 ROOT = Path(__file__).parents[1]
 GIB = 2**30
@@ -193,22 +197,71 @@ def pictures(folder, out):
     pyplot.close(figure)
 
 
+def outcome_tables(folder):
+    """The tables of docs/outcomes.md, by the name of their place."""
+    records = {
+        name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["results"]
+        for name in ("outcomes", "competing_risks", "age_scale")
+        if (folder / f"{name}.json").is_file()
+    }
+    made = {}
+    if "outcomes" in records:
+        lines = [
+            (r["study"].replace("_", " "), f"{r['true']:.4f}", f"{r['learned']:.4f}", f"{r['gap']:.4f}",
+             f"{r['error_learned']:.3f}", f"{r['error_naive']:.3f}")
+            for r in records["outcomes"]["studies"]
+        ]  # fmt: skip
+        header = ("study", "true", "learned", "gap, nats", "largest error of the curve", "of the naive one")
+        made["studies"] = markdown(header, lines)
+    if "competing_risks" in records:
+        frame = pd.DataFrame(records["competing_risks"]["folds"])
+        means = frame.groupby(["dataset", "method"], sort=False)[["log_likelihood", "ibs_1", "ibs_2", "seconds"]].mean()
+        lines = [
+            (dataset, method, "" if pd.isna(row["log_likelihood"]) else f"{row['log_likelihood']:.3f}",
+             f"{row['ibs_1']:.4f}", f"{row['ibs_2']:.4f}", f"{row['seconds']:.1f}")
+            for (dataset, method), row in means.iterrows()
+        ]  # fmt: skip
+        header = ("table", "method", "log-likelihood", "Brier, cause 1", "Brier, cause 2", "seconds a fold")
+        made["causes"] = markdown(header, lines)
+    if "age_scale" in records:
+        means = pd.DataFrame(records["age_scale"]["folds"]).groupby("method").mean(numeric_only=True)
+        lines = [
+            (method, *(f"{row[name]:.4f}" for name in ("log_likelihood", "concordance_td", "integrated_brier")),
+             f"{row['d_calibration']:.1e}", f"{row['seconds']:.1f}")
+            for method, row in means.iterrows()
+        ]  # fmt: skip
+        header = ("method", "log-likelihood", "concordance", "integrated Brier", "D-calibration", "seconds a fold")
+        made["age"] = markdown(header, lines)
+    return made
+
+
+def filled(text, mark, body):
+    """A text with what stands between two marks replaced."""
+    pattern = rf"(<!-- begin {mark} -->\n).*?(<!-- end {mark} -->)"
+    return re.sub(pattern, lambda m: f"{m[1]}{body}\n{m[2]}", text, flags=re.S)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Fill both pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "results")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "performance.md")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     options = parser.parse_args()
-    text = options.page.read_text(encoding="utf-8")
+    page = options.docs / "performance.md"
+    text = page.read_text(encoding="utf-8")
     for name, makers in TABLES.items():
         for device in ("cpu", "cuda"):
             record = load(options.results, name, device)
             for suffix, make in makers:
-                mark = f"{name} {device}{suffix}"
                 body = "Not measured on this device." if record is None else make(record)
-                pattern = rf"(<!-- begin {mark} -->\n).*?(<!-- end {mark} -->)"
-                text = re.sub(pattern, lambda m, body=body: f"{m[1]}{body}\n{m[2]}", text, flags=re.S)
-    options.page.write_text(text, encoding="utf-8")
-    pictures(options.results, options.page.parent / "figures")
+                text = filled(text, f"{name} {device}{suffix}", body)
+    page.write_text(text, encoding="utf-8")
+    pictures(options.results, options.docs / "figures")
+    page = options.docs / "outcomes.md"
+    text = page.read_text(encoding="utf-8")
+    for name, body in outcome_tables(options.results).items():
+        text = filled(text, name, body)
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
