@@ -107,6 +107,7 @@ def test_errors():
         ({"alpha": 0.0}, "alpha lies in"),
         ({"sigma": 0.0}, "sigma must be positive"),
         ({"n_cuts": 0}, "n_cuts is a whole number"),
+        ({"alpha": 1.5}, r"alpha lies in \(0, 1\]; got 1.5"),
         ({"cuts": "log"}, "cuts is one of"),
         ({"interpolation": "spline"}, "interpolation is one of"),
     ):

@@ -114,7 +114,7 @@ class Wobbling(SurvivalDistribution):
         return 1
 
     def _log_survival(self, t):
-        return torch.where(t < 2.0, -1.0 - 2.0**-52, -1.0)
+        return -1.0 - 2.0**-52 * (t < 2.0).double()
 
     def _log_density(self, t):
         return torch.full_like(t, -torch.inf)
