@@ -76,7 +76,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "search/run.py",
-        "folds = StratifiedKFold(settings.cv, shuffle=True, random_state=seed % (2**31))",
+        "return cls(settings, job, number, seed, _folds(rows.outcome, settings.cv, seed % (2**31)))",
         "31",
         "32",
         "the remainder of a seed that is drawn from below 2**31",
@@ -96,18 +96,11 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "torch takes materialize_grads=True for allow_unused=True",
     ),
     Equivalent(
-        "preprocessing.py",
-        "return NumericColumn(name, centre, width or 1.0, indicator)",
-        "1.0",
-        "2.0",
-        "numbers are divided by a power of two and multiplied by it again, which is exact",
-    ),
-    Equivalent(
         "estimators/network.py",
         "seeds = check_random_state(self.random_state).randint(0, 2**31 - 1, size=self.ensemble_size)",
         "1",
         "2",
-        "the range from which seeds are drawn; one more or less in two milliards",
+        "the range from which seeds are drawn; one more or less in two billion",
     ),
     Equivalent(
         "estimators/weights.py",
@@ -115,13 +108,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "name in weights and weights[name].shape != buffer.shape",
         "(name in weights)",
         "a tensor of the right shape is replaced by an empty one of that shape, which is then filled",
-    ),
-    Equivalent(
-        "scores/_resampling.py",
-        "return cls(outcome, np.ones((1, len(outcome))))",
-        "1",
-        "2",
-        "the sample itself twice, of which the first is read",
     ),
     Equivalent(
         "estimators/design.py",
