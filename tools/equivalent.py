@@ -8,7 +8,10 @@ __all__ = ["EQUIVALENT", "Equivalent"]
 
 
 class Equivalent(NamedTuple):
-    """One of them: a file of src/sumosurv, its line without spaces at the ends, what is changed there, and why not."""
+    """One of them: a file of src/sumosurv, its line without spaces at the ends, what is changed there, and why not.
+
+    Where a file has the line more than once, the line before it comes first.
+    """
 
     path: str
     line: str
@@ -20,7 +23,7 @@ class Equivalent(NamedTuple):
 EQUIVALENT: tuple[Equivalent, ...] = (
     Equivalent(
         "estimators/forest.py",
-        "inner = left >= 0",
+        'left = trees["left"][node]\ninner = left >= 0',
         "left >= 0",
         "(left > 0)",
         "no node has the first one, a root, for its child: children come after their parents",

@@ -434,11 +434,13 @@ def equivalent(every: Sequence[Mutant]) -> dict[str, str]:
     found, used = {}, set()
     for mutant in every:
         if mutant.path in lines:
-            place = (mutant.path, lines[mutant.path][mutant.line - 1].strip(), mutant.old, mutant.new)
-            if place in listed:
-                found[mutant.key] = listed[place]
-                used.add(place)
-    stale = [" | ".join(place) for place in listed.keys() - used]
+            before, own = (line.strip() for line in lines[mutant.path][mutant.line - 2 : mutant.line])
+            for text in (own, f"{before}\n{own}"):
+                place = (mutant.path, text, mutant.old, mutant.new)
+                if place in listed:
+                    found[mutant.key] = listed[place]
+                    used.add(place)
+    stale = [" | ".join(place) for place in sorted(listed.keys() - used)]
     if stale:
         sys.exit("tools/equivalent.py lists what the source no longer has; say it anew:\n  " + "\n  ".join(stale))
     return found
