@@ -8,7 +8,10 @@ __all__ = ["EQUIVALENT", "Equivalent"]
 
 
 class Equivalent(NamedTuple):
-    """One of them: a file of src/sumosurv, its line without spaces at the ends, what is changed there, and why not."""
+    """One of them: a file of src/sumosurv, its line without spaces at the ends, what is changed there, and why not.
+
+    Where a file has the line more than once, the line before it comes first.
+    """
 
     path: str
     line: str
@@ -17,4 +20,110 @@ class Equivalent(NamedTuple):
     reason: str
 
 
-EQUIVALENT: tuple[Equivalent, ...] = ()
+EQUIVALENT: tuple[Equivalent, ...] = (
+    Equivalent(
+        "estimators/forest.py",
+        'left = trees["left"][node]\ninner = left >= 0',
+        "left >= 0",
+        "(left > 0)",
+        "no node has the first one, a root, for its child: children come after their parents",
+    ),
+    Equivalent(
+        "estimators/forest.py",
+        'return {name: np.zeros(0, np.float64 if name in floats else np.int64) for name in (*_TREE, *_LEAF, "roots")}',
+        "np.zeros(0, np.float64 if name in floats else np.int64)",
+        "(np.ones(0, np.float64 if name in floats else np.int64))",
+        "an array without elements",
+    ),
+    Equivalent(
+        "preprocessing.py",
+        "np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),",
+        "np.zeros((n, 0))",
+        "(np.ones((n, 0)))",
+        "an array without elements",
+    ),
+    Equivalent(
+        "training/loop.py",
+        "failed: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))",
+        "np.zeros(0, dtype=bool)",
+        "(np.ones(0, dtype=bool))",
+        "an array without elements",
+    ),
+    Equivalent(
+        "scores/_losses.py",
+        "of_ended, of_alive = np.zeros((n, m if normalize else 1)), np.empty((n, m))",
+        "np.zeros((n, m if normalize else 1))",
+        "(np.ones((n, m if normalize else 1)))",
+        "an array of which every row is overwritten",
+    ),
+    Equivalent(
+        "scores/_resampling.py",
+        "self._values = np.where(infinite, 0.0, values) if infinite.any() else values",
+        "np.where(infinite, 0.0, values) if infinite.any() else values",
+        "(np.where(infinite, 0.0, values))",
+        "a copy of the same values",
+    ),
+    Equivalent(
+        "scores/calibration.py",
+        "rows = slice(start, min(start + (1 << 15), len(time)))",
+        "min(start + (1 << 15), len(time))",
+        "(max(start + (1 << 15), len(time)))",
+        "the size of a block: slices end with the array",
+    ),
+    Equivalent(
+        "scores/_weighting.py",
+        "step = max(1, (1 << 17) // len(self.grid))",
+        "1",
+        "2",
+        "the size of a block",
+    ),
+    Equivalent(
+        "search/run.py",
+        "return cls(settings, job, number, seed, _folds(rows.outcome, settings.cv, seed % (2**31)))",
+        "31",
+        "32",
+        "the remainder of a seed that is drawn from below 2**31",
+    ),
+    Equivalent(
+        "search/space.py",
+        "known = estimator.get_params(deep=False)",
+        "False",
+        "True",
+        "network estimators have no estimators among their settings, which deep=True would add",
+    ),
+    Equivalent(
+        "training/optimiser.py",
+        "gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)",
+        "torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)",
+        "(torch.autograd.grad(loss, self.parameters, materialize_grads=True))",
+        "torch takes materialize_grads=True for allow_unused=True",
+    ),
+    Equivalent(
+        "estimators/network.py",
+        "seeds = check_random_state(self.random_state).randint(0, 2**31 - 1, size=self.ensemble_size)",
+        "1",
+        "2",
+        "the range from which seeds are drawn; one more or less in two billion",
+    ),
+    Equivalent(
+        "estimators/weights.py",
+        "if name in weights and weights[name].shape != buffer.shape:  # tables whose size depends on the data",
+        "name in weights and weights[name].shape != buffer.shape",
+        "(name in weights)",
+        "a tensor of the right shape is replaced by an empty one of that shape, which is then filled",
+    ),
+    Equivalent(
+        "estimators/design.py",
+        "if left <= _DEPENDENT or k == r.shape[0]:",
+        "0",
+        "1",
+        "the matrix is square",
+    ),
+    Equivalent(
+        "estimators/deephit.py",
+        'return {"cuts": cuts.tolist(), "log_shares": np.log(share / share.sum()).tolist()}',
+        "share / share.sum()",
+        "(share * share.sum())",
+        "a constant more in every logit, which the softmax does not see",
+    ),
+)

@@ -31,7 +31,8 @@ from planting import ROOT, Copy, preload
 SOURCES = ("scores", "training", "estimators", "search", "preprocessing.py", "cli.py", "commands.py")
 SUITE = (
     "tests/scores", "tests/training", "tests/estimators", "tests/search", "tests/test_preprocessing.py", "tests/cli",
-    "tests/networks", "tests/test_io.py", "tests/paper/test_table_routes.py", "tests/docs",
+    "tests/networks", "tests/test_io.py", "tests/test_forged_files.py", "tests/paper/test_table_routes.py",
+    "tests/docs",
 )  # fmt: skip
 SLOW = (
     "test_two_processes_share_a_study", "test_a_killed_search_loses_no_finished_trial",
@@ -345,25 +346,25 @@ def _stored(path: Path) -> dict[str, dict[str, Any]]:
 def tests_for(mutant: Mutant, tests: dict[str, dict[str, Any]], most: float) -> Iterator[list[str]]:
     """Tests in the order in which they are likely to see a mutant: at most two lots, quick ones first."""
 
-    def chosen(near: bool, line: int | None) -> list[str]:
+    def chosen(near: bool) -> list[str]:
         stem = mutant.path.partition("/")[0].removesuffix(".py")
-        own = [
-            (seen["seconds"], name)
-            for name, seen in tests.items()
-            if (line in seen["lines"].get(mutant.path, ()) if line is not None else mutant.path in seen["lines"])
-            and (stem in name.partition("::")[0]) == near
-        ]
+        own = []
+        for name, seen in tests.items():
+            lines = seen["lines"].get(mutant.path, ())
+            if (stem in name.partition("::")[0]) == near and (mutant.line in lines if hit else lines or near):
+                own.append((not lines, seen["seconds"], name))
         total, names = 0.0, []
-        for seconds, name in sorted(own):
+        for _, seconds, name in sorted(own):
             total += seconds
             if total > most and names:
                 break
             names.append(name)
         return names
 
+    # a module's top level runs when it is imported: tests that run other lines of it then, and all of its package
     hit = any(mutant.line in seen["lines"].get(mutant.path, ()) for seen in tests.values())
     for near in (True, False):
-        names = chosen(near, mutant.line if hit else None)  # lines of a module's top level run when it is imported
+        names = chosen(near)
         if names:
             yield names
 
@@ -433,11 +434,13 @@ def equivalent(every: Sequence[Mutant]) -> dict[str, str]:
     found, used = {}, set()
     for mutant in every:
         if mutant.path in lines:
-            place = (mutant.path, lines[mutant.path][mutant.line - 1].strip(), mutant.old, mutant.new)
-            if place in listed:
-                found[mutant.key] = listed[place]
-                used.add(place)
-    stale = [" | ".join(place) for place in listed.keys() - used]
+            before, own = (line.strip() for line in lines[mutant.path][mutant.line - 2 : mutant.line])
+            for text in (own, f"{before}\n{own}"):
+                place = (mutant.path, text, mutant.old, mutant.new)
+                if place in listed:
+                    found[mutant.key] = listed[place]
+                    used.add(place)
+    stale = [" | ".join(place) for place in sorted(listed.keys() - used)]
     if stale:
         sys.exit("tools/equivalent.py lists what the source no longer has; say it anew:\n  " + "\n  ".join(stale))
     return found

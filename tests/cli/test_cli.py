@@ -58,6 +58,24 @@ def test_predictions_equal_the_library(table, model_file, capsys):
     np.testing.assert_allclose(printed["risk"], model.predict(frame[["age", "stage"]]))
 
 
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ([], ["risk", "mean", "quantile_0.25", "median", "quantile_0.75"]),
+        (["--times", "6,12"], ["survival_6", "survival_12"]),
+        (["--quantiles", "0.1,0.5"], ["quantile_0.1", "median"]),
+        (["--mean"], ["mean"]),
+        (["--restricted-mean", "24"], ["restricted_mean_24"]),
+        (["--risk"], ["risk"]),
+        (["--risk", "--quantiles", "0.9"], ["risk", "quantile_0.9"]),
+    ],
+)
+def test_what_is_asked_for_is_predicted_and_nothing_else(table, model_file, options, columns):
+    out = table / "asked.csv"
+    assert main(["predict", str(model_file), str(table / "data.csv"), "--out", str(out), *options]) == 0
+    assert list(pd.read_csv(out).columns) == columns
+
+
 def test_parquet_in_and_out_equals_csv(table, model_file):
     out = table / "predictions.parquet"
     assert main(["predict", str(model_file), str(table / "data.parquet"), "--out", str(out)]) == 0

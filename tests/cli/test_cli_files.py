@@ -239,7 +239,10 @@ def test_predictions_of_many_rows_come_in_blocks(place, capsys, monkeypatch):
     monkeypatch.setattr(sumosurv.SumoNet, "predict_distribution", counted)
     assert main(["predict", "model.sumo", "many.csv", "--times", "3", "--risk", "--out", "p.csv"]) == 0
     assert max(sizes) <= 20_000
-    assert "predicting: 100%" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "predicting: 100%" in shown
+    assert "45000/45000" in shown
+    assert "row/s]" in shown
     written = pd.read_csv("p.csv")
     model = sumosurv.load("model.sumo")
     X = frame[["age", "stage"]]

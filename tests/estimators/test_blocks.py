@@ -29,9 +29,14 @@ def fitted():
 )
 def test_blocks_give_what_one_call_gives(fitted, ask, monkeypatch):
     model, data = fitted
+    sizes, original = [], SumoNet.predict_distribution
+    monkeypatch.setattr(SumoNet, "predict_distribution", lambda m, X: sizes.append(len(X)) or original(m, X))
     at_once = ask(model, data.X, data.y)
+    assert sizes == [200]
     monkeypatch.setattr(base, "_BLOCK", 33)
+    sizes.clear()
     np.testing.assert_allclose(ask(model, data.X, data.y), at_once, rtol=1e-12)
+    assert sizes == [33] * 6 + [2]
     np.testing.assert_allclose(ask(model, data.X.set_index(np.arange(200)[::-1]), data.y), at_once, rtol=1e-12)
 
 

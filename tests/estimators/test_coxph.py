@@ -106,6 +106,28 @@ def test_ridge_is_that_of_scikit_survival_on_standardised_columns():
     np.testing.assert_allclose(CoxPH(alpha=7.0).fit(x, y).coef_, other.coef_, atol=1e-7)
 
 
+def test_the_penalty_is_on_standardised_columns():
+    """In other units it is the same model."""
+    x, y = sample()
+    units = np.array([1000.0, 0.01, 7.0])
+    model, other = CoxPH(alpha=7.0).fit(x, y), CoxPH(alpha=7.0).fit(x * units, y)
+    np.testing.assert_allclose(other.coef_ * units, model.coef_, rtol=1e-7)
+    np.testing.assert_allclose(other.standard_errors_ * units, model.standard_errors_, rtol=1e-7)
+    scale = x.std(axis=0)
+    standardised = CoxPH(alpha=7.0).fit((x - x.mean(axis=0)) / scale, y)
+    np.testing.assert_allclose(model.coef_ * scale, standardised.coef_, rtol=1e-7)
+
+
+def test_the_summary_has_wald_s_tests(lifelines):
+    x, y = sample(ties=False)
+    model = CoxPH().fit(pd.DataFrame(x, columns=["a", "b", "c"]), y)
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(time=y["time"], event=y["event"])
+    other = lifelines.CoxPHFitter().fit(frame, "time", "event").summary
+    for ours, theirs in (("coef", "coef"), ("hazard_ratio", "exp(coef)"), ("standard_error", "se(coef)"), ("z", "z")):
+        np.testing.assert_allclose(model.summary()[ours], other[theirs], rtol=1e-3)
+    np.testing.assert_allclose(model.summary()["p"], other["p"], rtol=0.02)
+
+
 def dummies(n=400, seed=0):
     """Both dummies of a treatment, three of a grade, a total, a constant: as `pandas.get_dummies` makes them."""
     rng = np.random.default_rng(seed)
@@ -121,6 +143,20 @@ def dummies(n=400, seed=0):
 
 
 DROPPED = ["yes", "grade_2", "total", "year"]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+def test_log_risks_are_relative_to_the_mean_of_the_rows(alpha):
+    """And the baseline is Breslow's of these risks, whatever the columns are centred at."""
+    x, y = sample()
+    x += np.array([100.0, -40.0, 7.0])
+    model = CoxPH(alpha=alpha).fit(x, y)
+    risk = (x - x.mean(axis=0)) @ model.coef_
+    np.testing.assert_allclose(model.log_risk(x), risk, atol=1e-9)
+    times = np.unique(y["time"][y["event"]])
+    steps = [((y["time"] == t) & y["event"]).sum() / np.exp(risk[y["time"] >= t]).sum() for t in times]
+    np.testing.assert_allclose(model.baseline_times_, times)
+    np.testing.assert_allclose(model.baseline_, np.cumsum(steps), rtol=1e-8)
 
 
 def test_columns_that_others_explain_are_left_out_by_name():

@@ -50,6 +50,13 @@ def test_the_objective_is_that_of_the_formula(alpha, sigma):
             assert float(terms[k, i]) == pytest.approx(expected, rel=1e-9)
 
 
+def test_one_interval_is_enough():
+    X, y = sample()
+    model = DeepHit(**SMALL, n_cuts=1).fit(X, y)
+    np.testing.assert_allclose(model.cuts_, [y["time"].max()])
+    assert np.isfinite(model.score(X, y))
+
+
 def test_cuts():
     X, y = sample(300)
     last = y["time"].max()
@@ -100,6 +107,7 @@ def test_errors():
         ({"alpha": 0.0}, "alpha lies in"),
         ({"sigma": 0.0}, "sigma must be positive"),
         ({"n_cuts": 0}, "n_cuts is a whole number"),
+        ({"alpha": 1.5}, r"alpha lies in \(0, 1\]; got 1.5"),
         ({"cuts": "log"}, "cuts is one of"),
         ({"interpolation": "spline"}, "interpolation is one of"),
     ):

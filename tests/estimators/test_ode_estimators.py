@@ -92,6 +92,21 @@ def test_the_same_seed_gives_the_same_model(name):
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.parametrize("name", ["general", "cox", "cox-network"])
+def test_only_the_form_cox_has_no_covariate_network(name):
+    """There log Λ(t|x) - log Λ(t|0) is linear in x; elsewhere widths of the covariate network are those asked for."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (80, 1))
+    y = Surv.from_arrays(rng.random(80) < 0.7, rng.weibull(1.5, 80) * np.exp(2.0 * x[:, 0] ** 2))
+    options = {"ensemble_size": 1, "numeric_scaling": "standard", "learning_rate": 0.1, "max_epochs": 8, "dropout": 0.0}
+    model = MODELS[name](covariate_layers=(23,), **options).fit(x, y)
+    d = model.predict_distribution(np.array([[-1.0], [0.0], [1.0]]))
+    log_hazard = np.log(d.cumulative_hazard([0.3, 0.6]))
+    bend = np.abs(log_hazard[0] + log_hazard[2] - 2.0 * log_hazard[1]).max()
+    assert (bend < 1e-5) == (name == "cox")
+    assert any(23 in p.shape for p in model.network_.parameters()) == (name != "cox")
+
+
 @pytest.mark.parametrize("name", list(MODELS))
 @pytest.mark.filterwarnings("ignore:All .* rows are censored")
 def test_hard_data(name):

@@ -31,6 +31,17 @@ def test_calibration_counts_f_equal_to_the_level():
     np.testing.assert_array_equal(result.observed, [0.5, 1.0])
 
 
+def test_calibration_of_more_rows_than_are_looked_at_together():
+    """Exponential times, so that F is known: every row counts once."""
+    rng = np.random.default_rng(0)
+    time, scale = rng.exponential(1.0, 70_000), rng.uniform(0.5, 2.0, 70_000)
+    levels = np.array([0.2, 0.5, 0.9])
+    result = calibration(Weibull(scale, 1.0), Surv.from_arrays(np.ones(70_000, bool), time), levels=levels)
+    np.testing.assert_allclose(
+        result.observed, (1.0 - np.exp(-time / scale)[:, None] <= levels).mean(axis=0), atol=2e-5
+    )
+
+
 def test_calibration_blames_the_truth_under_censoring():
     rng = np.random.default_rng(1)
     assert calibration(*reversed(_sample(rng, 20_000))).score < 1e-3

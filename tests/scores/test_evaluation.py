@@ -60,6 +60,20 @@ def test_the_table_of_scores():
         SCORES["log_likelihood"] = None
 
 
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_points_the_way_it_says(name):
+    """Towards the truth, beside a distribution that has everything wrong: order, level and spread."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=800)
+    t, c = np.exp(x) * rng.exponential(1.0, 800), rng.exponential(20.0, 800)
+    y = Surv.from_arrays(t <= c, np.minimum(t, c))
+    truth, wrong = (
+        evaluate(d, None, y, scores=[name], n_bootstrap=0)["value"][0]
+        for d in (Weibull(np.exp(x), 1.0), Weibull(0.1 * np.exp(-x), 3.0))
+    )
+    assert (truth > wrong) == SCORES[name].greater_is_better
+
+
 def test_what_each_score_needs():
     single = {
         "cumulative_dynamic_auc": "times",

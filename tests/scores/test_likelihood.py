@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from scores import direct
 from sumosurv import Surv
-from sumosurv.distributions import LogNormal, Rescaled, Tabulated, Weibull
+from sumosurv.distributions import LogNormal, Rescaled, SurvivalDistribution, Tabulated, Weibull
 from sumosurv.scores import log_likelihood
 
 
@@ -97,6 +98,38 @@ def test_interpolated_density_away_from_the_ends_has_exactly_2k_minus_1_cells():
         d = Tabulated(times, survival).with_half_width(k)
         expected = (np.exp(-0.3 * (10 - k + 1)) - np.exp(-0.3 * (10 + k))) / (2 * k - 1)
         assert np.exp(log_likelihood(d, Surv.from_arrays([True], [10.4])))[0] == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_cell_of_time_zero_holds_the_chance_of_an_event_at_once():
+    """S(0) = 0.7 and S(1) = 0.5: the cell [0, 1/4) has the step at zero alone."""
+    d = Tabulated([0.0, 1.0], [0.7, 0.5])
+    score = log_likelihood(d, Surv.from_arrays([True], [0.0]), resolution=0.5)
+    assert np.exp(score[0]) == pytest.approx(0.3 / 0.25)
+
+
+class Wobbling(SurvivalDistribution):
+    """Flat at e⁻¹, but for rounding: log S rises by some 1e-16."""
+
+    def __len__(self):
+        return 1
+
+    def _log_survival(self, t):
+        return -1.0 - 2.0**-52 * (t < 2.0).double()
+
+    def _log_density(self, t):
+        return torch.full_like(t, -torch.inf)
+
+    def _take(self, rows):
+        return self
+
+    @property
+    def _like(self):
+        return torch.zeros(1, dtype=torch.float64)
+
+
+def test_rounding_never_makes_a_cell_less_likely_than_impossible():
+    score = log_likelihood(Wobbling(), Surv.from_arrays([True], [2.0]), resolution=0.5)
+    assert score.tolist() == [-np.inf]
 
 
 def test_mistakes_are_named():

@@ -383,6 +383,30 @@ def test_progress_counts_trials(parts, capsys):
     assert "best" in shown
 
 
+def test_progress_counts_trials_also_where_each_has_several_networks(data, monkeypatch):
+    """After the first of two trials, of which each trains two networks, the bar stands at one."""
+    from sumosurv.search.progress import SearchProgress
+
+    places, real = [], SearchProgress.found
+
+    def noted(progress, score):
+        places.append(progress._bar.n)
+        real(progress, score)
+
+    monkeypatch.setattr(SearchProgress, "found", noted)
+    X, y = data.X[:120], data.y[:120]
+    SumoNetSearch(
+        SumoNet(max_epochs=2), space={"dropout": [0.1]}, n_trials=2, cv=2, trials_per_round=1, random_state=0,
+        verbose=True, mixture=1,
+    ).fit(X, y)  # fmt: skip
+    assert places == pytest.approx([1.0, 2.0])
+
+
+def test_one_network_may_train_again_on_its_own(parts):
+    fitted = quick(refit="cross", refit_members=1, mixture=1, n_trials=2).fit(*parts[0], validation_data=parts[1])
+    assert fitted.best_estimator_.n_members_ == 1
+
+
 def test_folds_whose_columns_differ_train_apart(data):
     """A level, or a missing value, that one fold alone has makes its networks another shape."""
     random = np.random.default_rng(0)

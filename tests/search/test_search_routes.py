@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 
-from sumosurv import SumoNet, SumoNetSearch, Surv, datasets
+from sumosurv import DeepSurv, NetworkSearch, SumoNet, SumoNetSearch, Surv, datasets
 from sumosurv.scores import log_likelihood
-from sumosurv.search import fit_folds, population
+from sumosurv.search import fit_folds, grouping, population
 from sumosurv.search.choice import choose, choose_size, mixture_scores, rank_trials
+from sumosurv.search.jobs import Job
 from sumosurv.search.run import network_seed
 
 
@@ -150,6 +151,33 @@ def test_training_again_uses_all_rows(refit):
     train, valid, test = only_validation_rows_know()
     fitted = search({"weight_decay": [0.1]}, 1, ODD, refit=refit, refit_members=2).fit(*train, validation_data=valid)
     assert fitted.best_estimator_.score(*test) > fitted.best_single_.score(*test) + 0.5
+
+
+@pytest.mark.parametrize(("refit", "everything"), [(False, False), (True, True), ("cross", True)])
+def test_baselines_are_those_of_the_rows_trained_on(parts, refit, everything):
+    """Every event after the largest training time is a validation row's."""
+    (X, y), (X_late, late) = parts[0], (parts[1][0], parts[1][1].copy())
+    late["time"] += y["time"].max()
+    made = NetworkSearch(
+        DeepSurv(max_epochs=2, covariate_layers=(6,)), space={"dropout": [0.1]}, n_trials=1, refit=refit,
+        refit_members=1, mixture=1, random_state=0,
+    ).fit(X, y, validation_data=(X_late, late))  # fmt: skip
+    fitted, last = made.best_estimator_, late if everything else y
+    times = fitted.network_.baseline_times[0].numpy() * fitted.time_unit_
+    assert times.max() == pytest.approx(last["time"][last["event"]].max(), rel=1e-6)
+
+
+def test_likelihoods_that_networks_train_on_are_not_computed_anew(parts, monkeypatch):
+    """Of a distribution they are asked only where the objective is another one."""
+    asked = []
+    real = population._own_scores
+    monkeypatch.setattr(population, "_own_scores", lambda *given: asked.append(given) or real(*given))
+    search({"dropout": [0.1]}, 2).fit(*parts[0], validation_data=parts[1])
+    assert asked == []
+    NetworkSearch(
+        DeepSurv(max_epochs=2), space={"dropout": [0.1]}, n_trials=2, mixture=1, random_state=0
+    ).fit(*parts[0], validation_data=parts[1])  # fmt: skip
+    assert len(asked) == 2
 
 
 def test_training_again_goes_to_the_best_epoch_of_each_network(parts, monkeypatch):
@@ -302,3 +330,30 @@ def test_a_stored_study_is_of_its_outcome_too(parts, tmp_path):
             search(space, 2, **stored).fit(*rows)
     again = search(space, 2, **stored).fit(X.copy(), y.copy(), validation_data=valid)
     assert len(again.cv_results_["trial"]) == 2
+
+
+def test_a_network_is_padded_only_into_one_that_holds_it():
+    """Of as many layers or more, each as wide or wider; layers of different widths are no corner of any."""
+    widest = {"covariate_layers": (16, 16), "mixed_layers": (8,)}
+
+    def fits(covariate, mixed=(8,)):
+        return grouping._fits(SumoNet(covariate_layers=covariate, mixed_layers=mixed), widest)
+
+    assert fits((16, 16))
+    assert fits((4,))
+    assert not fits((16, 16, 16))
+    assert not fits((17,))
+    assert not fits((16, 8))
+    assert not fits((16, 16), (8, 8))
+    assert not fits(())
+
+
+def test_shapes_are_those_of_each_trial_s_network(parts):
+    """Made once for trials that differ in rates alone, anew for other widths."""
+    job = Job(SumoNet(device="cpu"), *parts[0], None)
+    for widths in ((4,), (9, 9)):
+        for rate in (0.01, 0.02):
+            given = {"covariate_layers": widths, "learning_rate": rate}
+            state = job.build(given, 3).state_dict()
+            assert dict(job.shapes(given)) == {name: tuple(value.shape) for name, value in state.items()}
+    assert job.shapes({"covariate_layers": (4,), "learning_rate": 0.1}) is job.shapes({"covariate_layers": (4,)})

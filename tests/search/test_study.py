@@ -202,6 +202,33 @@ def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
         study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
 
 
+@pytest.mark.parametrize(
+    ("options", "rounds_of"),
+    [
+        ({"method": "random"}, [5]),  # nobody learns from results: all at once
+        ({"method": "random", "storage": "study.db"}, [3, 2]),  # a round is stored before the next begins
+        ({"method": "tpe"}, [2, 2, 1]),  # a round tells the sampler where to look
+        ({"method": "tpe", "trials_per_round": 4}, [4, 1]),
+    ],
+)
+def test_trials_come_in_rounds_where_results_are_told_or_stored(data, tmp_path, monkeypatch, options, rounds_of):
+    from sumosurv.search import rounds, study
+
+    asked = []
+    for kind in (study.RandomStudy, study.OptunaStudy):
+
+        def ask(self, count, real=kind.ask):
+            asked.append(count)
+            return real(self, count)
+
+        monkeypatch.setattr(kind, "ask", ask)
+    monkeypatch.setattr(rounds, "_ROUND", {"tpe": 2, "random": 3})
+    if "storage" in options:
+        options = options | {"storage": tmp_path / "study.db"}
+    search(**({"n_trials": 5, "trials_per_round": None} | options)).fit(data.X[:80], data.y[:80])
+    assert asked == rounds_of
+
+
 @pytest.mark.parametrize("options", [{"method": "tpe"}, {"storage": "study.db"}])
 def test_without_optuna_it_is_said_what_needs_it(data, monkeypatch, options):
     monkeypatch.setitem(sys.modules, "optuna", None)

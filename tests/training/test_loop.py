@@ -224,6 +224,20 @@ def test_one_bad_row_does_not_stop_the_members_that_do_not_see_it():
     assert history.failed.tolist() == [True, False]
 
 
+def test_a_member_is_given_up_after_three_epochs_in_a_row_without_a_step(monkeypatch):
+    """Two such epochs, again and again, are not enough."""
+    moves = iter([True, False, False, True, False, False, True, False, False, False, True, True])
+    real = loop.TrainingStep.end_epoch
+
+    def scripted(step):
+        likelihood, moved = real(step)
+        return likelihood, torch.full_like(moved, next(moves))
+
+    monkeypatch.setattr(loop.TrainingStep, "end_epoch", scripted)
+    history = train(network((0,)), data(), *rows(1), members=1, max_epochs=12)
+    assert len(history.train) == 10
+
+
 @pytest.mark.parametrize("event_share", [-1.0, 0.05, 2.0])
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 def test_batches_without_events_and_of_one(event_share, batch_size):
