@@ -46,9 +46,61 @@ _READING, _STEP, _LOOP = (
     "src/sumosurv/training/step.py",
     "src/sumosurv/training/loop.py",
 )
+_OUTCOMES = "tests/estimators/test_outcomes.py"
 _LEARNED = f"{_FIT}::test_columns_and_the_unit_of_time_are_learned_from_training_rows_alone"
 
 FAULTS = (
+    # ------------------------------------------------------------------ entry, intervals, weights, causes, subjects
+    Fault(
+        "entry is not taken off the likelihood",
+        "src/sumosurv/networks/likelihood.py",
+        "        terms = terms - curves.log_survival(outcome.entry)\n",
+        "        pass\n",
+        f"{_OUTCOMES}::test_the_training_objective_is_the_likelihood_of_the_distribution",
+    ),
+    Fault(
+        "an interval scores as right-censored",
+        "src/sumosurv/networks/likelihood.py",
+        "terms = torch.where(inside, log_difference(terms, end, inside), terms)",
+        "terms = terms",
+        f"{_OUTCOMES}::test_the_training_objective_is_the_likelihood_of_the_distribution",
+    ),
+    Fault(
+        "a row with an event is asked for all causes",
+        "src/sumosurv/networks/causes.py",
+        "terms = torch.where(cause > 0, of_own, torch.logsumexp(parts, dim=0))",
+        "terms = torch.logsumexp(parts, dim=0)",
+        f"{_OUTCOMES}::test_the_training_objective_is_the_likelihood_of_the_distribution",
+    ),
+    Fault(
+        "weights are ignored in training",
+        "src/sumosurv/training/step.py",
+        "return values if batch.outcome.weight is None else values * batch.outcome.weight",
+        "return values",
+        f"{_OUTCOMES}::test_whole_weights_are_repeated_rows",
+    ),
+    Fault(
+        "weights are ignored by the columns",
+        "src/sumosurv/estimators/reading.py",
+        "one_hot=reading.one_hot).fit(X, outcome.weight)",
+        "one_hot=reading.one_hot).fit(X)",
+        f"{_OUTCOMES}::test_whole_weights_are_repeated_rows",
+    ),
+    Fault(
+        "the rows of a subject are parted",
+        "src/sumosurv/training/data.py",
+        "    if outcome.group is None:\n        return np.sort(train), np.sort(valid)\n",
+        "    if outcome.group is not None:\n        train, valid = train_test_split(np.arange(len(outcome)), "
+        "test_size=fraction, random_state=seed)\n    return np.sort(train), np.sort(valid)\n",
+        f"{_OUTCOMES}::test_subjects_are_held_out_whole",
+    ),
+    Fault(
+        "a spell goes on past its end",
+        "src/sumosurv/distributions/path.py",
+        "return torch.minimum(torch.maximum(self._spell_times(t), self.starts), self.ends)",
+        "return torch.maximum(self._spell_times(t), self.starts)",
+        f"{_OUTCOMES}::test_a_path_is_the_product_of_its_spells",
+    ),
     # ------------------------------------------------------------------ the paper's tables
     Fault(
         "a search is given test rows as validation",
@@ -103,7 +155,7 @@ FAULTS = (
     Fault(
         "columns are learned from validation rows too",
         _READING,
-        "one_hot=reading.one_hot).fit(X)",
+        "one_hot=reading.one_hot).fit(X, outcome.weight)",
         "one_hot=reading.one_hot).fit(\n"
         '        X if validation_rows is None else __import__("pandas").concat([X, validation_rows[0]])\n    )',
         _LEARNED,
@@ -111,8 +163,8 @@ FAULTS = (
     Fault(
         "the unit of time is that of validation rows too",
         _READING,
-        "unit = time_unit(outcome.time[:n] - origin)",
-        "unit = time_unit(outcome.time - origin)",
+        "unit = time_unit(outcome[:n].on_clock(origin))",
+        "unit = time_unit(outcome.on_clock(origin))",
         _LEARNED,
     ),
     Fault(
@@ -197,8 +249,8 @@ FAULTS = (
     Fault(
         "padding rows count in the loss",
         _STEP,
-        "likelihood = torch.where(self.present, terms, 0.0)",
-        "likelihood = terms",
+        "weighted(torch.where(self.present, self.network.terms(batch), 0.0), batch)",
+        "weighted(self.network.terms(batch), batch)",
         "tests/training/test_loop.py::test_members_with_different_numbers_of_rows",
     ),
     Fault(
@@ -289,8 +341,8 @@ FAULTS = (
     Fault(
         "two standard errors",
         "src/sumosurv/search/choice.py",
-        "gap.std(ddof=1) / math.sqrt(len(gap))",
-        "2 * gap.std(ddof=1) / math.sqrt(len(gap))",
+        "float(values.std(ddof=1) / math.sqrt(len(values)))",
+        "2 * float(values.std(ddof=1) / math.sqrt(len(values)))",
         f"{_SEARCH}::test_size_is_the_largest_within_a_standard_error",
     ),
     Fault(
@@ -317,22 +369,22 @@ FAULTS = (
     Fault(
         "folds that are not stratified",
         _RUN,
-        "splits = folds.split(np.arange(len(rows.outcome)), rows.outcome.event)",
-        "splits = folds.split(np.arange(len(rows.outcome)), np.zeros(len(rows.outcome)))",
+        "random_state=seed).split(np.arange(len(kind)), kind)",
+        "random_state=seed).split(np.arange(len(kind)), np.zeros(len(kind)))",
         f"{_SEARCH}::test_folds_have_the_share_of_events_of_all_rows",
     ),
     Fault(
         "the digest of a study ignores the outcome",
         _ROUNDS,
-        "        text.update(check_outcome(outcome).array().tobytes())\n",
+        "        text.update(record.array().tobytes())\n",
         "",
         f"{_SEARCH}::test_a_stored_study_is_of_its_outcome_too",
     ),
     Fault(
         "the digest of a study ignores events",
         _ROUNDS,
-        "check_outcome(outcome).array().tobytes()",
-        "check_outcome(outcome).time.tobytes()",
+        "record.array().tobytes()",
+        "record.time.tobytes()",
         f"{_SEARCH}::test_a_stored_study_is_of_its_outcome_too",
     ),
     # ------------------------------------------------------------------ command line
@@ -383,14 +435,14 @@ FAULTS = (
     Fault(
         "the likelihood is not divided by S(0)",
         "src/sumosurv/networks/monotone.py",
-        "t.new_zeros(1, 1, 1))) if self.anchored else None",
-        "t.new_zeros(1, 1, 1))) if not self.anchored else None",
+        "        if not self.network.anchored:\n            return None\n        return functional",
+        "        if self.network.anchored:\n            return None\n        return functional",
         "tests/networks/test_monotone_network.py::test_log_likelihood_is_that_of_the_distribution",
     ),
     Fault(
         "the tail of the likelihood is not divided by S(0)",
         "src/sumosurv/networks/monotone.py",
-        "ends = ends if log_start is None else ends - log_start",
+        "ends = ends if self.log_start is None else ends - self.log_start",
         "ends = ends",
         "tests/networks/test_monotone_network.py::"
         "test_past_the_last_training_time_the_likelihood_has_the_tail_of_the_distribution",
