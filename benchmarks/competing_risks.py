@@ -98,6 +98,30 @@ def one_fold(task):
     }
 
 
+def draw(folder, out):
+    """mgus2, first fold: two subjects' incidences, and groups of predicted risk against Aalen-Johansen."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from sumosurv.plots import plot_incidence_groups, plot_incidences
+
+    frame = pd.read_parquet(Path(folder) / "mgus2.parquet")
+    X, y = frame.drop(columns=["time", "event"]), Surv.from_arrays(frame["event"], frame["time"])
+    train, test = next(StratifiedKFold(5, shuffle=True, random_state=0).split(X, frame["event"]))
+    model = SumoNet(random_state=0).fit(X.iloc[train], y[train])
+    curves, names = model.predict_distribution(X.iloc[test]), ["malignancy", "death"]
+    risk = curves.cumulative_incidence(120.0)[:, 0]
+    figure, axes = plt.subplots(1, 3, figsize=(16, 4.6), layout="constrained", width_ratios=(1, 1, 1.5))
+    for ax, subject, who in ((axes[0], int(risk.argmin()), "lowest"), (axes[1], int(risk.argmax()), "highest")):
+        plot_incidences(curves, subject=subject, horizon=300.0, labels=names, unit="months", ax=ax)
+        ax.set_title(f"the {who} predicted risk of malignancy", fontsize=10)
+    axes[0].get_legend().remove()  # the same as beside it
+    plot_incidence_groups(curves, y[test], cause=1, groups=3, label="malignancy", unit="months", ax=axes[2])
+    figure.savefig(Path(out) / "incidences.png", dpi=120)
+
+
 def main():
     """Run all folds and print the means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -107,7 +131,11 @@ def main():
     parser.add_argument("--folds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, help="folder for the record")
+    parser.add_argument("--figures", type=Path, help="draw the picture of mgus2 into this folder, and nothing else")
     options = parser.parse_args()
+    if options.figures is not None:
+        draw(options.data, options.figures)
+        return
     tasks = [
         (str(options.data), dataset, name, fold)
         for dataset in options.datasets
