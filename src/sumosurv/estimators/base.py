@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, TabulatedRisks, path
+from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.preprocessing import Preprocessor
@@ -25,11 +26,9 @@ from sumosurv.quantiles import quantiles
 from sumosurv.scores import log_likelihood
 from sumosurv.stored import as_list, as_text, as_whole, tensor_of
 
-__all__ = ["SurvivalEstimator", "check_validation_data", "with_rows"]
+__all__ = ["SurvivalEstimator"]
 
 Precision = Literal["double", "single"]
-
-_ONE_OUTCOME = "Give time and event as one: fit(X, Surv.from_arrays(event, time))."
 
 _RISK_TIMES = 32
 _BLOCK = 20_000  # rows predicted at a time
@@ -65,7 +64,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             The subject that each row belongs to, where a subject has several (spells with covariates that change).
         """
         if more:
-            raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {_ONE_OUTCOME}")
+            raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
         return self._fit_anew(X, with_rows(y, sample_weight, groups))
 
     @abstractmethod
@@ -271,7 +270,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         outcome = check_outcome(y, n_rows=len(X))
         if outcome.cause is not None and outcome.n_causes == 1:
             outcome = outcome.any_cause()
-        self._check_learns_from(outcome)
+        check_learns_from(type(self).__name__, self.learns_from, outcome)
         if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
             counted = np.flatnonzero(outcome.weight)
             X, outcome = (X.iloc[counted] if hasattr(X, "iloc") else X[counted]), outcome[counted]
@@ -289,18 +288,6 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         several = outcome.cause is not None
         self.training_curve_ = coarse_aalen_johansen(outcome) if several else coarse_kaplan_meier(outcome)
         return X, outcome
-
-    def _check_learns_from(self, outcome: Outcome) -> None:
-        """Raise a ValueError that names what the method cannot learn from, and methods that can."""
-        given = {
-            "entry": outcome.entry is not None,
-            "intervals": outcome.upper is not None,
-            "causes": outcome.cause is not None,
-            "weights": outcome.weight is not None,
-        }
-        for kind, present in given.items():
-            if present and kind not in self.learns_from:
-                raise ValueError(_refusal(type(self), kind))
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
         X = as_pandas(X)
@@ -375,43 +362,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return tags
 
 
-def check_validation_data(pair: Any) -> None:
-    """Raise a ValueError if ``validation_data`` is not None, nor (X, y), nor (X, y, weights): events, for example."""
-    if pair is not None and not (isinstance(pair, (tuple, list)) and len(pair) in (2, 3)):
-        size = f" of length {len(pair)}" if hasattr(pair, "__len__") else ""
-        raise ValueError(
-            f"validation_data is a pair (X, y) of rows for early stopping; got {type(pair).__name__}{size}. "
-            f"{_ONE_OUTCOME}"
-        )
-
-
-def with_rows(y: Any, sample_weight: Any, groups: Any) -> Any:
-    """The outcome with its weights and subjects; as it is where there are none."""
-    if sample_weight is None and groups is None:
-        return y
-    return check_outcome(y, sample_weight=sample_weight, groups=groups)
-
-
 def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Cumulative incidences on a grid, (rows, times, causes)."""
     if isinstance(distribution, CompetingRisksDistribution):
         return np.asarray(distribution.cumulative_incidence(grid), dtype=np.float64)
     return np.asarray(distribution.cdf(grid), dtype=np.float64)[..., None]
-
-
-def _refusal(method: type[SurvivalEstimator], kind: str) -> str:
-    """That a method cannot learn from some kind of rows, and which can."""
-    from sumosurv.estimators import METHODS
-
-    said = {
-        "entry": "rows that enter late (entry)",
-        "intervals": "events between two times (interval censoring)",
-        "causes": "several causes",
-        "weights": "weighted rows",
-    }[kind]
-    able = ", ".join(name for name, found in METHODS.items() if kind in found.learns_from)
-    extra = f" For one model per cause: CauseSpecific({method.__name__}())." if kind == "causes" else ""
-    return f"{method.__name__} does not learn from {said}; these do: {able}.{extra}"
 
 
 def _count_rows(X: Any) -> int:

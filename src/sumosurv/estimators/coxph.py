@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Basis, Design
+from sumosurv.estimators.given import check_learns_from
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk, is_whole
 from sumosurv.estimators.proportionality import TimeTransform, check_transform, proportionality_table
 from sumosurv.estimators.strata import Strata
@@ -269,7 +270,7 @@ class CoxPH(SurvivalEstimator):
         check_transform(transform)
         X = self._check_covariates(X, reset=False)
         outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
-        self._check_learns_from(outcome)
+        check_learns_from(type(self).__name__, self.learns_from, outcome)
         stratum = self._strata.find(X)
         raw = Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_
         kept = ~np.isnan(self.standard_errors_)

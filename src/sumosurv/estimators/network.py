@@ -16,8 +16,9 @@ import torch
 from sklearn.utils import check_random_state
 
 from sumosurv.distributions import SurvivalDistribution, delayed, rescaled
-from sumosurv.estimators.base import SurvivalEstimator, check_validation_data, with_rows
+from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.causes import cause_shares, rows_of_cause
+from sumosurv.estimators.given import check_learns_from, check_validation_data, with_rows
 from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
 from sumosurv.estimators.weights import check_weights, filled
@@ -234,7 +235,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             weight = validation_data[2] if len(validation_data) == 3 else None
             held_out = check_outcome(validation_data[1], n_rows=len(X_valid), sample_weight=weight)
             more = X_valid, held_out if outcome.cause is not None else held_out.any_cause()
-            self._check_learns_from(more[1])
+            check_learns_from(type(self).__name__, self.learns_from, more[1])
             self._check_rows(more[1])
         known = {name: vars(checked)[name] for name in _KNOWN if name in vars(checked)}
         return read_rows(self.reading(), (X, outcome), more, known)

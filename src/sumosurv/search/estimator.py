@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
-from sumosurv.estimators.base import check_validation_data, with_rows
+from sumosurv.estimators.given import check_validation_data, with_rows
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
 from sumosurv.search.grouping import Shapes
