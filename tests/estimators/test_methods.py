@@ -71,9 +71,15 @@ def _for_checks():
     return [getattr(sumosurv, name)(**METHODS[name]) for name in names]
 
 
+def _not_for_networks(estimator):
+    """A check that does not apply where rows are shuffled, batched and held out at random."""
+    reason = "repeated rows are drawn one by one; tests/estimators/test_outcomes.py has the check with full batches"
+    return {"check_sample_weight_equivalence_on_dense_data": reason} if hasattr(estimator, "max_epochs") else {}
+
+
 @pytest.mark.filterwarnings("ignore:y holds times only")
 @pytest.mark.filterwarnings("ignore:Newton's method has not converged")
-@parametrize_with_checks(_for_checks())
+@parametrize_with_checks(_for_checks(), expected_failed_checks=_not_for_networks)
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
 
