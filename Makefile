@@ -40,8 +40,9 @@ lint: $(VENV)/.test-ready
 types: $(VENV)/.test-ready
 	$(BIN)/mypy
 
+# one process for each core; the tests of a file stay together, since they share what they fit
 check: $(VENV)/.test-ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 # tests/fuzz for longer and with other examples each time; a short fixed run of it is part of "check"
 FUZZ ?= 5000
