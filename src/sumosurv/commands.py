@@ -6,6 +6,7 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     validation = None
     if arguments.valid is not None:
         held_out = _read(arguments.valid, arguments)
-        validation = (_as_trained(held_out, X), _outcome(held_out, arguments))
+        validation = (_as_trained(held_out, X), _outcome(held_out, arguments, causes=y.n_causes))
     try:
         model.fit(X, y, validation_data=validation)
     except KeyboardInterrupt:
@@ -119,12 +120,13 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         _check_target(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
     frame = _read(arguments.data, arguments)
-    y = _outcome(frame, arguments)
+    y = _outcome(frame, arguments, causes=model.n_causes_)
     X = _for_model(frame, model)
     distribution = model.predict_distribution(X)
-    options = _score_options(arguments)
+    options = _score_options(arguments, y)
     if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y.event.any():
-        options["concordance_td"]["times"] = np.unique(np.quantile(y.time[y.event], np.linspace(0, 1, 200)))
+        since_entry = y.time if y.entry is None else y.time - y.entry
+        options["concordance_td"]["times"] = np.unique(np.quantile(since_entry[y.event], np.linspace(0, 1, 200)))
     table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap)
     print(table)
     notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
@@ -133,11 +135,12 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     if options.get("concordance_td"):
         notes.append("Time-dependent concordance is taken at 200 quantiles of the event times.")
     if "log_likelihood" in options:
-        gain = log_likelihood(distribution, y) - log_likelihood(model.training_curve_.repeat(len(y)), y)
-        error = gain.std() / np.sqrt(len(gain)) if np.isfinite(gain).all() else np.nan
+        gain, error = _gain(model, distribution, y)
+        plain = model.n_causes_ == 1 and y.entry is None and y.upper is None
+        curve = "Kaplan-Meier curve" if plain else "Aalen-Johansen curves" if model.n_causes_ > 1 else "marginal curve"
         notes.append(
-            f"Gain in log-likelihood over the Kaplan-Meier curve of the training rows: {gain.mean():.4f} nats "
-            f"(standard error {error:.4f})."
+            f"Gain in log-likelihood over the {curve} of the training rows: {gain:.4f} nats (standard error "
+            f"{error:.4f})."
         )
     print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
     if arguments.out is not None:
@@ -145,9 +148,23 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _score_options(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def _gain(model: Any, distribution: Any, y: Outcome) -> tuple[float, float]:
+    """By how much the mean log-likelihood exceeds that of the training rows' own curve, and its standard error."""
+    counted = y.weights > 0
+    gain = (log_likelihood(distribution, y) - log_likelihood(model.training_curve_.repeat(len(y)), y))[counted]
+    weight = y.weights[counted]
+    mean = float(weight @ gain / weight.sum())
+    if not np.isfinite(gain).all():
+        return mean, np.nan
+    subject = np.arange(len(gain)) if y.group is None else y.group[counted]  # whose rows go together
+    deviation = np.bincount(subject, weights=weight * (gain - mean))
+    return mean, float(np.sqrt(np.square(deviation).sum()) / weight.sum())
+
+
+def _score_options(arguments: argparse.Namespace, y: Outcome) -> dict[str, dict[str, Any]]:
     """Options of each score asked for: the times given, to those that take times of that kind."""
-    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or DEFAULT_SCORES}
+    usual = [name for name in DEFAULT_SCORES if y.upper is None or "intervals" in SCORES[name].takes]
+    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or usual}
     if arguments.span is not None and len(arguments.span) != 2:
         raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")
     for flag, kind, value in (
@@ -206,8 +223,8 @@ def _read(path: Path, arguments: argparse.Namespace) -> pd.DataFrame:
     return read_table(path, sep=arguments.sep, decimal=arguments.decimal)
 
 
-def _outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -> Outcome:
-    """What was observed, from the columns that were named."""
+def _outcome(frame: pd.DataFrame, arguments: argparse.Namespace, *, causes: int | None = None) -> Outcome:
+    """What was observed, from the columns that were named; of so many causes, if that is known beforehand."""
     named = {role: getattr(arguments, role) for role in _ROLES}
     between = arguments.lower is not None or arguments.upper is not None
     if between and (arguments.time is not None or None in (arguments.lower, arguments.upper)):
@@ -218,31 +235,46 @@ def _outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -> Outcome:
         if name is not None and name not in frame.columns:
             listed = ", ".join(map(repr, frame.columns))
             raise ValueError(f"There is no column {name!r} (--{flag}); the columns are {listed}.")
-    causes = None
+    wanted = arguments.event_value
     if arguments.event is not None:
-        values = _event_values(frame[arguments.event], arguments.event_value)
-        causes = None if arguments.event_value is None else max(1, len(arguments.event_value))
-        frame = frame.assign(**{arguments.event: values if causes != 1 else values == 1})
-        causes = None if causes == 1 else causes
+        frame = frame.assign(**{arguments.event: _event_values(frame[arguments.event], wanted, causes)})
+    elif wanted is not None:
+        raise ValueError("--event-value says what the values of a column mean; name it with --event.")
     columns = {role: named[role] for role in ("event", "time", "entry", "lower", "upper")}
-    y = Surv.from_columns(frame, **columns, causes=None if between else causes)
-    return check_outcome(
-        y,
+    several = len(wanted) if wanted is not None and len(wanted) > 1 else None
+    y = check_outcome(
+        Surv.from_columns(frame, **columns, causes=None if between else several),
         sample_weight=None if arguments.weight is None else frame[arguments.weight],
         groups=None if arguments.group is None else frame[arguments.group],
     )
+    if several is not None and y.cause is None:  # of limits, and only the first cause occurs
+        y = replace(y, cause=y.had_event.astype(np.int64))
+    if causes is not None and (causes > 1) != (y.cause is not None):
+        raise ValueError(
+            f"The model was fitted to {causes} cause{'s' * (causes > 1)} and the table has {y.n_causes}; say with "
+            "--event-value which values of the column they are, in the same order."
+        )
+    return y
 
 
-def _event_values(column: pd.Series, wanted: list[str] | None) -> pd.Series:
-    """0, 1, 2, ... by the values that mean an event; the column as it is where none were named and it needs none."""
+def _event_values(column: pd.Series, wanted: list[str] | None, causes: int | None) -> pd.Series:
+    """Whether a row had the event, or 0, 1, 2, ..., by the values that mean one.
+
+    The column as it is where none were named and it needs none. Where the causes are known beforehand, from another
+    table, this one need not have them all.
+    """
     words = column.map(lambda value: f"{value:g}" if isinstance(value, float) else str(value))
     known = list(dict.fromkeys(words[column.notna()]))
     if wanted is not None:
         unknown = [value for value in wanted if value not in known]
+        if causes is not None and len(unknown) < len(wanted) == causes:
+            unknown = []
         if unknown or column.isna().any():
             rows = int(column.isna().sum())
             what = f"has no value {unknown[0]!r}" if unknown else f"is missing in {rows} rows"
             raise ValueError(f"The column {column.name!r} {what}; its values are {', '.join(map(repr, known[:10]))}.")
+        if len(wanted) == 1:
+            return words == wanted[0]
         return words.map({value: place + 1 for place, value in enumerate(wanted)}).fillna(0).astype(np.int64)
     if set(known) == {"1", "2"}:
         raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.stats import rankdata
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import Outcome, check_outcome
@@ -20,7 +21,9 @@ __all__ = [
     "check_subjects",
     "check_times",
     "curve_blocks",
+    "median_time",
     "of_cause",
+    "risk_groups",
     "step_columns",
     "step_table",
     "time_grid",
@@ -141,6 +144,35 @@ def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
             f"The time range is empty ({low:g} to {high:g}); pass times=(low, high) with low < high, or a grid."
         )
     return check_times(np.linspace(low, high, n_times))
+
+
+def median_time(outcome: Outcome) -> float:
+    """The median of the times; with whole weights, that of the rows repeated."""
+    if outcome.weight is None:
+        return float(np.median(outcome.time))
+    order = np.argsort(outcome.time, kind="stable")
+    order = order[outcome.weight[order] > 0]
+    passed = np.cumsum(outcome.weight[order]) / outcome.total
+    middle = np.searchsorted(passed, [0.5 - 1e-12, 0.5 + 1e-12])  # two times where one ends at half of the weight
+    return float(outcome.time[order[middle]].mean())
+
+
+def risk_groups(prediction: Array, outcome: Outcome, groups: int) -> list[npt.NDArray[np.intp]]:
+    """Rows in groups of equal size by their predictions, each in the order of time, events first among ties.
+
+    By middle ranks, so that equal predictions are never parted and the order of the rows does not matter. Rows that
+    count for none are in no group.
+    """
+    if outcome.weight is None:
+        middle = (rankdata(prediction) - 0.5) / len(prediction)
+    else:
+        _, place = np.unique(prediction, return_inverse=True)
+        total = np.bincount(place, weights=outcome.weight)
+        middle = ((np.cumsum(total) - 0.5 * total) / outcome.total)[place]
+    group = np.floor(middle * groups + 1e-9)
+    order = np.lexsort((~outcome.event, outcome.time))
+    order = order[outcome.weights[order] > 0]
+    return [order[group[order] == g] for g in np.unique(group[order])]
 
 
 def step_table(distribution: SurvivalDistribution) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:

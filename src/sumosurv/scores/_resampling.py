@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -79,6 +80,12 @@ class Bootstrap:
         self.outcome = outcome
         self._seeds = rng.integers(1 << 62, size=n_resamples)
         self._kept: list[Resamples] = []  # where all fit into one part
+
+    def on_clock(self, outcome: Outcome) -> Bootstrap:
+        """The same resamples of the same rows, with their times on another clock."""
+        made = copy(self)
+        made.outcome, made._kept = outcome, []
+        return made
 
     def __iter__(self) -> Iterator[Resamples]:
         if self._kept:

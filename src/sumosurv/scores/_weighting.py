@@ -101,17 +101,24 @@ class GridWeights:
             of_alive = self._alive(self.weighting.censoring[rows], alive)
         return np.where(alive, of_alive, self.of_event[rows, None]), alive
 
-    def scale(self) -> Any:
-        """1, or with ``normalize`` one over the mean weight at each time (0 where nobody has a weight)."""
+    def scale(self, own: Array | None = None) -> Any:
+        """1, or with ``normalize`` one over the mean weight at each time (0 where nobody has a weight).
+
+        Subjects count ``own`` times in that mean.
+        """
         if not self.weighting.normalize:
             return 1.0
+        if own is None:
+            own = np.ones(len(self.time))
         if self.of_alive is not None:
             order = np.argsort(self.time)
             gone = np.searchsorted(self.time[order], self.grid, side="right")
-            of_event = np.concatenate([[0.0], np.cumsum(self.of_event[order])])[gone]
-            total = of_event + (len(self.time) - gone) * self.of_alive[0]
+            of_event = np.concatenate([[0.0], np.cumsum((own * self.of_event)[order])])[gone]
+            left = own.sum() - np.concatenate([[0.0], np.cumsum(own[order])])[gone]
+            total = of_event + left * self.of_alive[0]
         else:
             step = max(1, (1 << 17) // len(self.grid))
-            blocks = (self.block(slice(i, i + step))[0].sum(axis=0) for i in range(0, len(self.time), step))
+            parts = (slice(i, i + step) for i in range(0, len(self.time), step))
+            blocks = (own[part] @ self.block(part)[0] for part in parts)
             total = np.sum(list(blocks), axis=0)
-        return np.divide(len(self.time), total, out=np.zeros_like(total), where=total > 0)
+        return np.divide(own.sum(), total, out=np.zeros_like(total), where=total > 0)

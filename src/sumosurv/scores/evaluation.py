@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.scores._inputs import Array, check_rows
+from sumosurv.scores._inputs import Array, check_rows, check_subjects
 from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.score import Request, Score
 from sumosurv.scores.table import SCORES
@@ -155,22 +156,24 @@ def evaluate(
     brier  0.2026  2.5
     """
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
-    outcome = check_rows(outcome, entry=True, intervals=True)
-    distribution = _predict(model_or_distribution, X)
+    distribution, outcome, counted = _counted(_predict(model_or_distribution, X), outcome)
     if outcome.upper is not None and scores is DEFAULT_SCORES:
         scores = tuple(name for name in scores if "intervals" in SCORES[name].takes)
     since_entry = _since_entry(distribution, outcome)
     causes = distribution.n_causes if isinstance(distribution, CompetingRisksDistribution) else 1
     requests = _requests(scores, outcome if since_entry is None else since_entry[1], censoring, times, causes)
+    requests = [request.of_rows(counted) for request in requests]
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
     bootstrap = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
+    since_start = (distribution, outcome, bootstrap)
+    given = since_start if since_entry is None else (*since_entry, bootstrap.on_clock(since_entry[1]))
     rows = []
     for request in requests:
         score = request.score
-        given = (distribution, outcome) if since_entry is None or "entry" in score.takes else since_entry
-        terms = request.terms(*given)
-        draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in bootstrap)])
+        curves, observed, resamples = since_start if "entry" in score.takes else given
+        terms = request.terms(curves, observed)
+        draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
         interval = _interval(draws, confidence)
         about = (score.name, "" if request.cause is None else request.cause, request.times)
         rows.append((*about, terms.value, *interval, score.greater_is_better, score.proper))
@@ -214,12 +217,13 @@ class SurvivalScorer:
 
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score a fitted estimator that has ``predict_distribution``."""
-        outcome = check_rows(y, sample_weight, entry=True, intervals=True)
-        distribution, score = _predict(estimator, X), _score(self.score)
+        outcome = check_outcome(y, sample_weight=sample_weight)
+        distribution, outcome, counted = _counted(_predict(estimator, X), outcome)
+        score = _score(self.score)
         since_entry = None if "entry" in score.takes else _since_entry(distribution, outcome)
         distribution, outcome = (distribution, outcome) if since_entry is None else since_entry
         (request,) = score.requests(outcome, self.options)
-        value = request.terms(distribution, outcome).value
+        value = request.of_rows(counted).terms(distribution, outcome).value
         return value if request.score.greater_is_better else -value
 
     def __repr__(self) -> str:
@@ -228,6 +232,18 @@ class SurvivalScorer:
 
 
 # ------------------------------------------------------------------ inputs
+
+
+def _counted(
+    distribution: SurvivalDistribution, outcome: Outcome
+) -> tuple[SurvivalDistribution, Outcome, npt.NDArray[np.bool_]]:
+    """Curves and outcomes of the rows whose weight is not zero, and which these are."""
+    outcome = check_subjects(distribution, outcome, entry=True, intervals=True)
+    counted = outcome.weights > 0
+    if counted.all():
+        return distribution, outcome, counted
+    rows = np.flatnonzero(counted)
+    return distribution[rows], check_rows(outcome[rows], entry=True, intervals=True), counted
 
 
 def _since_entry(distribution: SurvivalDistribution, outcome: Outcome) -> tuple[SurvivalDistribution, Outcome] | None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2, rankdata
+from scipy.stats import chi2
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks
+from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks, median_time, risk_groups
 from sumosurv.scores._resampling import Resamples, product_limit, ratio, shrinkage
 
 __all__ = ["KMCalibration", "km_calibration", "km_calibration_terms"]
@@ -192,21 +192,16 @@ def km_calibration_terms(
     distribution: SurvivalDistribution, y: Any, *, time: float | None = None, groups: int = 10
 ) -> GroupTerms:
     """S(t|x) of each subject, and the groups that it makes."""
-    outcome = observed = check_subjects(distribution, y)
-    event, observed_time = observed.event, observed.time
-    at = float(np.median(observed_time)) if time is None else float(time)
+    outcome = check_subjects(distribution, y)
+    at = median_time(outcome) if time is None else float(time)
     if not (np.isfinite(at) and at >= 0):
         raise ValueError(f"time is a number, zero or more; got {time}.")
     if groups < 1:
         raise ValueError(f"groups is 1 or more; got {groups}.")
-    survival = np.empty(len(event))
+    survival = np.empty(len(outcome))
     for rows, block in curve_blocks(distribution, np.array([at])):
         survival[rows] = block[:, 0]
-    # by middle ranks, so that equal predictions are never parted and the order of the rows does not matter
-    group = np.floor((rankdata(survival) - 0.5) / len(survival) * groups)
-    order = np.lexsort((~event, observed_time))
-    parts = [order[group[order] == g] for g in np.unique(group)]
-    return GroupTerms(outcome, survival, at, parts)
+    return GroupTerms(outcome, survival, at, risk_groups(survival, outcome, groups))
 
 
 def _weighted_mean(values: Array, weights: Array) -> Array:
@@ -233,7 +228,7 @@ def _variance_of_the_model(
     """V of `km_calibration` for the groups that are followed up to its time, 0 for the others."""
     early = terms.outcome.time[(terms.outcome.time > 0) & (terms.outcome.time < terms.time)]
     grid = np.unique(np.append(np.quantile(early, np.linspace(0, 1, _GRID)) if len(early) else early, terms.time))
-    total, group = np.zeros((len(terms.parts), len(grid))), np.empty(len(terms.outcome), dtype=np.intp)
+    total, group = np.zeros((len(terms.parts), len(grid))), np.full(len(terms.outcome), -1, dtype=np.intp)
     for g, part in enumerate(terms.parts):
         group[part] = g
     for rows, block in curve_blocks(distribution, grid):

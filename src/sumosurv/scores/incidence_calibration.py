@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks, of_cause
+from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks, median_time, of_cause, risk_groups
 from sumosurv.scores._resampling import Resamples, product_limit, ratio, shrinkage
 
 __all__ = ["IncidenceCalibration", "incidence_calibration", "incidence_calibration_terms"]
@@ -102,9 +101,9 @@ def incidence_calibration_terms(
     groups: int = 10,
 ) -> GroupIncidences:
     """F_k(t|x) of each subject, and the groups that it makes."""
-    outcome = observed = check_subjects(distribution, y)
-    curves, other = of_cause(distribution, observed, cause)
-    at = float(np.median(observed.time)) if time is None else float(time)
+    outcome = check_subjects(distribution, y)
+    curves, other = of_cause(distribution, outcome, cause)
+    at = median_time(outcome) if time is None else float(time)
     if not (np.isfinite(at) and at >= 0):
         raise ValueError(f"time is a number, zero or more; got {time}.")
     if groups < 1:
@@ -112,12 +111,8 @@ def incidence_calibration_terms(
     incidence = np.empty(len(outcome))
     for rows, block in curve_blocks(curves, np.array([at]), log=True):
         incidence[rows] = -np.expm1(block[:, 0])
-    # by middle ranks, so that equal predictions are never parted and the order of the rows does not matter
-    group = np.floor((rankdata(incidence) - 0.5) / len(incidence) * groups)
-    order = np.lexsort((~observed.event, observed.time))
-    parts = [order[group[order] == g] for g in np.unique(group)]
-    own = observed.event if other is None else observed.event & ~other
-    return GroupIncidences(outcome, own, incidence, at, parts)
+    own = outcome.event if other is None else outcome.event & ~other
+    return GroupIncidences(outcome, own, incidence, at, risk_groups(incidence, outcome, groups))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,16 @@ from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import check_outcome
-from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, of_cause, time_grid, times_weight
+from sumosurv.scores._inputs import (
+    Array,
+    check_rows,
+    check_subjects,
+    check_times,
+    curve_blocks,
+    of_cause,
+    time_grid,
+    times_weight,
+)
 from sumosurv.scores._losses import Loss, free_of, logarithmic, squared, weighted, weighted_terms
 from sumosurv.scores._resampling import Terms
 from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
@@ -103,7 +112,8 @@ def brier(
            [0.0236, 0.6394]])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
-    values = _at_times(distribution, y, times, weighting, squared, log=False, cause=cause)
+    outcome = check_rows(y, sample_weight)
+    values = _at_times(distribution, outcome, times, weighting, squared, log=False, cause=cause)
     return times_weight(values, sample_weight)
 
 
@@ -153,7 +163,10 @@ def binomial_log_likelihood(
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
     return times_weight(
-        _at_times(distribution, y, times, weighting, logarithmic(floor), log=True, cause=cause), sample_weight
+        _at_times(
+            distribution, check_rows(y, sample_weight), times, weighting, logarithmic(floor), log=True, cause=cause
+        ),
+        sample_weight,
     )
 
 
@@ -204,7 +217,10 @@ def integrated_brier(
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
     return times_weight(
-        integrated(distribution, y, times, n_times, rule, weighting, squared, log=False, cause=cause), sample_weight
+        integrated(
+            distribution, check_rows(y, sample_weight), times, n_times, rule, weighting, squared, log=False, cause=cause
+        ),
+        sample_weight,
     )
 
 
@@ -251,7 +267,17 @@ def integrated_binomial_log_likelihood(
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
     return times_weight(
-        integrated(distribution, y, times, n_times, rule, weighting, logarithmic(floor), log=True, cause=cause),
+        integrated(
+            distribution,
+            check_rows(y, sample_weight),
+            times,
+            n_times,
+            rule,
+            weighting,
+            logarithmic(floor),
+            log=True,
+            cause=cause,
+        ),
         sample_weight,
     )
 
@@ -277,7 +303,7 @@ def _at_times(
     for rows, curve in curve_blocks(curves, grid, log=log):
         weight, alive = weights.block(rows)
         score[rows] = weighted(loss, curve, weight, free_of(alive, other, rows))
-    score *= weights.scale()
+    score *= weights.scale(observed.weight)
     return score[:, 0] if np.ndim(times) == 0 else score
 
 
@@ -298,7 +324,7 @@ def integrated(
     curves, other = of_cause(distribution, observed, cause)
     grid, share = _quadrature(times, time, n_times, rule)
     weights = GridWeights(weighting, event, time, grid)
-    share = share * weights.scale()
+    share = share * weights.scale(observed.weight)
     score = np.empty(len(time))
     for rows, curve in curve_blocks(curves, grid, log=log):
         weight, alive = weights.block(rows)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import check_rows, time_grid
+from sumosurv.scores._inputs import check_rows, median_time, time_grid
 from sumosurv.scores._resampling import MeanTerms, Terms
 
 __all__ = ["Request", "Score"]
@@ -135,7 +136,7 @@ class Score:
         self.check(options)
         given = options.get(self.times_option)
         if self.times == "single":
-            at = np.median(outcome.time) if given is None else np.asarray(given, dtype=np.float64)
+            at = median_time(outcome) if given is None else np.asarray(given, dtype=np.float64)
             return [Request(self, {**options, self.times_option: float(t)}, _word(t)) for t in np.ravel(at)]
         if self.times == "range":
             ends = time_grid(given, outcome.time, 2)
@@ -155,6 +156,13 @@ class Request:
     def cause(self) -> int | None:
         """The cause that it is about; None for any, or all of them together."""
         return self.options.get("cause")
+
+    def of_rows(self, counted: npt.NDArray[np.bool_]) -> Request:
+        """The same on some of the rows: of a G with a curve for each row, theirs."""
+        g = self.options.get("censoring")
+        if counted.all() or not isinstance(g, SurvivalDistribution) or len(g) != len(counted):
+            return self
+        return replace(self, options={**self.options, "censoring": g[np.flatnonzero(counted)]})
 
     def terms(self, distribution: SurvivalDistribution, outcome: Outcome) -> Terms:
         """As `Score.terms`."""
