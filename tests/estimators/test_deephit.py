@@ -34,7 +34,7 @@ def test_the_objective_is_that_of_the_formula(alpha, sigma):
     index = torch.arange(60)[None].expand(2, -1)
     event = torch.from_numpy(y["event"].copy())
     terms = model.network_.terms(Table(numbers, Observed(event, time)).batch(index, present))
-    p = torch.exp(model.network_(numbers.shared())).numpy()
+    p = torch.exp(model.network_(numbers.shared()))[:, :, 0].numpy()  # of the only cause
     np.testing.assert_allclose(p.sum(axis=2), 1.0)
     cuts = model.cuts_
     for k in range(2):
@@ -75,7 +75,7 @@ def test_curves_between_the_cuts(between):
     X, y = sample()
     model = DeepHit(**(SMALL | {"ensemble_size": 1}), interpolation=between, n_cuts=5).fit(X, y)
     inputs = model.preprocessor_.transform(X)
-    p = torch.exp(model.network_(Inputs(inputs.numeric.double(), inputs.codes).shared()))[0].numpy()
+    p = torch.exp(model.network_(Inputs(inputs.numeric.double(), inputs.codes).shared()))[0, :, 0].numpy()
     at_cuts = 1.0 - np.cumsum(p[:, :-1], axis=1)
     d = model.predict_distribution(X)
     np.testing.assert_allclose(d.survival(model.cuts_ * (1 + 1e-12)), at_cuts, rtol=1e-6)
