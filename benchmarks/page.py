@@ -214,7 +214,8 @@ def outcome_tables(folder):
         header = ("study", "true", "learned", "gap, nats", "largest error of the curve", "of the naive one")
         made["studies"] = markdown(header, lines)
     if "competing_risks" in records:
-        frame = pd.DataFrame(records["competing_risks"]["folds"])
+        frame = pd.DataFrame(records["competing_risks"]["folds"]).iloc[::-1]
+        frame["log_likelihood"] = frame["log_likelihood"].map(float)  # stored as text where there is none
         means = frame.groupby(["dataset", "method"], sort=False)[["log_likelihood", "ibs_1", "ibs_2", "seconds"]].mean()
         lines = [
             (dataset, method, "" if pd.isna(row["log_likelihood"]) else f"{row['log_likelihood']:.3f}",
