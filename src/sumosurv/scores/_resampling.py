@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +80,12 @@ class Bootstrap:
         self.outcome = outcome
         self._seeds = rng.integers(1 << 62, size=n_resamples)
         self._kept: list[Resamples] = []  # where all fit into one part
+
+    def of(self, outcome: Outcome) -> Bootstrap:
+        """The same draws of the same subjects, whose times are on another clock."""
+        other = copy.copy(self)
+        other.outcome, other._kept = outcome, []
+        return other
 
     def __iter__(self) -> Iterator[Resamples]:
         if self._kept:

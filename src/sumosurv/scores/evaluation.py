@@ -156,7 +156,7 @@ def evaluate(
     """
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     outcome = check_rows(outcome, entry=True, intervals=True)
-    distribution = _predict(model_or_distribution, X)
+    distribution, outcome = _counted(_predict(model_or_distribution, X), outcome)
     if outcome.upper is not None and scores is DEFAULT_SCORES:
         scores = tuple(name for name in scores if "intervals" in SCORES[name].takes)
     since_entry = _since_entry(distribution, outcome)
@@ -165,12 +165,14 @@ def evaluate(
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
     bootstrap = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
+    given = (distribution, outcome, bootstrap)
+    later = given if since_entry is None else (*since_entry, bootstrap.of(since_entry[1]))
     rows = []
     for request in requests:
         score = request.score
-        given = (distribution, outcome) if since_entry is None or "entry" in score.takes else since_entry
-        terms = request.terms(*given)
-        draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in bootstrap)])
+        curves, observed, resamples = given if "entry" in score.takes else later
+        terms = request.terms(curves, observed)
+        draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
         interval = _interval(draws, confidence)
         about = (score.name, "" if request.cause is None else request.cause, request.times)
         rows.append((*about, terms.value, *interval, score.greater_is_better, score.proper))
@@ -215,7 +217,8 @@ class SurvivalScorer:
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score a fitted estimator that has ``predict_distribution``."""
         outcome = check_rows(y, sample_weight, entry=True, intervals=True)
-        distribution, score = _predict(estimator, X), _score(self.score)
+        score = _score(self.score)
+        distribution, outcome = _counted(_predict(estimator, X), outcome)
         since_entry = None if "entry" in score.takes else _since_entry(distribution, outcome)
         distribution, outcome = (distribution, outcome) if since_entry is None else since_entry
         (request,) = score.requests(outcome, self.options)
@@ -228,6 +231,15 @@ class SurvivalScorer:
 
 
 # ------------------------------------------------------------------ inputs
+
+
+def _counted(distribution: SurvivalDistribution, outcome: Outcome) -> tuple[SurvivalDistribution, Outcome]:
+    """The rows that count: those of weight zero are left out, so that they set no range of times either."""
+    if outcome.weight is None or outcome.weight.all() or len(distribution) != len(outcome):
+        return distribution, outcome
+    counted = np.flatnonzero(outcome.weight)
+    kept = outcome[counted]
+    return distribution[counted], replace(kept, weight=kept.weights / kept.weights.mean())
 
 
 def _since_entry(distribution: SurvivalDistribution, outcome: Outcome) -> tuple[SurvivalDistribution, Outcome] | None:
