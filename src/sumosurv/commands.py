@@ -124,7 +124,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     distribution = model.predict_distribution(X)
     options = _score_options(arguments)
     if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y.event.any():
-        options["concordance_td"]["times"] = np.unique(np.quantile(y.time[y.event], np.linspace(0, 1, 200)))
+        since = y.time if y.entry is None else y.time - y.entry  # the clock of that score
+        options["concordance_td"]["times"] = np.unique(np.quantile(since[y.event], np.linspace(0, 1, 200)))
     table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap)
     print(table)
     notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
@@ -133,16 +134,29 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     if options.get("concordance_td"):
         notes.append("Time-dependent concordance is taken at 200 quantiles of the event times.")
     if "log_likelihood" in options:
-        gain = log_likelihood(distribution, y) - log_likelihood(model.training_curve_.repeat(len(y)), y)
-        error = gain.std() / np.sqrt(len(gain)) if np.isfinite(gain).all() else np.nan
+        curve = "Kaplan-Meier curve" if model.n_causes_ == 1 else "Aalen-Johansen curves"
+        gain, error = _gain(log_likelihood(distribution, y), log_likelihood(model.training_curve_.repeat(len(y)), y), y)
         notes.append(
-            f"Gain in log-likelihood over the Kaplan-Meier curve of the training rows: {gain.mean():.4f} nats "
+            f"Gain in log-likelihood over the {curve} of the training rows: {gain:.4f} nats "
             f"(standard error {error:.4f})."
         )
     print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
     if arguments.out is not None:
         write_table([table], arguments.out)
     return 0
+
+
+def _gain(ours: Any, theirs: Any, y: Outcome) -> tuple[float, float]:
+    """The weighted mean of the differences of two scores, and its standard error, between subjects."""
+    counted = y.weights > 0
+    weights, difference = y.weights[counted], (ours - theirs)[counted]
+    mean = float(np.average(difference, weights=weights))
+    if not np.isfinite(difference).all():
+        return mean, np.nan
+    parts = weights * (difference - mean)
+    if y.group is not None:
+        parts = np.bincount(y.group[counted], parts)
+    return mean, float(np.sqrt(np.square(parts).sum()) / weights.sum())
 
 
 def _score_options(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -238,6 +252,9 @@ def _event_values(column: pd.Series, wanted: list[str] | None) -> pd.Series:
     words = column.map(lambda value: f"{value:g}" if isinstance(value, float) else str(value))
     known = list(dict.fromkeys(words[column.notna()]))
     if wanted is not None:
+        twice = [value for place, value in enumerate(wanted) if value in wanted[:place]]
+        if twice:
+            raise ValueError(f"--event-value names {twice[0]!r} twice; name each cause once, in order.")
         unknown = [value for value in wanted if value not in known]
         if unknown or column.isna().any():
             rows = int(column.isna().sum())
