@@ -266,6 +266,9 @@ def _event_values(column: pd.Series, wanted: list[str] | None, causes: int | Non
     words = column.map(lambda value: f"{value:g}" if isinstance(value, float) else str(value))
     known = list(dict.fromkeys(words[column.notna()]))
     if wanted is not None:
+        twice = [value for place, value in enumerate(wanted) if value in wanted[:place]]
+        if twice:
+            raise ValueError(f"--event-value names {twice[0]!r} twice; name each cause once, in order.")
         unknown = [value for value in wanted if value not in known]
         if causes is not None and len(unknown) < len(wanted) == causes:
             unknown = []

@@ -117,6 +117,30 @@ def test_few_rows_have_the_exact_concordance(table, model_file, capsys, monkeypa
         assert pd.read_csv(table / "c.csv")["value"][0] == pytest.approx(float(expected), abs=1e-12)
 
 
+def test_late_rows_and_weights_in_evaluate(table, capsys, monkeypatch):
+    """Concordance at quantiles of the time since entry; the gain over Kaplan-Meier is weighted as the score is."""
+    frame = pd.read_csv(table / "data.csv").assign(start=100.0, weight=np.arange(120) % 3, subject=np.arange(120) // 2)
+    frame["months"] += 100.01
+    frame.to_csv(table / "late.csv", index=False)
+    columns = ["--time", "months", "--event", "died", "--entry", "start", "--weight", "weight", "--group", "subject"]
+    data, path = str(table / "late.csv"), table / "late.sumo"
+    assert main(["fit", data, *columns, "--drop", "id", "--out", str(path), *FAST]) == 0
+    monkeypatch.setattr("sumosurv.commands._EXACT_CONCORDANCE", 100)
+    capsys.readouterr()
+    assert (
+        main(["evaluate", str(path), data, *columns, "--bootstrap", "0", "--out", str(table / "late_scores.csv")]) == 0
+    )
+    scores = pd.read_csv(table / "late_scores.csv").set_index("score")["value"]
+    model, X = sumosurv.load(path), frame[["age", "stage"]]
+    y = sumosurv.Surv.from_columns(frame, event="died", time="months", entry="start")
+    own = {"sample_weight": frame["weight"], "n_bootstrap": 0, "scores": ["log_likelihood", "concordance_td"]}
+    exact = sumosurv.scores.evaluate(model, X, y, **own).set_index("score")["value"]
+    assert scores["concordance_td"] == pytest.approx(exact["concordance_td"], abs=0.02)
+    baseline = sumosurv.scores.log_likelihood(model.training_curve_.repeat(120), y)
+    gain = exact["log_likelihood"] - np.average(baseline, weights=frame["weight"])
+    assert f"{gain:.4f} nats" in " ".join(capsys.readouterr().out.split())
+
+
 def test_evaluate_at_times(table, model_file, capsys):
     data = [str(model_file), str(table / "data.csv"), "--time", "months", "--event", "died", "--bootstrap", "0"]
     scores = ["--scores", "brier", "km_calibration", "integrated_brier"]
@@ -293,6 +317,10 @@ def test_options_of_fit_reach_the_model(table, option, setting):
         (
             ["fit", "{data}", "--time", "months", "--event", "died", "--categorical", "months", "--out", "{new}"],
             "covariate",
+        ),
+        (
+            ["fit", "{data}", "--time", "months", "--event", "stage", "--event-value", "I", "I", "--out", "{new}"],
+            "names 'I' twice",
         ),
         (["predict", "{model}", "{other}"], "lacks columns"),
         (["predict", "{data}", "{data}"], "not a model file"),

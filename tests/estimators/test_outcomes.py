@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sumosurv import SumoNet, Surv, SurvivalMixture, WeibullNet, load
+from sumosurv import AalenJohansen, KaplanMeier, SumoNet, Surv, SurvivalMixture, WeibullNet, load
 from sumosurv.estimators import METHODS
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores import log_likelihood
@@ -280,6 +280,40 @@ def test_a_path_is_the_product_of_its_spells(rows, fitted):
     y = Surv.from_arrays([False, False, True], [0.2, 0.7, 1.5], [0.0, 0.2, 0.7])
     parts = log_likelihood(model.predict_distribution(X[[0, 2, 1]]), y)
     np.testing.assert_allclose(parts.sum(), path.log_density(1.5)[0])
+
+
+def test_a_path_stays_at_zero_and_leaves_other_subjects_alone():
+    """A curve that ends: later spells of that subject are never reached, and no sum may become undefined by it."""
+    X, spells = np.zeros((4, 1)), ([0.0, 5.0, 0.0, 1.0], ["a", "a", "b", "b"])
+    times = [0.5, 1.0, 2.5, 6.0]
+    model = KaplanMeier().fit(X, Surv.from_arrays([1, 1, 1, 1], [1.0, 2.0, 3.0, 3.0]))
+    path = model.predict_path(X, *spells)
+    np.testing.assert_allclose(path.survival(times), [[1.0, 0.75, 0.5, 0.0]] * 2)
+    density = path.log_density(times)
+    assert not np.isnan(density).any()
+    assert np.isneginf(density[0, -1])
+    causes = AalenJohansen().fit(X, Surv.from_arrays([1, 2, 1, 2], [1.0, 2.0, 3.0, 3.0], causes=2))
+    risks = causes.predict_path(X, *spells)
+    np.testing.assert_allclose(risks.survival(times) + risks.cumulative_incidence(times).sum(-1), 1.0)
+    np.testing.assert_allclose(risks.cumulative_incidence(times)[0], [[0, 0], [0.25, 0], [0.25, 0.25], [0.5, 0.5]])
+    with pytest.raises(ValueError, match="Subject 0 has survival probability zero at 5, where a spell begins"):
+        model.predict_path(X[:1], [5.0], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("start", "groups", "message"),
+    [
+        ([0.0, np.nan], ["a", "a"], "'start' is missing .*say when each spell begins"),
+        (["x", "y"], ["a", "a"], "'start' must hold numbers"),
+        ([0.0, 1.0], None, "groups has one subject for each of the 2 rows"),
+        ([0.0, 1.0], [["a"], ["a"]], "groups has one subject for each of the 2 rows"),
+        ([0.0, 1.0], ["a", None], "groups is missing in 1 rows"),
+    ],
+)
+def test_wrong_spells_are_named(start, groups, message):
+    model = KaplanMeier().fit(np.zeros((2, 1)), Surv.from_arrays([1, 1], [1.0, 2.0]))
+    with pytest.raises(ValueError, match=message):
+        model.predict_path(np.zeros((2, 1)), start, groups)
 
 
 def test_metadata_is_routed(rows):

@@ -367,3 +367,37 @@ def test_levels_and_numbers_of_resamples_that_cannot_be(wrong):
     y = Surv.from_arrays([True, False, True], [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="n_bootstrap is 0 or more and confidence lies in"):
         evaluate(Weibull([1.0, 2.0, 3.0], 1.0), None, y, scores="log_likelihood", **({"n_bootstrap": 5} | wrong))
+
+
+LATE = ["concordance_td", "integrated_brier", "brier", "uno_c", "cumulative_dynamic_auc", "km_calibration"]
+
+
+def test_intervals_of_late_rows_are_those_of_the_time_since_entry():
+    """Resamples estimate G on the clock of the score: values lie inside their intervals, which are the same."""
+    rng = np.random.default_rng(0)
+    n = 150
+    entry, spent = rng.uniform(0.0, 5.0, n), rng.exponential(1.0, n) + 0.01
+    d, event = Weibull(rng.uniform(2.0, 4.0, n), 1.5), rng.random(n) < 0.6
+    late = evaluate(d, None, Surv.from_arrays(event, entry + spent, entry), scores=LATE, n_bootstrap=50)
+    plain = evaluate(d.remaining(entry), None, Surv.from_arrays(event, spent), scores=LATE, n_bootstrap=50)
+    for column in ("value", "low", "high"):
+        np.testing.assert_allclose(late[column], plain[column], rtol=1e-6)
+
+
+def test_rows_of_weight_zero_are_left_out():
+    """Also from the range of times, where nobody else may be followed so far."""
+    y = Surv.from_arrays([1, 0, 1, 1, 0, 1], [1.0, 2.0, 3.0, 4.0, 5.0, 9.0])
+    weight = np.array([1.0, 1.0, 1.0, 2.0, 1.0, 0.0])
+    d = Weibull([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 1.0)
+    whole = evaluate(d, None, y, sample_weight=weight, n_bootstrap=10)
+    part = evaluate(d[:5], None, y[:5], sample_weight=weight[:5], n_bootstrap=10)
+    pd.testing.assert_frame_equal(whole, part)
+    scorer = make_survival_scorer("integrated_brier")
+    model = type("Model", (), {"predict_distribution": lambda self, X: d[X]})()
+    rows = np.arange(6)
+    assert scorer(model, rows, y, sample_weight=weight) == scorer(model, rows[:5], y[:5], sample_weight=weight[:5])
+
+
+def test_a_row_that_enters_where_nobody_is_left_is_impossible():
+    d = Tabulated([1.0, 2.0], [0.5, 0.0]).repeat(2)
+    assert log_likelihood(d, Surv.from_arrays([0, 1], [4.0, 4.0], [3.0, 3.0])).tolist() == [-np.inf, -np.inf]

@@ -21,7 +21,8 @@ class Path(SurvivalDistribution):
     .. math:: S(t) = \prod_j \frac{S_j(\min(t, s_{j+1}))}{S_j(s_j)}, \qquad \text{over the spells with } s_j < t,
 
     where spell j begins at :math:`s_j` and lasts until the next one, the last for ever. The subject is known to be
-    event-free at the start of its first spell: S is one until then.
+    event-free at the start of its first spell: S is one until then. Once it is zero it
+    stays so, whatever spells follow.
 
     Parameters
     ----------
@@ -66,6 +67,13 @@ class Path(SurvivalDistribution):
         self.first = torch.ones_like(last)  # which spells are the first of their subject
         self.first[1:] = ~same
         self._log_reach = self.base._log_survival(self.starts)
+        impossible = torch.isneginf(self._log_reach) & (self._log_reached() > -math.inf)
+        if bool(impossible.any()):
+            place = int(impossible[:, 0].nonzero()[0])
+            raise ValueError(
+                f"Subject {int(who[place])} has survival probability zero at {float(begin[place]):g}, where a spell "
+                "begins, by the covariates of that spell; nothing can be said of what follows."
+            )
 
     def __len__(self) -> int:
         return self.count
@@ -95,7 +103,7 @@ class Path(SurvivalDistribution):
     def _since_start(self, t: Tensor) -> Tensor:
         """log of what each spell leaves of those that reach it, (spells, m): zero before it begins."""
         parts = (self.base._log_survival(self._own(t)) - self._log_reach).clamp_max(0.0)
-        return torch.where(self._spell_times(t) <= self.starts, 0.0, parts)
+        return torch.where((self._spell_times(t) <= self.starts) | torch.isneginf(self._log_reach), 0.0, parts)
 
     def _sum(self, parts: Tensor) -> Tensor:
         """Values of spells (spells, m, ...) added up for each subject."""
@@ -107,9 +115,13 @@ class Path(SurvivalDistribution):
     def _log_reached(self) -> Tensor:
         """log of the probability of reaching each spell, given that the first was, (spells, 1)."""
         spent = (self.base._log_survival(self.ends) - self._log_reach).clamp_max(0.0)[:, 0]
-        spent = torch.where(torch.isinf(self.ends[:, 0]), 0.0, spent)
-        before = torch.cumsum(spent, 0) - spent  # in all spells before, those of other subjects included
-        return (before - before[self.first][self.subjects])[:, None]
+        spent = torch.where(torch.isinf(self.ends[:, 0]) | torch.isneginf(self._log_reach[:, 0]), 0.0, spent)
+        ended = torch.isneginf(spent)  # counted, since a sum would never leave -inf
+        sums = []
+        for values in (torch.where(ended, 0.0, spent), ended.to(spent)):
+            before = torch.cumsum(values, 0) - values  # in all spells before, those of other subjects included
+            sums.append(before - before[self.first][self.subjects])
+        return torch.where(sums[1] > 0, -math.inf, sums[0])[:, None]
 
     def _active(self, t: Tensor) -> Tensor:
         """Which spell each time falls into, (spells, m): (start, end], and the start of the first."""
@@ -119,8 +131,9 @@ class Path(SurvivalDistribution):
 
     def _log_density(self, t: Tensor) -> Tensor:
         active = self._active(t)
-        parts = self.base._log_density(self._own(t)) - self._log_reach + self._log_reached()
-        found = self._sum(torch.where(active, parts, 0.0))
+        reached = self._log_reached()
+        parts = self.base._log_density(self._own(t)) - self._log_reach + reached
+        found = self._sum(torch.where(active, torch.where(torch.isneginf(reached), -math.inf, parts), 0.0))
         return torch.where(self._sum(active.to(found)) > 0, found, -math.inf)
 
 
@@ -143,8 +156,9 @@ class PathRisks(Path, CompetingRisksDistribution):
 
     def _log_cause_density(self, t: Tensor) -> Tensor:
         active = self._active(t)[..., None]
-        parts = self.base._log_cause_density(self._own(t)) + (self._log_reached() - self._log_reach)[..., None]
-        found = self._sum(torch.where(active, parts, 0.0))
+        reached = self._log_reached()[..., None]
+        parts = self.base._log_cause_density(self._own(t)) + reached - self._log_reach[..., None]
+        found = self._sum(torch.where(active, torch.where(torch.isneginf(reached), -math.inf, parts), 0.0))
         return torch.where(self._sum(active.to(found)) > 0, found, -math.inf)
 
     def _log_density(self, t: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,6 +20,7 @@ from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribut
 from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
+from sumosurv.outcome.checks import check_groups, check_time
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.quantiles import quantiles
 from sumosurv.scores import log_likelihood
@@ -180,10 +180,9 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             start of its first spell. What happens past the start of the last spell is said as if its covariates
             stayed as they are.
         """
-        subject, _ = pd.factorize(np.asarray(groups))
-        if len(subject) != _count_rows(X) or (subject < 0).any():
-            raise ValueError(f"groups names a subject for each of {_count_rows(X)} rows of X.")
-        return path(self.predict_distribution(X), start, subject)
+        subject = check_groups(groups, _count_rows(X))
+        begin = check_time(start, "start", if_missing="say when each spell begins")
+        return path(self.predict_distribution(X), begin, subject)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean log-likelihood, in nats, on the scale of the training times (higher is better)."""

@@ -23,9 +23,10 @@ __all__ = [
 ]
 
 _MOST_CAUSES = 100
+_NO_FOLLOW_UP = "drop these rows: a subject without a follow-up time carries no information"
 
 
-def check_time(time: Any, name: str, *, finite: bool = True) -> Floats:
+def check_time(time: Any, name: str, *, finite: bool = True, if_missing: str = _NO_FOLLOW_UP) -> Floats:
     """A column of times as float64: numbers, zero or more, and finite unless told otherwise."""
     values = np.asarray(time)
     if values.ndim != 1:
@@ -56,7 +57,7 @@ def check_time(time: Any, name: str, *, finite: bool = True) -> Floats:
         (
             np.isnan(times),
             "missing (NaN)",
-            "drop these rows: a subject without a follow-up time carries no information",
+            if_missing,
         ),
         (
             np.isinf(times) & finite,
@@ -77,6 +78,8 @@ def check_time(time: Any, name: str, *, finite: bool = True) -> Floats:
 def check_event(event: Any, name: str, causes: int | None = None) -> npt.NDArray[np.bool_] | Whole:
     """Whether each row had the event, as bool; or the cause of it, as whole numbers, 0 for censored rows."""
     values = np.asarray(event)
+    if causes is not None and not (isinstance(causes, (int, np.integer)) and 1 <= causes <= _MOST_CAUSES):
+        raise ValueError(f"causes is how many causes there are, from 1 to {_MOST_CAUSES}; got {causes!r}.")
     if values.ndim != 1:
         raise ValueError(f"{name!r} must be one-dimensional, one indicator per subject; got shape {values.shape}.")
     if values.dtype == bool and causes is None:
@@ -115,7 +118,7 @@ def check_event(event: Any, name: str, causes: int | None = None) -> npt.NDArray
 
 def check_entry(entry: Any, name: str, time: Floats, time_name: str) -> Floats:
     """Entry times, each before its row's time (both may be zero)."""
-    entries = check_time(entry, name)
+    entries = check_time(entry, name, if_missing="write 0 for rows that were observed from the beginning")
     check_length(entries, name, time, time_name)
     bad = np.flatnonzero((entries >= time) & (entries > 0))
     if len(bad):
@@ -129,7 +132,7 @@ def check_entry(entry: Any, name: str, time: Floats, time_name: str) -> Floats:
 
 def check_limits(lower: Any, upper: Any, lower_name: str, upper_name: str) -> tuple[Floats, Floats]:
     """Both ends of intervals: lower finite, upper perhaps infinite and never below lower."""
-    low = check_time(lower, lower_name)
+    low = check_time(lower, lower_name, if_missing="write 0 where the event came before upper (left-censored)")
     values = np.asarray(upper)
     numbers = as_numbers(values) if values.ndim == 1 else None
     if numbers is not None and np.isnan(numbers).any():

@@ -95,7 +95,10 @@ def log_likelihood(
     if observed.entry is not None:
         for rows in _blocks(observed.entry > 0):
             with torch.no_grad():
-                score[rows] -= distribution[rows].log_survival(own_times=observed.entry[rows])
+                reached = distribution[rows].log_survival(own_times=observed.entry[rows])
+            # a row that is seen where the model leaves nobody is impossible, not unknown
+            none = np.isneginf(reached)
+            score[rows] = np.where(none, -np.inf, score[rows] - np.where(none, 0.0, reached))
     return times_weight(score, sample_weight)
 
 
