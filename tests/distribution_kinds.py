@@ -28,6 +28,7 @@ from sumosurv.distributions import (
     cause_specific,
     delayed,
     mixture,
+    path,
     rescaled,
     shifted,
 )
@@ -122,6 +123,16 @@ def step_with_an_atom():
     return Tabulated([0.0, *KNOTS], np.column_stack([[0.95, 1.0, 0.9], FALLING]))
 
 
+STARTS = np.array([1.1, 0.0, 0.4, 0.0, 0.0, 0.4])  # in no order
+SUBJECTS = np.array([0, 0, 0, 2, 1, 1])
+SPELLS = [2, 0, 1, 1, 0, 2]
+
+
+def spells():
+    """Rows for the spells of three subjects."""
+    return Weibull([0.9, 1.0, 2.0, 0.5, 1.0, 3.0], [1.3, 1.0, 2.0, 1.5, 1.0, 1.4])
+
+
 _K = tuple(KNOTS)
 _M = (*small_networks.marginal_knots(), 1.0)
 KINDS: dict[str, Kind] = {
@@ -190,6 +201,23 @@ KINDS: dict[str, Kind] = {
         bounded=True,
         breaks=(2.7, *_K),
         start=2.7,
+    ),
+    "remaining": Kind(lambda: weibull().remaining([0.1, 0.5, 20.0]), 2.0),
+    "remaining monotone": Kind(lambda: monotone().remaining(0.3), 1.0, breaks=tuple(t - 0.3 for t in _M if t > 0.3)),
+    "remaining step": Kind(
+        lambda: tabulated("step", TO_ZERO).remaining(2.7),
+        3.0,
+        smooth=False,
+        bounded=True,
+        breaks=tuple(t - 2.7 for t in KNOTS if t > 2.7),
+    ),
+    "path": Kind(lambda: path(spells(), STARTS, SUBJECTS), 1.0, breaks=(0.4, 1.1)),
+    "path of steps": Kind(
+        lambda: path(tabulated("step", TO_ZERO)[SPELLS], 3 * STARTS, SUBJECTS),
+        2.0,
+        smooth=False,
+        bounded=True,
+        breaks=tuple(sorted({*KNOTS, 1.2, 3.3})),
     ),
 }
 
@@ -278,6 +306,14 @@ RISKS: dict[str, Kind] = {
     "remaining causes, hazards": Kind(lambda: hazards().remaining(0.4), 1.0),
     "remaining table of causes": Kind(
         lambda: risk_table("hazard").remaining(0.75), 2.0, breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75)
+    ),
+    "path of causes": Kind(lambda: path(by_cause()[SPELLS], STARTS, SUBJECTS), 1.0, breaks=(0.4, 1.1)),
+    "path of a table of causes": Kind(
+        lambda: path(risk_table("step", TO_ZERO)[SPELLS], 3 * STARTS, SUBJECTS),
+        2.0,
+        smooth=False,
+        bounded=True,
+        breaks=tuple(sorted({*KNOTS, 1.2, 3.3})),
     ),
     "conditional causes": Kind(lambda: by_cause().conditional(0.3), 1.0, breaks=(0.3,), start=0.3),
     "conditional cause-specific hazards": Kind(lambda: hazards().conditional(0.3), 1.0, breaks=(0.3,), start=0.3),

@@ -23,6 +23,8 @@ STEPS = {
     "mixture of tables with causes",
     "delayed table of causes",
     "conditional table of causes",
+    "path of steps",
+    "path of a table of causes",
     "time of a cause, steps",
 }
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.competing import CompetingRisksDistribution
+from sumosurv.distributions.tabulated import Tabulated
 
 __all__ = ["Path", "PathRisks", "path"]
 
@@ -86,12 +87,34 @@ class Path(SurvivalDistribution):
         return self._some(rows)
 
     def _some(self, rows: Tensor) -> Self:
-        own = [(self.subjects == row).nonzero()[:, 0] for row in rows]
-        spells = torch.cat(own) if own else rows.new_zeros(0)
-        who = torch.arange(len(rows), device=rows.device).repeat_interleave(
-            torch.tensor([len(part) for part in own], dtype=torch.long, device=rows.device)
-        )
+        size = torch.bincount(self.subjects, minlength=self.count)[rows]
+        who = torch.arange(len(rows), device=rows.device).repeat_interleave(size)
+        offset = self.first.nonzero()[:, 0][rows] - (torch.cumsum(size, 0) - size)
+        spells = torch.arange(len(who), device=rows.device) + offset[who]  # those of a subject lie side by side
         return type(self)(self.base._take(spells), self.starts[spells, 0], who.cpu().numpy())
+
+    def step_table(self) -> tuple[Tensor, Tensor] | None:
+        """The product at the knots of the base, where that has step functions."""
+        known = self.base.step_table()
+        if known is None:
+            return None
+        return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # rounding may not let it rise
+
+    def _steps(self) -> Tabulated | None:
+        known = self.step_table()
+        return None if known is None else Tabulated(*known)
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        steps = self._steps()
+        return super()._inverse_log_survival(level) if steps is None else steps._inverse_log_survival(level)
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        steps = self._steps()
+        return super()._restricted_mean(horizon) if steps is None else steps._restricted_mean(horizon)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        steps = self._steps()
+        return super()._remaining_mean(start, end) if steps is None else steps._remaining_mean(start, end)
 
     def _own(self, t: Tensor) -> Tensor:
         """Each spell's times, (spells, m), no later than its end and no earlier than its start."""

@@ -223,3 +223,6 @@ class Remaining(SurvivalDistribution):
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         first = self.after[:, 0]
         return self.given._remaining_mean(first, first + horizon)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        return self.given._remaining_mean(start + self.after[:, 0], end + self.after[:, 0])
