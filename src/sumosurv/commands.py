@@ -122,7 +122,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     y = _outcome(frame, arguments)
     X = _for_model(frame, model)
     distribution = model.predict_distribution(X)
-    options = _score_options(arguments)
+    options = _score_options(arguments, y)
     if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y.event.any():
         since = y.time if y.entry is None else y.time - y.entry  # the clock of that score
         options["concordance_td"]["times"] = np.unique(np.quantile(since[y.event], np.linspace(0, 1, 200)))
@@ -159,9 +159,10 @@ def _gain(ours: Any, theirs: Any, y: Outcome) -> tuple[float, float]:
     return mean, float(np.sqrt(np.square(parts).sum()) / weights.sum())
 
 
-def _score_options(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def _score_options(arguments: argparse.Namespace, y: Outcome) -> dict[str, dict[str, Any]]:
     """Options of each score asked for: the times given, to those that take times of that kind."""
-    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or DEFAULT_SCORES}
+    possible = [name for name in DEFAULT_SCORES if y.upper is None or "intervals" in SCORES[name].takes]
+    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or possible}
     if arguments.span is not None and len(arguments.span) != 2:
         raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")
     for flag, kind, value in (
