@@ -174,7 +174,7 @@ def test_evaluate_at_times(table, model_file, capsys):
     np.testing.assert_allclose(written["value"], expected)
     assert list(written["times"]) == ["6", "12", "6", "12", "1–24"]
     for wrong, message in (
-        (["--times", "6"], "--times is for brier, binomial_log_likelihood, km_calibration"),
+        (["--times", "6"], "--times is for cumulative_dynamic_auc, brier, binomial_log_likelihood, km_cal"),
         (["--range", "1,24", "--scores", "brier"], "--range is for integrated_brier"),
         (["--range", "6"], "--range is given as LOW,HIGH"),
         (["--scores", "ibs"], "no score 'ibs'"),
