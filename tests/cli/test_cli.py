@@ -141,6 +141,20 @@ def test_late_rows_and_weights_in_evaluate(table, capsys, monkeypatch):
     assert f"{gain:.4f} nats" in " ".join(capsys.readouterr().out.split())
 
 
+def test_evaluate_of_intervals_takes_the_scores_that_can_be(table):
+    frame = pd.read_csv(table / "data.csv")
+    frame["until"] = np.where(frame["died"] == 1, frame["months"] + 1.0, np.inf)
+    frame.drop(columns=["died", "id"]).to_csv(table / "visits.csv", index=False)
+    data, path, columns = (
+        str(table / "visits.csv"),
+        str(table / "visits.sumo"),
+        ["--lower", "months", "--upper", "until"],
+    )
+    assert main(["fit", data, *columns, "--out", path, *FAST]) == 0
+    assert main(["evaluate", path, data, *columns, "--bootstrap", "5", "--out", str(table / "visits_out.csv")]) == 0
+    assert pd.read_csv(table / "visits_out.csv")["score"].tolist() == ["log_likelihood", "d_calibration"]
+
+
 def test_evaluate_at_times(table, model_file, capsys):
     data = [str(model_file), str(table / "data.csv"), "--time", "months", "--event", "died", "--bootstrap", "0"]
     scores = ["--scores", "brier", "km_calibration", "integrated_brier"]

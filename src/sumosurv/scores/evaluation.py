@@ -101,7 +101,8 @@ def evaluate(
     Where rows enter late, the likelihood and D-calibration are those of the event given that it comes after entry. All
     other scores are of the time since entry: each subject's clock starts at its entry, and its curve is
     ``distribution.remaining(entry)``; times are meant on that clock. Where events lie between two times, only the
-    likelihood and D-calibration are defined.
+    likelihood and D-calibration are defined. Where a subject has several rows (spells), the likelihood adds up over
+    them; the other scores take each spell for a subject of its own, censored at its end.
 
     Parameters
     ----------
@@ -159,19 +160,20 @@ def evaluate(
     distribution, outcome, counted = _counted(_predict(model_or_distribution, X), outcome)
     if outcome.upper is not None and scores is DEFAULT_SCORES:
         scores = tuple(name for name in scores if "intervals" in SCORES[name].takes)
-    since_entry = _since_entry(distribution, outcome)
+    later = _since_entry(outcome)
     causes = distribution.n_causes if isinstance(distribution, CompetingRisksDistribution) else 1
-    requests = _requests(scores, outcome if since_entry is None else since_entry[1], censoring, times, causes)
+    requests = _requests(scores, later, censoring, times, causes)
     requests = [request.of_rows(counted) for request in requests]
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
     bootstrap = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
-    since_start = (distribution, outcome, bootstrap)
-    given = since_start if since_entry is None else (*since_entry, bootstrap.on_clock(since_entry[1]))
+    since_start = since_entry = (distribution, outcome, bootstrap)
+    if later is not outcome and any("entry" not in request.score.takes for request in requests):
+        since_entry = (distribution.remaining(outcome.entry), later, bootstrap.on_clock(later))
     rows = []
     for request in requests:
         score = request.score
-        curves, observed, resamples = since_start if "entry" in score.takes else given
+        curves, observed, resamples = since_start if "entry" in score.takes else since_entry
         terms = request.terms(curves, observed)
         draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
         interval = _interval(draws, confidence)
@@ -220,8 +222,8 @@ class SurvivalScorer:
         outcome = check_outcome(y, sample_weight=sample_weight)
         distribution, outcome, counted = _counted(_predict(estimator, X), outcome)
         score = _score(self.score)
-        since_entry = None if "entry" in score.takes else _since_entry(distribution, outcome)
-        distribution, outcome = (distribution, outcome) if since_entry is None else since_entry
+        if outcome.entry is not None and "entry" not in score.takes:
+            distribution, outcome = distribution.remaining(outcome.entry), _since_entry(outcome)
         (request,) = score.requests(outcome, self.options)
         value = request.of_rows(counted).terms(distribution, outcome).value
         return value if request.score.greater_is_better else -value
@@ -246,13 +248,12 @@ def _counted(
     return distribution[rows], check_rows(outcome[rows], entry=True, intervals=True), counted
 
 
-def _since_entry(distribution: SurvivalDistribution, outcome: Outcome) -> tuple[SurvivalDistribution, Outcome] | None:
-    """Curves and times on clocks that start at each row's entry; None where all rows enter at zero."""
+def _since_entry(outcome: Outcome) -> Outcome:
+    """The rows with times on clocks that start at each row's entry; as they are where all enter at zero."""
     if outcome.entry is None:
-        return None
+        return outcome
     upper = None if outcome.upper is None else outcome.upper - outcome.entry
-    later = replace(outcome, time=outcome.time - outcome.entry, upper=upper, entry=None)
-    return distribution.remaining(outcome.entry), later
+    return replace(outcome, time=outcome.time - outcome.entry, upper=upper, entry=None)
 
 
 def _predict(model: Any, X: Any) -> SurvivalDistribution:

@@ -117,7 +117,8 @@ def _causes(distribution: SurvivalDistribution, outcome: Outcome) -> npt.NDArray
     if known == 1:
         raise ValueError(
             f"y has {outcome.n_causes} causes and the distribution tells none apart. Give it the event that it is "
-            "about: event == 1, say, or event > 0 for any."
+            "about: event == 1, say, or event > 0 for any. If it comes of a fold without the other causes, stratify "
+            "the folds by event."
         )
     if outcome.cause is None:
         raise ValueError(
@@ -126,7 +127,10 @@ def _causes(distribution: SurvivalDistribution, outcome: Outcome) -> npt.NDArray
         )
     if outcome.n_causes > known:
         row = int(np.flatnonzero(outcome.cause > known)[0])
-        raise ValueError(f"Row {row} has cause {int(outcome.cause[row])}, and the distribution has {known}.")
+        raise ValueError(
+            f"Row {row} has cause {int(outcome.cause[row])}, and the distribution has {known}: there was no such row "
+            "in training. Stratify folds by event."
+        )
     return outcome.cause
 
 
