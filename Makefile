@@ -9,6 +9,8 @@
 PYTHON ?= python3
 ARGS ?= --help
 MUTANTS ?= --sample 200 --seed 0
+# one process for each core; the tests of a file stay together, since they share what they fit
+WORKERS := -n auto --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := $(shell grep ^torch== constraints.txt)
@@ -26,12 +28,12 @@ test: lint types check
 
 # old versions warn of each other: only here warnings are not errors
 test-lowest: $(VENV)-lowest/.ready
-	$(VENV)-lowest/bin/python -m pytest -W default --disable-warnings
+	$(VENV)-lowest/bin/python -m pytest $(WORKERS) -W default --disable-warnings
 
 test-newest: $(VENV)-newest/bin/python
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager \
-		--editable ".[all]" $(TORCH) pytest hypothesis
-	$(VENV)-newest/bin/python -m pytest
+		--editable ".[all]" $(TORCH) pytest pytest-xdist hypothesis
+	$(VENV)-newest/bin/python -m pytest $(WORKERS)
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
@@ -40,9 +42,8 @@ lint: $(VENV)/.test-ready
 types: $(VENV)/.test-ready
 	$(BIN)/mypy
 
-# one process for each core; the tests of a file stay together, since they share what they fit
 check: $(VENV)/.test-ready
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest $(WORKERS)
 
 # tests/fuzz for longer and with other examples each time; a short fixed run of it is part of "check"
 FUZZ ?= 5000
@@ -78,7 +79,7 @@ $(VENV)/.test-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt | $(VENV)-lowest/bin/python
 	@echo "installing into $(VENV)-lowest (some minutes the first time) ..."
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
-		--editable ".[all]" pytest hypothesis lifelines
+		--editable ".[all]" pytest pytest-xdist hypothesis lifelines
 	touch $@
 
 clean:
