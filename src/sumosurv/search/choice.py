@@ -10,14 +10,32 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Choice", "choose", "choose_size", "mean_of_rows", "mixture_scores", "rank_trials"]
+__all__ = ["Choice", "choose", "choose_size", "log_mixture", "mean_of_rows", "mixture_scores", "rank_trials"]
 
 _ROUNDING = 1e-12
 
 
-def _log_mixture(values: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.float64]:
-    """log of the mean likelihood of each row over the first ``size`` trials."""
-    return np.asarray(np.logaddexp.reduce(values[:size], axis=0) - math.log(size))
+Floats = npt.NDArray[np.float64]
+
+
+def log_mixture(values: Floats, reach: Floats | None = None) -> Floats:
+    """The log-likelihood of each row under the equal mixture of some trials.
+
+    Parameters
+    ----------
+    values : array of shape (trials, rows)
+        The log-likelihood of each row under each of them.
+    reach : array of shape (trials, rows), optional
+        log S(entry) of rows that enter late. Their likelihood is that given entry: the trials under which a row is
+        likely to reach its entry count more.
+    """
+    if reach is None:
+        return np.asarray(np.logaddexp.reduce(values, axis=0) - math.log(len(values)))
+    return np.asarray(np.logaddexp.reduce(values + reach, axis=0) - np.logaddexp.reduce(reach, axis=0))
+
+
+def _first(size: int, values: Floats, reach: Floats | None) -> Floats:
+    return log_mixture(values[:size], None if reach is None else reach[:size])
 
 
 def _sizes(count: int) -> list[int]:
@@ -29,7 +47,7 @@ def mean_of_rows(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64
     return float(values.mean() if weight is None else np.average(values, weights=weight))
 
 
-def mixture_scores(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None = None) -> dict[int, float]:
+def mixture_scores(values: Floats, weight: Floats | None = None, reach: Floats | None = None) -> dict[int, float]:
     """Mean log-likelihood of the mixture of the best 1, 2, 4, ... trials.
 
     Parameters
@@ -37,18 +55,20 @@ def mixture_scores(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float
     values : array of shape (trials, rows)
         Log-likelihood of each validation row under each trial, the best trial first.
     weight : array of shape (rows,), optional
+    reach : array of shape (trials, rows), optional
+        As in `log_mixture`.
     """
     with np.errstate(invalid="ignore"):
-        return {size: mean_of_rows(_log_mixture(values, size), weight) for size in _sizes(len(values))}
+        return {size: mean_of_rows(_first(size, values, reach), weight) for size in _sizes(len(values))}
 
 
-def choose_size(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None = None) -> int:
+def choose_size(values: Floats, weight: Floats | None = None, reach: Floats | None = None) -> int:
     """The largest mixture that is no more than one standard error (of the paired difference) below the best one.
 
     The few best trials owe some of their place to chance, which the same rows cannot reveal; a larger mixture that
     is as good within the noise is the safer choice.
     """
-    rows = {size: _log_mixture(values, size) for size in _sizes(len(values))}
+    rows = {size: _first(size, values, reach) for size in _sizes(len(values))}
     best = max(rows, key=lambda size: mean_of_rows(rows[size], weight))
     chosen = best
     for size, row in rows.items():
@@ -96,9 +116,10 @@ class Choice:
 
 def choose(
     order: list[int],
-    values: npt.NDArray[np.float64],
+    values: Floats,
     mixture: int | Literal["auto"],
-    weight: npt.NDArray[np.float64] | None = None,
+    weight: Floats | None = None,
+    reach: Floats | None = None,
 ) -> Choice:
     """Choose how many of the best trials are mixed.
 
@@ -112,6 +133,8 @@ def choose(
         How many; "auto" for `choose_size`.
     weight : array of shape (rows,), optional
         Of the rows.
+    reach : array of shape (trials, rows), optional
+        As in `log_mixture`.
     """
-    size = choose_size(values, weight) if mixture == "auto" else len(values)
-    return Choice(order, order[:size], mixture_scores(values, weight))
+    size = choose_size(values, weight, reach) if mixture == "auto" else len(values)
+    return Choice(order, order[:size], mixture_scores(values, weight, reach))

@@ -17,7 +17,9 @@ from sumosurv.estimators import SumoNet, SurvivalEstimator
 from sumosurv.estimators.given import check_validation_data, with_rows
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
+from sumosurv.search.choice import log_mixture
 from sumosurv.search.grouping import Shapes
+from sumosurv.search.population import before_entry
 from sumosurv.search.rounds import SearchResult, run_searches
 from sumosurv.search.run import SearchRun, SearchSettings
 from sumosurv.search.space import Space
@@ -176,16 +178,21 @@ class NetworkSearch(_FittedSearch):
         X = self._check_covariates(X, reset=False)
         places = self._run.places
         found: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
+        reach: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
+        late = outcome.entry is not None and self.cv is not None
         for population in {id(p): p for pairs in places.values() for p, _ in pairs}.values():
             values = population.log_likelihood(self._run.number, X, outcome)
             found |= {(id(population), i): value for i, value in values.items()}
+            before = population.log_likelihood(self._run.number, X, before_entry(outcome)) if late else {}
+            reach |= {(id(population), i): value for i, value in before.items()}
         trials = self.cv_results_["trial"]
         result = np.full((len(trials), len(outcome)), np.nan)
         for row, number in enumerate(trials):
             own = [found.get((id(p), i)) for p, i in places.get(int(number), [])]
             parts = [value for value in own if value is not None]
             if own and len(parts) == len(own):
-                result[row] = np.logaddexp.reduce(np.stack(parts), axis=0) - np.log(len(parts))
+                reached = np.stack([reach[id(p), i] for p, i in places[int(number)]]) if late else None
+                result[row] = log_mixture(np.stack(parts), reached)
         return result
 
     def save(self, path: str | Path) -> None:

@@ -23,7 +23,7 @@ from sumosurv.search.grouping import Shapes, Widths, group_members
 from sumosurv.search.jobs import Job, TrialMember
 from sumosurv.training import Epoch, History, Member, find_device, threads, train
 
-__all__ = ["Population", "train_members"]
+__all__ = ["Population", "before_entry", "train_members"]
 
 _LARGEST = 4096  # members of one population
 _ROWS = 4096  # rows scored at once
@@ -39,6 +39,7 @@ class Population:
     jobs: Sequence[Job]
     widths: Widths  # to which its networks were padded, if they were
     scores: list[npt.NDArray[np.float64]] = field(default_factory=list)  # of each member's validation rows
+    reach: list[npt.NDArray[np.float64]] = field(default_factory=list)  # log S(entry) of these, if some enter late
 
     def own(self, place: int) -> NetworkEstimator:
         """The fitted estimator of one member, in its own shape."""
@@ -162,6 +163,7 @@ def _train_population(
     if first.valid_rows is not None:
         with threads(schedule.n_threads):
             population.scores = _validation_scores(population, table, own)
+            population.reach = _validation_reach(population, table, own)
     return population
 
 
@@ -189,16 +191,40 @@ def _validation_scores(
     return [row[keep].cpu().numpy() for row, keep in zip(values, rows.present)]
 
 
+@torch.no_grad()
+def _validation_reach(population: Population, table: Table, members: Sequence[Member]) -> list[npt.NDArray[np.float64]]:
+    """log S(entry) of each validation row under its member; nothing where all rows are seen from the start."""
+    entry = table.outcome.entry
+    if entry is None:
+        return []
+    if not population.network.terms_are_likelihoods:
+        return [_own_scores(population, place, until_entry=True) for place in range(len(members))]
+    rows = Rows.of([member.valid_rows for member in members if member.valid_rows is not None]).to(table.device)
+    cause = None if table.outcome.cause is None else torch.zeros_like(table.outcome.cause)
+    until = Observed(torch.zeros_like(table.outcome.event), entry, cause=cause)
+    values = _terms(population.network, Table(table.inputs, until), rows)
+    return [row[keep].cpu().numpy() for row, keep in zip(values, rows.present)]
+
+
 def _terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
     """The terms of rows (K or 1, n) in float64, some columns at a time."""
     parts = [rows.columns(slice(start, start + _ROWS)) for start in range(0, rows.index.shape[1], _ROWS)]
     return torch.cat([network.terms(table.batch(p.index, p.present)) for p in parts], dim=1).double()
 
 
-def _own_scores(population: Population, place: int) -> npt.NDArray[np.float64]:
+def _own_scores(population: Population, place: int, *, until_entry: bool = False) -> npt.NDArray[np.float64]:
+    """The same from a member's distribution; or log S(entry) of each row."""
     member = population.members[place]
     if population.history.failed[place] or member.valid_rows is None:
         return np.full(0 if member.valid_rows is None else len(member.valid_rows), -np.inf)
     rows = population.jobs[member.job].rows(member.parameters)
     distribution = population.own(place).distribution_of(rows.table.inputs[torch.from_numpy(member.valid_rows)])
-    return np.asarray(log_likelihood(distribution, rows.outcome[member.valid_rows]), dtype=np.float64)
+    outcome = rows.outcome[member.valid_rows]
+    return np.asarray(log_likelihood(distribution, before_entry(outcome) if until_entry else outcome), dtype=np.float64)
+
+
+def before_entry(outcome: Outcome) -> Outcome:
+    """Rows that were seen from the start until their entry, without an event."""
+    none = np.zeros(len(outcome), dtype=np.int64)
+    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
+    return Outcome(none > 0, entry, cause=None if outcome.cause is None else none)

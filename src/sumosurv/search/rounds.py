@@ -188,7 +188,9 @@ def _choose(run: SearchRun, study: Study, train: Train, space: Space, interrupte
         _check_worth_keeping([run])
         return _choose(run, study, train, space, interrupted=True)
     run.parameters |= {n: trial.parameters for n, trial in foreign.items()}
-    choice = choose(order, np.stack([run.values(n) for n in order[:most]]), mixture, run.valid_weight)
+    values = np.stack([run.values(n) for n in order[:most]])
+    reach = [found for n in order[:most] if (found := run.reach(n)) is not None]
+    choice = choose(order, values, mixture, run.valid_weight, np.stack(reach) if reach else None)
     single, mixed = run.assemble(order[:1]), run.assemble(choice.mixture)
     return SearchResult(run, choice, scores, space, interrupted, single, mixed)
 

@@ -129,6 +129,12 @@ class SearchRun:
         """The log-likelihood of each validation row under a trial."""
         return np.concatenate([population.scores[place] for population, place in self.places[trial]])
 
+    def reach(self, trial: int) -> npt.NDArray[np.float64] | None:
+        """log S(entry) of each validation row under a trial; None where no row enters late."""
+        if self.job.rows({}).outcome.entry is None:
+            return None
+        return np.concatenate([population.reach[place] for population, place in self.places[trial]])
+
     @property
     def valid_weight(self) -> npt.NDArray[np.float64] | None:
         """The weights of the validation rows, in the order of `values`."""
