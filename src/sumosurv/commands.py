@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from sumosurv.tables import read_table, write_table
 __all__ = ["COMMANDS"]
 
 _BLOCK = 20_000  # rows predicted at a time
+_NO_EVENT = {"alive", "censored", "no", "none", "false", "n", "f", "0", "event-free"}  # words of columns of events
 _ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group")  # columns that are no covariates
 _EXACT_CONCORDANCE = 2000  # rows up to which `evaluate` takes the exact one, whose cost grows as their square
 
@@ -60,7 +62,10 @@ def _fit(arguments: argparse.Namespace) -> int:
         if not hasattr(model, "interrupted_"):
             raise  # before there was anything to keep
     model.save(arguments.out)
-    print(f"{len(y):,} rows, {X.shape[1]} covariates, {_events_in_words(y)}; {model.n_members_} networks.")
+    print(
+        f"{len(y):,} rows, {_count(X.shape[1], 'covariate')}, {_events_in_words(y)}; "
+        f"{_count(model.n_members_, 'network')}."
+    )
     numeric = [c.name for c in model.preprocessor_.columns if not hasattr(c, "levels")]
     coded = [f"{c.name} ({len(c.levels)} levels)" for c in model.preprocessor_.columns if hasattr(c, "levels")]
     for kind, names in (("Numeric", numeric), ("Categorical", coded)):
@@ -285,11 +290,16 @@ def _event_values(column: pd.Series, wanted: list[str] | None, causes: int | Non
             "are two causes and no row is censored: --event-value 1 2."
         )
     if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
+        likely = next((value for value in known if value.lower() not in _NO_EVENT), "dead")
         raise ValueError(
             f"The column {column.name!r} holds {', '.join(map(repr, known[:5]))}; say which value means an event, for "
-            f"example --event-value {known[0] if known else 'dead'}."
+            f"example --event-value {shlex.quote(likely)}."
         )
     return column
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _events_in_words(y: Outcome) -> str:

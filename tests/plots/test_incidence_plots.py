@@ -93,3 +93,8 @@ def test_what_cannot_be_drawn():
         plot_incidences(D, labels=["one"])
     with pytest.raises(ValueError, match="from 1 to 2"):
         plot_incidence_groups(D, Y, cause=3)
+
+
+def test_a_subject_that_is_not_there():
+    with pytest.raises(ValueError, match=rf"no subject 999; the distribution has {len(D)}"):
+        plot_incidences(D, subject=999)

@@ -58,6 +58,8 @@ def plot_incidences(
     >>> len(plot_incidences(d, labels=["relapse", "death"]).collections)
     3
     """
+    if not -len(distribution) <= subject < len(distribution):
+        raise ValueError(f"There is no subject {subject}; the distribution has {len(distribution)}, counted from 0.")
     one = _with_causes(distribution)[subject]
     names = _names(labels, one.n_causes)
     ax = axes(ax, _SIZE)
