@@ -242,7 +242,7 @@ def weighted_auc(d, y, t, k, counts, g):
     """The AUC of rows that count as often as given."""
     ended, alive = (y["time"] <= t) & (y["event"] > 0), y["time"] > t
     before = g.survival(np.nextafter(y["time"], 0.0))[0]
-    weight = counts * (np.where(ended, 1 / before, 0.0) + alive / g.survival(t)[0])
+    weight = counts * (ended / np.where(ended, before, 1.0) + alive / g.survival(t)[0])
     case = ended if k is None else ended & (y["event"] == k)
     marker = d.cdf(t) if k is None else d.cumulative_incidence(t)[:, k - 1]
     won = (marker[:, None] > marker) + 0.5 * (marker[:, None] == marker)
