@@ -69,7 +69,7 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
         try:
             save_file(tensors | {_DIGEST: digest}, str(partial), metadata={_KEY: text})
         except SafetensorError as error:  # in its own words, with the number of the system's error
-            number = re.search(r"os error (\d+)", str(error))
+            number = re.search(r"(?:os error |code: )(\d+)", str(error))
             if number is None:
                 raise OSError(f"{path} could not be written: {error}") from None
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
