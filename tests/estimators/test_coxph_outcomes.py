@@ -136,8 +136,8 @@ def test_entry_against_lifelines_on_real_data(name, outcome_data, lifelines):
 
 
 @pytest.mark.real_data
-def test_heart_transplants_have_the_published_coefficients(outcome_data):
-    # Therneau and Grambsch (2000), survival: coxph(Surv(start, stop, event) ~ (age + surgery) * transplant, heart)
+def test_heart_transplants_have_the_coefficients_of_r(outcome_data):
+    # R's survival: coxph(Surv(start, stop, event) ~ (age + surgery) * transplant, heart)
     table = outcome_data("heart")
     X = table[["age", "surgery", "transplant"]].astype(float)
     X["age:transplant"], X["surgery:transplant"] = (X[c] * X["transplant"] for c in ("age", "surgery"))
