@@ -204,7 +204,7 @@ def test_a_csv_file_that_pandas_cannot_read(tmp_path: Path, monkeypatch: pytest.
     file = tmp_path / "flchain.csv"
     file.write_bytes(b"age,sex\n1,M\n\xff\xfe,F,3,4\n")
     point(monkeypatch, file.as_uri(), file.read_bytes(), "flchain")
-    with pytest.raises(datasets.DatasetUnavailableError, match=r"pandas cannot read it .*SUMOSURV_DATA"):
+    with pytest.raises(datasets.DatasetUnavailableError, match=r"(?s)pandas cannot read it .*SUMOSURV_DATA"):
         datasets.load("flchain")
 
 

@@ -75,7 +75,7 @@ def with_their_parameters(other, family, X):
 
 
 @pytest.mark.real_data
-@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::lifelines.exceptions.ApproximationWarning")
+@pytest.mark.filterwarnings("ignore")  # those of lifelines, on its way
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_linear_versions_are_lifelines_models(family, name, outcome_data, lifelines):
     X, y, table = read(outcome_data, name)
