@@ -30,7 +30,6 @@ from sumosurv.distributions import (
     mixture,
     path,
     rescaled,
-    shifted,
 )
 
 KNOTS = np.array([0.5, 1.0, 2.5, 3.0, 5.0, 8.0])
@@ -301,7 +300,6 @@ RISKS: dict[str, Kind] = {
         breaks=(0.75, *(0.75 + KNOTS)),
         start=0.75,
     ),
-    "shifted causes": Kind(lambda: shifted(by_cause(), 0.4), 1.0),
     "remaining causes": Kind(lambda: by_cause().remaining([0.1, 0.3, 0.5]), 1.0),
     "remaining causes, hazards": Kind(lambda: hazards().remaining(0.4), 1.0),
     "remaining table of causes": Kind(

@@ -35,7 +35,6 @@ from sumosurv.distributions import (
     Mixture,
     MixtureRisks,
     Rescaled,
-    Shifted,
     Tabulated,
     TabulatedRisks,
     Weibull,
@@ -43,7 +42,6 @@ from sumosurv.distributions import (
     delayed,
     mixture,
     rescaled,
-    shifted,
 )
 
 N = 3
@@ -438,7 +436,7 @@ def test_functions_pick_the_kind():
     assert mixture([risks]) is risks
     assert type(mixture([plain, plain])) is Mixture
     assert type(mixture([risks, risks], [0.2, 0.8])) is MixtureRisks
-    for function, base, argument in ((rescaled, Rescaled, 2.0), (delayed, Delayed, 1.0), (shifted, Shifted, 1.0)):
+    for function, base, argument in ((rescaled, Rescaled, 2.0), (delayed, Delayed, 1.0)):
         assert type(function(plain, argument)) is base
         made = function(risks, argument)
         assert isinstance(made, base)

@@ -15,11 +15,9 @@ from sumosurv.distributions.risks import (
     MixtureRisks,
     RemainingRisks,
     RescaledRisks,
-    ShiftedRisks,
     delayed,
     mixture,
     rescaled,
-    shifted,
 )
 from sumosurv.distributions.tabulated import Tabulated
 from sumosurv.distributions.tabulated_risks import TabulatedRisks
@@ -49,7 +47,6 @@ __all__ = [
     "Rescaled",
     "RescaledRisks",
     "Shifted",
-    "ShiftedRisks",
     "SurvivalDistribution",
     "Tabulated",
     "TabulatedRisks",
@@ -59,5 +56,4 @@ __all__ = [
     "mixture",
     "path",
     "rescaled",
-    "shifted",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.competing import CompetingRisksDistribution
+from sumosurv.distributions.tabulated import joint_knots
 
 __all__ = ["CauseMixture"]
 
@@ -80,11 +81,8 @@ class CauseMixture(CompetingRisksDistribution):
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """The mixture of the tables on all of their knots, where all components are step functions."""
-        known = [table for part in self.components if (table := part.step_table()) is not None]
-        if len(known) < len(self.components):
-            return None
-        knots = torch.unique(torch.cat([times for times, _ in known]))
-        return knots, self._survival(knots[None])
+        knots = joint_knots(self.components)
+        return None if knots is None else (knots, self._survival(knots[None]))
 
     # ------------------------------------------------------------------
 

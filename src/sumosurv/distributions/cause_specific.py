@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.competing import CompetingRisksDistribution
-from sumosurv.distributions.tabulated import Tabulated
+from sumosurv.distributions.tabulated import Tabulated, joint_knots
 from sumosurv.distributions.tabulated_risks import TabulatedRisks
 
 __all__ = ["CauseSpecificRisks", "cause_specific"]
@@ -48,13 +48,10 @@ def cause_specific(
     >>> d.cumulative_incidence(1.0).round(6), d.survival(1.0).round(6)
     (array([[0.316738, 0.633475]]), array([0.049787]))
     """
-    tables = [part.step_table() for part in components]
-    known = [table for table in tables if table is not None]
-    if not components or len(known) < len(tables):
+    knots = joint_knots(components) if components else None
+    if knots is None:
         return CauseSpecificRisks(components)
-    knots = torch.unique(torch.cat([times for times, _ in known]))
-    each = [table[:, torch.searchsorted(times, knots, right=True) - 1] for times, table in known]
-    logs = torch.stack([torch.log(table) for table in each], dim=-1)
+    logs = torch.stack([part._log_survival(knots[None]) for part in components], dim=-1)
     falls = -torch.diff(logs, dim=1, prepend=torch.zeros_like(logs[:, :1]))
     survival = torch.exp(logs.sum(-1))
     whole = -torch.diff(survival, dim=1, prepend=torch.ones_like(survival[:, :1]))

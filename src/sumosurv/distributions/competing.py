@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution, _out
-from sumosurv.distributions.tabulated import Tabulated
+from sumosurv.distributions.tabulated import WithSteps
 
 __all__ = ["CauseTime", "CompetingRisksDistribution"]
 
 
-class CompetingRisksDistribution(SurvivalDistribution):
+class CompetingRisksDistribution(WithSteps):
     r"""The distribution of the time T of the first event and of its cause, one of K, for each of n subjects.
 
     As a `SurvivalDistribution` it is that of T, whatever the cause. The cumulative incidence of cause k is
@@ -60,12 +60,6 @@ class CompetingRisksDistribution(SurvivalDistribution):
 
     def _log_density(self, t: Tensor) -> Tensor:
         return torch.logsumexp(self._log_cause_density(t), dim=-1)
-
-    def _inverse_log_survival(self, level: Tensor) -> Tensor:
-        known = self.step_table()
-        if known is None:
-            return super()._inverse_log_survival(level)
-        return Tabulated(*known)._inverse_log_survival(level)
 
     def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
         """(F_k(t) - F_k(start)) / S(start), for start of shape (n, 1) and t >= start; result (n, m, K).
@@ -239,7 +233,7 @@ class CompetingRisksDistribution(SurvivalDistribution):
         return int(k)
 
 
-class CauseTime(SurvivalDistribution):
+class CauseTime(WithSteps):
     """The time of an event of one cause, infinite where another comes first; `CompetingRisksDistribution.cause`.
 
     Parameters
@@ -287,14 +281,9 @@ class CauseTime(SurvivalDistribution):
             return None
         return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # rounding may not let it rise
 
-    def _steps(self) -> Tabulated | None:
-        known = self.step_table()
-        return None if known is None else Tabulated(*known)
-
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
-        steps = self._steps()
-        if steps is not None:
-            return steps._inverse_log_survival(level)
+        if self.step_table() is not None:
+            return super()._inverse_log_survival(level)
         lowest = self._log_survival(level.new_full((len(self), 1), math.inf))
         never = level < lowest * (1 + 8 * torch.finfo(level.dtype).eps)  # found at once, not by a long search
         return torch.where(never, math.inf, super()._inverse_log_survival(torch.where(never, 0.0, level)))
@@ -302,11 +291,3 @@ class CauseTime(SurvivalDistribution):
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         times, causes = self.base._sample_with_causes(size, rng)
         return torch.where(causes == self.number, times, math.inf)
-
-    def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        steps = self._steps()
-        return super()._restricted_mean(horizon) if steps is None else steps._restricted_mean(horizon)
-
-    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        steps = self._steps()
-        return super()._remaining_mean(start, end) if steps is None else steps._remaining_mean(start, end)

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.competing import CompetingRisksDistribution
-from sumosurv.distributions.tabulated import Tabulated
+from sumosurv.distributions.tabulated import WithSteps
 
 __all__ = ["Path", "PathRisks", "path"]
 
 
-class Path(SurvivalDistribution):
+class Path(WithSteps):
     r"""The distribution of a subject that has, in each of several spells, the hazard of another row of a base.
 
     .. math:: S(t) = \prod_j \frac{S_j(\min(t, s_{j+1}))}{S_j(s_j)}, \qquad \text{over the spells with } s_j < t,
@@ -99,22 +99,6 @@ class Path(SurvivalDistribution):
         if known is None:
             return None
         return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # rounding may not let it rise
-
-    def _steps(self) -> Tabulated | None:
-        known = self.step_table()
-        return None if known is None else Tabulated(*known)
-
-    def _inverse_log_survival(self, level: Tensor) -> Tensor:
-        steps = self._steps()
-        return super()._inverse_log_survival(level) if steps is None else steps._inverse_log_survival(level)
-
-    def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        steps = self._steps()
-        return super()._restricted_mean(horizon) if steps is None else steps._restricted_mean(horizon)
-
-    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        steps = self._steps()
-        return super()._remaining_mean(start, end) if steps is None else steps._remaining_mean(start, end)
 
     def _own(self, t: Tensor) -> Tensor:
         """Each spell's times, (spells, m), no later than its end and no earlier than its start."""

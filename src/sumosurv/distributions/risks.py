@@ -12,8 +12,9 @@ from torch import Tensor
 
 from sumosurv.distributions._numerics import mean_survival_time
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.clocks import Delayed, Rescaled, Shifted, _Clock
+from sumosurv.distributions.clocks import Delayed, Rescaled, _Clock
 from sumosurv.distributions.competing import CompetingRisksDistribution
+from sumosurv.distributions.tabulated import joint_knots
 from sumosurv.distributions.wrappers import Conditional, Mixture, Remaining
 
 __all__ = [
@@ -22,11 +23,9 @@ __all__ = [
     "MixtureRisks",
     "RemainingRisks",
     "RescaledRisks",
-    "ShiftedRisks",
     "delayed",
     "mixture",
     "rescaled",
-    "shifted",
 ]
 
 
@@ -57,11 +56,8 @@ class MixtureRisks(Mixture, CompetingRisksDistribution):
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """The mixture of the tables on all of their knots, where all components are step functions."""
-        known = [table for part in self.components if (table := part.step_table()) is not None]
-        if len(known) < len(self.components):
-            return None
-        knots = torch.unique(torch.cat([times for times, _ in known]))
-        return knots, self._survival(knots[None])
+        knots = joint_knots(self.components)
+        return None if knots is None else (knots, self._survival(knots[None]))
 
     def _incidence(self, t: Tensor) -> Tensor:
         return self._sum(part._incidence(t) for part in self.components)
@@ -192,8 +188,6 @@ class _ClockRisks(_Clock, CompetingRisksDistribution):
         return self.base.n_causes
 
     def _incidence(self, t: Tensor) -> Tensor:
-        if self._log_reach is not None:
-            return self.base._incidence_since(self._own(t.new_zeros(len(self), 1)), self._own(t))
         incidence = self.base._incidence(self._own(t))
         return torch.where((t < self.start)[..., None], 0.0, incidence) if self.start > 0 else incidence
 
@@ -204,21 +198,15 @@ class _ClockRisks(_Clock, CompetingRisksDistribution):
 
     def _log_cause_density(self, t: Tensor) -> Tensor:
         log_density = self.base._log_cause_density(self._own(t)) - float(np.log(self.scale))
-        if self._log_reach is not None:
-            log_density = log_density - self._log_reach[..., None]
         return torch.where((t < self.start)[..., None], -torch.inf, log_density) if self.start > 0 else log_density
 
     def _restricted_time_lost(self, horizon: Tensor) -> Tensor:
-        if self._log_reach is not None:
-            return super()._restricted_time_lost(horizon)
         return self.scale * self.base._restricted_time_lost(self._own(horizon))
 
     def _cause_shares(self, t: Tensor) -> Tensor:
         return self.base._cause_shares(self._own(t))
 
     def _sample_with_causes(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        if self._log_reach is not None:
-            return super()._sample_with_causes(size, rng)
         times, causes = self.base._sample_with_causes(size, rng)
         return self.scale * times + self.start, causes
 
@@ -229,10 +217,6 @@ class RescaledRisks(_ClockRisks, Rescaled):
 
 class DelayedRisks(_ClockRisks, Delayed):
     """`Delayed` for competing risks."""
-
-
-class ShiftedRisks(_ClockRisks, Shifted):
-    """`Shifted` for competing risks."""
 
 
 def mixture(components: Sequence[SurvivalDistribution], weights: Any = None) -> SurvivalDistribution:
@@ -265,8 +249,3 @@ def rescaled(base: SurvivalDistribution, scale: float) -> SurvivalDistribution:
 def delayed(base: SurvivalDistribution, start: float) -> SurvivalDistribution:
     """`Delayed`, with causes where the base has them."""
     return DelayedRisks(base, start) if isinstance(base, CompetingRisksDistribution) else Delayed(base, start)
-
-
-def shifted(base: SurvivalDistribution, by: float) -> SurvivalDistribution:
-    """`Shifted`, with causes where the base has them."""
-    return ShiftedRisks(base, by) if isinstance(base, CompetingRisksDistribution) else Shifted(base, by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["Tabulated"]
+__all__ = ["Tabulated", "WithSteps", "joint_knots"]
 
 Between = Literal["step", "density", "hazard"]
 
@@ -240,3 +241,29 @@ def _exponential_area(fall: Tensor, cell: Tensor, width: Tensor) -> Tensor:
     safe = torch.where(fall > 0, fall, torch.ones_like(fall))
     part = torch.where(fallen > 0, -torch.expm1(-fallen) / fallen, torch.ones_like(fallen))
     return torch.where(torch.isinf(width) & (fall > 0), cell / safe, width * part)
+
+
+class WithSteps(SurvivalDistribution):
+    """A kind made of others that asks its `step_table` for quantiles and means where its curves are step functions."""
+
+    def _steps(self) -> Tabulated | None:
+        known = self.step_table()
+        return None if known is None else Tabulated(*known)
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        steps = self._steps()
+        return super()._inverse_log_survival(level) if steps is None else steps._inverse_log_survival(level)
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        steps = self._steps()
+        return super()._restricted_mean(horizon) if steps is None else steps._restricted_mean(horizon)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        steps = self._steps()
+        return super()._remaining_mean(start, end) if steps is None else steps._remaining_mean(start, end)
+
+
+def joint_knots(parts: Sequence[SurvivalDistribution]) -> Tensor | None:
+    """The knots of all parts together, (m,), where all of them are step functions; None where one is not."""
+    known = [table[0] for part in parts if (table := part.step_table()) is not None]
+    return torch.unique(torch.cat(known)) if len(known) == len(parts) else None
