@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from scipy.interpolate import PchipInterpolator
 from scipy.special import logit, ndtri
+from sklearn.utils.extmath import randomized_svd
 
 from sumosurv.advice import advise_on_text, note_unseen
 from sumosurv.networks.data import Inputs
@@ -19,7 +20,7 @@ from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import marginal_curve
 from sumosurv.outcome import Outcome
 from sumosurv.quantiles import mean_and_width, quantiles
-from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole
+from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole, check_values
 
 __all__ = ["CategoricalColumn", "NumericColumn", "NumericScaling", "Preprocessor", "time_features", "time_unit"]
 
@@ -27,7 +28,9 @@ NumericScaling = Literal["standard", "quantile"]
 
 _UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
 _KNOTS = 257  # of the quantiles of a numeric column
+_TIME_KNOTS, _EVENTS_PER_KNOT = 10, 8  # of the marginal feature of time
 _SHOWN = 12  # columns named in a message
+_LARGE_SVD = 1000  # rows and columns above which leading components alone are computed
 _CLOSEST = 1e-2  # least distance of two knots in log time
 
 
@@ -92,6 +95,10 @@ class Preprocessor:
     scaling : {"standard", "quantile"}
     one_hot : bool
         Give categories as 0/1 columns among the numbers, for encoders that read one tensor.
+    max_components : int, optional
+        Of a wide table (more numbers than this, and more than a quarter of the training rows) networks read so many
+        principal components in place of the numbers. The first has standard deviation one, and the others keep their
+        relative sizes. None: never.
 
     Examples
     --------
@@ -101,9 +108,13 @@ class Preprocessor:
     (torch.Size([3, 2]), [2, 3, 2])
     """
 
-    def __init__(self, scaling: NumericScaling = "standard", *, one_hot: bool = False) -> None:
+    def __init__(
+        self, scaling: NumericScaling = "standard", *, one_hot: bool = False, max_components: int | None = None
+    ) -> None:
         self.scaling: NumericScaling = scaling
         self.one_hot = one_hot
+        self.max_components = max_components
+        self.projection: npt.NDArray[np.float64] | None = None  # numbers to components
         self.columns: list[NumericColumn | CategoricalColumn] = []
         self.named = False  # fitted on a DataFrame
         self.row_shape: tuple[int, ...] | None = None  # of pass-through arrays
@@ -116,6 +127,8 @@ class Preprocessor:
         frame = _as_frame(X)
         self.named = isinstance(X, pd.DataFrame)
         self.columns = [self._learn(str(name), frame.iloc[:, j], weight) for j, name in enumerate(frame.columns)]
+        if self.max_components is not None and self.n_numeric > max(self.max_components, len(frame) / 4):
+            self.projection = _principal_components(self.table(X)[0], self.max_components)
         return self
 
     def transform(self, X: Any) -> Inputs:
@@ -128,6 +141,8 @@ class Preprocessor:
                 raise ValueError("X contains NaN or infinity; arrays that bypass preprocessing must be finite.")
             return Inputs(numeric, torch.zeros(len(numeric), 0, dtype=torch.long))
         numbers, codes = self.table(X)
+        if self.projection is not None:
+            numbers = numbers @ self.projection
         return Inputs(torch.as_tensor(numbers.astype(np.float32)), torch.as_tensor(codes))
 
     def table(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
@@ -161,7 +176,9 @@ class Preprocessor:
 
     @property
     def n_numeric(self) -> int:
-        """How many numbers a row has after preprocessing."""
+        """How many numbers a network reads of a row."""
+        if self.projection is not None:
+            return int(self.projection.shape[1])
         count = sum(1 + column.indicator for column in self.columns if isinstance(column, NumericColumn))
         if self.one_hot:
             count += sum(column.n_codes for column in self.columns if isinstance(column, CategoricalColumn))
@@ -240,8 +257,8 @@ class Preprocessor:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Preprocessor:
-        """The inverse of `state`."""
+    def from_state(cls, state: dict[str, Any], projection: torch.Tensor | None = None) -> Preprocessor:
+        """The inverse of `state`; principal components are kept apart from it, as a tensor."""
         if state["scaling"] not in ("standard", "quantile"):
             raise ValueError(f"no such scaling: {state['scaling']!r}")
         made = cls(state["scaling"], one_hot=as_flag(state["one_hot"], "one_hot"))
@@ -249,7 +266,23 @@ class Preprocessor:
         if state["row_shape"] is not None:
             made.row_shape = tuple(as_whole(size, "row_shape") for size in as_list(state["row_shape"], "row_shape"))
         made.columns = [_column(column) for column in as_list(state["columns"], "columns")]
+        if projection is not None:
+            if projection.ndim != 2 or projection.dtype != torch.float64 or len(projection) != made.n_numeric:
+                raise ValueError(f"the principal components have shape {tuple(projection.shape)}")
+            check_values(projection, "the principal components")
+            made.projection = projection.numpy()
         return made
+
+
+def _principal_components(numbers: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+    """What turns numbers (rows, columns) into at most ``count`` principal components, (columns, components)."""
+    if min(numbers.shape) > _LARGE_SVD:
+        _, sizes, directions = randomized_svd(numbers, count, random_state=0)
+    else:
+        _, sizes, directions = np.linalg.svd(numbers, full_matrices=False)
+    kept = max(1, min(count, int((sizes > 1e-6 * sizes[0]).sum())))
+    scale = sizes[0] / np.sqrt(len(numbers)) or 1.0
+    return np.ascontiguousarray(directions[:kept].T / scale)
 
 
 def _column(state: dict[str, Any]) -> NumericColumn | CategoricalColumn:
@@ -282,10 +315,11 @@ def time_unit(outcome: Outcome) -> float:
     return outcome.last_time or 1.0
 
 
-def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int = 10) -> TimeFeatures:
+def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int | None = None) -> TimeFeatures:
     """Time features fitted to the outcome of the training rows; see `TimeFeatures`.
 
-    "marginal" needs two distinct event times; with fewer it falls back to "log".
+    "marginal" has ``n_knots`` knots, by default one for every eight events and ten at most. It needs two distinct
+    event times; with fewer it falls back to "log".
     """
     y = y.on_clock(unit=unit)
     if kind == "linear":
@@ -295,6 +329,9 @@ def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int =
         return TimeFeatures("log")
     middle = y.at_midpoints()
     events, weight = middle.time[middle.event], None if y.weight is None else y.weight[middle.event]
+    count = float(weight.sum()) if weight is not None else len(events)
+    if n_knots is None:
+        n_knots = int(np.clip(count // _EVENTS_PER_KNOT, 2, _TIME_KNOTS))
     levels = (np.arange(n_knots) + 0.5) / n_knots
     places = quantiles(events, levels, weight) if len(events) else np.zeros(0)
     places = places[np.diff(np.log(places + LOG_OFFSET), prepend=-np.inf) > _CLOSEST]

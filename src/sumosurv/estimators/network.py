@@ -48,10 +48,10 @@ from sumosurv.training import (
     find_device,
     split_rows,
     threads,
-    train,
 )
+from sumosurv.training import train as train_population
 
-__all__ = ["Generators", "NetworkEstimator"]
+__all__ = ["Generators", "NetworkEstimator", "tell_interrupted"]
 
 Generators = Sequence[torch.Generator]
 
@@ -67,6 +67,7 @@ class _FittedNetwork(SurvivalEstimator):
     history_: pd.DataFrame
     best_epoch_: npt.NDArray[np.int64]
     best_valid_: npt.NDArray[np.float64]
+    members_: pd.DataFrame
     interrupted_: bool
 
     @property
@@ -90,9 +91,9 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     """A population of networks: covariates to an embedding, the same way for all methods, and that to a distribution.
 
     A method defines ``_build_network`` and what it must learn of the outcome before (``_learn_start``); its
-    constructor arguments are the fields of its (data)class. ``read``, ``learn``, ``build``, ``member``, ``schedule``
-    and ``fitted`` are the steps of ``fit``, each a function of its arguments and of the settings alone; a search takes
-    the same steps.
+    constructor arguments are the fields of its (data)class. ``read``, ``learn``, ``build``, ``member``, ``train``,
+    ``schedule``, ``fitted`` and ``finished`` are the steps of ``fit``, each a function of its arguments and of the
+    settings alone; a search takes the same steps, and so does a fit of several kinds of networks.
     """
 
     # settings that each member of a population can have of its own; layers that can be padded to a common shape
@@ -180,34 +181,23 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
         rows = self.read(X, y, validation_data)
         learned = self.learn(rows)
-        seeds = check_random_state(self.random_state).randint(0, 2**31 - 1, size=self.ensemble_size)
+        size = self.setting("ensemble_size")
+        seeds = [int(seed) for seed in check_random_state(self.random_state).randint(0, 2**31 - 1, size=size)]
         members = [
             self.member(
-                int(seed),
+                seed,
                 *(
-                    split_rows(rows.outcome, int(seed), self.validation_fraction)
+                    split_rows(rows.outcome, seed, self.validation_fraction)
                     if validation_data is None
                     else rows.own_rows()
                 ),
             )
             for seed in seeds
         ]
-        network, history = self._train(learned, rows, members)
-        failed, interrupted, again = history.failed, history.interrupted, False
-        if self.refit and members[0].valid_rows is not None and not interrupted:
-            second = self._train_on_all_rows(learned, rows, members, history)
-            again, interrupted = second is not None, second is None
-            network, failed = (network, failed) if second is None else second
-        if interrupted:
-            warnings.warn(
-                f"Training was interrupted after {len(history.train)} epochs; the model is fitted with the best "
-                "weights so far and can be used.",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        self._become(self.fitted(rows, learned, network, failed, on_all_rows=again))
-        self.history_, self.best_epoch_, self.best_valid_ = history.frame(), history.best_epoch, history.best_valid
-        self.interrupted_ = interrupted
+        network, history = self.train(learned, rows, members)
+        self._become(self.finished(rows, learned, members, network, history))
+        if self.interrupted_:
+            tell_interrupted(len(history.train))
 
     def _train_on_all_rows(
         self, learned: Learned, rows: Prepared, members: Sequence[Member], history: History
@@ -219,7 +209,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             for member, epoch in zip(members, np.where(history.failed, -1, history.best_epoch))
         ]
         try:
-            network, second = self._train(learned, rows, again)
+            network, second = self.train(learned, rows, again)
         except KeyboardInterrupt:
             return None
         return None if second.interrupted else (network, second.failed)
@@ -280,12 +270,13 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         stop_after: int | None = None,
     ) -> Member:
         """One network with these settings, on some of the rows."""
-        rate, decay = float(self.setting("learning_rate")), float(self.weight_decay)
+        rate, decay = float(self.setting("learning_rate")), float(self.setting("weight_decay"))
         return Member(seed, train_rows, valid_rows, rate, decay, stop_after)
 
     def schedule(self, n_rows: int) -> Schedule:
         """How a population with these settings trains on so many rows."""
-        return Schedule(self.max_epochs, batch_rows(self.batch_size, n_rows), self.patience, self.n_threads)
+        epochs = self.setting("max_epochs")
+        return Schedule(epochs, batch_rows(self.batch_size, n_rows), self.patience, self.n_threads)
 
     def fitted(
         self,
@@ -317,9 +308,36 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             made.network_.fit_baseline(inputs, Observed.of(outcome, torch.float64).to(p.device))
         return made
 
-    # ------------------------------------------------------------------ parts of the walk
+    def finished(
+        self,
+        rows: Prepared,
+        learned: Learned,
+        members: Sequence[Member],
+        network: PopulationNetwork,
+        history: History,
+    ) -> Self:
+        """`fitted` with its history, after training again on all rows where ``refit`` asks for it."""
+        failed, interrupted, again = history.failed, history.interrupted, False
+        if self.refit and members[0].valid_rows is not None and not interrupted:
+            second = self._train_on_all_rows(learned, rows, members, history)
+            again, interrupted = second is not None, second is None
+            network, failed = (network, failed) if second is None else second
+        made = self.fitted(rows, learned, network, failed, on_all_rows=again)
+        made.history_, made.best_epoch_, made.best_valid_ = history.frame(), history.best_epoch, history.best_valid
+        made.interrupted_ = interrupted
+        made.members_ = pd.DataFrame(
+            {
+                "kind": type(self).__name__,
+                "weight": ~failed / (~failed).sum(),
+                "parameters": sum(p[0].numel() for p in network.parameters()),
+                "best_epoch": history.best_epoch,
+                "held_out": history.best_valid if members[0].valid_rows is not None else np.nan,
+            }
+        )
+        return made
 
-    def _train(self, learned: Learned, rows: Prepared, members: Sequence[Member]) -> tuple[PopulationNetwork, History]:
+    def train(self, learned: Learned, rows: Prepared, members: Sequence[Member]) -> tuple[PopulationNetwork, History]:
+        """Build and train a population, one network for each member."""
         device = find_device(self.device)
         network = self.build(learned, np.array([member.seed for member in members])).to(device)
         # what mean log-likelihoods lose, member by member, when times are in the user's unit and no longer scaled
@@ -335,7 +353,9 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             show_progress=bool(self.verbose),
             on_epoch=None if own is None else lambda epoch: own(shift.epoch(epoch)),
         )
-        return network, shift.history(train(network, rows.table.to(device), members, schedule))
+        return network, shift.history(train_population(network, rows.table.to(device), members, schedule))
+
+    # ------------------------------------------------------------------ prediction
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.distribution_of(self.preprocessor_.transform(X))
@@ -353,21 +373,30 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """What a model file keeps: what was learned, and the weights."""
         fitted, tensors = super().state()
         fitted |= {"learned": self.learned_.state(), "n_members_": self.n_members_}
-        # weights were trained in float32, so that nothing is lost; tables such as baselines keep their precision
-        weights = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
-        weights |= {f"network.{name}": value.float() for name, value in self.network_.named_parameters()}
+        tensors |= self.learned_.tensors()
         if (shape := self.preprocessor_.row_shape) is not None:
             tensors["row"] = torch.zeros(1, *shape, dtype=torch.uint8)  # a row that encoders can be tried on
-        return fitted, tensors | weights
+        return fitted, tensors | self.stored_weights()
+
+    def stored_weights(self) -> dict[str, torch.Tensor]:
+        """The tensors of the networks as a model file keeps them."""
+        # weights were trained in float32, so that nothing is lost; tables such as baselines keep their precision
+        weights = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
+        return weights | {f"network.{name}": value.float() for name, value in self.network_.named_parameters()}
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
         super().restore(fitted, tensors)
-        self.learned_ = Learned.from_state(fitted["learned"])
+        self.learned_ = Learned.from_state(fitted["learned"], tensors)
         columns = self.preprocessor_
         self._check_columns(columns)
         if columns.row_shape is not None and tuple(tensors["row"].shape) != (1, *columns.row_shape):
             raise ValueError(f"rows have shape {columns.row_shape}, and the one stored {tuple(tensors['row'].shape)}")
+        self.restore_network(fitted, tensors)
+
+    def restore_network(self, fitted: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
+        """The networks of a model file, once it is known what was learned of their rows."""
+        columns = self.preprocessor_
         self.n_members_ = as_whole(fitted["n_members_"], "n_members_", low=1)
         weights = {name.removeprefix("network."): v for name, v in tensors.items() if name.startswith("network.")}
         lists = [value for value in vars(self).values() if isinstance(value, tuple)]
@@ -377,6 +406,16 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             check_weights(self.build(self.learned_, np.zeros(1, dtype=np.int64)), self.n_members_, weights)
         self.network_ = filled(self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double(), weights)
         self.network_.requires_grad_(False).eval().to(find_device(self.device))
+
+
+def tell_interrupted(epochs: int) -> None:
+    """Warn that a fit was ended early."""
+    warnings.warn(
+        f"Training was interrupted after {epochs} epochs; the model is fitted with the best weights so far and can be "
+        "used.",
+        RuntimeWarning,
+        stacklevel=5,
+    )
 
 
 def _share_seen(outcome: Outcome) -> float:

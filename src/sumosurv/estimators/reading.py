@@ -29,6 +29,7 @@ class Reading:
     numeric_scaling: NumericScaling
     one_hot: bool
     time_origin: TimeOrigin = "zero"
+    max_components: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ class Learned:
     time_unit: float
     start: Mapping[str, Any]
 
+    def with_start(self, start: Any) -> Learned:
+        """The same rows for another method."""
+        if not isinstance(start, dict):
+            raise TypeError("what was learned of the outcome is no mapping")
+        return replace(self, start=start)
+
     def example(self) -> torch.Tensor:
         """Two rows of zeros as an encoder reads them."""
         shape = self.preprocessor.row_shape or (self.preprocessor.n_numeric,)
@@ -65,14 +72,18 @@ class Learned:
             "start": dict(self.start),
         }
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What is too large for JSON: the principal components of a wide table."""
+        projection = self.preprocessor.projection
+        return {} if projection is None else {"projection": torch.from_numpy(projection)}
+
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Learned:
-        """The inverse of `state`."""
+    def from_state(cls, state: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Learned:
+        """The inverse of `state` and `tensors`."""
         unit = as_number(state["time_unit"], "the unit of time", above=0.0)
         origin = as_number(state["time_origin"], "the origin of time", low=0.0)
-        if not isinstance(state["start"], dict):
-            raise TypeError("what was learned of the outcome is no mapping")
-        return cls(Preprocessor.from_state(state["preprocessor"]), origin, unit, state["start"])
+        columns = Preprocessor.from_state(state["preprocessor"], tensors.get("projection"))
+        return cls(columns, origin, unit, {}).with_start(state["start"])
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,9 @@ def read_rows(
     """Learn from checked training rows how to read a table, and read them and the validation rows."""
     X, outcome = rows
     n = len(outcome)
-    preprocessor = Preprocessor(reading.numeric_scaling, one_hot=reading.one_hot).fit(X, outcome.weight)
+    preprocessor = Preprocessor(
+        reading.numeric_scaling, one_hot=reading.one_hot, max_components=reading.max_components
+    ).fit(X, outcome.weight)
     inputs = preprocessor.transform(X)
     if validation_rows is not None:
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])

@@ -102,7 +102,7 @@ class NetworkSettings(SurvivalEstimator):
             raise ValueError(f"validation_fraction lies in [0, 1); got {self.validation_fraction!r}.")
         if not self.setting("learning_rate") > 0:
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate!r}.")
-        if not self.weight_decay >= 0:
+        if not self.setting("weight_decay") >= 0:
             raise ValueError(f"weight_decay must not be negative; got {self.weight_decay!r}.")
         self._check_choice("activation", tuple(ACTIVATIONS))
         self._check_choice("numeric_scaling", ("quantile", "standard"))
@@ -118,7 +118,7 @@ class NetworkSettings(SurvivalEstimator):
             raise ValueError(f"on_epoch is a function that is called after each epoch; got {self.on_epoch!r}.")
 
     def _check_whole(self, name: str, low: int, *, or_none: bool = False) -> None:
-        value = getattr(self, name)
+        value = getattr(self, name) if or_none else self.setting(name)
         if not (or_none and value is None) and (not isinstance(value, (int, np.integer)) or value < low):
             what = "None or a whole number" if or_none else "a whole number"
             raise ValueError(f"{name} is {what} of at least {low}; got {value!r}.")

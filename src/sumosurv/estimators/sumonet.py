@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.utils import check_random_state
 
-from sumosurv.estimators.network import Generators
+from sumosurv.distributions import SurvivalDistribution, mixture
+from sumosurv.estimators.capacity import Kind, enough_epochs, fit_kinds, stacking_weights
+from sumosurv.estimators.network import Generators, NetworkEstimator, tell_interrupted
+from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
 from sumosurv.estimators.reading import Reading, TimeOrigin
 from sumosurv.estimators.time_features import TimeFeaturesMixin
-from sumosurv.networks import Encoder, MixedNetwork, MonotoneNetwork, TimeFeatures
+from sumosurv.networks import Encoder, Inputs, MixedNetwork, MonotoneNetwork, TimeFeatures
 from sumosurv.networks.layers import POSITIVE, Activation, Positive
 from sumosurv.networks.monotone import DERIVATIVES, Derivative
 from sumosurv.networks.time import TimeFeatureKind
 from sumosurv.preprocessing import NumericScaling
+from sumosurv.stored import as_list, as_number
+from sumosurv.training import Epoch, batch_rows
 
 __all__ = ["SumoNet"]
+
+_TRAINING = {"ensemble_size": 16, "weight_decay": 0.1, "max_epochs": 80}
 
 # What each variant means by None.
 _VARIANTS: dict[str, dict[str, Any]] = {
@@ -32,6 +43,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
         "frequencies": 4,
         "numeric_scaling": "quantile",
         "learning_rate": 0.02,
+        **_TRAINING,
     },
     "paper": {
         "covariate_layers": (32, 32),
@@ -43,8 +55,27 @@ _VARIANTS: dict[str, dict[str, Any]] = {
         "frequencies": 0,
         "numeric_scaling": "standard",
         "learning_rate": 0.01,
+        **_TRAINING,
     },
 }
+
+# settings that describe networks of one kind: where all of them are None, several kinds are trained
+_OF_ONE_KIND = (
+    "ensemble_size",
+    "covariate_layers",
+    "mixed_layers",
+    "activation",
+    "residual",
+    "dropout",
+    "frequencies",
+    "encoder",
+    "learning_rate",
+    "weight_decay",
+)
+_SHARED = ("numeric_scaling", "batch_size", "patience", "validation_fraction", "refit", "device", "n_threads")
+_FULL_SIZE, _OTHER_SIZE = 10, 5  # networks of the full kind, and of each other kind
+_MAX_COMPONENTS = 64  # of a wide table
+_LEAST_WEIGHT = 0.01  # of a kind; one below it is left out of the mixture
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -56,8 +87,9 @@ class SumoNet(TimeFeaturesMixin):
 
     with h non-decreasing in t because every weight between t and h is non-negative. The networks are
     trained on the exact right-censored log-likelihood :math:`d \log f(z|x) + (1 - d) \log S(z|x)`.
-    ``ensemble_size`` of them train side by side as one batched network, each on its own share of the
-    rows, and predict as their equal mixture, whose likelihood is exact too.
+    Many of them train side by side as one batched network, each on its own share of the rows, and predict as a
+    mixture, whose likelihood is exact too. As long as no setting says how large they are, they are of several kinds,
+    and the rows decide how much each counts: see Notes.
 
     Parameters
     ----------
@@ -65,8 +97,10 @@ class SumoNet(TimeFeaturesMixin):
         "sumo" is a proper distribution (S(0) = 1, S(∞) = 0; see Notes) with what helps likelihood.
         "paper" is Figure 2 of the paper to the letter: plain tanh layers, time min-max scaled and not
         transformed, no anchoring at zero, no tail. It decides what None means for the options below.
-    ensemble_size : int
-        Networks in the mixture.
+    ensemble_size : int, optional
+        Networks in the mixture, all of one kind and with equal weights; 16 where another setting of theirs is given.
+        None, with covariate_layers, mixed_layers, activation, residual, dropout, frequencies, encoder, learning_rate
+        and weight_decay None too: networks of several kinds.
     covariate_layers, mixed_layers : sequence of int, optional
         Hidden widths of the two networks; (64, 64) and (32, 32), in the paper's variant twice (32, 32).
     activation : {"silu", "relu", "tanh", "gelu"}, optional
@@ -96,8 +130,10 @@ class SumoNet(TimeFeaturesMixin):
         0/1 columns), or arrays of more than two dimensions as they are (images, sequences).
     learning_rate : float, optional
         Of AdamW, falling to zero along a cosine; 0.02 (0.01).
-    weight_decay : float
-    max_epochs : int
+    weight_decay : float, optional
+        0.1.
+    max_epochs : int, optional
+        80; where there are several kinds, 5 ⁴√rows, 40 at most, but enough for 300 steps.
     batch_size : int or "auto"
         "auto" is the power of two nearest to 4 √rows.
     patience : int, optional
@@ -125,9 +161,14 @@ class SumoNet(TimeFeaturesMixin):
         Mean log-likelihood on training (dropout on) and validation rows, per epoch and member.
     interrupted_ : bool
         Ctrl-C ended the fit early; see ``fit``.
-    best_epoch_, best_valid_ : ndarray of shape (ensemble_size,)
+    best_epoch_, best_valid_ : ndarray
+        Of each network.
     n_members_ : int
-        Members in the mixture: ``ensemble_size`` unless one failed.
+        Networks in the mixture.
+    members_ : DataFrame
+        One row for each network that was trained: its kind, its weight in the mixture, the number of its parameters,
+        its best epoch, and ``held_out``, the mean log-likelihood of validation rows (of several kinds: under the
+        mixture of all networks of its kind that did not train on them).
     time_features_ : str
         The time features in use ("marginal" falls back to "log" with fewer than two event times).
     time_origin_, time_unit_ : float
@@ -138,6 +179,18 @@ class SumoNet(TimeFeaturesMixin):
 
     Notes
     -----
+    **Several kinds of networks.** How flexible a model may be depends on how much the rows can support. By default five
+    kinds are trained, one after the other, on the folds of one cross-validation: "full" networks (the settings above,
+    ten of them), and five each of "small" ones (covariate layers of 16, mixed layers of 8, no periodic features,
+    weight decay 1), "linear" ones (the same, linear in x), "Weibull" and "log-normal" regressions (both parameters
+    linear in x). All networks of a kind stop at the epoch that is best for the rows they hold out, taken together.
+    Each row's likelihood under the networks of a kind that did not train on it gives the weights of the kinds:
+    those of the mixture under which such rows are most likely (stacking), with a prior worth two rows that all
+    kinds are equal. Small tables come out nearly linear or parametric, large ones as "full" networks. With
+    ``validation_data`` each network stops by itself, and weights are those that suit the validation rows best. A kind
+    with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and more than a quarter as many
+    as rows, the networks read 64 principal components.
+
     Past the last training time T no data can tell. There each member goes on as the Weibull curve
     through its own values at T/2 and T, Λ(t|x) = Λ(T|x) (t/T)^k with k clipped to [1, 10], which makes
     life expectancy and all quantiles finite. What they say beyond T is extrapolation: use
@@ -155,6 +208,7 @@ class SumoNet(TimeFeaturesMixin):
     padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers", "mixed_layers")
 
     variant: Literal["sumo", "paper"] = "sumo"
+    ensemble_size: int | None = None  # type: ignore[assignment]
     covariate_layers: Sequence[int] | None = None
     mixed_layers: Sequence[int] | None = None
     activation: Activation | None = None
@@ -167,15 +221,126 @@ class SumoNet(TimeFeaturesMixin):
     positive: Positive = "square"
     derivative: Derivative = "forward"
     learning_rate: float | None = None
+    weight_decay: float | None = None  # type: ignore[assignment]
+    max_epochs: int | None = None  # type: ignore[assignment]
 
     def setting(self, name: str) -> Any:
         """The value of a setting; None stands for what it is in the variant."""
         value = getattr(self, name)
         return _VARIANTS[self.variant][name] if value is None else value
 
+    @property
+    def adapts(self) -> bool:
+        """Whether networks of several kinds are trained."""
+        return self.variant == "sumo" and all(getattr(self, name) is None for name in _OF_ONE_KIND)
+
     def reading(self) -> Reading:
         """The settings that decide how rows are read."""
-        return replace(super().reading(), time_origin=self.time_origin)
+        components = _MAX_COMPONENTS if self.adapts else None
+        return replace(super().reading(), time_origin=self.time_origin, max_components=components)
+
+    # ------------------------------------------------------------------ several kinds of networks
+
+    def _kinds(self, n_rows: int = 1) -> dict[str, NetworkEstimator]:
+        """Unfitted estimators of each kind, for so many training rows."""
+        shared = {name: getattr(self, name) for name in _SHARED}
+        shared |= {"numeric_scaling": self.setting("numeric_scaling"), "verbose": self.verbose}
+        shared["max_epochs"] = self.max_epochs or enough_epochs(n_rows, batch_rows(self.batch_size, n_rows))
+        own = {name: getattr(self, name) for name in ("time_features", "time_origin", "positive", "derivative")}
+        small: dict[str, Any] = {"ensemble_size": _OTHER_SIZE, "frequencies": 0, "weight_decay": 1.0}
+        slow = small | {"mixed_layers": (8,), "learning_rate": 0.01}
+        kinds: dict[str, NetworkEstimator] = {
+            "full": SumoNet(ensemble_size=_FULL_SIZE, **shared, **own),
+            "small": SumoNet(covariate_layers=(16,), **slow, **shared, **own),
+            "linear": SumoNet(covariate_layers=(), **slow, **shared, **own),
+            "Weibull": WeibullNet(covariate_layers=(), **small, **shared),
+            "log-normal": LogNormalNet(covariate_layers=(), **small, **shared),
+        }
+        if self.on_epoch is not None:
+            for name, kind in kinds.items():
+                kind.on_epoch = partial(_with_kind, self.on_epoch, name)
+        return kinds
+
+    def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
+        if not self.adapts:
+            super()._fit(X, y, validation_data)
+            return
+        rows = self.read(X, y, validation_data)
+        given = validation_data is not None
+        n_train = rows.n_train if given else round((1 - self.validation_fraction) * rows.n_train)
+        random = check_random_state(self.random_state)
+        kinds = fit_kinds(self._kinds(max(n_train, 1)), rows, random, own_validation=given)
+        held_out = np.stack([kind.held_out for kind in kinds], axis=1)
+        weights = stacking_weights(held_out, rows.outcome.weight)
+        kept = weights >= _LEAST_WEIGHT
+        weights = np.where(kept, weights, 0.0) / weights[kept].sum()
+        self.__dict__.update(rows.known)
+        self.parts_ = {kind.name: kind.estimator for kind, keep in zip(kinds, kept) if keep}
+        self.weights_ = weights[kept]
+        self.learned_ = next(iter(self.parts_.values())).learned_
+        self.n_members_ = sum(part.n_members_ for part in self.parts_.values())
+        self._note_members(kinds, weights)
+        if self.interrupted_:
+            tell_interrupted(len(self.history_.groupby(["kind", "epoch"])))
+
+    def _note_members(self, kinds: Sequence[Kind], weights: npt.NDArray[np.float64]) -> None:
+        """What is told of the networks of all kinds, one below the other."""
+        histories, members, first = [], [], 0
+        for kind, weight in zip(kinds, weights):
+            made = kind.estimator
+            histories.append(made.history_.assign(kind=kind.name, member=made.history_["member"] + first))
+            held_out = kind.held_out[np.isfinite(kind.held_out)]
+            mean = held_out.mean() if len(held_out) else np.nan
+            members.append(made.members_.assign(kind=kind.name, weight=weight * made.members_["weight"], held_out=mean))
+            first += len(made.members_)
+        self.history_ = pd.concat(histories, ignore_index=True)
+        self.members_ = pd.concat(members, ignore_index=True)
+        self.best_epoch_ = np.concatenate([kind.estimator.best_epoch_ for kind in kinds])
+        self.best_valid_ = np.concatenate([kind.estimator.best_valid_ for kind in kinds])
+        self.interrupted_ = kinds[-1].estimator.interrupted_
+
+    def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
+        """The distribution of preprocessed rows."""
+        if not hasattr(self, "parts_"):
+            return super().distribution_of(inputs)
+        return mixture([part.distribution_of(inputs) for part in self.parts_.values()], self.weights_)
+
+    def stored_weights(self) -> dict[str, torch.Tensor]:
+        """The tensors of the networks as a model file keeps them."""
+        if not hasattr(self, "parts_"):
+            return super().stored_weights()
+        return {f"{kind}.{k}": v for kind, part in self.parts_.items() for k, v in part.stored_weights().items()}
+
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps: what was learned, and the weights."""
+        fitted, tensors = super().state()
+        if hasattr(self, "parts_"):
+            fitted["parts"] = [
+                {"kind": kind, "weight": weight, "n_members": part.n_members_, "start": dict(part.learned_.start)}
+                for (kind, part), weight in zip(self.parts_.items(), self.weights_.tolist())
+            ]
+        return fitted, tensors
+
+    def restore_network(self, fitted: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
+        """The networks of a model file."""
+        if "parts" not in fitted:
+            super().restore_network(fitted, tensors)
+            return
+        described, known = as_list(fitted["parts"], "parts"), self._kinds()
+        names = [part["kind"] for part in described]
+        if not names or len(set(names)) < len(names) or not set(names) <= set(known):
+            raise ValueError("it has kinds of networks that there are not, or one of them twice")
+        self.parts_ = {}
+        for own in described:
+            part, prefix = known[own["kind"]], f"{own['kind']}."
+            part.learned_ = self.learned_.with_start(own["start"])
+            weights = {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
+            part.restore_network({"n_members_": own["n_members"]}, weights)
+            self.parts_[own["kind"]] = part
+        self.weights_ = np.array([as_number(own["weight"], "a weight", above=0.0) for own in described])
+        if abs(self.weights_.sum() - 1.0) > 1e-9:
+            raise ValueError("the weights of the kinds of networks do not sum to one")
+        self.n_members_ = sum(part.n_members_ for part in self.parts_.values())
 
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
@@ -202,3 +367,7 @@ class SumoNet(TimeFeaturesMixin):
         self._check_choice("time_origin", ("zero", "first"))
         self._check_widths("mixed_layers", at_least_one=True)
         super().check_settings()
+
+
+def _with_kind(tell: Callable[[Epoch], None], kind: str, epoch: Epoch) -> None:
+    tell(replace(epoch, kind=kind))

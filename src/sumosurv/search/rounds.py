@@ -158,7 +158,7 @@ def _rounds(runs: Sequence[SearchRun], study: Study, train: Train, progress: Sea
 def _halve(runs: Sequence[SearchRun], study: Study, train: Train, progress: SearchProgress) -> bool:
     """Successive halving: many trials for few epochs, the best of them anew for more; True if interrupted."""
     (run,) = runs  # folds never run together here: whether a trial goes on depends on its results
-    epochs = run.settings.estimator.max_epochs
+    epochs = run.settings.estimator.setting("max_epochs")
     asked = dict(study.ask(run.settings.n_trials))
     going = list(asked)
     rungs = [max(1, epochs // _KEPT**rung) for rung in range(_HALVINGS, -1, -1)]

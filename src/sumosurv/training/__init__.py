@@ -1,8 +1,8 @@
 """Training a population of networks."""
 
 from sumosurv.networks import TrainingError
-from sumosurv.training.data import Epoch, Member, Schedule, batch_rows, split_rows, subjects
-from sumosurv.training.loop import History, Shift, mean_terms, total_weight, train
+from sumosurv.training.data import Epoch, Member, Schedule, batch_rows, fold_rows, split_rows, subjects
+from sumosurv.training.loop import History, Shift, held_out_terms, mean_terms, total_weight, train
 from sumosurv.training.machine import explain_memory, find_device, threads
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "batch_rows",
     "explain_memory",
     "find_device",
+    "fold_rows",
+    "held_out_terms",
     "mean_terms",
     "split_rows",
     "subjects",

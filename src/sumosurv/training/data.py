@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from sumosurv.outcome import Outcome
 
-__all__ = ["Epoch", "Member", "Schedule", "batch_rows", "split_rows", "subjects"]
+__all__ = ["Epoch", "Member", "Schedule", "batch_rows", "fold_rows", "split_rows", "subjects"]
 
 RowNumbers = npt.NDArray[np.int64]
 
@@ -25,7 +25,8 @@ class Member:
     """One network of a population: its rows of the table and what is its own in training.
 
     ``stop_after`` is the epoch whose weights it keeps where it has no validation rows: the last by default, none if
-    negative.
+    negative. Members with the same ``stops_with`` keep the weights of one epoch, the best on all of their validation
+    rows together.
     """
 
     seed: int
@@ -34,6 +35,7 @@ class Member:
     learning_rate: float
     weight_decay: float
     stop_after: int | None = None
+    stops_with: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,15 @@ class Epoch:
         On training rows, dropout on.
     valid : ndarray of shape (members,) or None
         On validation rows; None without any.
+    kind : str
+        Of the networks, where several kinds are trained one after the other.
     """
 
     number: int
     n_epochs: int
     train: npt.NDArray[np.float64]
     valid: npt.NDArray[np.float64] | None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,25 @@ def split_rows(outcome: Outcome, seed: int, fraction: float) -> tuple[RowNumbers
         return np.sort(train), np.sort(valid)
     held_out = np.isin(subject, valid)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def fold_rows(outcome: Outcome, seed: int, n_folds: int) -> list[tuple[RowNumbers, RowNumbers | None]]:
+    """Training and validation rows of each fold of a cross-validation, drawn by a seed, with the same share of events.
+
+    Of very few subjects none are held out. The rows of one subject stay together.
+    """
+    subject, kind = subjects(outcome)
+    n = len(kind)
+    if n < _SMALLEST_SPLIT:
+        return [(np.arange(len(outcome)), None)] * n_folds
+    labels = next((part for part in (kind, kind > 0) if np.unique(part, return_counts=True)[1].min() >= n_folds), None)
+    folds = (
+        KFold(n_folds, shuffle=True, random_state=seed).split(kind)
+        if labels is None
+        else StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(kind, labels)
+    )
+    held_out = [np.isin(subject, valid) for _, valid in folds]
+    return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in held_out]
 
 
 def _can_stratify(labels: npt.NDArray[Any], fraction: float) -> bool:

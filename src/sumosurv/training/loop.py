@@ -14,13 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sumosurv.networks import PopulationNetwork, Rows, Table, TrainingError
+from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.networks.streams import random_bits, stream_key
 from sumosurv.training.data import Epoch, Member, Schedule
 from sumosurv.training.machine import explain_memory, threads
 from sumosurv.training.step import TrainingStep, captured, weighted
 
-__all__ = ["History", "Shift", "mean_terms", "shuffled", "total_weight", "train"]
+__all__ = ["History", "Shift", "held_out_terms", "mean_terms", "shuffled", "total_weight", "train"]
 
 _SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
 _STALLED_EPOCHS = 3
@@ -129,6 +129,7 @@ def _train(
     step = TrainingStep(network, table, train_rows, members, schedule)
     run_step = captured(step) if device.type == "cuda" else step
     stop_after = torch.tensor([last if m.stop_after is None else m.stop_after for m in members], device=device)
+    together = _stopping_groups(members, device)
     history, totals = History(), total_weight(table, train_rows)
     # what makes a member what it is: its weights, and buffers such as the averages of batch normalisation
     current = [step.optimiser.weights, *(b for b in network.buffers() if b.ndim and b.shape[0] == count)]
@@ -155,14 +156,15 @@ def _train(
                 best_epoch = torch.where(due, epoch, best_epoch)
                 running &= stop_after > epoch
             else:
-                score = mean_terms(network, table, valid_rows)
+                own = mean_terms(network, table, valid_rows)
+                score = own if together is None else _pooled(own, total_weight(table, valid_rows), together)
                 better = running & moved & torch.isfinite(score) & (score > best_valid)
                 best = _keep(better, current, best)
                 best_valid = torch.where(better, score, best_valid)
                 best_epoch = torch.where(better, epoch, best_epoch)
                 if schedule.patience is not None:
                     running &= epoch - best_epoch <= schedule.patience
-                valid = score.cpu().numpy()
+                valid = own.cpu().numpy()
             history.note(mean, valid)
             show(mean, None if valid is None else best_valid.cpu().numpy())
             if schedule.on_epoch is not None:
@@ -182,20 +184,50 @@ def _keep(who: Tensor, current: list[Tensor], best: list[Tensor]) -> list[Tensor
     return [torch.where(who.reshape(-1, *[1] * (now.ndim - 1)), now, old) for now, old in zip(current, best)]
 
 
+def _stopping_groups(members: Sequence[Member], device: torch.device) -> Tensor | None:
+    """The number of each member's stopping group, from 0; None where each stops on its own."""
+    if all(member.stops_with is None for member in members):
+        return None
+    names = [("alone", k) if m.stops_with is None else ("with", m.stops_with) for k, m in enumerate(members)]
+    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return torch.tensor([order[name] for name in names], device=device)
+
+
+def _pooled(score: Tensor, weight: Tensor, group: Tensor) -> Tensor:
+    """The mean over the validation rows of all members of a group, for each of them; of those whose own is finite."""
+    finite = torch.isfinite(score)
+    own = torch.where(finite, weight.to(score), 0.0)
+    sums = torch.zeros(int(group.max()) + 1, dtype=score.dtype, device=score.device)
+    total, count = sums.index_add(0, group, own * torch.where(finite, score, 0.0)), sums.index_add(0, group, own)
+    return torch.where(finite, (total / count)[group], score)
+
+
 @torch.no_grad()
 def mean_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
     """Each member's mean log-likelihood (or what it trains on) on its rows, dropout off, (K,) in float64."""
+    total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
+    for batch, terms in _evaluated(network, table, rows):
+        total += weighted(torch.where(batch.present, terms, 0.0), batch).double().sum(1)
+    return total / total_weight(table, rows)
+
+
+@torch.no_grad()
+def held_out_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
+    """Each member's log-likelihood of each of its rows, dropout off, (K, n) in float64; anything where it has none."""
+    return torch.cat([terms.double() for _, terms in _evaluated(network, table, rows)], dim=1)
+
+
+def _evaluated(network: PopulationNetwork, table: Table, rows: Rows) -> Iterator[tuple[Batch, Tensor]]:
+    """The terms of some rows at a time, dropout off."""
     was_training = network.training
     network.eval()
     longest = rows.index.shape[1]
     chunk = network.validation_rows or longest
-    total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
     for start in range(0, longest, chunk):
         part = rows.columns(slice(start, start + chunk))
         batch = table.batch(part.index, part.present)
-        total += weighted(torch.where(part.present, network.terms(batch), 0.0), batch).double().sum(1)
+        yield batch, network.terms(batch)
     network.train(was_training)
-    return total / total_weight(table, rows)
 
 
 def total_weight(table: Table, rows: Rows) -> Tensor:
