@@ -21,7 +21,7 @@ from sumosurv.estimators.causes import cause_shares, rows_of_cause
 from sumosurv.estimators.given import check_learns_from, check_validation_data, with_rows
 from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
-from sumosurv.estimators.weights import check_weights, filled
+from sumosurv.estimators.weights import check_weights, filled, with_growth
 from sumosurv.networks import (
     CausesNetwork,
     Encoder,
@@ -374,7 +374,9 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         if max(map(len, [*lists, columns.levels])) > len(weights):
             raise ValueError("it has fewer tensors than layers or categories")
         with at_most(sum(value.numel() for value in weights.values())):
-            check_weights(self.build(self.learned_, np.zeros(1, dtype=np.int64)), self.n_members_, weights)
+            sketch = self.build(self.learned_, np.zeros(1, dtype=np.int64))
+            weights = with_growth(sketch, weights)
+            check_weights(sketch, self.n_members_, weights)
         self.network_ = filled(self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double(), weights)
         self.network_.requires_grad_(False).eval().to(find_device(self.device))
 

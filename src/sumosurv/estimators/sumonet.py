@@ -132,16 +132,18 @@ class SumoNet(TimeFeaturesMixin):
         The time features in use ("marginal" falls back to "log" with fewer than two event times).
     time_origin_, time_unit_ : float
         When the networks' clock starts, and how long it runs: to the largest training time. Past it each member
-        has a Weibull tail, see Notes.
+        has a Gompertz tail, see Notes.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
     Notes
     -----
-    Past the last training time T no data can tell. There each member goes on as the Weibull curve
-    through its own values at T/2 and T, Λ(t|x) = Λ(T|x) (t/T)^k with k clipped to [1, 10], which makes
-    life expectancy and all quantiles finite. What they say beyond T is extrapolation: use
-    ``predict_restricted_mean`` where that matters.
+    Past the last training time T no data can tell. There each member goes on from its own hazard at T,
+    :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
+    once the networks are final (``network_.growth``, in units of 1/T; `sumosurv.networks.tail`). The hazard never
+    falls, so that life expectancy and all quantiles are finite. Of the tails that were compared on follow-up that had
+    been cut short none was better: see docs/tails.md. What lies beyond T (``last_time_``) is extrapolation all the
+    same: use ``predict_restricted_mean`` where that matters.
 
     Examples
     --------
