@@ -55,7 +55,7 @@ __all__ = ["Generators", "NetworkEstimator"]
 
 Generators = Sequence[torch.Generator]
 
-_KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "risk_times_", "training_curve_")
+_KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
 
 
 class _FittedNetwork(SurvivalEstimator):
@@ -364,6 +364,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """The inverse of `state`, on an estimator that was just made."""
         super().restore(fitted, tensors)
         self.learned_ = Learned.from_state(fitted["learned"])
+        if "last_time_" not in fitted:
+            self.last_time_ = self.time_origin_ + self.time_unit_
         columns = self.preprocessor_
         self._check_columns(columns)
         if columns.row_shape is not None and tuple(tensors["row"].shape) != (1, *columns.row_shape):
