@@ -158,6 +158,10 @@ def test_state_without_a_growth_has_a_constant_hazard():
     assert old.last_time_ == pytest.approx(time.max())
     hazard = old.predict_hazard(X[:5], old.last_time_ * np.array([1.1, 3.0]))  # of a mixture, which may fall
     assert (hazard[:, 1] <= hazard[:, 0] * (1 + 1e-9)).all()
+    fitted, tensors = model.state()
+    del tensors["network.growth"]
+    with pytest.raises(ValueError, match="missing"):
+        SumoNet(**SMALL).restore(fitted, tensors)
     for wrong in (-0.1, 30.0):
         fitted, tensors = model.state()
         tensors["network.growth"] = torch.full((1, 1), wrong, dtype=torch.float64)

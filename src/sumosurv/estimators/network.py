@@ -364,7 +364,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """The inverse of `state`, on an estimator that was just made."""
         super().restore(fitted, tensors)
         self.learned_ = Learned.from_state(fitted["learned"])
-        if "last_time_" not in fitted:
+        before_growth = "last_time_" not in fitted  # a file from before either was kept
+        if before_growth:
             self.last_time_ = self.time_origin_ + self.time_unit_
         columns = self.preprocessor_
         self._check_columns(columns)
@@ -377,7 +378,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             raise ValueError("it has fewer tensors than layers or categories")
         with at_most(sum(value.numel() for value in weights.values())):
             sketch = self.build(self.learned_, np.zeros(1, dtype=np.int64))
-            weights = with_growth(sketch, weights)
+            weights = with_growth(sketch, weights) if before_growth else weights
             check_weights(sketch, self.n_members_, weights)
         self.network_ = filled(self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double(), weights)
         self.network_.requires_grad_(False).eval().to(find_device(self.device))

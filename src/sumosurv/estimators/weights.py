@@ -45,7 +45,7 @@ def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]
 
 
 def with_growth(sketch: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors, with a constant hazard past the last training time where a file says nothing of its growth."""
+    """The tensors of a file from before the growth of the tail was learned: a constant hazard past the last time."""
     known = {name: value for name, value in sketch.state_dict().items() if name.rpartition(".")[2] == "growth"}
     return known | dict(weights)
 
