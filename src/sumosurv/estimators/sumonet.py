@@ -140,7 +140,9 @@ class SumoNet(TimeFeaturesMixin):
     -----
     Past the last training time T no data can tell. There each member goes on from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
-    once the networks are final (``network_.growth``, in units of 1/T; `sumosurv.networks.tail`). The hazard never
+    once the networks are final (``network_.growth``, in units of 1/T; `sumosurv.networks.tail`); validation rows past T
+    are scored with g = 0 until then, so that ``best_valid_`` may differ a little from ``score`` of the same rows. The
+    hazard never
     falls, so that life expectancy and all quantiles are finite. Of the tails that were compared on follow-up that had
     been cut short none was better: see docs/tails.md. What lies beyond T (``last_time_``) is extrapolation all the
     same: use ``predict_restricted_mean`` where that matters.
