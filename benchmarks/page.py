@@ -1,4 +1,4 @@
-"""Fills the tables of docs/performance.md (and its pictures) and docs/outcomes.md from the records in results/.
+"""Fills the tables of docs/performance.md (and its pictures), outcomes.md and tails.md from the records in results/.
 
     python benchmarks/page.py
 
@@ -236,6 +236,48 @@ def outcome_tables(folder):
     return made
 
 
+SHOWN = (  # families of the table by dataset, and what its columns are called
+    ("Gompertz, learned growth", "Gompertz, learned"),
+    ("power of time, learned exponent", "power of time"),
+    ("constant, as at T", "constant"),
+    ("linear, slope of the halves", "linear"),
+    ("Weibull through T/2 and T, any shape", "Weibull, any shape"),
+    ("Gompertz, growth of the halves", "Gompertz, own"),
+)
+
+
+def tail_tables(folder):
+    """The tables of docs/tails.md, by the name of their place."""
+    path = folder / "tails.json"
+    if not path.is_file():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))["results"]
+    order = sorted(found["families"].items(), key=lambda item: -item[1]["gain"])
+    families = [
+        (name, f"{r['gain']:+.4f} ± {r['error']:.4f}",
+         f"{r['against_default']:+.4f} ± {r['against_default_error']:.4f}",
+         f"{r['worst']:+.3f}", f"{r['rank']:.1f}", f"{100 * r['restricted_mean_off']:.1f} %")
+        for name, r in order
+    ]  # fmt: skip
+    tables = [
+        (r["table"], r["cut"], r["rows"], r["events"], f"{sum(r['growth']) / len(r['growth']):.2f}",
+         *(f"{r['families'][name]['gain']:+.3f} ± {r['families'][name]['error']:.3f}" for name, _ in SHOWN))
+        for r in found["tables"]
+    ]  # fmt: skip
+    ages = [
+        (name, f"{100 * r['over_110']:.1f} %", f"{r['largest_age']:,.0f}", f"{r['mean_age']:.1f}")
+        for name, r in found["flchain"]["families"].items()
+    ]
+    return {
+        "families": markdown(
+            ("tail", "gain, nats a row", "against the default", "worst table", "mean rank", "restricted mean off by"),
+            families,
+        ),
+        "tables": markdown(("table", "cut", "rows", "events", "growth", *(short for _, short in SHOWN)), tables),
+        "ages": markdown(("tail", "past 110", "oldest", "mean age"), ages),
+    }
+
+
 def filled(text, mark, body):
     """A text with what stands between two marks replaced."""
     pattern = rf"(<!-- begin {mark} -->\n).*?(<!-- end {mark} -->)"
@@ -243,7 +285,7 @@ def filled(text, mark, body):
 
 
 def main():
-    """Fill both pages."""
+    """Fill the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
@@ -258,11 +300,12 @@ def main():
                 text = filled(text, f"{name} {device}{suffix}", body)
     page.write_text(text, encoding="utf-8")
     pictures(options.results, options.docs / "figures")
-    page = options.docs / "outcomes.md"
-    text = page.read_text(encoding="utf-8")
-    for name, body in outcome_tables(options.results).items():
-        text = filled(text, name, body)
-    page.write_text(text, encoding="utf-8")
+    for name, tables in (("outcomes.md", outcome_tables(options.results)), ("tails.md", tail_tables(options.results))):
+        page = options.docs / name
+        text = page.read_text(encoding="utf-8")
+        for mark, body in tables.items():
+            text = filled(text, mark, body)
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

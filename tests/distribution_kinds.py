@@ -91,7 +91,7 @@ def gompertz():
     return Gompertz(level=[0.1, 1.0, 0.5], rate=[1.0, 1e-9, 0.2])
 
 
-def ode(log_risk=None, offset=0.01):
+def ode(log_risk=None, offset=0.01, growth=0.0):
     """Λ(τ) = e^c (τ + τ²) / 2 on the solver's clock τ, known to the last digits."""
 
     def solution(code, steps):
@@ -100,8 +100,10 @@ def ode(log_risk=None, offset=0.01):
 
     code = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
     if log_risk is not None:
-        return Ode(solution, code[:1], log_risk=torch.tensor(log_risk, dtype=torch.float64), offset=offset)
-    return Ode(solution, code, offset=offset, tolerance=1e-10)
+        return Ode(
+            solution, code[:1], log_risk=torch.tensor(log_risk, dtype=torch.float64), offset=offset, growth=growth
+        )
+    return Ode(solution, code, offset=offset, tolerance=1e-10, growth=growth)
 
 
 def monotone(seeds=(0,), **options):
@@ -141,12 +143,16 @@ KINDS: dict[str, Kind] = {
     "log-logistic": Kind(log_logistic, 1.0),
     "gompertz": Kind(gompertz, 1.0, overflows=True),
     "ode": Kind(ode, 0.5, breaks=(1.0,)),
-    "ode, proportional": Kind(lambda: ode(log_risk=[-0.5, 0.5, 2.0], offset=None), 0.5, breaks=(1.0,)),
-    "monotone": Kind(monotone, 1.0, breaks=_M),
-    "monotone log": Kind(lambda: monotone((3,), kind="log", widths=(4,), positive="softplus"), 1.0, breaks=(1.0,)),
-    "monotone ensemble": Kind(lambda: monotone((0, 1, 2)), 1.0, breaks=_M),
-    "monotone, fast": Kind(frozen, 1.0, breaks=_M),
-    "monotone ensemble, fast": Kind(lambda: frozen((0, 1, 2)), 1.0, breaks=_M),
+    "ode, proportional": Kind(
+        lambda: ode(log_risk=[-0.5, 0.5, 2.0], offset=None, growth=0.9), 0.5, overflows=True, breaks=(1.0,)
+    ),
+    "monotone": Kind(monotone, 1.0, overflows=True, breaks=_M),
+    "monotone log": Kind(
+        lambda: monotone((3,), kind="log", widths=(4,), positive="softplus", growth=0.0), 1.0, breaks=(1.0,)
+    ),
+    "monotone ensemble": Kind(lambda: monotone((0, 1, 2)), 1.0, overflows=True, breaks=_M),
+    "monotone, fast": Kind(frozen, 1.0, overflows=True, breaks=_M),
+    "monotone ensemble, fast": Kind(lambda: frozen((0, 1, 2)), 1.0, overflows=True, breaks=_M),
     "tabulated hazard": Kind(lambda: tabulated("hazard"), 2.0, breaks=_K),
     "tabulated density": Kind(lambda: tabulated("density", TO_ZERO), 2.0, bounded=True, breaks=_K),
     "tabulated density, not all": Kind(lambda: tabulated("density"), 2.0, total=False, breaks=_K),
@@ -158,12 +164,16 @@ KINDS: dict[str, Kind] = {
         lambda: Mixture([tabulated("step"), tabulated("step", TO_ZERO)]), 2.0, smooth=False, total=False, breaks=_K
     ),
     "rescaled": Kind(lambda: Rescaled(log_normal(), 365.25), 365.0),
-    "rescaled monotone": Kind(lambda: Rescaled(monotone(), 40.0), 40.0, breaks=tuple(40.0 * t for t in _M)),
+    "rescaled monotone": Kind(
+        lambda: Rescaled(monotone(), 40.0), 40.0, overflows=True, breaks=tuple(40.0 * t for t in _M)
+    ),
     "rescaled step": Kind(
         lambda: Rescaled(tabulated("step", TO_ZERO), 10.0), 20.0, smooth=False, bounded=True, breaks=tuple(10 * KNOTS)
     ),
     "delayed": Kind(lambda: Delayed(Weibull([1.0, 2.0, 30.0], [1.5, 1.0, 3.0]), 0.25), 2.0, breaks=(0.25,), start=0.25),
-    "delayed monotone": Kind(lambda: Delayed(monotone(), 0.3), 1.0, breaks=(0.3, *(0.3 + t for t in _M)), start=0.3),
+    "delayed monotone": Kind(
+        lambda: Delayed(monotone(), 0.3), 1.0, overflows=True, breaks=(0.3, *(0.3 + t for t in _M)), start=0.3
+    ),
     "delayed step": Kind(
         lambda: Delayed(step_with_an_atom(), 0.75),
         2.0,
@@ -173,7 +183,9 @@ KINDS: dict[str, Kind] = {
         start=0.75,
     ),
     "shifted": Kind(lambda: Shifted(weibull(), 0.4), 2.0),
-    "shifted monotone": Kind(lambda: Shifted(monotone(), 0.3), 1.0, breaks=tuple(t - 0.3 for t in _M if t > 0.3)),
+    "shifted monotone": Kind(
+        lambda: Shifted(monotone(), 0.3), 1.0, overflows=True, breaks=tuple(t - 0.3 for t in _M if t > 0.3)
+    ),
     "shifted table": Kind(
         lambda: Shifted(tabulated("hazard"), 0.75), 2.0, breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75)
     ),
@@ -185,10 +197,16 @@ KINDS: dict[str, Kind] = {
         breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75),
     ),
     "delayed, in another unit": Kind(
-        lambda: Delayed(Rescaled(monotone(), 40.0), 3.0), 40.0, breaks=(3.0, *(3.0 + 40.0 * t for t in _M)), start=3.0
+        lambda: Delayed(Rescaled(monotone(), 40.0), 3.0),
+        40.0,
+        overflows=True,
+        breaks=(3.0, *(3.0 + 40.0 * t for t in _M)),
+        start=3.0,
     ),
     "conditional": Kind(lambda: Conditional(weibull(), 1.5), 2.0, breaks=(1.5,), start=1.5),
-    "conditional monotone": Kind(lambda: Conditional(monotone(), 0.3), 1.0, breaks=(0.3, *_M), start=0.3),
+    "conditional monotone": Kind(
+        lambda: Conditional(monotone(), 0.3), 1.0, overflows=True, breaks=(0.3, *_M), start=0.3
+    ),
     "conditional mixture": Kind(
         lambda: Conditional(Mixture([weibull(), log_normal()]), 0.7), 2.0, breaks=(0.7,), start=0.7
     ),
@@ -202,7 +220,9 @@ KINDS: dict[str, Kind] = {
         start=2.7,
     ),
     "remaining": Kind(lambda: weibull().remaining([0.1, 0.5, 20.0]), 2.0),
-    "remaining monotone": Kind(lambda: monotone().remaining(0.3), 1.0, breaks=tuple(t - 0.3 for t in _M if t > 0.3)),
+    "remaining monotone": Kind(
+        lambda: monotone().remaining(0.3), 1.0, overflows=True, breaks=tuple(t - 0.3 for t in _M if t > 0.3)
+    ),
     "remaining step": Kind(
         lambda: tabulated("step", TO_ZERO).remaining(2.7),
         3.0,
@@ -259,7 +279,7 @@ def network_by_cause():
 RISKS: dict[str, Kind] = {
     "causes": Kind(by_cause, 1.0),
     "causes, one": Kind(lambda: CauseMixture(np.zeros((3, 1)), [weibull()]), 2.0),
-    "causes, networks": Kind(network_by_cause, 1.0, breaks=_M),
+    "causes, networks": Kind(network_by_cause, 1.0, overflows=True, breaks=_M),
     "causes, steps": Kind(
         steps_by_cause, 2.0, smooth=False, bounded=True, breaks=tuple(sorted({*KNOTS, *(KNOTS + 0.25)}))
     ),

@@ -56,9 +56,13 @@ def network(
     derivative="forward",
     noise=0.5,
     encoder_widths=(8, 8),
+    growth=0.7,
     **encoder,
 ):
-    """A float64 network in evaluation mode; ``noise`` makes all of its weights random, biases included."""
+    """A float64 network in evaluation mode; ``noise`` makes all of its weights random, biases included.
+
+    ``growth`` is that of the hazard past the last training time.
+    """
     generators = [torch.Generator().manual_seed(1000 + s) for s in seeds]
     made = table_encoder(seeds, residual=proper, widths=encoder_widths, **encoder)
     y = outcome()
@@ -74,6 +78,7 @@ def network(
         skip=proper,
     )
     net = MonotoneNetwork(made, mixed, anchored=proper, tail=proper, derivative=derivative).double().eval()
+    net.growth.fill_(growth)
     with torch.no_grad():
         for p in net.parameters():
             p += noise * torch.stack([torch.randn(p.shape[1:], generator=g).double() for g in generators])

@@ -442,8 +442,8 @@ FAULTS = (
     Fault(
         "the tail of the likelihood is not divided by S(0)",
         "src/sumosurv/networks/monotone.py",
-        "ends = ends if self.log_start is None else ends - self.log_start",
-        "ends = ends",
+        "log_survival = log_survival if self.log_start is None else log_survival - self.log_start",
+        "log_survival = log_survival",
         "tests/networks/test_monotone_network.py::"
         "test_past_the_last_training_time_the_likelihood_has_the_tail_of_the_distribution",
     ),

@@ -113,7 +113,9 @@ def _parser() -> argparse.ArgumentParser:
         parents=[table],
         help="predict from a model file",
         description=f"One row of predictions per row of the table, as CSV or Parquet. {tables}",
-        epilog="Without any choice: risk, median, life expectancy and the quartiles.",
+        epilog="Without any choice: the expected time up to the last training time, risk, life expectancy, quartiles. "
+        "The column 'extrapolated' names the figures of a row that lie past the last training time: quantiles and "
+        "times that do, and a life expectancy of which more than 1 %% comes from there.",
     )
     predict.add_argument("model", type=Path)
     predict.add_argument("data", type=Path, help="table with the covariates")
@@ -129,7 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument(
         "--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time, 0.5 the median"
     )
-    predict.add_argument("--mean", action="store_true", help="life expectancy")
+    predict.add_argument(
+        "--mean", action="store_true", help="life expectancy, after the expected time up to the last training time"
+    )
     predict.add_argument("--restricted-mean", type=float, metavar="HORIZON", help="expected time up to a horizon")
     predict.add_argument("--risk", action="store_true", help="risk score, higher for earlier events")
     predict.add_argument("--quiet", action="store_true", help="no progress bar")

@@ -58,22 +58,58 @@ def test_predictions_equal_the_library(table, model_file, capsys):
     np.testing.assert_allclose(printed["risk"], model.predict(frame[["age", "stage"]]))
 
 
+USUAL = ["restricted_mean_{last:g}", "risk", "mean", "quantile_0.25", "median", "quantile_0.75", "extrapolated"]
+
+
 @pytest.mark.parametrize(
     ("options", "columns"),
     [
-        ([], ["risk", "mean", "quantile_0.25", "median", "quantile_0.75"]),
+        ([], USUAL),
         (["--times", "6,12"], ["survival_6", "survival_12"]),
-        (["--quantiles", "0.1,0.5"], ["quantile_0.1", "median"]),
-        (["--mean"], ["mean"]),
+        (["--times", "6,1e6"], ["survival_6", "survival_1e+06", "extrapolated"]),
+        (["--quantiles", "0.1,0.5"], ["quantile_0.1", "median", "extrapolated"]),
+        (["--mean"], ["restricted_mean_{last:g}", "mean", "extrapolated"]),
+        (["--mean", "--restricted-mean", "24"], ["restricted_mean_24", "mean", "extrapolated"]),
         (["--restricted-mean", "24"], ["restricted_mean_24"]),
         (["--risk"], ["risk"]),
-        (["--risk", "--quantiles", "0.9"], ["risk", "quantile_0.9"]),
+        (["--risk", "--quantiles", "0.9"], ["risk", "quantile_0.9", "extrapolated"]),
     ],
 )
 def test_what_is_asked_for_is_predicted_and_nothing_else(table, model_file, options, columns):
     out = table / "asked.csv"
     assert main(["predict", str(model_file), str(table / "data.csv"), "--out", str(out), *options]) == 0
-    assert list(pd.read_csv(out).columns) == columns
+    last = sumosurv.load(model_file).last_time_
+    assert list(pd.read_csv(out).columns) == [name.format(last=last) for name in columns]
+
+
+def test_what_lies_past_the_last_training_time_is_said(table, model_file, capsys):
+    frame = pd.read_csv(table / "data.csv")
+    model = sumosurv.load(model_file)
+    last = float(frame["months"].max())
+    assert model.last_time_ == last
+    data, out = str(table / "data.csv"), table / "said.csv"
+    assert main(["predict", str(model_file), data, "--mean", "--quantiles", "0.5,0.9,0.99", "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    written = pd.read_csv(out, keep_default_na=False)
+    d = model.predict_distribution(frame[["age", "stage"]])
+    restricted, mean = d.restricted_mean(last), d.mean()
+    assert written.columns[0] == f"restricted_mean_{last:g}"
+    np.testing.assert_allclose(written.iloc[:, 0], restricted)
+    past = {
+        "mean": restricted < 0.99 * mean,
+        "median": d.median() > last,
+        "quantile_0.9": d.quantile(0.9) > last,
+        "quantile_0.99": d.quantile(0.99) > last,
+    }
+    assert past["quantile_0.99"].any()
+    assert not all(rows.all() for rows in past.values())
+    expected = [" ".join(name for name, rows in past.items() if rows[i]) for i in range(len(frame))]
+    assert written["extrapolated"].tolist() == expected
+    assert f"the training data end at {last:g}" in said
+    for name, rows in past.items():
+        assert (f"{name} in {rows.sum():,} row" in said) == rows.any()
+    assert main(["predict", str(model_file), data, "--risk", "--times", "1", "--out", str(out)]) == 0
+    assert "extrapolated" not in capsys.readouterr().err
 
 
 def test_parquet_in_and_out_equals_csv(table, model_file):
@@ -81,8 +117,9 @@ def test_parquet_in_and_out_equals_csv(table, model_file):
     assert main(["predict", str(model_file), str(table / "data.parquet"), "--out", str(out)]) == 0
     assert main(["predict", str(model_file), str(table / "data.csv"), "--out", str(table / "p.csv")]) == 0
     written = sumosurv.datasets.read_parquet(out)
-    assert list(written.columns) == ["risk", "mean", "quantile_0.25", "median", "quantile_0.75"]
-    pd.testing.assert_frame_equal(written, pd.read_csv(table / "p.csv"))
+    last = sumosurv.load(model_file).last_time_
+    assert list(written.columns) == [name.format(last=last) for name in USUAL]
+    pd.testing.assert_frame_equal(written, pd.read_csv(table / "p.csv", keep_default_na=False))
 
 
 def test_evaluate_prints_the_library_s_likelihood(table, model_file, capsys):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 import small_networks
 from distribution_kinds import FALLING, KNOTS, TO_ZERO
@@ -18,6 +20,7 @@ from sumosurv.distributions import (
     Mixture,
     Monotone,
     Normal,
+    Ode,
     Rescaled,
     Shifted,
     Tabulated,
@@ -428,22 +431,83 @@ def test_monotone_is_the_log_logistic_distribution_for_a_line():
     np.testing.assert_allclose(d.quantile(0.9), [9.0, 9.0 * np.exp(-1.0)], rtol=1e-12)
 
 
-@pytest.mark.parametrize("power", [1.0, 3.0, 40.0])
-def test_the_tail_is_the_weibull_curve_through_the_half_and_the_horizon(power):
-    def curve(code, t):  # a log-logistic of that shape, whose hazard rises at first if it is above 1
+@pytest.mark.parametrize("growth", [0.0, 1e-9, 0.4, 3.0])
+@pytest.mark.parametrize("power", [0.5, 3.0])
+def test_past_the_horizon_the_hazard_grows_from_where_it_was(power, growth):
+    def curve(code, t):  # log-logistic
         return code + power * torch.log(t), (power / t).expand(len(code), -1)
 
     horizon = 2.0
-    d = Monotone(curve, torch.tensor([[-4.0], [0.0], [1.0]], dtype=torch.float64), horizon=horizon)
-    at, half = d.cumulative_hazard(horizon), d.cumulative_hazard(horizon / 2)
-    shape = np.clip(np.log2(at / half), 1.0, 10.0)
-    weibull = Weibull(horizon * at ** (-1 / shape), shape)
-    t = np.array([2.0 + 1e-9, 2.5, 10.0, 1e3, 1e6])
-    np.testing.assert_allclose(d.log_survival(t), weibull.log_survival(t), rtol=1e-8)
-    np.testing.assert_allclose(d.hazard(t[1:3]), weibull.hazard(t[1:3]), rtol=1e-8)
-    given = weibull.conditional(horizon).mean() - horizon
-    np.testing.assert_allclose(d.mean(), d.restricted_mean(horizon) + d.survival(horizon) * given, rtol=1e-9)
-    assert np.isfinite(d.quantile(1 - 1e-12)).all()
+    d = Monotone(curve, torch.tensor([[-4.0], [0.0], [1.0]], dtype=torch.float64), horizon=horizon, growth=growth)
+    before = Monotone(curve, d.code, horizon=None)
+    level = before.hazard(horizon)[:, None]
+    t = np.array([2.0 + 1e-9, 2.5, 4.0, 5.0])
+    np.testing.assert_allclose(d.survival([1.0, 2.0]), before.survival([1.0, 2.0]), rtol=1e-14)
+    np.testing.assert_allclose(d.log_survival(t[0]), before.log_survival(horizon), rtol=1e-7)  # no jump
+    np.testing.assert_allclose(d.hazard(t), level * np.exp(growth * (t - horizon)), rtol=1e-9)
+    for row in range(3):
+        for end in t[1:]:
+            risen = integrate.quad(lambda u, i=row: float(d[i].hazard(u)[0]), horizon, end, epsrel=1e-12)[0]
+            expected = float(before[row].cumulative_hazard(horizon)[0]) + risen
+            np.testing.assert_allclose(d[row].cumulative_hazard(end), expected, rtol=1e-9)
+    assert (np.diff(d.survival(np.linspace(1.9, 2.1, 400)), axis=1) < 0).all()
+
+
+@pytest.mark.parametrize("growth", [0.0, 1e-12, 0.4, 3.0])
+def test_means_and_quantiles_past_the_horizon(growth):
+    d = Monotone(line, torch.tensor([[-6.0], [0.0], [2.0]], dtype=torch.float64), horizon=2.0, growth=growth)
+    for row in range(3):
+        one = d[row]
+        far = float(one.quantile(1 - 1e-15)[0])
+        inside = integrate.quad(lambda u, one=one: float(one.survival(u)[0]), 0.0, 2.0, epsrel=1e-12)[0]
+
+        def tail(start, end, one=one):
+            edges = np.linspace(start, end, 30)  # short stretches, for SciPy to see a curve that ends steeply
+            parts = pairwise(edges)
+            return sum(integrate.quad(lambda u: float(one.survival(u)[0]), *part, epsrel=1e-12)[0] for part in parts)
+
+        np.testing.assert_allclose(one.mean(), inside + tail(2.0, far), rtol=1e-9)
+        np.testing.assert_allclose(one.restricted_mean(3.5), inside + tail(2.0, 3.5), rtol=1e-9)
+        given = 3.0 + tail(3.0, far) / one.survival(3.0)
+        np.testing.assert_allclose(one.conditional(3.0).mean(), given, rtol=1e-9)
+        given = 1.0 + (one.restricted_mean(2.0) - one.restricted_mean(1.0) + tail(2.0, far)) / one.survival(1.0)
+        np.testing.assert_allclose(one.conditional(1.0).mean(), given, rtol=1e-9)
+    levels = np.array([0.01, 0.3, 0.9, 0.999, 1 - 1e-12])
+    q = d.quantile(levels)
+    assert np.isfinite(q).all()
+    np.testing.assert_allclose(d.survival(own_times=q), np.tile(1 - levels, (3, 1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("growth", [0.0, 20.0])
+def test_a_tail_from_a_tiny_hazard_ends_nevertheless(growth):
+    def curve(code, t):
+        return code + t, torch.ones_like(t).expand(len(code), -1)
+
+    d = Monotone(curve, torch.tensor([[-650.0], [-30.0]], dtype=torch.float64), horizon=1.0, growth=growth)
+    assert np.isfinite(d.mean()).all()
+    assert np.isfinite(d.median()).all()
+    log_hazard = special.log_expit(np.array([-649.0, -29.0]))
+    if growth:  # S = 1/2 where (λ/g) e^{g u} = log 2, as good as
+        np.testing.assert_allclose(d.median(), 1.0 + (np.log(np.log(2) * growth) - log_hazard) / growth, rtol=1e-9)
+    else:
+        np.testing.assert_allclose(d.mean(), np.exp(-log_hazard), rtol=1e-9)
+    assert (d.log_survival(np.inf) == -np.inf).all()
+    assert (d.density([1e300, np.inf]) == 0).all() or growth == 0
+
+
+def test_the_solution_of_an_equation_has_the_same_tail():
+    code = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+
+    def exponential(code, steps):
+        tau = torch.linspace(0, 1, steps + 1, dtype=code.dtype)
+        return torch.exp(code) * tau, code.expand(-1, steps + 1)
+
+    d = Ode(exponential, code, offset=None, growth=0.8)
+    after = Gompertz(np.exp([0.0, 1.0]), 0.8)
+    t = np.array([1.0 + 1e-9, 1.5, 4.0])
+    np.testing.assert_allclose(d.log_survival(t), -np.exp([[0.0], [1.0]]) + after.log_survival(t - 1.0), rtol=1e-7)
+    np.testing.assert_allclose(d.hazard(t), after.hazard(t - 1.0), rtol=1e-7)
+    np.testing.assert_allclose(d.mean(), d.restricted_mean(1.0) + np.exp(-np.exp([0.0, 1.0])) * after.mean(), rtol=1e-9)
 
 
 def test_without_anchor_mass_is_lost_at_zero_and_quantiles_know():

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sumosurv import Surv
-from sumosurv.distributions import Weibull
+from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet
+from sumosurv.distributions import Rescaled, Weibull
 from sumosurv.plots import plot_risk_groups, plot_survival, plot_training
 
 mpl.use("Agg")
@@ -45,6 +45,37 @@ def test_survival_curves_end_where_they_are_low():
     ax = plot_survival(Weibull([1.0, 2.0], 1.0))
     assert ax.get_xlim()[1] == pytest.approx(-2.0 * np.log(0.02))
     assert plot_survival(Weibull([1.0, 2.0], 1.0), seen=2.5).get_xlim()[1] == pytest.approx(5.0)
+
+
+def shaded(ax):
+    """Where what lies beyond the data begins and ends; nothing where nothing is shaded."""
+    spans = [patch.get_extents().transformed(ax.transData.inverted()) for patch in ax.patches]
+    return [(round(float(span.x0), 9), round(float(span.x1), 9)) for span in spans]
+
+
+def test_what_a_model_predicts_past_its_last_training_time_is_shaded_unasked():
+    rng = np.random.default_rng(0)
+    X, time = rng.normal(size=(60, 1)), rng.exponential(1.0, 60)
+    y = Surv.from_arrays(time < 1.5, np.minimum(time, 1.5))
+    for model in (CoxPH(), KaplanMeier(), WeibullNet(ensemble_size=1, max_epochs=1, random_state=0)):
+        d = model.fit(X, y).predict_distribution(X)
+        assert model.last_time_ == d.last_time == d[:2].last_time == 1.5
+        assert shaded(plot_survival(d[:2], horizon=4.0)) == [(1.5, 4.0)]
+        assert shaded(plot_survival(d[:2], horizon=4.0, seen=3.0)) == [(3.0, 4.0)]
+        assert shaded(plot_survival(d[:2], horizon=4.0, seen=False)) == []
+        assert shaded(plot_survival(d[:2], horizon=1.4)) == []
+        assert shaded(plot_survival(Rescaled(d[:2], 12.0), horizon=48.0)) == [(18.0, 48.0)]
+        assert shaded(plot_survival(d[:2].conditional(1.0), horizon=4.0)) == [(1.5, 4.0)]
+        assert shaded(plot_survival(d[:2].remaining(1.0), horizon=4.0)) == [(0.5, 4.0)]
+        later = Surv.from_arrays(np.ones(60, bool), 2 * time / time.max())
+        assert shaded(plot_risk_groups(d, later, groups=2)) == [(1.5, 2.0)]
+        assert shaded(plot_risk_groups(d, later, groups=2, seen=False)) == []
+        plt.close("all")
+    assert d.remaining([1.0] + 59 * [0.5]).last_time is None  # each subject has a clock of its own
+    assert Weibull([1.0], 1.0).last_time is None
+    assert shaded(plot_survival(Weibull([1.0], 1.0), horizon=4.0)) == []
+    with pytest.raises(ValueError, match="or False; got True"):
+        plot_survival(d[:2], seen=True)
 
 
 def test_risk_groups_against_kaplan_meier(lifelines):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sumosurv import Surv
+from sumosurv import AalenJohansen, Surv
 from sumosurv.distributions import CauseMixture, TabulatedRisks, Weibull
 from sumosurv.nonparametric import aalen_johansen
 from sumosurv.plots import plot_incidence_calibration, plot_incidence_groups, plot_incidences
@@ -49,6 +49,21 @@ def test_areas_are_the_incidences_of_the_subject():
     assert ax.get_xlim() == (0.0, 4.0)
     near = plot_incidences(D, horizon=4.0, seen=3.5)
     assert [text.get_text() for text in near.texts] == ["end of the data"]
+
+
+def test_incidences_past_the_last_training_time_are_shaded_unasked():
+    d = AalenJohansen().fit(np.zeros((len(D), 1)), Y).predict_distribution(np.zeros((len(D), 1)))
+    last = float(Y["time"].max())
+    assert d.last_time == d.cause(1).last_time == d[3:].last_time == d.conditional(0.1).last_time == last
+    for ax in (
+        plot_incidences(d, horizon=2 * last),
+        plot_incidence_groups(d, Y, cause=1, groups=2, times=np.linspace(0.0, 2 * last, 50)),
+    ):
+        (patch,) = ax.patches
+        span = patch.get_extents().transformed(ax.transData.inverted())
+        assert (span.x0, span.x1) == pytest.approx((last, 2 * last))
+        assert [text.get_text() for text in ax.texts] == ["beyond the data"]
+    assert not plot_incidences(d, horizon=2 * last, seen=False).patches
 
 
 def test_the_horizon_is_where_hardly_anybody_is_left():

@@ -41,7 +41,14 @@ class SurvivalDistribution(ABC):
     array([1.   , 0.607])
     >>> d.median().round(3)
     array([0.693, 1.386])
+
+    Notes
+    -----
+    ``last_time`` is the last time in the training data, where the distribution was predicted by a fitted model: what it
+    says of later times is extrapolated, and pictures shade it. None elsewhere.
     """
+
+    last_time: float | None = None
 
     # ------------------------------------------------------------------ what a kind defines
 
@@ -276,7 +283,9 @@ class SurvivalDistribution(ABC):
     def __getitem__(self, rows: Any) -> SurvivalDistribution:
         """The distribution of some of the subjects: an index, a slice, row numbers or a boolean mask."""
         index = np.arange(len(self))[rows]
-        return self._take(torch.as_tensor(np.atleast_1d(index), device=self._like.device))
+        taken = self._take(torch.as_tensor(np.atleast_1d(index), device=self._like.device))
+        taken.last_time = self.last_time
+        return taken
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={len(self)})"

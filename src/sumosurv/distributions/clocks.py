@@ -23,6 +23,8 @@ class _Clock(SurvivalDistribution):
 
     def __init__(self, base: SurvivalDistribution, scale: float, start: float, *, positive: bool = False) -> None:
         self.base, self.scale, self.start, self._positive = base, float(scale), float(start), positive
+        if base.last_time is not None:
+            self.last_time = max(self.scale * base.last_time + self.start, 0.0)
         self._log_reach = self._log_survival_at_zero()
 
     def _log_survival_at_zero(self) -> Tensor | None:

@@ -225,7 +225,9 @@ class CompetingRisksDistribution(WithSteps):
     def __getitem__(self, rows: Any) -> CompetingRisksDistribution:
         """The distribution of some of the subjects: an index, a slice, row numbers or a boolean mask."""
         index = np.arange(len(self))[rows]
-        return self._take(torch.as_tensor(np.atleast_1d(index), device=self._like.device))
+        taken = self._take(torch.as_tensor(np.atleast_1d(index), device=self._like.device))
+        taken.last_time = self.last_time
+        return taken
 
     def _check_cause(self, k: int) -> int:
         if not isinstance(k, (int, np.integer)) or not 1 <= k <= self.n_causes:
@@ -244,7 +246,7 @@ class CauseTime(WithSteps):
     """
 
     def __init__(self, base: CompetingRisksDistribution, cause: int) -> None:
-        self.base, self.number = base, cause
+        self.base, self.number, self.last_time = base, cause, base.last_time
 
     def __len__(self) -> int:
         return len(self.base)

@@ -13,6 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from sumosurv.distributions._numerics import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
 
 __all__ = [
     "HEADS",
@@ -21,8 +22,6 @@ __all__ = [
     "Monotone",
     "Quantity",
     "monotone_log_likelihood_terms",
-    "tail_log_terms",
-    "tail_parameters",
 ]
 
 # (code of shape (n, w), times of shape (n or 1, m)) -> h and dh/dt of shape (n, m)
@@ -30,7 +29,6 @@ Curve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Value = Callable[[Tensor, Tensor], Tensor]  # h alone
 Quantity = Literal["log_survival", "survival", "density", "log_both"]
 
-_STEEPEST = 10.0  # shape of the tail
 _CELLS = 1 << 13  # subjects × times evaluated at once: keeps the hidden layers in cache
 
 
@@ -94,21 +92,6 @@ class Evaluator(Protocol):
         """The same in another precision."""
 
 
-def tail_parameters(log_survival_half: Tensor, log_survival_end: Tensor) -> tuple[Tensor, Tensor]:
-    """Λ at the horizon and the shape k of the Weibull curve past it, from log S at half the horizon and at it."""
-    tiny = torch.finfo(log_survival_end.dtype).tiny
-    half, end = (-log_survival_half).clamp_min(tiny), (-log_survival_end).clamp_min(tiny)
-    return end, torch.log2(end / half).clamp(1.0, _STEEPEST)
-
-
-def tail_log_terms(cumulative: Tensor, shape: Tensor, t: Tensor, horizon: float) -> tuple[Tensor, Tensor]:
-    """log S and log f past the horizon T, where Λ(t) = Λ(T) (t / T)^k; at the horizon itself for t before it."""
-    log_ratio = torch.log(t.clamp_min(horizon) / horizon)
-    log_survival = -cumulative * torch.exp(shape * log_ratio)
-    log_hazard = torch.log(shape * cumulative / horizon) + (shape - 1.0) * log_ratio
-    return log_survival, torch.where(torch.isinf(t), -math.inf, log_hazard + log_survival)
-
-
 def _panel_edges(breaks: Sequence[float], last: float) -> list[float]:
     """Edges of panels from zero to the last time: at the breaks, and no panel more than eight times its start."""
     edges = [last]
@@ -145,12 +128,14 @@ class Monotone(SurvivalDistribution):
         Divide by S(0|x), so that S(0|x) = 1. Without it (the paper's network) mass is lost at zero.
     horizon : float or None
         The last time T the network was trained on. A bounded network says nothing beyond it, so the
-        curve goes on as the Weibull curve through its values at T/2 and T, with a shape between 1 and 10:
+        hazard goes on from the value that it has there, growing exponentially:
 
-        Λ(t|x) = Λ(T|x) (t / T)^k,  k = log₂(Λ(T|x) / Λ(T/2|x)) clipped to [1, 10],  for t > T.
+        λ(t|x) = λ(T|x) e^{g (t - T)}  for t > T.
 
-        The hazard goes on rising where it rose, and is constant where it fell; mean and quantiles are
-        finite. None leaves the network's own tail (the paper's: S(∞|x) > 0).
+        It never falls, so that mean and quantiles are finite. None leaves the network's own tail (the
+        paper's: S(∞|x) > 0).
+    growth : float or Tensor of one element
+        g, zero or more, shared by all subjects; zero is a constant hazard.
     fast : Evaluator, optional
         Gives the same as ``curve``, faster, where no gradient is wanted.
     """
@@ -164,9 +149,11 @@ class Monotone(SurvivalDistribution):
         breaks: Sequence[float] = (),
         anchored: bool = True,
         horizon: float | None = 1.0,
+        growth: float | Tensor = 0.0,
         fast: Evaluator | None = None,
     ) -> None:
         self.curve, self.code, self.anchored, self.horizon, self.fast = curve, code, anchored, horizon, fast
+        self.growth = float(growth)
         self.value: Value = (lambda rows, t: curve(rows, t)[0]) if value is None else value
         self.breaks = tuple(breaks)
         self._start_cache: Tensor | None = None
@@ -279,23 +266,22 @@ class Monotone(SurvivalDistribution):
         parts = [tile(rows, t if t.shape[0] == 1 else t[rows]) for rows in places]
         return tuple(torch.cat(columns) for columns in zip(*parts))
 
-    # ------------------------------------------------------------------ past the horizon: a Weibull curve
+    # ------------------------------------------------------------------ past the horizon: a hazard that grows
 
     def _beyond(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
         assert self.horizon is not None
-        log_survival, log_density = tail_log_terms(*self._tail(), t, self.horizon)
+        log_survival, log_density = tail_log_terms(*self._tail(), self.growth, t, self.horizon)
         if quantity == "log_both":
             return log_survival, log_density
         wanted = log_density if quantity == "density" else log_survival
         return (wanted if quantity == "log_survival" else torch.exp(wanted),)
 
     def _tail(self) -> tuple[Tensor, Tensor]:
-        """Λ at the horizon and the shape k of the curve past it, (n, 1) each."""
+        """Λ and log λ at the horizon, (n, 1) each."""
         if self._tail_cache is None:
             assert self.horizon is not None
-            ends = self.code.new_tensor([[0.5 * self.horizon, self.horizon]])
-            log_survival = self._inside("log_survival", ends)[0]
-            self._tail_cache = tail_parameters(log_survival[:, :1], log_survival[:, 1:])
+            log_survival, log_density = self._inside("log_both", self.code.new_full((1, 1), self.horizon))
+            self._tail_cache = tail_parameters(log_survival, log_density - log_survival)
         return self._tail_cache
 
     # ------------------------------------------------------------------ means
@@ -306,7 +292,7 @@ class Monotone(SurvivalDistribution):
         return self._remaining_mean(torch.zeros_like(horizon), horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        """Quadrature up to the horizon, the incomplete gamma function past it."""
+        """Quadrature: of the network up to the horizon, of the tail past it."""
         if self.horizon is None or bool((start >= self.horizon).any()):
             return super()._remaining_mean(start, end)
         last = self.horizon
@@ -327,10 +313,6 @@ class Monotone(SurvivalDistribution):
             torch.tensor(edges, dtype=torch.float64, device=start.device),
             self._precision,
         )
-        cumulative, shape = (part[:, 0].double() for part in self._tail())
-        power = 1.0 / shape
-        far = cumulative * torch.exp(shape * torch.log(end.double().clamp_min(last) / last))
-        share = torch.special.gammaincc(power, cumulative) - torch.special.gammaincc(power, far)
-        log_scale = torch.lgamma(power) + math.log(last) + torch.log(power) - power * torch.log(cumulative)
-        beyond = torch.where(share > 0, torch.exp(log_scale + torch.log(share) - log_first[:, 0].double()), 0.0)
-        return (inside + beyond).to(start)
+        cumulative, log_hazard = (part[:, 0].double() for part in self._tail())
+        after = tail_area(log_hazard, self.growth, (end.double() - last).clamp_min(0.0))
+        return (inside + torch.exp(-cumulative - log_first[:, 0].double()) * after).to(start)

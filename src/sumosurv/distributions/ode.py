@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sumosurv.distributions._numerics import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.monotone import tail_log_terms, tail_parameters
+from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
 
 __all__ = ["Ode", "clock", "clock_inverse", "clock_log_slope"]
 
@@ -71,11 +71,13 @@ class Ode(SurvivalDistribution):
     tolerance : float
         Of Λ, relative to Λ + min(1, Λ(1)), and three times that of q, relative to 1 + q, for the table with half the
         steps of the one in use; the one in use is some 30 times better.
+    growth : float or Tensor of one element
+        g, zero or more: see Notes.
 
     Notes
     -----
-    Past t = 1, the last time of training, Λ(t) = Λ(1) t^k with k = log₂(Λ(1) / Λ(1/2)) clipped to [1, 10], as in
-    `Monotone`: S(∞) = 0, mean and quantiles are finite.
+    Past t = 1, the last time of training, the hazard goes on as λ(t) = λ(1) e^{g (t - 1)}, as in `Monotone`: S(∞) = 0,
+    mean and quantiles are finite.
 
     Examples
     --------
@@ -95,12 +97,13 @@ class Ode(SurvivalDistribution):
         log_risk: Tensor | None = None,
         offset: float | None = 1e-2,
         tolerance: float = 1e-5,
+        growth: float | Tensor = 0.0,
     ) -> None:
         # past this a risk is as good as none or certain, and its product with Λ(0) = 0 must still be zero
         limit = 0.8 * math.log(torch.finfo(code.dtype).max)
         self.log_risk = None if log_risk is None else log_risk.clamp(-limit, limit)
         self.solution, self.code = solution, code
-        self.offset, self.tolerance = offset, tolerance
+        self.offset, self.tolerance, self.growth = offset, tolerance, float(growth)
         n = len(code) if log_risk is None else len(log_risk)
         everyone = torch.arange(n, device=code.device)
         self.rows = everyone if log_risk is None else torch.zeros_like(everyone)  # of the table
@@ -141,7 +144,7 @@ class Ode(SurvivalDistribution):
         inside = self._inside(t.clamp_max(_HORIZON), density=density)
         if not bool((beyond := t > _HORIZON).any()):
             return inside
-        pairs = zip(tail_log_terms(*self._tail(), t, _HORIZON), inside)
+        pairs = zip(tail_log_terms(*self._tail(), self.growth, t, _HORIZON), inside)
         return [torch.where(beyond, far, near) for far, near in pairs]
 
     # ------------------------------------------------------------------ up to the horizon: the table
@@ -197,14 +200,13 @@ class Ode(SurvivalDistribution):
             log_hazard = [part + self.log_risk[:, None] for part in log_hazard]
         return [-cumulative, *(part + clock_log_slope(t, self.offset) - cumulative for part in log_hazard)]
 
-    # ------------------------------------------------------------------ past the horizon: a Weibull curve
+    # ------------------------------------------------------------------ past the horizon: a hazard that grows
 
     def _tail(self) -> tuple[Tensor, Tensor]:
-        """Λ at the horizon and the shape k of the curve past it, (n, 1) each."""
+        """Λ and log λ at the horizon, (n, 1) each."""
         if self._tail_cache is None:
-            ends = self.code.new_tensor([[0.5 * _HORIZON, _HORIZON]])
-            log_survival = self._inside(ends, density=False)[0]
-            self._tail_cache = tail_parameters(log_survival[:, :1], log_survival[:, 1:])
+            log_survival, log_density = self._inside(self.code.new_full((1, 1), _HORIZON), density=True)
+            self._tail_cache = tail_parameters(log_survival, log_density - log_survival)
         return self._tail_cache
 
     # ------------------------------------------------------------------ means
@@ -213,9 +215,9 @@ class Ode(SurvivalDistribution):
         return self._remaining_mean(torch.zeros_like(horizon), horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        """Quadrature up to the horizon, the incomplete gamma function past it."""
+        """Quadrature: of the table up to the horizon, of the tail past it."""
         self._table()  # before rows are taken, so that all share it
-        cumulative, shape = (part[:, 0].double() for part in self._tail())
+        cumulative, log_hazard = (part[:, 0].double() for part in self._tail())
         if bool((start >= _HORIZON).any()):
             return super()._remaining_mean(start, end)
         log_first = self._log_survival(start[:, None])
@@ -231,12 +233,8 @@ class Ode(SurvivalDistribution):
             edges.to(start.device),
             max(self._precision, 1e-11),  # the pieces of the table meet with a rounding error of their own
         )
-        power = 1.0 / shape
-        far = cumulative * torch.exp(shape * torch.log(end.double().clamp_min(_HORIZON) / _HORIZON))
-        share = torch.special.gammaincc(power, cumulative) - torch.special.gammaincc(power, far)
-        log_scale = torch.lgamma(power) + math.log(_HORIZON) + torch.log(power) - power * torch.log(cumulative)
-        beyond = torch.where(share > 0, torch.exp(log_scale + torch.log(share) - log_first[:, 0].double()), 0.0)
-        return (inside + beyond).to(start)
+        after = tail_area(log_hazard, self.growth, (end.double() - _HORIZON).clamp_min(0.0))
+        return (inside + torch.exp(-cumulative - log_first[:, 0].double()) * after).to(start)
 
 
 def _read_cumulative(values: Tensor, log_slopes: Tensor, tau: Tensor) -> Tensor:

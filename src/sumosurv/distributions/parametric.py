@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.tail import mean_growth
 
 __all__ = ["Gompertz", "LogLogistic", "LogNormal", "Normal", "Weibull"]
 
@@ -38,16 +39,6 @@ def _log_ndtr(z: Tensor) -> Tensor:
     """log Φ(z)."""
     result: Tensor = torch.special.log_ndtr(z)
     return result
-
-
-def _mean_growth(x: Tensor) -> Tensor:
-    """(exp(x) - 1) / x for x >= 0, by its series near zero, where the derivative of the quotient cancels."""
-    small = x < 0.01
-    near, far = torch.where(small, x, 0.0), torch.where(small, 1.0, x)
-    series = torch.ones_like(x)
-    for j in range(8, 1, -1):
-        series = 1.0 + near * series / j
-    return torch.where(small, series, torch.expm1(far) / far)
 
 
 class Weibull(SurvivalDistribution):
@@ -221,7 +212,7 @@ class Gompertz(SurvivalDistribution):
     def _log_survival(self, t: Tensor) -> Tensor:
         growth = self.rate * t
         late = growth > _ALONE
-        near = self.level * t * _mean_growth(torch.where(late, 0.0, growth))
+        near = self.level * t * mean_growth(torch.where(late, 0.0, growth))
         # by logarithms: exp(growth) may overflow where its product with the level does not
         far = torch.exp(torch.where(late, growth, -math.inf) + torch.log(self.level) - torch.log(self.rate))
         return -torch.where(late, far, near)

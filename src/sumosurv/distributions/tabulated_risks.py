@@ -190,7 +190,11 @@ class TabulatedRisks(CompetingRisksDistribution):
     def cause(self, k: int) -> SurvivalDistribution:
         """The distribution of the time of an event of cause k; see `CompetingRisksDistribution.cause`."""
         number = self._check_cause(k)
-        return super().cause(k) if self.total.between == "hazard" else self._curve(number - 1)
+        if self.total.between == "hazard":
+            return super().cause(k)
+        made = self._curve(number - 1)
+        made.last_time = self.last_time
+        return made
 
 
 def _tensor(values: Any) -> Tensor:

@@ -137,7 +137,7 @@ class Conditional(SurvivalDistribution):
             raise ValueError(
                 f"after is a number or one time per subject ({len(base)}); got shape {tuple(start.shape)}."
             )
-        self.base, self.after = base, start[:, None]
+        self.base, self.after, self.last_time = base, start[:, None], base.last_time
         self._log_reach = base._log_survival(self.after)
         if bool(torch.isinf(self._log_reach).any()):
             row = int(torch.isinf(self._log_reach[:, 0]).nonzero()[0])
@@ -192,6 +192,9 @@ class Remaining(SurvivalDistribution):
         if not isinstance(given, Conditional):
             raise TypeError(f"A conditional distribution was expected; got {type(given).__name__}.")
         self.given: Conditional = given
+        first = given.after[:1]
+        if base.last_time is not None and bool((given.after == first).all()):  # else each subject has its own
+            self.last_time = max(base.last_time - float(first.sum()), 0.0)
 
     @property
     def after(self) -> Tensor:

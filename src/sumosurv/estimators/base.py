@@ -24,7 +24,7 @@ from sumosurv.outcome.checks import check_groups, check_time
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.quantiles import quantiles
 from sumosurv.scores import log_likelihood
-from sumosurv.stored import as_list, as_text, as_whole, tensor_of
+from sumosurv.stored import as_list, as_number, as_text, as_whole, tensor_of
 
 __all__ = ["SurvivalEstimator"]
 
@@ -39,7 +39,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
     own. Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
-    ``n_causes_``, ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve of the training rows (where causes
+    ``n_causes_``, ``last_time_`` (the largest training time, past which predictions are extrapolated), ``risk_times_``,
+    and ``training_curve_``, the Kaplan-Meier curve of the training rows (where causes
     compete: the Aalen-Johansen curves), coarse enough to hold no row.
     """
 
@@ -82,7 +83,9 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """The survival distribution of each row, in the unit of the training times."""
         check_is_fitted(self)
         with torch.no_grad(), telling_unseen():
-            return self._distribution(self._check_covariates(X, reset=False))
+            predicted = self._distribution(self._check_covariates(X, reset=False))
+        predicted.last_time = self.last_time_
+        return predicted
 
     def predict_survival_function(
         self, X: Any, times: Any, *, precision: Precision = "double"
@@ -120,8 +123,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def predict_mean(self, X: Any) -> npt.NDArray[np.float64]:
         """Life expectancy ∫ S(t|x) dt of each row.
 
-        It rests on the tail past the last training time, which no data support; where much of the curve lies
-        there, `predict_restricted_mean` is the safer question.
+        It rests on the tail past the last training time (``last_time_``), which no data support; where much of the
+        curve lies there, `predict_restricted_mean` is the safer question.
         """
         return self._by_blocks(X, lambda distribution, rows: distribution.mean())
 
@@ -182,7 +185,9 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """
         subject = check_groups(groups, _count_rows(X))
         begin = check_time(start, "start", if_missing="say when each spell begins")
-        return path(self.predict_distribution(X), begin, subject)
+        made = path(self.predict_distribution(X), begin, subject)
+        made.last_time = self.last_time_
+        return made
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean log-likelihood, in nats, on the scale of the training times (higher is better)."""
@@ -205,6 +210,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             "n_features_in_": self.n_features_in_,
             "feature_names_in_": None if names is None else [str(name) for name in names],
             "n_causes_": self.n_causes_,
+            "last_time_": self.last_time_,
         }
         curve, tensors = self.training_curve_, {"risk_times_": torch.from_numpy(self.risk_times_)}
         if isinstance(curve, TabulatedRisks):
@@ -222,6 +228,8 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self.feature_names_in_ = np.array(names, dtype=object)
         self.n_causes_ = as_whole(fitted.get("n_causes_", 1), "n_causes_", low=1)
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
+        # files that do not say it: no earlier than the last of these
+        self.last_time_ = as_number(fitted.get("last_time_", float(self.risk_times_.max())), "last_time_", low=0.0)
         times = tensor_of(tensors, "training_times", low=0.0, increasing=True)
         survival = tensor_of(tensors, "training_survival", len(times), low=0.0, high=1.0)
         if self.n_causes_ == 1:
@@ -273,7 +281,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
             counted = np.flatnonzero(outcome.weight)
             X, outcome = (X.iloc[counted] if hasattr(X, "iloc") else X[counted]), outcome[counted]
-        self.n_causes_ = outcome.n_causes
+        self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
         if not outcome.had_event.any():
             warnings.warn(
                 f"All {len(outcome)} rows are censored: without an event nothing can be learned of when events happen.",

@@ -73,6 +73,7 @@ class SurvivalMixture(SurvivalEstimator):
         first = self.estimators_[0]
         self.n_features_in_, self.risk_times_ = first.n_features_in_, first.risk_times_
         self.n_causes_, self.training_curve_ = first.n_causes_, first.training_curve_
+        self.last_time_ = min(estimator.last_time_ for estimator in self.estimators_)
         if hasattr(first, "feature_names_in_"):
             self.feature_names_in_ = first.feature_names_in_
 

@@ -21,7 +21,7 @@ from sumosurv.estimators.causes import cause_shares, rows_of_cause
 from sumosurv.estimators.given import check_learns_from, check_validation_data, with_rows
 from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
-from sumosurv.estimators.weights import check_weights, filled
+from sumosurv.estimators.weights import check_weights, filled, with_growth
 from sumosurv.networks import (
     CausesNetwork,
     Encoder,
@@ -55,7 +55,7 @@ __all__ = ["Generators", "NetworkEstimator", "tell_interrupted"]
 
 Generators = Sequence[torch.Generator]
 
-_KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "risk_times_", "training_curve_")
+_KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
 
 
 class _FittedNetwork(SurvivalEstimator):
@@ -388,6 +388,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """The inverse of `state`, on an estimator that was just made."""
         super().restore(fitted, tensors)
         self.learned_ = Learned.from_state(fitted["learned"], tensors)
+        if _from_before_growth(fitted):
+            self.last_time_ = self.time_origin_ + self.time_unit_
         columns = self.preprocessor_
         self._check_columns(columns)
         if columns.row_shape is not None and tuple(tensors["row"].shape) != (1, *columns.row_shape):
@@ -403,9 +405,16 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         if max(map(len, [*lists, columns.levels])) > len(weights):
             raise ValueError("it has fewer tensors than layers or categories")
         with at_most(sum(value.numel() for value in weights.values())):
-            check_weights(self.build(self.learned_, np.zeros(1, dtype=np.int64)), self.n_members_, weights)
+            sketch = self.build(self.learned_, np.zeros(1, dtype=np.int64))
+            weights = with_growth(sketch, weights) if _from_before_growth(fitted) else weights
+            check_weights(sketch, self.n_members_, weights)
         self.network_ = filled(self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double(), weights)
         self.network_.requires_grad_(False).eval().to(find_device(self.device))
+
+
+def _from_before_growth(fitted: Mapping[str, Any]) -> bool:
+    """Whether a model file is from before the last training time and the growth past it were kept."""
+    return "last_time_" not in fitted
 
 
 def tell_interrupted(epochs: int) -> None:

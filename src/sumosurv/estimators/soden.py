@@ -57,8 +57,8 @@ class Soden(OdeEstimator):
 
     Notes
     -----
-    Past the last training time T each member goes on as the Weibull curve through its values at T/2 and T,
-    Λ(t|x) = Λ(T|x) (t/T)^k with k clipped to [1, 10]: S(∞) = 0, mean and quantiles are finite. In the general
+    Past the last training time T each member goes on from its hazard at T, λ(t|x) = λ(T|x) e^{g (t - T)}, with a
+    growth g that all subjects share, as in `SumoNet`: S(∞) = 0, mean and quantiles are finite. In the general
     form the network reads log(1 + Λ), and its tanh layers bound q, so that the equation always has a solution.
 
     References

@@ -173,7 +173,7 @@ class SumoNet(TimeFeaturesMixin):
         The time features in use ("marginal" falls back to "log" with fewer than two event times).
     time_origin_, time_unit_ : float
         When the networks' clock starts, and how long it runs: to the largest training time. Past it each member
-        has a Weibull tail, see Notes.
+        has a Gompertz tail, see Notes.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -191,9 +191,12 @@ class SumoNet(TimeFeaturesMixin):
     with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and more than a quarter as many
     as rows, the networks read 64 principal components.
 
-    Past the last training time T no data can tell. There each member goes on as the Weibull curve
-    through its own values at T/2 and T, Λ(t|x) = Λ(T|x) (t/T)^k with k clipped to [1, 10], which makes
-    life expectancy and all quantiles finite. What they say beyond T is extrapolation: use
+    **Past the last training time** T no data can tell. There each network goes on from its own hazard at T,
+    :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
+    once the networks are final (`sumosurv.networks.tail`); validation rows past T are scored with g = 0 until then, so
+    that ``best_valid_`` may differ a little from ``score`` of the same rows. The hazard never falls, so that life
+    expectancy and all quantiles are finite. Of the tails that were compared on follow-up that had been cut short none
+    was better: see docs/tails.md. What lies beyond T (``last_time_``) is extrapolation all the same: use
     ``predict_restricted_mean`` where that matters.
 
     Examples
@@ -335,7 +338,7 @@ class SumoNet(TimeFeaturesMixin):
             part, prefix = known[own["kind"]], f"{own['kind']}."
             part.learned_ = self.learned_.with_start(own["start"])
             weights = {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
-            part.restore_network({"n_members_": own["n_members"]}, weights)
+            part.restore_network({**fitted, "n_members_": own["n_members"]}, weights)
             self.parts_[own["kind"]] = part
         self.weights_ = np.array([as_number(own["weight"], "a weight", above=0.0) for own in described])
         if abs(self.weights_.sum() - 1.0) > 1e-9:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sumosurv.stored import check_values
 
-__all__ = ["check_weights", "filled"]
+__all__ = ["check_weights", "filled", "with_growth"]
 
 _Network = TypeVar("_Network", bound=nn.Module)
 
@@ -42,6 +42,12 @@ def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]
             wanted = f"{dtype} of shape {(members, *like.shape[1:])}"
             raise ValueError(f"{name} is {value.dtype} of shape {tuple(value.shape)} and not {wanted}")
         check_values(value, name)
+
+
+def with_growth(sketch: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file from before the growth of the tail was learned: a constant hazard past the last time."""
+    known = {name: value for name, value in sketch.state_dict().items() if name.rpartition(".")[2] == "growth"}
+    return known | dict(weights)
 
 
 def filled(network: _Network, weights: Mapping[str, Tensor]) -> _Network:

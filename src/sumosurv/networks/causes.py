@@ -13,6 +13,7 @@ from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.likelihood import Curves, LikelihoodNetwork, log_difference
 from sumosurv.networks.population import PopulationNetwork
+from sumosurv.networks.tail import BLOCK, TailedNetwork, at_risk, expected_events
 
 __all__ = ["CausesNetwork", "cause_log_likelihood_terms"]
 
@@ -71,6 +72,33 @@ class CausesNetwork(PopulationNetwork):
         shares = self.shares(embedding)
         parts = [part.member_distributions(embedding) for part in self._parts()]
         return mixture([CauseMixture(own, [part[m] for part in parts]) for m, own in enumerate(shares)])
+
+    def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
+        """Learn how the hazard of each cause's time goes on past the last training time.
+
+        A censored row counts for each cause by the probability that its event will be of that cause.
+        """
+        parts = self._parts()
+        rows = at_risk(outcome)
+        if not len(rows) or not all(isinstance(part, TailedNetwork) for part in parts):
+            return
+        seen = outcome[rows]
+        assert seen.cause is not None
+        levels, shares = zip(*(self._levels(inputs[own], outcome.time[own]) for own in torch.split(rows, BLOCK)))
+        level, share = torch.cat(levels), torch.cat(shares)
+        for k, part in enumerate(parts):
+            assert isinstance(part, TailedNetwork)
+            own = torch.where(seen.cause > 0, (seen.cause == k + 1).to(share), share[:, k])
+            weight = own if seen.weight is None else own * seen.weight / seen.weight.mean()
+            part.learn_growth(level[:, k], seen, weight)
+
+    def _levels(self, inputs: Inputs, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row and cause, (n, K): the level of its hazard, and its probability given no event so far."""
+        embedding = self.encoder(inputs.shared())
+        each = [mixture(part.member_distributions(embedding)) for part in self._parts()]
+        log_shares = torch.logsumexp(self.shares(embedding), dim=0)
+        ahead = torch.stack([part.log_survival(own_times=time.to(log_shares)) for part in each], dim=1)
+        return torch.stack([expected_events(part) for part in each], dim=1), torch.softmax(log_shares + ahead, dim=1)
 
     @property
     def capturable(self) -> bool:

@@ -13,11 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import Monotone, SurvivalDistribution
-from sumosurv.distributions.monotone import monotone_log_likelihood_terms, tail_log_terms, tail_parameters
+from sumosurv.distributions.monotone import monotone_log_likelihood_terms
+from sumosurv.distributions.tail import tail_log_terms, tail_parameters
+from sumosurv.networks.data import Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
-from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
+from sumosurv.networks.likelihood import Curves
+from sumosurv.networks.tail import TailedNetwork
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
@@ -241,11 +244,13 @@ class MonotoneCurves(Curves):
 
     @cached_property
     def tail(self) -> tuple[Tensor, Tensor]:
-        """The parameters of the Weibull tail, (K, b) each."""
-        places = self.code.new_tensor([[[0.5 * _HORIZON, _HORIZON]]])
-        ends = functional.logsigmoid(-self.network.mixed.value(self.code, places))
-        ends = ends if self.log_start is None else ends - self.log_start
-        return tail_parameters(ends[:, :, 0], ends[:, :, 1])
+        """Λ and log λ at the last training time, (K, b) each."""
+        last = self.code.new_full((1, 1, 1), _HORIZON)
+        h, slope = self.network.mixed.jet(self.code, last, self.network.derivative)
+        log_survival = functional.logsigmoid(-h)
+        log_survival = log_survival if self.log_start is None else log_survival - self.log_start
+        log_hazard = torch.log(slope) + functional.logsigmoid(h)  # S(0) cancels
+        return tail_parameters(log_survival[:, :, 0], log_hazard[:, :, 0])
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """d log f + (1 - d) log S."""
@@ -257,7 +262,7 @@ class MonotoneCurves(Curves):
         result = torch.where(event, log_density[:, :, 0], log_survival[:, :, 0])
         if not self.may_lie_beyond:
             return result
-        far_survival, far_density = tail_log_terms(*self.tail, t, _HORIZON)
+        far_survival, far_density = tail_log_terms(*self.tail, self.network.growth.to(t), t, _HORIZON)
         return torch.where(t > _HORIZON, torch.where(event, far_density, far_survival), result)
 
     def log_survival(self, t: Tensor) -> Tensor:
@@ -266,13 +271,13 @@ class MonotoneCurves(Curves):
         result = result if self.log_start is None else result - self.log_start[:, :, 0]
         if not self.may_lie_beyond:
             return result
-        return torch.where(t > _HORIZON, tail_log_terms(*self.tail, t, _HORIZON)[0], result)
+        return torch.where(t > _HORIZON, tail_log_terms(*self.tail, self.network.growth.to(t), t, _HORIZON)[0], result)
 
     def _near(self, t: Tensor) -> Tensor:
         return t.clamp_max(_HORIZON) if self.may_lie_beyond else t
 
 
-class MonotoneNetwork(LikelihoodNetwork):
+class MonotoneNetwork(TailedNetwork):
     """SuMo-net: covariate network, mixed network and survival head, for K members at once.
 
     Parameters
@@ -282,7 +287,7 @@ class MonotoneNetwork(LikelihoodNetwork):
     anchored : bool
         Divide by S(0|x).
     tail : bool
-        Weibull tail past scaled time 1, the last time seen in training; see `Monotone`.
+        Past scaled time 1, the last time seen in training, the hazard goes on from its value there; see `Monotone`.
     derivative : {"forward", "autograd", "chain", "difference"}
     """
 
@@ -310,6 +315,11 @@ class MonotoneNetwork(LikelihoodNetwork):
         fast = fused_curves(self.mixed, exact_slope=self.derivative == "forward")
         return [self._member(k, codes[k], fast[k]) for k in range(self.mixed.members)]
 
+    def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
+        """Learn the growth of the hazard past the last training time, where there is such a tail."""
+        if self.tail:
+            super().fit_baseline(inputs, outcome)
+
     def _member(self, k: int, code: Tensor, fast: FusedCurve) -> Monotone:
         curve = MemberCurve(self.mixed, k, self.derivative)
         return Monotone(
@@ -319,5 +329,6 @@ class MonotoneNetwork(LikelihoodNetwork):
             breaks=fast.times.breaks(),
             anchored=self.anchored,
             horizon=_HORIZON if self.tail else None,
+            growth=self.growth,
             fast=fast,
         )

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.distributions.monotone import tail_log_terms, tail_parameters
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
+from sumosurv.distributions.tail import tail_log_terms, tail_parameters
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
-from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
+from sumosurv.networks.likelihood import Curves
 from sumosurv.networks.solvers import (
     DOPRI5,
     REFINED,
@@ -30,6 +30,7 @@ from sumosurv.networks.solvers import (
     refined_path,
     runge_kutta,
 )
+from sumosurv.networks.tail import TailedNetwork
 
 __all__ = ["CoxHazardOde", "GeneralHazardOde", "HazardOde", "LatentHazardOde"]
 
@@ -87,7 +88,7 @@ class OdeCurves(Curves):
             return result - network.penalty(code, tau, state)
         if not bool((t > _HORIZON).any()):
             return result
-        log_survival, log_density = tail_log_terms(*self.tail, t, _HORIZON)
+        log_survival, log_density = tail_log_terms(*self.tail, network.growth.to(t), t, _HORIZON)
         return torch.where(t > _HORIZON, torch.where(event, log_density, log_survival), result)
 
     def log_survival(self, t: Tensor) -> Tensor:
@@ -95,21 +96,22 @@ class OdeCurves(Curves):
         result = -self.network.solve(self.code, clock(self._near(t), self.network.offset))[:, :, 0]
         if self.network.training or not bool((t > _HORIZON).any()):
             return result
-        return torch.where(t > _HORIZON, tail_log_terms(*self.tail, t, _HORIZON)[0], result)
+        return torch.where(t > _HORIZON, tail_log_terms(*self.tail, self.network.growth.to(t), t, _HORIZON)[0], result)
 
     @cached_property
     def tail(self) -> tuple[Tensor, Tensor]:
-        """The parameters of the tail."""
-        one = torch.ones_like(self.code[:, :, 0])
-        ends = [clock(share * _HORIZON * one, self.network.offset) for share in (0.5, 1.0)]
-        half, last = (-self.network.solve(self.code, end)[:, :, 0] for end in ends)
-        return tail_parameters(half, last)
+        """Λ and log λ at the last training time, (K, b) each."""
+        network, last = self.network, torch.full_like(self.code[:, :, 0], _HORIZON)
+        tau = clock(last, network.offset)
+        state = network.solve(self.code, tau)
+        log_hazard = network.log_hazard(tau[:, :, None], state, self.code)[:, :, 0]
+        return tail_parameters(-state[:, :, 0], log_hazard + clock_log_slope(last, network.offset))
 
     def _near(self, t: Tensor) -> Tensor:
         return t if self.network.training else t.clamp_max(_HORIZON)
 
 
-class HazardOde(LikelihoodNetwork):
+class HazardOde(TailedNetwork):
     r"""K networks, each with a state y(τ) whose first entry is the cumulative hazard Λ.
 
     .. math:: \frac{dy}{dτ} = g(y, τ, x), \qquad Λ(0) = 0, \qquad \frac{dΛ}{dτ} = q > 0.
@@ -211,7 +213,7 @@ class HazardOde(LikelihoodNetwork):
         return [self._member(k, codes[k]) for k in range(len(codes))]
 
     def _member(self, k: int, code: Tensor) -> Ode:
-        return Ode(select_members(self, slice(k, k + 1)).table, code, offset=self.offset)
+        return Ode(select_members(self, slice(k, k + 1)).table, code, offset=self.offset, growth=self.growth)
 
     def table(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """Λ and log dΛ/dτ of one network at τ = 0, 1/steps, ..., 1, each (n, steps + 1), for codes (n, w)."""
@@ -315,7 +317,7 @@ class CoxHazardOde(HazardOde):
 
     def _member(self, k: int, code: Tensor) -> Ode:
         alone, nobody = select_members(self, slice(k, k + 1)), torch.zeros_like(code[:1])
-        return Ode(alone.table, nobody, log_risk=code[:, 0], offset=self.offset)
+        return Ode(alone.table, nobody, log_risk=code[:, 0], offset=self.offset, growth=self.growth)
 
 
 class LatentHazardOde(HazardOde):

@@ -11,7 +11,7 @@ import pandas as pd
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import check_outcome
-from sumosurv.plots._figure import COLOURS, axes, finish
+from sumosurv.plots._figure import COLOURS, axes, finish, last_seen, shade_beyond
 
 __all__ = ["plot_risk_groups", "plot_survival", "plot_training"]
 
@@ -24,7 +24,7 @@ def plot_survival(
     horizon: float | None = None,
     labels: Sequence[str] | None = None,
     unit: str = "",
-    seen: float | None = None,
+    seen: float | bool | None = None,
     ax: Any = None,
 ) -> Any:
     """Survival curves of a few subjects, each with its median (dot) and life expectancy (triangle) marked.
@@ -40,15 +40,16 @@ def plot_survival(
     labels : sequence of str, optional
     unit : str
         Of time, for the axis.
-    seen : float, optional
-        The last time in the training data: what lies beyond is shaded as extrapolation.
+    seen : float or False, optional
+        The last time in the training data: what lies beyond is shaded as extrapolation. By default what the
+        distribution knows of it, as those do that a fitted model predicted; False for no shading.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
     """
-    ax = axes(ax, _SIZE)
+    ax, seen = axes(ax, _SIZE), last_seen(distribution, seen)
     medians, means = distribution.median(), distribution.mean()
     if horizon is None:
         ends = distribution.quantile(0.98)
@@ -64,9 +65,7 @@ def plot_survival(
             if x <= horizon:
                 height = float(distribution[i].survival(float(x))[0])
                 ax.plot([x], [height], marker, color=colour, ms=8, mec="white", mew=1.2, zorder=4)
-    if seen is not None and seen < horizon:
-        ax.axvspan(seen, horizon, color="0.93", zorder=0)
-        ax.text(seen + 0.015 * horizon, 0.97, "beyond the data", ha="left", va="top", fontsize=9, color="0.45")
+    shade_beyond(ax, seen, horizon)
     handles, names = ax.get_legend_handles_labels()
     line = _line_class()
     handles += [line([], [], ls="", marker="o", color="0.3", ms=7), line([], [], ls="", marker="^", color="0.3", ms=7)]
@@ -90,6 +89,7 @@ def plot_risk_groups(
     groups: int = 4,
     times: Any = None,
     unit: str = "",
+    seen: float | bool | None = None,
     ax: Any = None,
 ) -> Any:
     """Mean predicted survival against Kaplan-Meier within groups of equal size by predicted risk.
@@ -105,6 +105,9 @@ def plot_risk_groups(
     times : array, optional
         Grid; 200 times up to the largest of y by default.
     unit : str
+    seen : float or False, optional
+        The last time in the training data: what lies beyond is shaded as extrapolation. By default what the
+        distribution knows of it, as those do that a fitted model predicted; False for no shading.
     ax : matplotlib Axes, optional
 
     Returns
@@ -127,6 +130,7 @@ def plot_risk_groups(
     handles, names = ax.get_legend_handles_labels()
     handles += [line([], [], color="0.3", lw=1.2), line([], [], color="0.3", lw=2.2, ls=(0, (5, 2)))]
     ax.legend(handles, [*names, "Kaplan-Meier", "predicted, mean of the group"], frameon=False, fontsize=9)
+    shade_beyond(ax, last_seen(distribution, seen), end)
     finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability", end)
     return ax
 

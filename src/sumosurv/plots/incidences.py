@@ -10,7 +10,7 @@ import numpy as np
 from sumosurv.distributions import CompetingRisksDistribution
 from sumosurv.nonparametric import aalen_johansen
 from sumosurv.outcome import check_outcome
-from sumosurv.plots._figure import COLOURS, axes, finish
+from sumosurv.plots._figure import COLOURS, axes, finish, last_seen, shade_beyond
 from sumosurv.scores import IncidenceCalibration
 
 __all__ = ["plot_incidence_calibration", "plot_incidence_groups", "plot_incidences"]
@@ -26,7 +26,7 @@ def plot_incidences(
     horizon: float | None = None,
     labels: Sequence[str] | None = None,
     unit: str = "",
-    seen: float | None = None,
+    seen: float | bool | None = None,
     ax: Any = None,
 ) -> Any:
     """Cumulative incidences of one subject, one on top of the other; what is left is survival.
@@ -42,8 +42,9 @@ def plot_incidences(
         Names of the K causes.
     unit : str
         Of time, for the axis.
-    seen : float, optional
-        The last time in the training data: a dotted line marks where extrapolation begins.
+    seen : float or False, optional
+        The last time in the training data: what lies beyond is shaded as extrapolation. By default what the
+        distribution knows of it, as those do that a fitted model predicted; False for no shading.
     ax : matplotlib Axes, optional
 
     Returns
@@ -62,7 +63,7 @@ def plot_incidences(
         raise ValueError(f"There is no subject {subject}; the distribution has {len(distribution)}, counted from 0.")
     one = _with_causes(distribution)[subject]
     names = _names(labels, one.n_causes)
-    ax = axes(ax, _SIZE)
+    ax, seen = axes(ax, _SIZE), last_seen(distribution, seen)
     if horizon is None:
         end = float(one.quantile(0.98)[0])
         horizon = end if np.isfinite(end) else float(seen or 1.0)
@@ -77,12 +78,7 @@ def plot_incidences(
         ax.fill_between(grid, edges[:, k], edges[:, k + 1], color=colour, alpha=0.85, lw=0, label=name)
         if k:
             ax.plot(grid, edges[:, k], color="white", lw=1.2)
-    if seen is not None and seen < horizon:
-        ax.axvline(seen, color="0.2", lw=1.2, ls=":")
-        late = seen > 0.75 * horizon  # no room on the right
-        place = seen - 0.015 * horizon if late else seen + 0.015 * horizon
-        text = "end of the data" if late else "beyond the data"
-        ax.text(place, 0.97, text, ha="right" if late else "left", va="top", fontsize=9, color="0.1")
+    shade_beyond(ax, seen, horizon, cover=True)
     handles, texts = ax.get_legend_handles_labels()
     columns = min(4, len(texts)) if max(map(len, texts)) <= 24 else 2
     ax.legend(handles, texts, frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=columns)
@@ -99,6 +95,7 @@ def plot_incidence_groups(
     times: Any = None,
     label: str | None = None,
     unit: str = "",
+    seen: float | bool | None = None,
     ax: Any = None,
 ) -> Any:
     """Mean predicted incidence of one cause against Aalen-Johansen within groups of equal size by predicted risk.
@@ -118,6 +115,9 @@ def plot_incidence_groups(
     label : str, optional
         Name of the cause, for the axis.
     unit : str
+    seen : float or False, optional
+        The last time in the training data: what lies beyond is shaded as extrapolation. By default what the
+        distribution knows of it, as those do that a fitted model predicted; False for no shading.
     ax : matplotlib Axes, optional
 
     Returns
@@ -164,6 +164,7 @@ def plot_incidence_groups(
         bbox_to_anchor=(0.5, -0.13),
         ncol=3 if groups < 7 else 4,
     )
+    shade_beyond(ax, last_seen(distribution, seen), float(grid[-1]))
     of = f"cumulative incidence of {label or f'cause {cause}'}"
     finish(ax, "time" + (f" ({unit})" if unit else ""), of, float(grid[-1]), top=min(1.02, 1.08 * top or 1.0))
     return ax
