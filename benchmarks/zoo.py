@@ -49,10 +49,14 @@ class Results:
 
     def __init__(self, path=None):
         self.path, self.units, self.methods = path, {}, {}
-        if path is not None and path.is_file():
-            record = json.loads(path.read_text(encoding="utf-8"))
-            self.methods = record["configuration"]["methods"]
-            self.units = {(u["table"], u["method"], u["fold"]): u for u in record["results"]["units"]}
+        self.read()
+
+    def read(self):
+        """Take what the file holds."""
+        if self.path is not None and self.path.is_file():
+            record = json.loads(self.path.read_text(encoding="utf-8"))
+            self.methods |= record["configuration"]["methods"]
+            self.units |= {(u["table"], u["method"], u["fold"]): u for u in record["results"]["units"]}
 
     def missing(self, wanted):
         """Those of the wanted (table, method, fold) that are not there, or under other settings."""
@@ -60,7 +64,8 @@ class Results:
         return [key for key in wanted if self.units.get(key, {}).get("settings") != now[key[1]]]
 
     def add(self, unit):
-        """Keep a result and write the file."""
+        """Keep a result beside what the file holds by now, since another run may have added to it, and write it."""
+        self.read()
         self.units[unit["table"], unit["method"], unit["fold"]] = unit
         self.methods[unit["method"]] = fits.METHODS[unit["method"]].describe()
         if self.path is not None:

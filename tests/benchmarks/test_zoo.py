@@ -230,6 +230,15 @@ def test_what_is_in_the_record_is_not_run_again(table, monkeypatch):
     assert results.missing(wanted) == wanted[:1]
 
 
+def test_two_runs_add_to_one_record(table, monkeypatch):
+    monkeypatch.setattr(zoo, "Worker", Inside)
+    path = table / "out" / "zoo.json"
+    one, other = zoo.Results(path), zoo.Results(path)
+    zoo.run(one, [("tiny", "Kaplan-Meier", 0)], table)
+    zoo.run(other, [("tiny", "Kaplan-Meier", 1)], table)
+    assert [unit["fold"] for unit in zoo.Results(path).rows()] == [0, 1]
+
+
 def test_a_peer_that_fails_is_kept_with_its_error(table, monkeypatch):
     def fail(model, X, y):
         raise ValueError("no\nmore")
