@@ -254,6 +254,6 @@ def table_picture(units: pd.DataFrame) -> Any:
         axis.tick_params(labelsize=8)
     axes[0, 0].set_yticks(places, found["table"], fontsize=8)
     said = f"{first}: mean over folds ± 2 standard errors\n"
-    said += "red: behind by more than the margin (dotted) and beyond noise; blue: beyond noise; grey: within noise"
+    said += "red: behind by more than the margin (dotted) and beyond noise\nblue: beyond noise; grey: within noise"
     figure.supxlabel(said, fontsize=8)
     return figure
