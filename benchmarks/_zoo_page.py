@@ -1,0 +1,259 @@
+"""The page and the pictures of `zoo.py`, made from its record alone."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import _zoo_summary as summary
+import numpy as np
+import pandas as pd
+from page import markdown
+
+FIGURES = {"ranks": "zoo_ranks.png", "tables": "zoo_tables.png"}
+NOTES = {
+    "penalised Cox": "elastic net with l1_ratio 0.5; penalty by the partial likelihood of five inner folds",
+    "SurvivalBoost": "hazardous",
+    "gradient boosting": "scikit-survival",
+}
+
+
+def write_page(record: dict[str, Any], folder: Path) -> None:
+    """Write zoo.md and its pictures into a folder."""
+    units = summary.frame(record["results"]["units"])
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    drawn = draw(units, folder / "figures")
+    (folder / "zoo.md").write_text(text(record, units, drawn), encoding="utf-8")
+
+
+def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> str:
+    """The page."""
+    settings = record["configuration"]
+    methods, partial = summary.whole(units)
+    tables, folds = units["table"].nunique(), units["fold"].nunique()
+    first = summary.subject(units)
+    lines = [
+        "# Small, wide and odd tables",
+        "",
+        f"Made by `benchmarks/zoo.py`, where the protocol and the scores are described: {tables} real right-censored",
+        f"tables, {folds} folds stratified by event, models fitted to the training rows alone with default settings",
+        "and seed 0. The *cell likelihood* is defined for every method: the log-probability of the cell of an event,",
+        "with time cut into at most 30 cells at quantiles of the training event times, or of surviving to the time",
+        "of a censored row. S_L is that of methods with a density, with the range of the training times as the unit",
+        "of time. A difference on a table is called beyond noise if its mean over the folds, paired, is more than",
+        "twice its standard error. Five folds, which share training rows, give a rough standard error: with normal",
+        "differences and no true one, one table in nine would pass, half of them in either direction.",
+        "",
+        f"{settings['processor']}, {settings['threads']} thread, at most {settings['seconds_at_most']:g} s for a fit; "
+        f"torch {record['versions']['torch']}, scikit-learn {record['versions']['scikit-learn']}.",
+        "",
+        "```",
+        "python benchmarks/zoo.py --out results --page docs",
+        "```",
+        "",
+        "## Mean scores",
+        "",
+        *_means(units),
+    ]
+    if partial:
+        lines += ["", f"Not run on every table yet, and left out: {', '.join(partial)}."]
+    if summary.DEFAULT not in methods:
+        lines += ["", f"`{summary.DEFAULT}` is not in the record yet."]
+    lines += ["", "| method | settings |", "|---|---|"]
+    for method in (*methods, *partial):
+        note = f" ({NOTES[method]})" if method in NOTES else ""
+        lines.append(f"| {method} | `{settings['methods'].get(method, 'not known any more')}`{note} |")
+    lines += ["", "## Mean ranks", ""]
+    lines += [
+        "Methods are ranked within each table, 1 for the best; two of them differ by Nemenyi's test at 5 % if their",
+        "mean ranks are the critical difference apart or more (Demšar 2006).",
+        "",
+    ]
+    lines += _ranks(units)
+    if "ranks" in drawn:
+        lines += ["", f"![Mean ranks; bars join methods that are not told apart](figures/{drawn['ranks']})"]
+    if first in methods:
+        lines += ["", f"## {first} against each of the others", ""]
+        lines += [
+            "Tables on which it is better / not told apart / worse, beyond noise; who alone fails on a table loses it.",
+            "",
+        ]
+        others = [m for m in methods if m != first]
+        scores = ("cells", "IBS", "Ctd")
+        cells = [(o, *("/".join(map(str, summary.wins(units, first, o, s))) for s in scores)) for o in others]
+        lines.append(markdown(("against", *(summary.LABEL[s] for s in scores)), cells))
+        lines += ["", "## What was asked", ""]
+        lines += [f"- {line}" for line in summary.bars(units, first)]
+        lines += ["", *_tables(units, first, drawn)]
+    if lost := summary.failures(units):
+        lines += ["", "## Failed", "", "Ranked last on that table.", "", *(f"- {line}" for line in lost)]
+    return "\n".join(lines) + "\n"
+
+
+def _means(units: pd.DataFrame) -> list[str]:
+    table = summary.overview(units)
+    if not len(table):
+        return ["No method has been run on every table yet."]
+    lines = [
+        (r.method, _figure(r.cells), _figure(r.S_L), _figure(r.IBS), _figure(r.Ctd),
+         f"{r.rejected} of {r.folds} ({r.bound})", f"{r.fit_seconds_median:.2f} / {r.fit_seconds:.2f}", str(r.failed))
+        for r in table.sort_values("cells", ascending=False).itertuples()
+    ]  # fmt: skip
+    header = ("method", "cell likelihood", "S_L", "IBS", "Ctd", "D-calibration rejected at 5 %",
+              "seconds to fit, median / mean", "failed folds")  # fmt: skip
+    note = (
+        f"Scores are means over the {table['tables'].iloc[0]} tables on which no method failed. In brackets, the most "
+        "rejections that chance allows (95 % binomial bound)."
+    )
+    return [markdown(header, lines), "", note]
+
+
+def _ranks(units: pd.DataFrame) -> list[str]:
+    found = {score: summary.mean_ranks(units, score) for score in summary.SIGN}
+    found = {score: part for score, part in found.items() if len(part[0])}
+    if "cells" not in found:
+        return ["There are fewer than two methods."]
+    lines = [
+        (method, *(f"{part[0][method]:.2f}" if method in part[0] else "" for part in found.values()))
+        for method in found["cells"][0].index
+    ]
+    lines.append(("critical difference", *(f"{part[1]:.2f}" for part in found.values())))
+    return [markdown(("method", *(summary.LABEL[score] for score in found)), lines)]
+
+
+def _tables(units: pd.DataFrame, first: str, drawn: dict[str, str]) -> list[str]:
+    """Each table: the differences of one method to Weibull regression and to the best simple method."""
+    if first in summary.SIMPLE or not set(summary.SIMPLE) <= set(units["method"]):
+        return []
+    lines = []
+    for r in summary.against_simple(units, first).itertuples():
+        s_l = "" if math.isnan(r.S_L) else f"{r.S_L:+.3f} ± {r.S_L_error:.3f}{' **behind**' if r.low_S_L else ''}"
+        behind = " **behind**" if r.high_IBS else ""
+        brier = "" if math.isnan(r.IBS) else f"{r.IBS:+.1%} ± {r.IBS_error:.1%}{behind}"
+        lines.append((r.table, s_l, brier, r.best))
+    header = ("table", f"S_L less that of {summary.WEIBULL}", "IBS against the best simple method", "which")
+    made = [f"## {first} on each table", "", "Differences with their standard errors over folds; lower IBS is better."]
+    made += ["", markdown(header, lines)]
+    return [*made, "", f"![The same, drawn](figures/{drawn['tables']})"] if "tables" in drawn else made
+
+
+def _figure(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4f}"
+
+
+# ------------------------------------------------------------------ pictures
+
+
+def draw(units: pd.DataFrame, out: Path) -> dict[str, str]:
+    """Draw what the results allow; the names of the files."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    drawn = {}
+    for name, make in (("ranks", rank_picture), ("tables", table_picture)):
+        if (figure := make(units)) is not None:
+            figure.savefig(out / FIGURES[name], dpi=130)
+            drawn[name] = FIGURES[name]
+    return drawn
+
+
+def rank_picture(units: pd.DataFrame) -> Any:
+    """Critical-difference diagrams: mean ranks on a line, bars under methods that are not told apart."""
+    from matplotlib import pyplot
+
+    found = {score: summary.mean_ranks(units, score) for score in ("cells", "IBS", "Ctd")}
+    if any(len(part[0]) < 2 for part in found.values()):
+        return None
+    k = max(len(part[0]) for part in found.values())
+    figure, axes = pyplot.subplots(3, 1, figsize=(8.5, 3 * (0.95 + 0.21 * k)), layout="constrained")
+    for axis, (score, (ranks, critical, tables)) in zip(axes, found.items()):
+        _diagram(axis, ranks, critical, k)
+        axis.set_title(f"{summary.LABEL[score]}: mean rank over {tables} tables", fontsize=10, loc="left")
+    return figure
+
+
+def _diagram(axis: Any, ranks: pd.Series, critical: float, k: int) -> None:
+    values, names = ranks.to_numpy(), list(ranks.index)
+    half = (len(names) + 1) // 2
+    groups = _groups(values, critical)
+    depth = 0.35 + 0.28 * len(groups)  # below the bars come the names
+    axis.hlines(0, 1, k, color="black", lw=1)
+    for rank in range(1, k + 1):
+        axis.vlines(rank, 0, 0.12, color="black", lw=1)
+        axis.text(rank, 0.2, str(rank), ha="center", va="bottom", fontsize=8)
+    axis.hlines(0.95, 1, 1 + critical, color="0.4", lw=2)
+    axis.text(1 + critical + 0.08, 0.95, f"critical difference {critical:.2f}", va="center", fontsize=8, color="0.3")
+    for i, (value, name) in enumerate(zip(values, names)):
+        left = i < half
+        y = -depth - 0.42 * (i if left else len(names) - 1 - i)
+        end = 0.7 if left else k + 0.3
+        colour = "C0" if name == summary.DEFAULT else "black"
+        axis.plot([value, value, end], [0, y, y], color=colour, lw=0.8)
+        label = f"{name}  {value:.2f}" if left else f"{value:.2f}  {name}"
+        weight = "bold" if name == summary.DEFAULT else "normal"
+        where = end - 0.08 if left else end + 0.08
+        axis.text(
+            where, y, label, ha="right" if left else "left", va="center", fontsize=9, color=colour, fontweight=weight
+        )
+    for i, (low, high) in enumerate(groups):
+        axis.hlines(-0.25 - 0.28 * i, values[low] - 0.05, values[high] + 0.05, color="C3", lw=3.5)
+    axis.set(xlim=(-1.6, k + 2.6), ylim=(-depth - 0.42 * half, 1.2))
+    axis.axis("off")
+
+
+def _groups(values: Any, critical: float) -> list[tuple[int, int]]:
+    """The longest runs of sorted mean ranks whose ends are less than the critical difference apart."""
+    found: list[tuple[int, int]] = []
+    for low in range(len(values)):
+        high = int(np.searchsorted(values, values[low] + critical)) - 1
+        if high > low and (not found or high > found[-1][1]):
+            found.append((low, high))
+    return found
+
+
+def table_picture(units: pd.DataFrame) -> Any:
+    """Differences of one method on every table, with two standard errors."""
+    from matplotlib import pyplot
+
+    first = summary.subject(units)
+    if first in summary.SIMPLE or not {first, *summary.SIMPLE} <= set(units["method"]):
+        return None
+    found = summary.against_simple(units, first)
+    parts = [("S_L", "low_S_L", f"S_L less that of {summary.WEIBULL} (right is better)", summary.MARGIN_S_L, 1.0)]
+    parts += [
+        ("IBS", "high_IBS", "IBS against the best simple method, % (left is better)", 100 * summary.MARGIN_IBS, 100.0)
+    ]
+    parts = [part for part in parts if found[part[0]].notna().any()]
+    figure, axes = pyplot.subplots(
+        1,
+        len(parts),
+        figsize=(4.8 * len(parts) + 0.8, 1.2 + 0.21 * len(found)),
+        sharey=True,
+        layout="constrained",
+        squeeze=False,
+    )
+    places = np.arange(len(found))[::-1]
+    for axis, (score, behind, title, margin, unit) in zip(axes[0], parts):
+        value, error = unit * found[score], unit * found[f"{score}_error"]
+        colours = np.where(found[behind], "C3", np.where(abs(value) > 2 * error, "C0", "0.6"))
+        axis.axvline(0, color="0.3", lw=0.8)
+        axis.axvline(-margin if score == "S_L" else margin, color="C3", lw=0.8, ls=":")
+        axis.hlines(places, value - 2 * error, value + 2 * error, color=colours, lw=1.5)
+        reach = max(4 * margin, float(np.nanquantile(abs(value), 0.9)) * 1.5)
+        inside = (abs(value) <= reach).to_numpy()
+        axis.scatter(value[inside], places[inside], color=colours[inside], s=22, zorder=3)
+        for i in np.flatnonzero(~inside & value.notna()):  # off the scale: a mark at the edge with the value
+            right = value[i] > 0
+            axis.plot(np.copysign(reach, value[i]), places[i], ">" if right else "<", color=colours[i], ms=6)
+            where = np.copysign(0.96 * reach, value[i])
+            axis.text(where, places[i] + 0.1, f"{value[i]:+.3g}", ha="right" if right else "left", fontsize=7)
+        axis.set(xlim=(-1.05 * reach, 1.05 * reach))
+        axis.set_title(title, fontsize=9)
+        axis.grid(axis="x", color="0.92")
+        axis.tick_params(labelsize=8)
+    axes[0, 0].set_yticks(places, found["table"], fontsize=8)
+    said = f"{first}: mean over folds ± 2 standard errors\n"
+    said += "red: behind by more than the margin (dotted) and beyond noise\nblue: beyond noise; grey: within noise"
+    figure.supxlabel(said, fontsize=8)
+    return figure
