@@ -12,6 +12,7 @@ import small_networks
 from sumosurv.distributions import (
     CauseMixture,
     Conditional,
+    Continued,
     Delayed,
     Gompertz,
     LogLogistic,
@@ -275,6 +276,11 @@ def steps_by_cause():
 def network_by_cause():
     return CauseMixture(LOG_SHARES, [monotone((0,)), monotone((1,)), frozen((2,))])
 
+
+KINDS |= {
+    "continued Weibull": Kind(lambda: Continued(weibull(), 4.0, 0.3), 2.0, breaks=(4.0,), overflows=True),
+    "continued log-normal, constant hazard": Kind(lambda: Continued(log_normal(), 1.5, 0.0), 1.0, breaks=(1.5,)),
+}
 
 RISKS: dict[str, Kind] = {
     "causes": Kind(by_cause, 1.0),

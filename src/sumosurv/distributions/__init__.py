@@ -5,6 +5,7 @@ from sumosurv.distributions.cause_mixture import CauseMixture
 from sumosurv.distributions.cause_specific import CauseSpecificRisks, cause_specific
 from sumosurv.distributions.clocks import Delayed, Rescaled, Shifted
 from sumosurv.distributions.competing import CauseTime, CompetingRisksDistribution
+from sumosurv.distributions.continued import Continued
 from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, Weibull
@@ -30,6 +31,7 @@ __all__ = [
     "CompetingRisksDistribution",
     "Conditional",
     "ConditionalRisks",
+    "Continued",
     "Delayed",
     "DelayedRisks",
     "Gompertz",

@@ -18,7 +18,6 @@ from sumosurv.training import Member, TrainingError, fold_rows, held_out_terms, 
 __all__ = ["Kind", "enough_epochs", "fit_kinds", "stacking_weights"]
 
 _PRIOR_ROWS = 2.0  # rows' worth of belief that all kinds are equally good
-_FEWEST_STEPS = 300
 _ITERATIONS, _CONVERGED = 5000, 1e-7
 
 Array = npt.NDArray[np.float64]
@@ -43,11 +42,9 @@ class Kind:
     held_out: Array
 
 
-def enough_epochs(n_rows: int, batch_size: int) -> int:
-    """Epochs for so many training rows: 5 ⁴√rows, 40 at most, but enough for 300 steps."""
-    steps: int = math.ceil(n_rows / batch_size)
-    usual: int = min(40, round(5 * n_rows**0.25))
-    return max(usual, math.ceil(_FEWEST_STEPS / steps))
+def enough_epochs(n_rows: int, steps: int, least: int) -> int:
+    """Epochs of so many steps for so many training rows: 0.6 √rows, 45 at most, but ``least`` steps in all."""
+    return max(min(45, round(0.6 * math.sqrt(n_rows))), math.ceil(least / steps))
 
 
 def fit_kinds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.distributions import SurvivalDistribution, mixture
+from sumosurv.distributions import CompetingRisksDistribution, Continued, SurvivalDistribution, mixture
 from sumosurv.estimators.capacity import Kind, enough_epochs, fit_kinds, stacking_weights
 from sumosurv.estimators.network import Generators, NetworkEstimator, tell_interrupted
 from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
@@ -22,6 +23,7 @@ from sumosurv.estimators.time_features import TimeFeaturesMixin
 from sumosurv.networks import Encoder, Inputs, MixedNetwork, MonotoneNetwork, TimeFeatures
 from sumosurv.networks.layers import POSITIVE, Activation, Positive
 from sumosurv.networks.monotone import DERIVATIVES, Derivative
+from sumosurv.networks.tail import TailedNetwork
 from sumosurv.networks.time import TimeFeatureKind
 from sumosurv.preprocessing import NumericScaling
 from sumosurv.stored import as_list, as_number
@@ -72,8 +74,9 @@ _OF_ONE_KIND = (
     "learning_rate",
     "weight_decay",
 )
-_SHARED = ("numeric_scaling", "batch_size", "patience", "validation_fraction", "refit", "device", "n_threads")
-_FULL_SIZE, _OTHER_SIZE = 10, 5  # networks of the full kind, and of each other kind
+_SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "n_threads", "verbose")
+_FULL_SIZE, _FULL_SIZE_OF_MANY, _MANY = 15, 10, 3000  # networks of the full kind, fewer of so many rows or more
+_OTHER_SIZE = 5  # networks of each other kind
 _MAX_COMPONENTS = 64  # of a wide table
 _LEAST_WEIGHT = 0.01  # of a kind; one below it is left out of the mixture
 
@@ -133,7 +136,8 @@ class SumoNet(TimeFeaturesMixin):
     weight_decay : float, optional
         0.1.
     max_epochs : int, optional
-        80; where there are several kinds, 5 ⁴√rows, 40 at most, but enough for 300 steps.
+        80; where there are several kinds, 0.6 √rows, 45 at most, but enough for 150 steps of full networks and 300 of
+        the others.
     batch_size : int or "auto"
         "auto" is the power of two nearest to 4 √rows.
     patience : int, optional
@@ -179,17 +183,18 @@ class SumoNet(TimeFeaturesMixin):
 
     Notes
     -----
-    **Several kinds of networks.** How flexible a model may be depends on how much the rows can support. By default five
-    kinds are trained, one after the other, on the folds of one cross-validation: "full" networks (the settings above,
-    ten of them), and five each of "small" ones (covariate layers of 16, mixed layers of 8, no periodic features,
-    weight decay 1), "linear" ones (the same, linear in x), "Weibull" and "log-normal" regressions (both parameters
-    linear in x). All networks of a kind stop at the epoch that is best for the rows they hold out, taken together.
-    Each row's likelihood under the networks of a kind that did not train on it gives the weights of the kinds:
-    those of the mixture under which such rows are most likely (stacking), with a prior worth two rows that all
-    kinds are equal. Small tables come out nearly linear or parametric, large ones as "full" networks. With
-    ``validation_data`` each network stops by itself, and weights are those that suit the validation rows best. A kind
-    with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and more than a quarter as many
-    as rows, the networks read 64 principal components.
+    **Several kinds of networks.** How flexible a model may be depends on how much the rows can support. By default
+    five kinds are trained, one after the other, on the folds of one cross-validation: "full" networks (the settings
+    above; 15 of them, 10 from 3,000 training rows on), and five each of "small" ones (covariate layers of 16, mixed
+    layers of 8, no periodic features, weight decay 1), "linear" ones (the same, linear in x), "Weibull" and
+    "log-normal" regressions (both parameters linear in x). All networks of a kind stop at the epoch that is best for
+    the rows they hold out, taken together. Each row's likelihood under the networks of a kind that did not train on
+    it gives the weights of the kinds: those of the mixture under which such rows are most likely (stacking), with a
+    prior worth two rows that all kinds are equal. Small tables come out nearly linear or parametric, large ones as
+    "full" networks. With ``validation_data`` each network stops by itself, and weights are those that suit the
+    validation rows best. A kind with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and
+    more than a quarter as many as rows, the networks read 64 principal components. Past the last training time the
+    two regressions go on as the networks do (next paragraph).
 
     **Past the last training time** T no data can tell. There each network goes on from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
@@ -246,18 +251,19 @@ class SumoNet(TimeFeaturesMixin):
 
     def _kinds(self, n_rows: int = 1) -> dict[str, NetworkEstimator]:
         """Unfitted estimators of each kind, for so many training rows."""
-        shared = {name: getattr(self, name) for name in _SHARED}
-        shared |= {"numeric_scaling": self.setting("numeric_scaling"), "verbose": self.verbose}
-        shared["max_epochs"] = self.max_epochs or enough_epochs(n_rows, batch_rows(self.batch_size, n_rows))
+        steps = math.ceil(n_rows / batch_rows(self.batch_size, n_rows))
+        own_epochs, epochs = (self.max_epochs or enough_epochs(n_rows, steps, least) for least in (150, 300))
         own = {name: getattr(self, name) for name in ("time_features", "time_origin", "positive", "derivative")}
-        small: dict[str, Any] = {"ensemble_size": _OTHER_SIZE, "frequencies": 0, "weight_decay": 1.0}
-        slow = small | {"mixed_layers": (8,), "learning_rate": 0.01}
+        shared = {name: getattr(self, name) for name in _SHARED} | {"numeric_scaling": self.setting("numeric_scaling")}
+        small = shared | {"ensemble_size": _OTHER_SIZE, "max_epochs": epochs, "frequencies": 0, "weight_decay": 1.0}
+        slow = own | small | {"mixed_layers": (8,), "learning_rate": 0.01}
+        size = _FULL_SIZE if n_rows < _MANY else _FULL_SIZE_OF_MANY
         kinds: dict[str, NetworkEstimator] = {
-            "full": SumoNet(ensemble_size=_FULL_SIZE, **shared, **own),
-            "small": SumoNet(covariate_layers=(16,), **slow, **shared, **own),
-            "linear": SumoNet(covariate_layers=(), **slow, **shared, **own),
-            "Weibull": WeibullNet(covariate_layers=(), **small, **shared),
-            "log-normal": LogNormalNet(covariate_layers=(), **small, **shared),
+            "full": SumoNet(ensemble_size=size, max_epochs=own_epochs, **shared, **own),
+            "small": SumoNet(covariate_layers=(16,), **slow),
+            "linear": SumoNet(covariate_layers=(), **slow),
+            "Weibull": WeibullNet(covariate_layers=(), **small),
+            "log-normal": LogNormalNet(covariate_layers=(), **small),
         }
         if self.on_epoch is not None:
             for name, kind in kinds.items():
@@ -306,7 +312,21 @@ class SumoNet(TimeFeaturesMixin):
         """The distribution of preprocessed rows."""
         if not hasattr(self, "parts_"):
             return super().distribution_of(inputs)
-        return mixture([part.distribution_of(inputs) for part in self.parts_.values()], self.weights_)
+        # parametric kinds have tails of their own, which no rows support: past T they go on as the networks do
+        last, growth = self.time_origin_ + self.time_unit_, self._growth() / self.time_unit_
+        parts = [
+            made
+            if isinstance(part, SumoNet) or isinstance(made, CompetingRisksDistribution)
+            else Continued(made, last, growth)
+            for part in self.parts_.values()
+            for made in [part.distribution_of(inputs)]
+        ]
+        return mixture(parts, self.weights_)
+
+    def _growth(self) -> float:
+        """The growth of the hazard past the last training time, in units of 1/T, as the largest networks have it."""
+        found = [part.network_.growth for part in self.parts_.values() if isinstance(part.network_, TailedNetwork)]
+        return float(found[0]) if found else 0.0
 
     def stored_weights(self) -> dict[str, torch.Tensor]:
         """The tensors of the networks as a model file keeps them."""

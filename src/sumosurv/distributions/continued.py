@@ -1,0 +1,94 @@
+"""Another distribution up to a horizon, and a Gompertz tail past it."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
+
+__all__ = ["Continued"]
+
+
+class Continued(SurvivalDistribution):
+    r"""The distribution of a base up to the horizon T; past it the hazard goes on from its value there.
+
+    .. math:: λ(t) = λ(T) e^{g (t - T)} \quad \text{for } t > T.
+
+    Parameters
+    ----------
+    base : SurvivalDistribution
+        With a density.
+    horizon : float
+        T.
+    growth : float
+        g ≥ 0; zero for a constant hazard.
+
+    Examples
+    --------
+    >>> from sumosurv.distributions import LogNormal
+    >>> heavy = LogNormal(0.0, 2.0)
+    >>> heavy.mean().round(2), Continued(heavy, 3.0, 0.5).mean().round(2)
+    (array([7.39]), array([2.65]))
+    """
+
+    def __init__(self, base: SurvivalDistribution, horizon: float, growth: float) -> None:
+        if not (0 < horizon < math.inf and 0 <= growth < math.inf):
+            raise ValueError(
+                f"The horizon is positive and the growth not negative, both finite; got {horizon}, {growth}."
+            )
+        self.base, self.horizon, self.growth, self.last_time = base, float(horizon), float(growth), base.last_time
+        log_survival, log_density = base._log_both(base._like.new_full((1, 1), self.horizon))
+        # where nobody is left at the horizon there is no tail
+        log_hazard = torch.where(torch.isinf(log_survival), 0.0, log_density - log_survival)
+        self._start = tail_parameters(log_survival, log_hazard)  # (n, 1) each
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.base._like
+
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return (*(b for b in self.base._breaks if b < self.horizon), self.horizon)
+
+    def _take(self, rows: Tensor) -> Self:
+        return type(self)(self.base._take(rows), self.horizon, self.growth)
+
+    def single(self) -> Self:
+        """The same with a base in single precision."""
+        return type(self)(self.base.single(), self.horizon, self.growth)
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self._log_both(t)[0]
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return self._log_both(t)[1]
+
+    def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        near = self.base._log_both(t.clamp_max(self.horizon))
+        far = tail_log_terms(*self._start, self.growth, t, self.horizon)
+        log_survival, log_density = (torch.where(t > self.horizon, b, a) for a, b in zip(near, far))
+        return log_survival, log_density
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        inside = self.base._restricted_mean(horizon.clamp_max(self.horizon))
+        return inside + self._tail_mean(torch.exp(-self._start[0][:, 0]), horizon)
+
+    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
+        if bool((start >= self.horizon).any()):
+            return super()._remaining_mean(start, end)
+        inside = self.base._remaining_mean(start, end.clamp_max(self.horizon))
+        reach = torch.exp(-self._start[0] - self._log_survival(start[:, None]))[:, 0]
+        return inside + self._tail_mean(reach, end)
+
+    def _tail_mean(self, reach: Tensor, end: Tensor) -> Tensor:
+        """What the tail adds to a mean, for those who reach it with a given probability."""
+        length = (end.double() - self.horizon).clamp_min(0.0)
+        return (reach.double() * tail_area(self._start[1][:, 0].double(), self.growth, length)).to(reach)
