@@ -158,13 +158,19 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y.event.any():
         since_entry = y.time if y.entry is None else y.time - y.entry
         options["concordance_td"]["times"] = np.unique(np.quantile(since_entry[y.event], np.linspace(0, 1, 200)))
-    table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap)
+    cells = model.cells_ if y.upper is None else None
+    table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap, resolution=cells)
     print(table)
     notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
     for better, rows in (("Higher", table["greater_is_better"]), ("Lower", ~table["greater_is_better"])):
         notes += [f"{better} is better: {', '.join(table['score'][rows].unique())}."] if rows.any() else []
     if options.get("concordance_td"):
         notes.append("Time-dependent concordance is taken at 200 quantiles of the event times.")
+    if cells is not None and {"log_likelihood", "d_calibration"} & set(options):
+        notes.append(
+            f"Times are recorded to {cells.width:g}: an event counts by the probability of its cell of time, divided "
+            "by the width of the cell, and not by a density."
+        )
     if "log_likelihood" in options:
         gain, error = _gain(model, distribution, y)
         plain = model.n_causes_ == 1 and y.entry is None and y.upper is None
@@ -182,7 +188,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 def _gain(model: Any, distribution: Any, y: Outcome) -> tuple[float, float]:
     """By how much the mean log-likelihood exceeds that of the training rows' own curve, and its standard error."""
     counted = y.weights > 0
-    gain = (log_likelihood(distribution, y) - log_likelihood(model.training_curve_.repeat(len(y)), y))[counted]
+    curves = (distribution, model.training_curve_.repeat(len(y)))
+    own, marginal = (log_likelihood(d, y, resolution=None if y.upper is not None else model.cells_) for d in curves)
+    gain = (own - marginal)[counted]
     weight = y.weights[counted]
     mean = float(weight @ gain / weight.sum())
     if not np.isfinite(gain).all():

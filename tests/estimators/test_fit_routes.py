@@ -90,7 +90,7 @@ def spied(monkeypatch):
     from sumosurv.estimators import network
 
     calls = []
-    monkeypatch.setattr(network, "train", lambda *given: calls.append(given[2]) or train(*given))
+    monkeypatch.setattr(network, "train_population", lambda *given: calls.append(given[2]) or train(*given))
     return calls
 
 

@@ -356,7 +356,7 @@ def test_a_second_ctrl_c_leaves_the_model_as_it_was(monkeypatch):
     model = make("WeibullNet").fit(X, Y)
     before = everything(model)
     monkeypatch.setattr(NetworkEstimator, "fitted", stop)
-    with pytest.warns(RuntimeWarning, match="interrupted after 1 epochs"), pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):
         model.set_params(on_epoch=stop).fit(X[["a"]], Y)
     assert everything(model) == before
 

@@ -117,7 +117,7 @@ def test_an_unfitted_model_says_so(tmp_path):
         ({"mixed_layers": (2.5,)}, "mixed_layers is a sequence of positive widths"),
         ({"ensemble_size": 0}, "ensemble_size is a whole number of at least 1; got 0"),
         ({"max_epochs": 1.5}, "max_epochs is a whole number"),
-        ({"max_epochs": None}, "max_epochs is a whole number of at least 1; got None"),
+        ({"max_epochs": "many"}, "max_epochs is a whole number of at least 1; got 'many'"),
         ({"frequencies": -1}, "frequencies is a whole number, zero or more; got -1"),
         ({"frequencies": 0.5}, "frequencies is a whole number, zero or more; got 0.5"),
         ({"batch_size": 0}, "batch_size is 'auto'.* or a whole number of at least 1; got 0"),

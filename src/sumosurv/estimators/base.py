@@ -19,7 +19,7 @@ from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, TabulatedRisks, path
 from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
-from sumosurv.outcome import Outcome, as_pandas, check_outcome
+from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.quantiles import quantiles
@@ -67,6 +67,11 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
         return self._fit_anew(X, with_rows(y, sample_weight, groups))
+
+    @property
+    def cells_(self) -> Cells | None:
+        """What recorded times stand for; None where they are points of time, as for most methods."""
+        return None
 
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> None:
@@ -190,9 +195,16 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         return made
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Mean log-likelihood, in nats, on the scale of the training times (higher is better)."""
-        outcome = check_outcome(y, n_rows=_count_rows(X), sample_weight=sample_weight)
-        values = self._by_blocks(X, lambda distribution, rows: log_likelihood(distribution, outcome[rows]))
+        """Mean log-likelihood, in nats, on the scale of the training times (higher is better).
+
+        Of a model that took recorded times for cells (``SumoNet.resolution``) it is that of the cells; see
+        `log_likelihood`.
+        """
+        check_is_fitted(self)
+        outcome, cells = check_outcome(y, n_rows=_count_rows(X), sample_weight=sample_weight), self.cells_
+        values = self._by_blocks(
+            X, lambda distribution, rows: log_likelihood(distribution, outcome[rows], resolution=cells)
+        )
         return float(values.mean() if outcome.weight is None else np.average(values, weights=outcome.weight))
 
     def save(self, path: str | Path) -> None:

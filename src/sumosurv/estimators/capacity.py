@@ -133,7 +133,7 @@ def _held_out(
         if not bad:
             log_sum[own] = np.logaddexp(log_sum[own], values[: len(own)])
             count[own] += 1
-    log_sum -= rows.outcome.event * math.log(rows.time_unit)
+    log_sum -= rows.outcome.event * rows.log_unit
     return np.where(count > 0, log_sum - np.log(np.maximum(count, 1)), np.nan)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ from sumosurv.networks import (
     select_members,
 )
 from sumosurv.networks.layers import at_most
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.stored import as_list, as_whole
 from sumosurv.training import (
@@ -74,6 +73,16 @@ class _FittedNetwork(SurvivalEstimator):
     def preprocessor_(self) -> Preprocessor:
         """What was learned of the columns."""
         return self.learned_.preprocessor
+
+    @property
+    def cells_(self) -> Cells | None:
+        """What recorded times stand for, where that is a cell and no point of time."""
+        return self.learned_.cells
+
+    @property
+    def resolution_(self) -> float | None:
+        """The width of these cells."""
+        return None if self.cells_ is None else self.cells_.width
 
     @property
     def time_origin_(self) -> float:
@@ -234,7 +243,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """All that a network must know of the rows."""
         outcome, unit = rows.training, rows.time_unit
         start = self._learn_start(outcome, unit) if outcome.cause is None else self._learn_causes(outcome, unit)
-        return Learned(rows.preprocessor, rows.time_origin, rows.time_unit, start)
+        return Learned(rows.preprocessor, rows.time_origin, rows.time_unit, start, rows.cells)
 
     def build(self, learned: Learned, seeds: npt.NDArray[np.int64]) -> PopulationNetwork:
         """A population with one member per seed; the same for a fit, a trial of a search and a model file."""
@@ -341,7 +350,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         device = find_device(self.device)
         network = self.build(learned, np.array([member.seed for member in members])).to(device)
         # what mean log-likelihoods lose, member by member, when times are in the user's unit and no longer scaled
-        unit = math.log(rows.time_unit) if network.terms_are_likelihoods else 0.0
+        unit = rows.log_unit if network.terms_are_likelihoods else 0.0
         held_out = [m.valid_rows for m in members if m.valid_rows is not None]
         shift = Shift(
             unit * np.array([_share_seen(rows.outcome[m.train_rows]) for m in members]),

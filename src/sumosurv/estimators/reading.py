@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from sumosurv.networks import Inputs, Observed, Table
-from sumosurv.outcome import Outcome
+from sumosurv.outcome import Cells, Outcome
 from sumosurv.preprocessing import NumericScaling, Preprocessor, time_unit
 from sumosurv.stored import as_number
 from sumosurv.training.data import RowNumbers
 
-__all__ = ["Learned", "Prepared", "Reading", "TimeOrigin", "read_rows"]
+__all__ = ["Learned", "Prepared", "Reading", "Resolution", "TimeOrigin", "read_rows"]
 
 TimeOrigin = Literal["zero", "first"]
+Resolution = float | Literal["auto"] | None
 
 _SHORTEST = 1e-4  # interval, in scaled time, whose probability single precision resolves
 
@@ -30,6 +32,7 @@ class Reading:
     one_hot: bool
     time_origin: TimeOrigin = "zero"
     max_components: int | None = None
+    resolution: Resolution = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Learned:
         Columns, levels, scales.
     time_origin, time_unit : float
         When the networks' clock starts and how long it runs, in the user's unit.
+    cells : Cells or None
+        What recorded times stand for, where that is a cell and no point of time; in the user's unit.
     start : mapping
         What the method learned from the outcome of the training rows (time features, cuts, start values): plain
         values that JSON can hold.
@@ -51,6 +56,7 @@ class Learned:
     time_origin: float
     time_unit: float
     start: Mapping[str, Any]
+    cells: Cells | None = None
 
     def with_start(self, start: Any) -> Learned:
         """The same rows for another method."""
@@ -70,6 +76,7 @@ class Learned:
             "time_origin": self.time_origin,
             "time_unit": self.time_unit,
             "start": dict(self.start),
+            "cells": None if self.cells is None else asdict(self.cells),
         }
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -83,7 +90,10 @@ class Learned:
         unit = as_number(state["time_unit"], "the unit of time", above=0.0)
         origin = as_number(state["time_origin"], "the origin of time", low=0.0)
         columns = Preprocessor.from_state(state["preprocessor"], tensors.get("projection"))
-        return cls(columns, origin, unit, {}).with_start(state["start"])
+        cells = None
+        if (own := state.get("cells")) is not None:
+            cells = Cells(as_number(own["width"], "width", above=0.0), as_number(own["ahead"], "ahead", low=0.0))
+        return cls(columns, origin, unit, {}, cells).with_start(state["start"])
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,12 @@ class Prepared:
     outcome: Outcome  # as it was given
     n_train: int
     known: Mapping[str, Any]  # fitted attributes that every estimator has
+    cells: Cells | None = None  # what recorded times stand for, where that is no point of time
+
+    @property
+    def log_unit(self) -> float:
+        """What the log-likelihood of an event loses from the networks' terms to the user's unit of time."""
+        return math.log(self.time_unit if self.cells is None else self.cells.width)
 
     @property
     def training(self) -> Outcome:
@@ -126,9 +142,20 @@ def read_rows(
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
         outcome = Outcome.join([outcome, validation_rows[1]])
     origin = _first_time(outcome) if reading.time_origin == "first" else 0.0
-    unit = time_unit(outcome[:n].on_clock(origin))
-    table = Table(inputs, Observed.of(_for_training(outcome.on_clock(origin, unit), n)))
-    return Prepared(preprocessor, origin, unit, table, outcome, n, known)
+    cells = _cells(outcome[:n], reading.resolution, origin)
+    observed = outcome if cells is None else cells.of(outcome)
+    unit = time_unit(observed[:n].on_clock(origin))
+    table = Table(inputs, Observed.of(_for_training(observed.on_clock(origin, unit), n)))
+    return Prepared(preprocessor, origin, unit, table, outcome, n, known, cells)
+
+
+def _cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | None:
+    """The cells of recorded times, of a given width or found; None where they are too narrow to matter."""
+    if resolution is None or not training.event.any():
+        return None
+    cells = Cells.found(training) if resolution == "auto" else Cells.of_width(training, float(resolution))
+    length = training.last_time - origin
+    return None if cells is None or cells.width < _SHORTEST * length or length == 0 else cells
 
 
 def _first_time(outcome: Outcome) -> float:

@@ -18,7 +18,7 @@ from sumosurv.distributions import CompetingRisksDistribution, Continued, Surviv
 from sumosurv.estimators.capacity import Kind, enough_epochs, fit_kinds, stacking_weights
 from sumosurv.estimators.network import Generators, NetworkEstimator, tell_interrupted
 from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
-from sumosurv.estimators.reading import Reading, TimeOrigin
+from sumosurv.estimators.reading import Reading, Resolution, TimeOrigin
 from sumosurv.estimators.time_features import TimeFeaturesMixin
 from sumosurv.networks import Encoder, Inputs, MixedNetwork, MonotoneNetwork, TimeFeatures
 from sumosurv.networks.layers import POSITIVE, Activation, Positive
@@ -118,6 +118,12 @@ class SumoNet(TimeFeaturesMixin):
         When events can begin: at time zero, or at the smallest time among the rows given to ``fit``, where S(t) = 1
         up to then. "first" is for records that begin late by design (patients enrolled after three days, say); an
         event before it has likelihood zero.
+    resolution : "auto", float or None
+        To what times are recorded: 7 for weeks in days. An event at t is then known to lie in a cell of that width, and
+        its likelihood is the probability of the cell (`sumosurv.outcome.Cells`), which spikes of the density on
+        recorded times cannot raise. "auto" finds the step of an even grid where there are at least five events at each
+        recorded time, on average, and leaves other times alone; None takes all times as exact. ``score`` and `evaluate`
+        use the cells that the model was fitted with.
     frequencies : int, optional
         Learned periodic features per numeric column; 4 (0).
     numeric_scaling : {"quantile", "standard"}, optional
@@ -175,6 +181,8 @@ class SumoNet(TimeFeaturesMixin):
         mixture of all networks of its kind that did not train on them).
     time_features_ : str
         The time features in use ("marginal" falls back to "log" with fewer than two event times).
+    resolution_ : float or None
+        The width of the cells of time; None where times were taken as exact.
     time_origin_, time_unit_ : float
         When the networks' clock starts, and how long it runs: to the largest training time. Past it each member
         has a Gompertz tail, see Notes.
@@ -224,6 +232,7 @@ class SumoNet(TimeFeaturesMixin):
     dropout: float | None = None
     time_features: TimeFeatureKind | None = None
     time_origin: TimeOrigin = "zero"
+    resolution: Resolution = "auto"
     frequencies: int | None = None
     numeric_scaling: NumericScaling | None = None
     positive: Positive = "square"
@@ -245,7 +254,12 @@ class SumoNet(TimeFeaturesMixin):
     def reading(self) -> Reading:
         """The settings that decide how rows are read."""
         components = _MAX_COMPONENTS if self.adapts else None
-        return replace(super().reading(), time_origin=self.time_origin, max_components=components)
+        return replace(
+            super().reading(),
+            time_origin=self.time_origin,
+            max_components=components,
+            resolution=self.resolution,
+        )
 
     # ------------------------------------------------------------------ several kinds of networks
 
@@ -358,7 +372,8 @@ class SumoNet(TimeFeaturesMixin):
             part, prefix = known[own["kind"]], f"{own['kind']}."
             part.learned_ = self.learned_.with_start(own["start"])
             weights = {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
-            part.restore_network({**fitted, "n_members_": own["n_members"]}, weights)
+            own_state = {"n_members_": own["n_members"], "last_time_": self.last_time_}
+            part.restore_network(own_state, weights)
             self.parts_[own["kind"]] = part
         self.weights_ = np.array([as_number(own["weight"], "a weight", above=0.0) for own in described])
         if abs(self.weights_.sum() - 1.0) > 1e-9:
@@ -388,6 +403,10 @@ class SumoNet(TimeFeaturesMixin):
         self._check_choice("positive", tuple(POSITIVE))
         self._check_choice("derivative", DERIVATIVES)
         self._check_choice("time_origin", ("zero", "first"))
+        width = self.resolution
+        number = isinstance(width, (int, float, np.number)) and not isinstance(width, bool)
+        if not (width is None or width == "auto" or (number and 0 < float(width) < math.inf)):
+            raise ValueError(f"resolution is 'auto', None or the positive width of a cell of time; got {width!r}.")
         self._check_widths("mixed_layers", at_least_one=True)
         super().check_settings()
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.scores._inputs import Array, check_rows, check_subjects
 from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.score import Request, Score
@@ -28,6 +28,7 @@ DEFAULT_SCORES = (
 )
 _COLUMNS = ("score", "cause", "times", "value", "low", "high", "std_error", "greater_is_better", "proper")
 
+_OF_CELLS = ("log_likelihood", "d_calibration")  # scores that are of cells of time where times are recorded so
 _WITHOUT_CAUSES = tuple(name for name in _COLUMNS if name != "cause")
 
 
@@ -81,6 +82,7 @@ def evaluate(
     random_state: Any = 0,
     sample_weight: Any = None,
     groups: Any = None,
+    resolution: Any = "auto",
 ) -> Evaluation:
     """Scores of a model on given rows, with bootstrap confidence intervals.
 
@@ -132,6 +134,10 @@ def evaluate(
         How many rows each row counts for.
     groups : array of shape (n,), optional
         The subject that each row belongs to: subjects are resampled with all of their rows.
+    resolution : "auto", Cells or None
+        Whether an event at a recorded time is known to lie in a cell (`sumosurv.outcome.Cells`); the likelihood and
+        D-calibration are then those of the cells, and ``times`` says so. "auto" takes the cells that the model was
+        fitted with.
 
     Returns
     -------
@@ -162,7 +168,9 @@ def evaluate(
         scores = tuple(name for name in scores if "intervals" in SCORES[name].takes)
     later = _since_entry(outcome)
     causes = distribution.n_causes if isinstance(distribution, CompetingRisksDistribution) else 1
-    requests = _requests(scores, later, censoring, times, causes)
+    cells = _cells_of(model_or_distribution) if isinstance(resolution, str) else resolution
+    cells = None if outcome.upper is not None else cells
+    requests = _requests(scores, later, censoring, times, causes, cells)
     requests = [request.of_rows(counted) for request in requests]
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
@@ -174,6 +182,8 @@ def evaluate(
     for request in requests:
         score = request.score
         curves, observed, resamples = since_start if "entry" in score.takes else since_entry
+        if score.name == "d_calibration" and cells is not None:
+            observed = cells.of(observed)
         terms = request.terms(curves, observed)
         draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
         interval = _interval(draws, confidence)
@@ -287,6 +297,7 @@ def _requests(
     censoring: SurvivalDistribution | None,
     times: Any,
     causes: int,
+    cells: Cells | None,
 ) -> list[Request]:
     """Each score with its options: its own, and those that are for all scores which take them."""
     own: Mapping[str, Mapping[str, Any]] = scores if isinstance(scores, Mapping) else {}
@@ -296,7 +307,23 @@ def _requests(
         _share("times", times, wanted)
     if censoring is not None:
         _share("censoring", censoring, wanted)
-    return [request for score, options in wanted for request in score.requests(outcome, options, causes)]
+    made = []
+    for score, options in wanted:
+        in_cells = cells is not None and score.name in _OF_CELLS and options.get("resolution") is None
+        if in_cells and "resolution" in score.options:
+            options["resolution"] = cells
+        requests = score.requests(outcome, options, causes)
+        made += [replace(r, times=f"cells of {cells.width:g}") for r in requests] if cells and in_cells else requests
+    return made
+
+
+def _cells_of(model: Any) -> Cells | None:
+    """The cells of time that a model was fitted with, also inside a search or a pipeline."""
+    if hasattr(model, "best_estimator_"):
+        return _cells_of(model.best_estimator_)
+    if hasattr(model, "steps"):
+        return _cells_of(model.steps[-1][1])
+    return getattr(model, "cells_", None)
 
 
 def _share(argument: str, value: Any, wanted: Sequence[tuple[Score, dict[str, Any]]]) -> None:

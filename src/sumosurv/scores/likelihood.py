@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
-from sumosurv.outcome import Outcome
+from sumosurv.outcome import Cells, Outcome
 from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
 __all__ = ["log_likelihood"]
@@ -23,7 +23,7 @@ def log_likelihood(
     y: Any,
     *,
     floor: float | None = None,
-    resolution: float | None = None,
+    resolution: float | Cells | None = None,
     sample_weight: Any = None,
 ) -> Array:
     r"""Log-likelihood S_L of each row, shape (n,); higher is better; proper.
@@ -45,13 +45,14 @@ def log_likelihood(
     floor : float, optional
         Replace densities and survival probabilities below it by it. An explicit departure from the
         exact score: a floored score is no longer proper.
-    resolution : float, optional
+    resolution : float or Cells, optional
         Width r of the cells to which times were rounded. Events then score
 
         log[S(z - r/2) - S(z + r/2)] - log r,
 
         the log-probability of the cell (from 0 where z < r/2, divided by the width that is left), which no
-        spike of the density on the rounded times can raise without limit. Censored rows score as before.
+        spike of the density on the rounded times can raise without limit. Censored rows score as before. `Cells` say
+        where the cells lie; ``model.cells_`` are those that a model was fitted with.
     sample_weight : array of shape (n,), optional
         How many rows each row counts for: scores are multiplied by weights with a mean of one, so that their mean is
         the weighted mean.
@@ -72,6 +73,9 @@ def log_likelihood(
     event, time = observed.event, observed.time
     if floor is not None and not 0.0 < floor < 1.0:
         raise ValueError(f"floor lies between 0 and 1 (for example 1e-6); got {floor}.")
+    if isinstance(resolution, Cells):
+        in_cells = log_likelihood(distribution, resolution.of(observed), floor=floor)
+        return times_weight(in_cells - np.log(resolution.widths(observed)), sample_weight)
     if resolution is not None and not resolution > 0.0:
         raise ValueError(f"resolution is the positive width of a time cell; got {resolution}.")
     causes = _causes(distribution, observed)
