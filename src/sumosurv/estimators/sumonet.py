@@ -192,17 +192,17 @@ class SumoNet(TimeFeaturesMixin):
     Notes
     -----
     **Several kinds of networks.** How flexible a model may be depends on how much the rows can support. By default
-    five kinds are trained, one after the other, on the folds of one cross-validation: "full" networks (the settings
+    four kinds are trained, one after the other, on the folds of one cross-validation: "full" networks (the settings
     above; 15 of them, 10 from 3,000 training rows on), and five each of "small" ones (covariate layers of 16, mixed
-    layers of 8, no periodic features, weight decay 1), "linear" ones (the same, linear in x), "Weibull" and
-    "log-normal" regressions (both parameters linear in x). All networks of a kind stop at the epoch that is best for
-    the rows they hold out, taken together. Each row's likelihood under the networks of a kind that did not train on
-    it gives the weights of the kinds: those of the mixture under which such rows are most likely (stacking), with a
-    prior worth two rows that all kinds are equal. Small tables come out nearly linear or parametric, large ones as
-    "full" networks. With ``validation_data`` each network stops by itself, and weights are those that suit the
-    validation rows best. A kind with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and
-    more than a quarter as many as rows, the networks read 64 principal components. Past the last training time the
-    two regressions go on as the networks do (next paragraph).
+    layers of 8, no periodic features, weight decay 1), "Weibull" and "log-normal" regressions (both parameters linear
+    in x). All networks of a kind stop at the epoch that is best for the rows they hold out, taken together. Each
+    row's likelihood under the networks of a kind that did not train on it gives the weights of the kinds: those of
+    the mixture under which such rows are most likely (stacking), with a prior worth two rows that all kinds are
+    equal. Small tables come out nearly linear or parametric, large ones as "full" networks. With ``validation_data``
+    each network stops by itself, and weights are those that suit the validation rows best. A kind with a weight below
+    0.01 is left out. Of a wide table, with more than 64 numbers and more than a quarter as many as rows, the networks
+    read 64 principal components. Past the last training time the two regressions go on as the networks do (next
+    paragraph).
 
     **Past the last training time** T no data can tell. There each network goes on from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
@@ -270,12 +270,10 @@ class SumoNet(TimeFeaturesMixin):
         own = {name: getattr(self, name) for name in ("time_features", "time_origin", "positive", "derivative")}
         shared = {name: getattr(self, name) for name in _SHARED} | {"numeric_scaling": self.setting("numeric_scaling")}
         small = shared | {"ensemble_size": _OTHER_SIZE, "max_epochs": epochs, "frequencies": 0, "weight_decay": 1.0}
-        slow = own | small | {"mixed_layers": (8,), "learning_rate": 0.01}
         size = _FULL_SIZE if n_rows < _MANY else _FULL_SIZE_OF_MANY
         kinds: dict[str, NetworkEstimator] = {
             "full": SumoNet(ensemble_size=size, max_epochs=own_epochs, **shared, **own),
-            "small": SumoNet(covariate_layers=(16,), **slow),
-            "linear": SumoNet(covariate_layers=(), **slow),
+            "small": SumoNet(covariate_layers=(16,), mixed_layers=(8,), learning_rate=0.01, **small, **own),
             "Weibull": WeibullNet(covariate_layers=(), **small),
             "log-normal": LogNormalNet(covariate_layers=(), **small),
         }
