@@ -93,12 +93,18 @@ def terms(net, inputs, time, event):
     return net.terms(Batch(inputs, Observed(event, time), torch.ones(members, n, dtype=torch.bool), index, table))
 
 
-def trained(net, table, fit, valid, *, seeds, learning_rate=0.02, weight_decay=0.1, stop_after=None, **schedule):
+def trained(
+    net, table, fit, valid, *, seeds, learning_rate=0.02, weight_decay=0.1, stop_after=None, stops_with=None, **schedule
+):
     """Train a population: one array of rows per member, and settings that are one for all or one for each."""
     count = len(seeds)
     rates, decays = np.broadcast_to(learning_rate, count), np.broadcast_to(weight_decay, count)
     stops = [None] * count if stop_after is None else [int(epoch) for epoch in stop_after]
     held_out = [None] * count if valid is None else valid
-    rows = zip(seeds, fit, held_out, rates, decays, stops, strict=True)
-    members = [Member(int(seed), *own, float(rate), float(decay), stop) for seed, *own, rate, decay, stop in rows]
+    groups = [None] * count if stops_with is None else stops_with
+    rows = zip(seeds, fit, held_out, rates, decays, stops, groups, strict=True)
+    members = [
+        Member(int(seed), train_rows, valid_rows, float(rate), float(decay), *ends)
+        for seed, train_rows, valid_rows, rate, decay, *ends in rows
+    ]
     return train(net, table, members, Schedule(**({"max_epochs": 8, "batch_size": 16} | schedule)))

@@ -121,6 +121,20 @@ def test_fit_is_that_of_the_library(kind, frame, run, capsys):
         )
 
 
+def test_evaluate_says_that_the_likelihood_is_of_cells(frame, tmp_path, capsys):
+    rounded = frame[["x", "sex", "died"]].assign(time=np.ceil(2 * frame["time"]) / 2)
+    rounded.to_csv(tmp_path / "d.csv", index=False)
+    common = ["--time", "time", "--event", "died"]
+    fit = ["fit", str(tmp_path / "d.csv"), *common, "--out", str(tmp_path / "m.sumo")]
+    assert main([*fit, "--ensemble-size", "2", "--max-epochs", "3"]) == 0
+    assert sumosurv.load(tmp_path / "m.sumo").resolution_ == 0.5
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "m.sumo"), str(tmp_path / "d.csv"), *common, "--bootstrap", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert "cells of 0.5" in printed
+    assert "Times are recorded to 0.5" in printed
+
+
 @pytest.mark.parametrize("kind", ["entry", "intervals", "weights", "causes", "intervals and causes", "all"])
 def test_evaluate_prints_the_scores_of_the_library(kind, frame, run, capsys):
     path = run(kind)

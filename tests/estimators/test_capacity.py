@@ -1,0 +1,296 @@
+"""A default fit: networks of several kinds, weighted by the likelihood of rows that they did not see."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import optimize
+
+from sumosurv import LogNormalNet, ModelFileError, SumoNet, Surv, load
+from sumosurv.estimators import capacity
+from sumosurv.estimators.capacity import stacking_weights
+from sumosurv.outcome import check_outcome
+from sumosurv.scores import log_likelihood
+from sumosurv.training import TrainingError, fold_rows
+
+KINDS = ["full", "small", "Weibull", "log-normal"]
+
+
+def rows(n=120, columns=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, columns))
+    time, stop = np.exp(0.6 * X[:, 0]) * rng.weibull(1.5, n), rng.uniform(0.3, 3.0, n)
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(columns)])
+    return frame, Surv.from_arrays(time <= stop, np.minimum(time, stop))
+
+
+X, Y = rows()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return SumoNet(max_epochs=4, random_state=0).fit(X, Y)
+
+
+# ------------------------------------------------------------------ weights
+
+
+def test_weights_are_those_of_the_most_likely_mixture():
+    rng = np.random.default_rng(1)
+    logs = rng.normal(size=(60, 3)) + [0.0, 0.2, -0.5]
+    logs[7] = np.nan
+    known = np.delete(logs, 7, axis=0)
+
+    def objective(free):
+        w = np.exp(np.append(free, 0.0))
+        w /= w.sum()
+        return -(np.log(np.exp(known) @ w).sum() + 2 / 3 * np.log(w).sum())
+
+    free = optimize.minimize(objective, np.zeros(2), method="BFGS", options={"gtol": 1e-9}).x
+    expected = np.exp(np.append(free, 0.0)) / np.exp(np.append(free, 0.0)).sum()
+    np.testing.assert_allclose(stacking_weights(logs), expected, atol=2e-5)
+
+
+def test_rows_that_count_twice_are_two_rows():
+    logs = np.random.default_rng(2).normal(size=(30, 2))
+    count = np.arange(30) % 3
+    np.testing.assert_allclose(
+        stacking_weights(logs, count.astype(float)), stacking_weights(np.repeat(logs, count, axis=0)), atol=1e-6
+    )
+
+
+def test_a_kind_that_makes_a_row_impossible_is_not_the_whole_mixture():
+    logs = np.zeros((50, 2))
+    logs[0, 0] = -np.inf
+    weights = stacking_weights(logs)
+    assert 0 < weights[0] < weights[1]
+    assert stacking_weights(np.full((4, 2), np.nan)).tolist() == [0.5, 0.5]
+
+
+# ------------------------------------------------------------------ what a default fit is
+
+
+def test_members_are_told(model):
+    told = model.members_
+    assert list(told["kind"].unique()) == KINDS
+    assert told["kind"].value_counts().to_dict() == {"full": 15, "small": 5, "Weibull": 5, "log-normal": 5}
+    assert told["weight"].sum() == pytest.approx(1.0)
+    assert model.n_members_ == (told["weight"] > 0).sum()
+    assert told.groupby("kind")["best_epoch"].nunique().max() == 1  # one epoch for all networks of a kind
+    assert told["parameters"].groupby(told["kind"]).first()["full"] > 5000
+    assert sorted(model.history_["kind"].unique()) == sorted(KINDS)
+    assert model.history_["member"].nunique() == len(told)
+
+
+def test_prediction_is_the_weighted_mixture(model):
+    times = [0.2, 0.9, 1.5]
+    parts = [part.predict_survival_function(X, times) for part in model.parts_.values()]
+    np.testing.assert_allclose(
+        model.predict_survival_function(X, times), np.tensordot(model.weights_, parts, 1), atol=1e-12
+    )
+
+
+def test_past_the_last_time_regressions_go_on_as_the_networks_do(model):
+    growth = float(model.parts_["full"].network_.growth) / model.time_unit_
+    last = model.last_time_
+    own = model.parts_["log-normal"].predict_distribution(X)
+    part = model.predict_distribution(X).components[list(model.parts_).index("log-normal")]
+    np.testing.assert_allclose(part.hazard(2 * last), own.hazard(last) * np.exp(growth * last), rtol=1e-9)
+    np.testing.assert_allclose(part.survival(0.7 * last), own.survival(0.7 * last), rtol=1e-12)
+
+
+def test_held_out_rows_decide_the_weights(monkeypatch):
+    """Given validation rows: told likelihoods and weights are those of the fitted parts on these rows."""
+    inside = Y["time"] < 1.9
+    train = np.r_[np.argmax(Y["time"]), np.flatnonzero(inside)[:80]]
+    valid = np.flatnonzero(inside)[80:]
+    made = SumoNet(max_epochs=3, random_state=1).fit(X.iloc[train], Y[train], validation_data=(X.iloc[valid], Y[valid]))
+    logs = {
+        kind: log_likelihood(part.predict_distribution(X.iloc[valid]), Y[valid]) for kind, part in made.parts_.items()
+    }
+    told = made.members_.groupby("kind")["held_out"].first()
+    for kind, values in logs.items():
+        assert told[kind] == pytest.approx(values.mean(), abs=1e-4)
+    expected = stacking_weights(np.stack(list(logs.values()), axis=1))
+    np.testing.assert_allclose(made.weights_, expected, atol=1e-3)
+
+
+def test_rows_are_scored_by_networks_that_did_not_train_on_them(monkeypatch):
+    seen = {}
+    held_out = capacity._held_out
+
+    def spy(network, prepared, members, failed, n_threads):
+        seen[len(seen)] = members
+        return held_out(network, prepared, members, failed, n_threads)
+
+    monkeypatch.setattr(capacity, "_held_out", spy)
+    SumoNet(max_epochs=1, random_state=0).fit(X, Y)
+    assert [len(members) for members in seen.values()] == [15, 5, 5, 5]
+    for members in seen.values():
+        for member in members:
+            assert not np.intersect1d(member.train_rows, member.valid_rows).size
+            assert abs(Y["event"][member.valid_rows].mean() - Y["event"].mean()) < 0.05
+        for first in range(0, len(members), 5):  # each row once in each repeat of the folds
+            assert sorted(np.concatenate([m.valid_rows for m in members[first : first + 5]])) == list(range(len(X)))
+    assert all(np.array_equal(seen[0][j].valid_rows, seen[1][j].valid_rows) for j in range(5))
+    assert len({member.seed for members in seen.values() for member in members}) == 30
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ensemble_size": 2},
+        {"covariate_layers": (8,)},
+        {"mixed_layers": (4,)},
+        {"frequencies": 0},
+        {"dropout": 0.2},
+        {"activation": "tanh"},
+        {"residual": False},
+        {"learning_rate": 0.01},
+        {"weight_decay": 0.2},
+        {"variant": "paper"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_setting_of_the_networks_is_obeyed(options):
+    made = SumoNet(max_epochs=1, random_state=0, **options).fit(X, Y)
+    assert not hasattr(made, "parts_")
+    assert set(made.members_["kind"]) == {"SumoNet"}
+    assert made.n_members_ == options.get("ensemble_size", 16)
+    assert made.network_.members == made.n_members_
+
+
+def test_same_seed_same_model(model):
+    again = SumoNet(max_epochs=4, random_state=0).fit(X, Y)
+    np.testing.assert_array_equal(again.predict_median(X), model.predict_median(X))
+    other = SumoNet(max_epochs=4, random_state=1).fit(X, Y)
+    assert not np.array_equal(other.predict_median(X), model.predict_median(X))
+
+
+def test_few_rows_have_equal_weights():
+    made = SumoNet(max_epochs=2, random_state=0).fit(X[:8], Y[:8])
+    np.testing.assert_allclose(made.weights_, 0.25)
+    assert made.members_["held_out"].isna().all()
+
+
+@pytest.mark.parametrize("kind", ["entry", "intervals", "causes", "weights", "groups"])
+def test_every_outcome_is_learned_from(kind):
+    rng = np.random.default_rng(3)
+    n, more = len(X), {}
+    y = {
+        "entry": Surv.from_arrays(Y["event"], Y["time"], 0.5 * Y["time"] * (rng.random(n) < 0.5)),
+        "intervals": Surv.interval(0.9 * Y["time"], np.where(Y["event"], 1.1 * Y["time"], np.inf)),
+        "causes": Surv.from_arrays(np.where(Y["event"], rng.integers(1, 3, n), 0), Y["time"]),
+    }.get(kind, Y)
+    if kind == "weights":
+        more = {"sample_weight": rng.integers(1, 4, n)}
+    if kind == "groups":
+        more = {"groups": np.arange(n) // 2}
+    made = SumoNet(max_epochs=3, random_state=0).fit(X, y, **more)
+    assert np.isfinite(made.score(X, y))
+    assert made.n_causes_ == (2 if kind == "causes" else 1)
+
+
+def test_folds_keep_subjects_together_and_shares_of_events():
+    outcome = check_outcome(Y, groups=np.arange(len(X)) // 3)
+    folds = fold_rows(outcome, seed=4, n_folds=5)
+    assert sorted(np.concatenate([valid for _, valid in folds])) == list(range(len(X)))
+    for train, valid in folds:
+        assert not set(train // 3) & set(valid // 3)
+    rare = check_outcome(Surv.from_arrays(np.arange(50) < 3, np.ones(50)))  # too few events to stratify
+    assert [len(valid) for _, valid in fold_rows(rare, 0, 5)] == [10] * 5
+
+
+# ------------------------------------------------------------------ a fit that does not go to its end
+
+
+def test_ctrl_c_keeps_the_kinds_that_were_trained():
+    heard = []
+
+    def stop(epoch):
+        heard.append(epoch.kind)
+        if epoch.kind == "Weibull":
+            raise KeyboardInterrupt
+
+    made = SumoNet(max_epochs=2, random_state=0, on_epoch=stop)
+    with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+        made.fit(X, Y)
+    assert heard == ["full"] * 2 + ["small"] * 2 + ["Weibull"]
+    assert made.interrupted_
+    assert set(made.members_["kind"]) == {"full", "small", "Weibull"}
+    assert np.isfinite(made.predict_median(X)).all()
+
+
+def test_a_kind_that_cannot_be_trained_is_left_out(monkeypatch):
+    def fail(*arguments):
+        raise TrainingError("no finite likelihood")
+
+    monkeypatch.setattr(LogNormalNet, "train", fail)
+    with pytest.warns(UserWarning, match="1 of 4 kinds of networks are left out: no finite likelihood"):
+        made = SumoNet(max_epochs=1, random_state=0).fit(X, Y)
+    assert list(made.parts_) == KINDS[:3]
+    monkeypatch.setattr(SumoNet, "train", fail)
+    monkeypatch.setattr("sumosurv.estimators.parametric.WeibullNet.train", fail)
+    with pytest.raises(TrainingError):
+        SumoNet(max_epochs=1, random_state=0).fit(X, Y)
+
+
+# ------------------------------------------------------------------ model files
+
+
+def test_a_file_keeps_every_kind(model, tmp_path):
+    model.save(tmp_path / "m")
+    read = load(tmp_path / "m")
+    np.testing.assert_array_equal(read.predict_median(X), model.predict_median(X))
+    np.testing.assert_array_equal(read.weights_, model.weights_)
+    assert read.score(X, Y) == model.score(X, Y)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda parts: parts[0].update(weight=0.9),
+        lambda parts: parts[0].update(weight=-1.0),
+        lambda parts: parts[0].update(kind="large"),
+        lambda parts: parts[1].update(kind="full"),
+        lambda parts: parts[0].update(n_members=3),
+        lambda parts: parts[0].update(start=[]),
+        lambda parts: parts.clear(),
+    ],
+)
+def test_a_file_whose_kinds_do_not_fit_is_refused(model, tmp_path, monkeypatch, change):
+    state = SumoNet.state
+
+    def forged(self):
+        fitted, tensors = state(self)
+        if "parts" in fitted:
+            change(fitted["parts"])
+        return fitted, tensors
+
+    monkeypatch.setattr(SumoNet, "state", forged)
+    model.save(tmp_path / "m")
+    with pytest.raises(ModelFileError):
+        load(tmp_path / "m")
+
+
+# ------------------------------------------------------------------ wide tables
+
+
+def test_of_a_wide_table_networks_read_principal_components(tmp_path):
+    wide, y = rows(60, 90)
+    made = SumoNet(max_epochs=2, random_state=0).fit(wide, y)
+    columns = made.preprocessor_
+    assert columns.projection.shape == (90, 59)  # columns are centred: one direction less than rows
+    numbers, _ = columns.table(wide)
+    components = numbers @ columns.projection
+    np.testing.assert_allclose(made.preprocessor_.transform(wide).numeric.numpy(), components, rtol=1e-4, atol=1e-5)
+    products = components.T @ components / len(wide)
+    sizes = np.linalg.svd(numbers, compute_uv=False)
+    np.testing.assert_allclose(products, np.diag((sizes[:59] / sizes[0]) ** 2), atol=1e-10)
+    made.save(tmp_path / "m")
+    np.testing.assert_array_equal(load(tmp_path / "m").predict(wide), made.predict(wide))
+
+
+def test_other_tables_are_read_as_they_are():
+    for table, options in ((rows(60, 90), {"ensemble_size": 1}), (rows(400, 90), {}), (rows(40, 30), {})):
+        made = SumoNet(max_epochs=1, random_state=0, **options).fit(*table)
+        assert made.preprocessor_.projection is None
