@@ -36,7 +36,7 @@ def model():
 
 def test_weights_are_those_of_the_most_likely_mixture():
     rng = np.random.default_rng(1)
-    logs = rng.normal(size=(60, 3)) + [0.0, 0.2, -0.5]
+    logs = rng.normal(size=(60, 3)) + np.array([0.0, 0.2, -0.5])
     logs[7] = np.nan
     known = np.delete(logs, 7, axis=0)
 

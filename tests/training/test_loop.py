@@ -60,7 +60,7 @@ def test_members_that_stop_together_keep_the_epoch_that_is_best_for_all_their_ro
         fit,
         valid,
         members=4,
-        learning_rate=np.array([0.3, 0.02, 0.1, 0.3]),
+        learning_rate=np.array([0.3, 0.005, 0.1, 0.3]),
         stops_with=[7, 7, None, None],
     )
     scores = np.array(history.valid)
@@ -68,7 +68,7 @@ def test_members_that_stop_together_keep_the_epoch_that_is_best_for_all_their_ro
     together = int(pooled.argmax())
     assert history.best_epoch.tolist() == [together, together, *scores[:, 2:].argmax(0)]
     assert history.best_valid[:2] == pytest.approx(pooled.max(), rel=1e-9)
-    assert scores[:, 0].argmax() != together  # or the test could not tell
+    assert len(set(scores[:, :2].argmax(0))) == 2  # or the test could not tell
 
 
 def test_mean_terms_are_the_mean_over_each_member_s_rows(monkeypatch):
