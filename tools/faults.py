@@ -49,7 +49,60 @@ _READING, _STEP, _LOOP = (
 _OUTCOMES = "tests/estimators/test_outcomes.py"
 _LEARNED = f"{_FIT}::test_columns_and_the_unit_of_time_are_learned_from_training_rows_alone"
 
+_CAPACITY, _KINDS = "src/sumosurv/estimators/capacity.py", "tests/estimators/test_capacity.py"
+
 FAULTS = (
+    # ------------------------------------------------------------------ kinds of networks, cells of time
+    Fault(
+        "kinds are weighted without a prior",
+        _CAPACITY,
+        "new = (counts + _PRIOR_ROWS / parts) / (own.sum() + _PRIOR_ROWS)",
+        "new = counts / own.sum()",
+        f"{_KINDS}::test_weights_are_those_of_the_most_likely_mixture",
+    ),
+    Fault(
+        "networks of a kind stop one by one",
+        _CAPACITY,
+        "    together = None if own_validation else 0\n",
+        "    together = None\n",
+        f"{_KINDS}::test_members_are_told",
+    ),
+    Fault(
+        "kinds are weighted by rows that they were trained on",
+        _CAPACITY,
+        "    held_out = [member.valid_rows for member in members if member.valid_rows is not None]\n",
+        "    held_out = [member.train_rows for member in members if member.valid_rows is not None]\n",
+        f"{_KINDS}::test_held_out_rows_decide_the_weights",
+    ),
+    Fault(
+        "kinds hold out different folds",
+        _CAPACITY,
+        "        members = [replace(",
+        "        splits = splits if own_validation else _held_out_folds(first, rows, largest, random)\n"
+        "        members = [replace(",
+        f"{_KINDS}::test_rows_are_scored_by_networks_that_did_not_train_on_them",
+    ),
+    Fault(
+        "kinds have equal weights",
+        "src/sumosurv/estimators/sumonet.py",
+        "        weights = stacking_weights(held_out, rows.outcome.weight)\n",
+        "        weights = np.full(len(kinds), 1 / len(kinds))\n",
+        f"{_KINDS}::test_held_out_rows_decide_the_weights",
+    ),
+    Fault(
+        "rounded times are trained on as exact",
+        _READING,
+        "    observed = outcome if cells is None else cells.of(outcome)\n",
+        "    observed = outcome\n",
+        "tests/test_cells.py::test_of_rounded_times_the_curve_stays_smooth_and_near_the_truth",
+    ),
+    Fault(
+        "cells start before a row was under observation",
+        "src/sumosurv/outcome/cells.py",
+        "            lower = np.maximum(lower, outcome.entry)\n",
+        "            pass\n",
+        "tests/test_cells.py::test_events_lie_in_their_cells_no_earlier_than_their_entry",
+    ),
     # ------------------------------------------------------------------ entry, intervals, weights, causes, subjects
     Fault(
         "entry is not taken off the likelihood",

@@ -586,3 +586,10 @@ def test_a_path_that_begins_late():
     np.testing.assert_allclose(late.density([0.2, 0.4])[0], [0.0, 0.0])
     np.testing.assert_allclose(late.median()[1], 0.3 + 0.5 * np.log(2))
     np.testing.assert_allclose(late.restricted_mean(1.0), [0.5 + 1 - np.exp(-0.5), 0.3 + 0.5 * (1 - np.exp(-1.4))])
+
+
+def test_a_subject_whose_time_is_surely_before_zero_has_its_event_at_once():
+    d = Shifted(Weibull([1.4e-9, 1.0], [63.8, 1.0]), 0.05)
+    assert d.survival([0.0, 1e-6, 1.0])[0].tolist() == [1.0, 0.0, 0.0]
+    assert np.isneginf(d.log_density([0.5])[0])
+    np.testing.assert_allclose(d.survival([0.3])[1], np.exp(-0.3), rtol=1e-12)

@@ -29,7 +29,12 @@ class _Clock(SurvivalDistribution):
 
     def _log_survival_at_zero(self) -> Tensor | None:
         """log P(scale · T₀ + start > 0), shape (n, 1), where that is a condition."""
-        return self.base._log_survival(self._own(self._like.new_zeros(1, 1))) if self._positive else None
+        if not self._positive:
+            return None
+        # a condition of probability zero would leave 0 / 0: such a subject has its event at once
+        return self.base._log_survival(self._own(self._like.new_zeros(1, 1))).clamp_min(
+            torch.finfo(self._like.dtype).min
+        )
 
     def __len__(self) -> int:
         return len(self.base)
@@ -74,7 +79,7 @@ class _Clock(SurvivalDistribution):
 
     def _given_survival(self, t: Tensor, log_survival: Tensor) -> Tensor:
         log_survival = self._given(t, log_survival, 0.0)
-        return log_survival if self._log_reach is None else log_survival.clamp_max(0.0)
+        return log_survival if self._log_reach is None else torch.where(t > 0, log_survival.clamp_max(0.0), 0.0)
 
     def _log_survival(self, t: Tensor) -> Tensor:
         return self._given_survival(t, self.base._log_survival(self._own(t)))

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, mixture
 from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.outcome import Cells
 
 __all__ = ["SurvivalMixture"]
 
@@ -67,6 +68,12 @@ class SurvivalMixture(SurvivalEstimator):
         parts = [estimator._distribution(X) for estimator in self.estimators_]
         shares = np.ones(len(parts)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
         return mixture(parts, shares / shares.sum())
+
+    @property
+    def cells_(self) -> Cells | None:
+        """What recorded times stand for, where all parts take them for the same cells."""
+        found = {estimator.cells_ for estimator in self.estimators_}
+        return found.pop() if len(found) == 1 else None
 
     def _take_over(self) -> None:
         """What every estimator knows of its training rows, from the first part."""

@@ -67,10 +67,12 @@ class Population:
         places = [i for i, m in enumerate(self.members) if m.job == job and not self.history.failed[i]]
         if not places:
             return {}
-        if not self.network.terms_are_likelihoods or y.upper is not None:
-            # terms are something else, or in single precision: ask the distribution itself
-            return {i: np.asarray(log_likelihood(self.own(i).predict_distribution(X), y)) for i in places}
         learned = self.jobs[job].learned(self.members[places[0]].parameters)
+        cells = learned.cells if y.upper is None else None
+        if not self.network.terms_are_likelihoods or y.upper is not None or cells is not None:
+            # terms are something else, or in single precision: ask the distribution itself
+            curves = {i: self.own(i).predict_distribution(X) for i in places}
+            return {i: np.asarray(log_likelihood(d, y, resolution=cells)) for i, d in curves.items()}
         device = next(self.network.parameters()).device
         scaled = y.on_clock(learned.time_origin, learned.time_unit)
         exact = Observed.of(scaled, torch.float64)
