@@ -73,6 +73,12 @@ def _fit(arguments: argparse.Namespace) -> int:
     for kind, names in (("Numeric", numeric), ("Categorical", coded)):
         if names:
             print(f"{kind}: {', '.join(names)}.")
+    weights = model.members_.groupby("kind", sort=False)["weight"].sum()
+    if len(weights) > 1:
+        shares = ", ".join(f"{kind} {weight:.2f}" for kind, weight in weights.items())
+        print(f"Kinds of networks and their weights, by the likelihood of held-out rows: {shares}.")
+    if model.resolution_ is not None:
+        print(f"Times are recorded to {model.resolution_:g}: an event counts by the probability of its cell of time.")
     if model.best_valid_.size and model.best_valid_.max() > float("-inf"):
         print(f"Mean log-likelihood on validation rows, average network: {model.best_valid_.mean():.4f} nats.")
     print(f"Model written to {arguments.out}")

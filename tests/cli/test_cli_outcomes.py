@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -128,6 +130,12 @@ def test_evaluate_says_that_the_likelihood_is_of_cells(frame, tmp_path, capsys):
     fit = ["fit", str(tmp_path / "d.csv"), *common, "--out", str(tmp_path / "m.sumo")]
     assert main([*fit, "--ensemble-size", "2", "--max-epochs", "3"]) == 0
     assert sumosurv.load(tmp_path / "m.sumo").resolution_ == 0.5
+    told = capsys.readouterr().out
+    assert "Times are recorded to 0.5" in told
+    assert "Kinds of networks" not in told
+    assert main([*fit, "--max-epochs", "1"]) == 0
+    assert re.search(r"held-out rows: full 0\.\d\d, small 0\.\d\d, Weibull", capsys.readouterr().out)
+    assert main([*fit, "--ensemble-size", "2", "--max-epochs", "3"]) == 0
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "m.sumo"), str(tmp_path / "d.csv"), *common, "--bootstrap", "0"]) == 0
     printed = capsys.readouterr().out

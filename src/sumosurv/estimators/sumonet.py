@@ -163,7 +163,8 @@ class SumoNet(TimeFeaturesMixin):
         Show a progress bar.
     on_epoch : callable, optional
         Called after each epoch with one argument that has the attributes ``number``, ``n_epochs``, ``train`` and
-        ``valid``: the mean log-likelihoods of ``history_`` by member, ``valid`` None without validation rows.
+        ``valid``: the mean log-likelihoods of ``history_`` by member, ``valid`` None without validation rows; and
+        ``kind``, the kind of networks that are being trained, where there are several.
 
     Attributes
     ----------
@@ -298,7 +299,7 @@ class SumoNet(TimeFeaturesMixin):
         self.__dict__.update(rows.known)
         self.parts_ = {kind.name: kind.estimator for kind, keep in zip(kinds, kept) if keep}
         self.weights_ = weights[kept]
-        self.learned_ = next(iter(self.parts_.values())).learned_
+        self.learned_ = kinds[0].estimator.learned_
         self.n_members_ = sum(part.n_members_ for part in self.parts_.values())
         self._note_members(kinds, weights)
         if self.interrupted_:
