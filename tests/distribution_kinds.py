@@ -279,6 +279,7 @@ def network_by_cause():
 
 KINDS |= {
     "continued Weibull": Kind(lambda: Continued(weibull(), 4.0, 0.3), 2.0, breaks=(4.0,), overflows=True),
+    "continued Weibull, least hazard": Kind(lambda: Continued(weibull(), 2.0, 0.0, 0.4), 2.0, breaks=(2.0,)),
     "continued log-normal, constant hazard": Kind(lambda: Continued(log_normal(), 1.5, 0.0), 1.0, breaks=(1.5,)),
 }
 

@@ -200,6 +200,21 @@ def test_folds_keep_subjects_together_and_shares_of_events():
     assert [len(valid) for _, valid in fold_rows(rare, 0, 5)] == [10] * 5
 
 
+def test_of_censored_rows_alone_medians_and_means_stay_sensible(tmp_path):
+    y = Surv.from_arrays(np.zeros(len(X), dtype=bool), Y["time"])
+    with pytest.warns(UserWarning, match="All 120 rows are censored"):
+        made = SumoNet(max_epochs=20, random_state=0).fit(X, y)
+    rate = 0.5 / Y["time"].sum()
+    assert made.least_hazard_ == pytest.approx(rate)
+    last = made.last_time_
+    assert (made.predict_hazard(X, [1.5 * last]) >= rate * (1 - 1e-9)).all()
+    assert (made.predict_mean(X) <= last + 1 / rate).all()
+    assert (made.predict_survival_function(X, [last]) > 0.8).all()
+    made.save(tmp_path / "m")
+    np.testing.assert_array_equal(load(tmp_path / "m").predict_mean(X), made.predict_mean(X))
+    assert SumoNet(max_epochs=1, random_state=0).fit(X, Y).least_hazard_ == 0
+
+
 # ------------------------------------------------------------------ a fit that does not go to its end
 
 

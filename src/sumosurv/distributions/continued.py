@@ -27,6 +27,8 @@ class Continued(SurvivalDistribution):
         T.
     growth : float
         g ≥ 0; zero for a constant hazard.
+    least : float
+        What the hazard past T starts from where that of the base is lower.
 
     Examples
     --------
@@ -36,15 +38,19 @@ class Continued(SurvivalDistribution):
     (array([7.39]), array([2.03]))
     """
 
-    def __init__(self, base: SurvivalDistribution, horizon: float, growth: float) -> None:
-        if not (0 < horizon < math.inf and 0 <= growth < math.inf):
+    def __init__(self, base: SurvivalDistribution, horizon: float, growth: float, least: float = 0.0) -> None:
+        if not (0 < horizon < math.inf and 0 <= growth < math.inf and 0 <= least < math.inf):
             raise ValueError(
-                f"The horizon is positive and the growth not negative, both finite; got {horizon}, {growth}."
+                "The horizon is positive, growth and least hazard are not negative, all finite; "
+                f"got {horizon}, {growth}, {least}."
             )
         self.base, self.horizon, self.growth, self.last_time = base, float(horizon), float(growth), base.last_time
+        self.least = float(least)
         log_survival, log_density = base._log_both(base._like.new_full((1, 1), self.horizon))
         # where nobody is left at the horizon there is no tail
         log_hazard = torch.where(torch.isinf(log_survival), 0.0, log_density - log_survival)
+        if self.least > 0:
+            log_hazard = log_hazard.clamp_min(math.log(self.least))
         self._start = tail_parameters(log_survival, log_hazard)  # (n, 1) each
 
     def __len__(self) -> int:
@@ -59,11 +65,11 @@ class Continued(SurvivalDistribution):
         return (*(b for b in self.base._breaks if b < self.horizon), self.horizon)
 
     def _take(self, rows: Tensor) -> Self:
-        return type(self)(self.base._take(rows), self.horizon, self.growth)
+        return type(self)(self.base._take(rows), self.horizon, self.growth, self.least)
 
     def single(self) -> Self:
         """The same with a base in single precision."""
-        return type(self)(self.base.single(), self.horizon, self.growth)
+        return type(self)(self.base.single(), self.horizon, self.growth, self.least)
 
     def _log_survival(self, t: Tensor) -> Tensor:
         return self._log_both(t)[0]

@@ -25,6 +25,7 @@ from sumosurv.networks.layers import POSITIVE, Activation, Positive
 from sumosurv.networks.monotone import DERIVATIVES, Derivative
 from sumosurv.networks.tail import TailedNetwork
 from sumosurv.networks.time import TimeFeatureKind
+from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import NumericScaling
 from sumosurv.stored import as_list, as_number
 from sumosurv.training import Epoch, batch_rows
@@ -184,6 +185,9 @@ class SumoNet(TimeFeaturesMixin):
         The time features in use ("marginal" falls back to "log" with fewer than two event times).
     resolution_ : float or None
         The width of the cells of time; None where times were taken as exact.
+    least_hazard_ : float
+        Zero where there were events. Where all rows are censored, the hazard past the last training time is at least
+        that of half an event in all of the follow-up, so that medians and means stay of a size that can be shown.
     time_origin_, time_unit_ : float
         When the networks' clock starts, and how long it runs: to the largest training time. Past it each member
         has a Gompertz tail, see Notes.
@@ -301,6 +305,7 @@ class SumoNet(TimeFeaturesMixin):
         self.weights_ = weights[kept]
         self.learned_ = kinds[0].estimator.learned_
         self.n_members_ = sum(part.n_members_ for part in self.parts_.values())
+        self.least_hazard_ = _half_an_event(rows.outcome[: rows.n_train])
         self._note_members(kinds, weights)
         if self.interrupted_:
             tell_interrupted(len(self.history_.groupby(["kind", "epoch"])))
@@ -325,6 +330,12 @@ class SumoNet(TimeFeaturesMixin):
         """The distribution of preprocessed rows."""
         if not hasattr(self, "parts_"):
             return super().distribution_of(inputs)
+        made = self._mixture(inputs)
+        if self.least_hazard_ == 0 or isinstance(made, CompetingRisksDistribution):
+            return made
+        return Continued(made, self.time_origin_ + self.time_unit_, 0.0, self.least_hazard_)
+
+    def _mixture(self, inputs: Inputs) -> SurvivalDistribution:
         # parametric kinds have tails of their own, which no rows support: past T they go on as the networks do
         last, growth = self.time_origin_ + self.time_unit_, self._growth() / self.time_unit_
         parts = [
@@ -351,6 +362,7 @@ class SumoNet(TimeFeaturesMixin):
         """What a model file keeps: what was learned, and the weights."""
         fitted, tensors = super().state()
         if hasattr(self, "parts_"):
+            fitted["least_hazard_"] = self.least_hazard_
             fitted["parts"] = [
                 {"kind": kind, "weight": weight, "n_members": part.n_members_, "start": dict(part.learned_.start)}
                 for (kind, part), weight in zip(self.parts_.items(), self.weights_.tolist())
@@ -377,6 +389,7 @@ class SumoNet(TimeFeaturesMixin):
         self.weights_ = np.array([as_number(own["weight"], "a weight", above=0.0) for own in described])
         if abs(self.weights_.sum() - 1.0) > 1e-9:
             raise ValueError("the weights of the kinds of networks do not sum to one")
+        self.least_hazard_ = as_number(fitted["least_hazard_"], "the least hazard", low=0.0)
         self.n_members_ = sum(part.n_members_ for part in self.parts_.values())
 
     def _build_network(
@@ -408,6 +421,12 @@ class SumoNet(TimeFeaturesMixin):
             raise ValueError(f"resolution is 'auto', None or the positive width of a cell of time; got {width!r}.")
         self._check_widths("mixed_layers", at_least_one=True)
         super().check_settings()
+
+
+def _half_an_event(outcome: Outcome) -> float:
+    """The rate of half an event in all of the follow-up, where there was none; else zero."""
+    observed = outcome.weights * (outcome.time - (0.0 if outcome.entry is None else outcome.entry))
+    return 0.0 if outcome.had_event.any() or not observed.sum() > 0 else float(0.5 / observed.sum())
 
 
 def _with_kind(tell: Callable[[Epoch], None], kind: str, epoch: Epoch) -> None:
