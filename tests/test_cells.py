@@ -40,6 +40,8 @@ def simulated(n, seed, cells=20, top=8.0):
         (np.repeat([1.0, 2.0, 3.0, 7.0], 4), None),  # too few at each time
         (np.repeat([1.0, 2.0, 3.17, 7.0], 10), None),  # no even grid
         (np.random.default_rng(0).exponential(size=100), None),
+        (np.full(20, 3.0), None),  # one time tells no step
+        (np.zeros(20), None),
     ],
 )
 def test_an_even_grid_with_many_ties_is_found(times, cells):

@@ -235,6 +235,25 @@ def test_ctrl_c_keeps_the_kinds_that_were_trained():
     assert np.isfinite(made.predict_median(X)).all()
 
 
+def test_ctrl_c_before_the_first_epoch_of_a_later_kind_is_not_swallowed(monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LogNormalNet, "train", stop)
+    made = SumoNet(max_epochs=1, random_state=0)
+    with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+        made.fit(X, Y)
+    assert made.interrupted_
+    assert list(made.parts_) == KINDS[:3]
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.02, 0.5])
+def test_any_share_of_rows_can_be_held_out(fraction):
+    made = SumoNet(max_epochs=1, random_state=0, validation_fraction=fraction).fit(X[:30], Y[:30])
+    assert len(made.members_) == 30
+    assert np.isfinite(made.predict_median(X)).all()
+
+
 def test_a_kind_that_cannot_be_trained_is_left_out(monkeypatch):
     def fail(*arguments):
         raise TrainingError("no finite likelihood")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.estimators.reading import Prepared
 from sumosurv.networks import PopulationNetwork, Rows
-from sumosurv.training import Member, TrainingError, fold_rows, held_out_terms, threads
+from sumosurv.training import Member, TrainingError, fold_rows, held_out_terms, subjects, threads
 
 __all__ = ["Kind", "enough_epochs", "fit_kinds", "stacking_weights"]
 
@@ -49,7 +49,7 @@ def enough_epochs(n_rows: int, steps: int, least: int) -> int:
 
 def fit_kinds(
     kinds: Mapping[str, NetworkEstimator], rows: Prepared, random: np.random.RandomState, *, own_validation: bool
-) -> list[Kind]:
+) -> tuple[list[Kind], bool]:
     """Train one population after the other on the same rows.
 
     Parameters
@@ -65,8 +65,10 @@ def fit_kinds(
 
     Returns
     -------
-    list of Kind
-        Without those that could not be trained; an interruption (Ctrl-C) leaves out those that were still to come.
+    kinds : list of Kind
+        Without those that could not be trained, or were still to come when Ctrl-C ended the fit.
+    interrupted : bool
+        Whether Ctrl-C did.
 
     Raises
     ------
@@ -79,6 +81,7 @@ def fit_kinds(
     together = None if own_validation else 0
     fitted: list[Kind] = []
     failures: list[TrainingError] = []
+    interrupted = False
     for name, kind in kinds.items():
         seeds = random.randint(0, 2**31 - 1, size=kind.setting("ensemble_size"))
         members = [replace(kind.member(int(s), *split), stops_with=together) for s, split in zip(seeds, splits)]
@@ -91,16 +94,18 @@ def fit_kinds(
         except KeyboardInterrupt:
             if not fitted:
                 raise
+            interrupted = True
             break
         terms = _held_out(network, rows, members, history.failed, kind.n_threads)
         fitted.append(Kind(name, kind.finished(rows, learned, members, network, history), terms))
-        if fitted[-1].estimator.interrupted_:
+        interrupted = fitted[-1].estimator.interrupted_
+        if interrupted:
             break
     if not fitted:
         raise failures[0]
     if failures:
         warnings.warn(f"{len(failures)} of {len(kinds)} kinds of networks are left out: {failures[0]}", stacklevel=5)
-    return fitted
+    return fitted, interrupted
 
 
 def _held_out_folds(
@@ -109,7 +114,7 @@ def _held_out_folds(
     """Rows of so many members: the folds of one cross-validation after the other."""
     if first.validation_fraction == 0:
         return [(np.arange(len(rows.outcome)), None)] * count
-    n_folds = max(2, round(1 / first.validation_fraction))
+    n_folds = min(max(2, round(1 / first.validation_fraction)), len(subjects(rows.outcome)[1]))
     seeds = random.randint(0, 2**31 - 1, size=math.ceil(count / n_folds))
     return [split for seed in seeds for split in fold_rows(rows.outcome, int(seed), n_folds)][:count]
 

@@ -295,7 +295,7 @@ class SumoNet(TimeFeaturesMixin):
         given = validation_data is not None
         n_train = rows.n_train if given else round((1 - self.validation_fraction) * rows.n_train)
         random = check_random_state(self.random_state)
-        kinds = fit_kinds(self._kinds(max(n_train, 1)), rows, random, own_validation=given)
+        kinds, self.interrupted_ = fit_kinds(self._kinds(max(n_train, 1)), rows, random, own_validation=given)
         held_out = np.stack([kind.held_out for kind in kinds], axis=1)
         weights = stacking_weights(held_out, rows.outcome.weight)
         kept = weights >= _LEAST_WEIGHT
@@ -324,7 +324,6 @@ class SumoNet(TimeFeaturesMixin):
         self.members_ = pd.concat(members, ignore_index=True)
         self.best_epoch_ = np.concatenate([kind.estimator.best_epoch_ for kind in kinds])
         self.best_valid_ = np.concatenate([kind.estimator.best_valid_ for kind in kinds])
-        self.interrupted_ = kinds[-1].estimator.interrupted_
 
     def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
         """The distribution of preprocessed rows."""
@@ -336,6 +335,7 @@ class SumoNet(TimeFeaturesMixin):
         return Continued(made, self.time_origin_ + self.time_unit_, 0.0, self.least_hazard_)
 
     def _mixture(self, inputs: Inputs) -> SurvivalDistribution:
+        """The weighted mixture of all kinds."""
         # parametric kinds have tails of their own, which no rows support: past T they go on as the networks do
         last, growth = self.time_origin_ + self.time_unit_, self._growth() / self.time_unit_
         parts = [

@@ -74,8 +74,8 @@ class Cells:
 def _grid_step(times: Floats) -> float | None:
     """The step of an even grid, from 0 or from half a step, on which sorted times lie; None if there is none."""
     positive = times[times > 0]
-    if len(positive) == 1:
-        return float(positive[0])
+    if len(positive) < 2:  # one time tells no step
+        return None
     step = float(np.diff(positive).min())
     # the smallest difference is rounded more coarsely than the whole range
     step = float((positive[-1] - positive[0]) / round((positive[-1] - positive[0]) / step))
