@@ -115,5 +115,10 @@ def test_training_history():
     low, high = ax.get_ylim()
     assert low < -1.9
     assert high > -1.5
+    several = plot_training(pd.concat([history.assign(kind="a"), history.assign(kind="b", valid=-1.0)]))
+    thick = [line for line in several.lines if line.get_linewidth() > 2]
+    assert len(thick) == 4  # a mean of each kind, on training and on validation rows
+    np.testing.assert_allclose(thick[3].get_ydata(), -1.0)
+    assert [text.get_text() for text in several.texts] == ["a", "b"]
     without = plot_training(history.assign(valid=np.nan))
     assert "validation rows" not in {line.get_label() for line in without.lines}

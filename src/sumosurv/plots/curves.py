@@ -136,7 +136,7 @@ def plot_risk_groups(
 
 
 def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: Any = None) -> Any:
-    """Mean log-likelihood per epoch: each member thin, their mean thick.
+    """Mean log-likelihood per epoch: each member thin, their mean thick; of several kinds of networks, one mean each.
 
     Parameters
     ----------
@@ -151,15 +151,21 @@ def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: A
     matplotlib Axes
     """
     ax = axes(ax, _SIZE)
+    kinds = list(history.groupby("kind", sort=False)) if "kind" in history else [("", history)]
     for column, colour, name in (
         ("train", "#0072B2", "training rows (dropout on)"),
         ("valid", "#D55E00", "validation rows"),
     ):
-        table = history.pivot(index="epoch", columns="member", values=column)
-        if table.isna().all(axis=None):
+        if history[column].isna().all():
             continue
-        ax.plot(table.index + 1, table.to_numpy(), color=colour, lw=0.6, alpha=0.35)
-        ax.plot(table.index + 1, table.mean(axis=1), color=colour, lw=2.2, label=name)
+        for number, (kind, part) in enumerate(kinds):
+            table = part.pivot(index="epoch", columns="member", values=column)
+            mean = table.mean(axis=1)
+            ax.plot(table.index + 1, table.to_numpy(), color=colour, lw=0.6, alpha=0.35)
+            ax.plot(table.index + 1, mean, color=colour, lw=2.2, label=None if number else name)
+            if column == "valid" and kind:
+                end = (table.index[-1] + 1, mean.iloc[-1])
+                ax.annotate(kind, end, xytext=(4, 0), textcoords="offset points", va="center", fontsize=8, color="0.3")
     if baseline is not None:
         ax.axhline(baseline, color="0.4", lw=1.2, ls=":", label="Kaplan-Meier on validation rows")
     values = history[["train", "valid"]].to_numpy()
