@@ -47,9 +47,11 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
         "",
         "The default of SumoNet (its kinds of networks, their numbers and epochs, the knots of its time feature) was",
         "chosen with the test folds of these tables in sight, which flatters it somewhat; the other methods were not.",
-        "Seconds are those of a machine that did other work at the same time.",
+        "Seconds are those of machines that did other work at the same time, and not all of the same machine: compare",
+        "their size alone.",
         "",
-        f"{settings['processor']}, {settings['threads']} thread, at most {settings['seconds_at_most']:g} s for a fit; "
+        f"{_processors(record['results']['units'])}; {settings['threads']} thread, at most "
+        f"{settings['seconds_at_most']:g} s for a fit; "
         f"torch {record['versions']['torch']}, scikit-learn {record['versions']['scikit-learn']}.",
         "",
         "```",
@@ -93,6 +95,15 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
     if lost := summary.failures(units):
         lines += ["", "## Failed", "", "Ranked last on that table.", "", *(f"- {line}" for line in lost)]
     return "\n".join(lines) + "\n"
+
+
+def _processors(units: list[dict[str, Any]]) -> str:
+    """On which processor each method ran."""
+    methods: dict[str, list[str]] = {}
+    for unit in units:
+        own = methods.setdefault(unit["processor"], [])
+        own += [unit["method"]] * (unit["method"] not in own)
+    return "; ".join(f"{processor}: {', '.join(own)}" for processor, own in methods.items())
 
 
 def _means(units: pd.DataFrame) -> list[str]:

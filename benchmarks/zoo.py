@@ -30,7 +30,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -66,7 +65,8 @@ class Results:
     def add(self, unit):
         """Keep a result beside what the file holds by now, since another run may have added to it, and write it."""
         self.read()
-        self.units[unit["table"], unit["method"], unit["fold"]] = unit
+        own = unit | {"processor": machine("cpu")}
+        self.units[unit["table"], unit["method"], unit["fold"]] = own
         self.methods[unit["method"]] = fits.METHODS[unit["method"]].describe()
         if self.path is not None:
             self.write()
@@ -78,8 +78,8 @@ class Results:
 
     def write(self):
         """A record like all others, with a line for each result."""
-        where = {"threads": 1, "processor": machine("cpu"), "system": platform.system()}
-        record = make_record("zoo", {"methods": self.methods, "seconds_at_most": LIMIT, **where}, {"units": []})
+        settings = {"methods": self.methods, "seconds_at_most": LIMIT, "threads": 1}
+        record = make_record("zoo", settings, {"units": []})
         text = json.dumps(record, indent=2, ensure_ascii=False)
         lines = ",\n".join("      " + json.dumps(unit, ensure_ascii=False) for unit in self.rows())
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -116,6 +116,10 @@ def frozen(seeds=(0,), **options):
     return small_networks.network(seeds, **options).requires_grad_(False).distribution(small_networks.inputs(3))
 
 
+def proportional():
+    return small_networks.proportional((0,)).distribution(small_networks.inputs(3))
+
+
 def tabulated(between, table=FALLING):
     return Tabulated(KNOTS, table, between=between)
 
@@ -278,6 +282,7 @@ def network_by_cause():
 
 
 KINDS |= {
+    "proportional hazards": Kind(proportional, 0.5, overflows=True, breaks=_M[:-1]),
     "continued Weibull": Kind(lambda: Continued(weibull(), 4.0, 0.3), 2.0, breaks=(4.0,), overflows=True),
     "continued Weibull, least hazard": Kind(lambda: Continued(weibull(), 2.0, 0.0, 0.4), 2.0, breaks=(2.0,)),
     "continued log-normal, constant hazard": Kind(lambda: Continued(log_normal(), 1.5, 0.0), 1.0, breaks=(1.5,)),

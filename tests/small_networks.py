@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from sumosurv.networks import Batch, Inputs, MixedNetwork, MonotoneNetwork, Observed, Table, TableEncoder
+from sumosurv.networks.proportional import ProportionalHazardsNetwork
 from sumosurv.networks.time import LOG_OFFSET
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import time_features, time_unit
@@ -44,6 +45,17 @@ def table_encoder(seeds=(0,), dropout=0.0, n_numeric=3, levels=(4,), widths=(8, 
         widths=widths,
         **settings,
     )
+
+
+def proportional(seeds=(0,), kind="marginal"):
+    """Proportional hazards with random weights, in double precision."""
+    y = outcome()
+    generators = [torch.Generator().manual_seed(s) for s in seeds]
+    made = ProportionalHazardsNetwork(generators, table_encoder(seeds), time_features(kind, y, time_unit(y))).double()
+    with torch.no_grad():
+        made.head.weight.mul_(20.0)
+        made.log_power.copy_(torch.linspace(0.3, -0.2, len(seeds), dtype=torch.float64)[:, None])
+    return made.eval()
 
 
 def network(

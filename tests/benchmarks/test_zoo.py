@@ -266,9 +266,11 @@ def test_a_table_that_is_too_slow_is_tried_once(table, monkeypatch):
 def test_the_page_names_failures_and_what_is_missing():
     rows = units({(t, m): [0.1 * i, 0.2 * i] for t in "tu" for i, m in enumerate(summary.SIMPLE)})
     rows += units({("t", "a"): [0.5, 0.6], ("u", "a"): [0.5, None]})
-    settings = {"processor": "p", "threads": 1, "seconds_at_most": 300.0, "methods": {}}
+    rows = [row | {"processor": "q" if row["method"] == "a" else "p"} for row in rows]
+    settings = {"threads": 1, "seconds_at_most": 300.0, "methods": {}}
     record = {"configuration": settings, "versions": {"torch": "2", "scikit-learn": "1"}, "results": {"units": rows}}
     text = _zoo_page.text(record, summary.frame(rows), {})
     assert "a on u, fold 1: ValueError: no" in text
+    assert f"p: {', '.join(summary.SIMPLE)}; q: a; 1 thread" in text
     assert "`SumoNet` is not in the record yet." in text
     assert summary.report(rows).count("a on u, fold 1: ValueError: no") == 1

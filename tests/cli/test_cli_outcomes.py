@@ -134,7 +134,7 @@ def test_evaluate_says_that_the_likelihood_is_of_cells(frame, tmp_path, capsys):
     assert "Times are recorded to 0.5" in told
     assert "Kinds of networks" not in told
     assert main([*fit, "--max-epochs", "1"]) == 0
-    assert re.search(r"held-out rows: full 0\.\d\d, small 0\.\d\d, Weibull", capsys.readouterr().out)
+    assert re.search(r"held-out rows: full 0\.\d\d, small 0\.\d\d, proportional hazards", capsys.readouterr().out)
     assert main([*fit, "--ensemble-size", "2", "--max-epochs", "3"]) == 0
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "m.sumo"), str(tmp_path / "d.csv"), *common, "--bootstrap", "0"]) == 0

@@ -8,11 +8,12 @@ from scipy import optimize
 from sumosurv import LogNormalNet, ModelFileError, SumoNet, Surv, load
 from sumosurv.estimators import capacity
 from sumosurv.estimators.capacity import stacking_weights
+from sumosurv.estimators.proportional_hazards import ProportionalHazardsNet
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import log_likelihood
 from sumosurv.training import TrainingError, fold_rows
 
-KINDS = ["full", "small", "Weibull", "log-normal"]
+KINDS = ["full", "small", "proportional hazards", "log-normal"]
 
 
 def rows(n=120, columns=3, seed=0):
@@ -72,7 +73,7 @@ def test_a_kind_that_makes_a_row_impossible_is_not_the_whole_mixture():
 def test_members_are_told(model):
     told = model.members_
     assert list(told["kind"].unique()) == KINDS
-    assert told["kind"].value_counts().to_dict() == {"full": 15, "small": 5, "Weibull": 5, "log-normal": 5}
+    assert told["kind"].value_counts().to_dict() == {"full": 15, "small": 5, "proportional hazards": 5, "log-normal": 5}
     assert told["weight"].sum() == pytest.approx(1.0)
     assert model.n_members_ == (told["weight"] > 0).sum()
     assert told.groupby("kind")["best_epoch"].nunique().max() == 1  # one epoch for all networks of a kind
@@ -223,15 +224,15 @@ def test_ctrl_c_keeps_the_kinds_that_were_trained():
 
     def stop(epoch):
         heard.append(epoch.kind)
-        if epoch.kind == "Weibull":
+        if epoch.kind == "proportional hazards":
             raise KeyboardInterrupt
 
     made = SumoNet(max_epochs=2, random_state=0, on_epoch=stop)
     with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         made.fit(X, Y)
-    assert heard == ["full"] * 2 + ["small"] * 2 + ["Weibull"]
+    assert heard == ["full"] * 2 + ["small"] * 2 + ["proportional hazards"]
     assert made.interrupted_
-    assert set(made.members_["kind"]) == {"full", "small", "Weibull"}
+    assert set(made.members_["kind"]) == {"full", "small", "proportional hazards"}
     assert np.isfinite(made.predict_median(X)).all()
 
 
@@ -263,7 +264,7 @@ def test_a_kind_that_cannot_be_trained_is_left_out(monkeypatch):
         made = SumoNet(max_epochs=1, random_state=0).fit(X, Y)
     assert list(made.parts_) == KINDS[:3]
     monkeypatch.setattr(SumoNet, "train", fail)
-    monkeypatch.setattr("sumosurv.estimators.parametric.WeibullNet.train", fail)
+    monkeypatch.setattr(ProportionalHazardsNet, "train", fail)
     with pytest.raises(TrainingError):
         SumoNet(max_epochs=1, random_state=0).fit(X, Y)
 

@@ -10,6 +10,7 @@ from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, Weibull
 from sumosurv.distributions.path import Path, PathRisks, path
+from sumosurv.distributions.proportional import ProportionalHazards
 from sumosurv.distributions.risks import (
     ConditionalRisks,
     DelayedRisks,
@@ -44,6 +45,7 @@ __all__ = [
     "Ode",
     "Path",
     "PathRisks",
+    "ProportionalHazards",
     "Remaining",
     "RemainingRisks",
     "Rescaled",

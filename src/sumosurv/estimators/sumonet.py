@@ -17,7 +17,8 @@ from sklearn.utils import check_random_state
 from sumosurv.distributions import CompetingRisksDistribution, Continued, SurvivalDistribution, mixture
 from sumosurv.estimators.capacity import Kind, enough_epochs, fit_kinds, stacking_weights
 from sumosurv.estimators.network import Generators, NetworkEstimator, tell_interrupted
-from sumosurv.estimators.parametric import LogNormalNet, WeibullNet
+from sumosurv.estimators.parametric import LogNormalNet
+from sumosurv.estimators.proportional_hazards import ProportionalHazardsNet
 from sumosurv.estimators.reading import Reading, Resolution, TimeOrigin
 from sumosurv.estimators.time_features import TimeFeaturesMixin
 from sumosurv.networks import Encoder, Inputs, MixedNetwork, MonotoneNetwork, TimeFeatures
@@ -198,15 +199,16 @@ class SumoNet(TimeFeaturesMixin):
     -----
     **Several kinds of networks.** How flexible a model may be depends on how much the rows can support. By default
     four kinds are trained, one after the other, on the folds of one cross-validation: "full" networks (the settings
-    above; 15 of them, 10 from 3,000 training rows on), and five each of "small" ones (covariate layers of 16, mixed
-    layers of 8, no periodic features, weight decay 1), "Weibull" and "log-normal" regressions (both parameters linear
-    in x). All networks of a kind stop at the epoch that is best for the rows they hold out, taken together. Each
+    above; 15 of them, 10 from 3,000 training rows on), and five each, with weight decay 1, of "small" ones (covariate
+    layers of 16, mixed layers of 16, no periodic features), "proportional hazards" (the covariate network of the full
+    ones gives a log risk, the baseline hazard is that of all training rows) and "log-normal" regressions (both
+    parameters linear in x). All networks of a kind stop at the epoch that is best for the rows they hold out, taken together. Each
     row's likelihood under the networks of a kind that did not train on it gives the weights of the kinds: those of
     the mixture under which such rows are most likely (stacking), with a prior worth two rows that all kinds are
     equal. Small tables come out nearly linear or parametric, large ones as "full" networks. With ``validation_data``
     each network stops by itself, and weights are those that suit the validation rows best. A kind with a weight below
     0.01 is left out. Of a wide table, with more than 64 numbers and more than a quarter as many as rows, the networks
-    read 64 principal components. Past the last training time the two regressions go on as the networks do (next
+    read 64 principal components. Past the last training time the two last kinds go on as the networks do (next
     paragraph).
 
     **Past the last training time** T no data can tell. There each network goes on from its own hazard at T,
@@ -274,13 +276,18 @@ class SumoNet(TimeFeaturesMixin):
         own_epochs, epochs = (self.max_epochs or enough_epochs(n_rows, steps, least) for least in (150, 300))
         own = {name: getattr(self, name) for name in ("time_features", "time_origin", "positive", "derivative")}
         shared = {name: getattr(self, name) for name in _SHARED} | {"numeric_scaling": self.setting("numeric_scaling")}
-        small = shared | {"ensemble_size": _OTHER_SIZE, "max_epochs": epochs, "frequencies": 0, "weight_decay": 1.0}
+        other = shared | {
+            "ensemble_size": _OTHER_SIZE,
+            "max_epochs": epochs,
+            "learning_rate": 0.01,
+            "weight_decay": 1.0,
+        }
         size = _FULL_SIZE if n_rows < _MANY else _FULL_SIZE_OF_MANY
         kinds: dict[str, NetworkEstimator] = {
             "full": SumoNet(ensemble_size=size, max_epochs=own_epochs, **shared, **own),
-            "small": SumoNet(covariate_layers=(16,), mixed_layers=(8,), learning_rate=0.01, **small, **own),
-            "Weibull": WeibullNet(covariate_layers=(), **small),
-            "log-normal": LogNormalNet(covariate_layers=(), **small),
+            "small": SumoNet(covariate_layers=(16,), mixed_layers=(16,), frequencies=0, **other, **own),
+            "proportional hazards": ProportionalHazardsNet(**other),
+            "log-normal": LogNormalNet(covariate_layers=(), frequencies=0, **other),
         }
         if self.on_epoch is not None:
             for name, kind in kinds.items():

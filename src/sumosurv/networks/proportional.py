@@ -1,0 +1,103 @@
+"""Networks of proportional hazards whose baseline has the shape of the hazard of all training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sumosurv.distributions import ProportionalHazards, SurvivalDistribution
+from sumosurv.distributions.proportional import proportional_log_terms
+from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.layers import MemberLinear
+from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
+from sumosurv.networks.time import TimeFeatures
+
+__all__ = ["LogMarginalHazard", "ProportionalHazardsNetwork"]
+
+_TINY = -15.0  # below it log(softplus(u)) is u to the last digit of single precision
+
+
+class LogMarginalHazard(nn.Module):
+    r"""c(t) = log H(t) and log c'(t), with H the cumulative hazard of all training rows taken together.
+
+    From the "marginal" feature of time, ½ logit F: H = -log(1 - F). Features that have none (there were too few
+    events) give c(t) = log(t + 0.001), a constant hazard.
+    """
+
+    def __init__(self, features: TimeFeatures) -> None:
+        super().__init__()
+        self.features = features
+
+    def forward(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Of times (K or 1, n or 1, m)."""
+        value, slope = self.features(t)
+        if self.features.kind != "marginal":
+            return value[..., 1], torch.log(slope[..., 1])
+        odds, rate = 2.0 * value[..., 2], 2.0 * slope[..., 2]
+        near = torch.log(functional.softplus(odds.clamp_min(_TINY)))
+        log_hazard = torch.where(odds > _TINY, near, odds)
+        return log_hazard, torch.log(rate) + functional.logsigmoid(odds) - log_hazard
+
+
+class ProportionalHazardsCurves(Curves):
+    """The curves of a batch under K networks with log risks (K, b)."""
+
+    def __init__(self, network: ProportionalHazardsNetwork, log_risk: Tensor) -> None:
+        self.network, self.log_risk = network, log_risk
+
+    def observed(self, t: Tensor, event: Tensor) -> Tensor:
+        """d log f + (1 - d) log S."""
+        log_survival, log_density = self._log_terms(t)
+        return torch.where(event, log_density, log_survival)
+
+    def log_survival(self, t: Tensor) -> Tensor:
+        """log S."""
+        return self._log_terms(t)[0]
+
+    def _log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        baseline = self.network.baseline
+        log_hazard, log_slope = (part[:, :, 0] for part in baseline(t[:, :, None]))
+        start = baseline(t.new_zeros(1, 1, 1))[0][:, :, 0]
+        return proportional_log_terms(self.log_risk, self.network.log_power, log_hazard, log_slope, start)
+
+
+class ProportionalHazardsNetwork(LikelihoodNetwork):
+    r"""Λ(t|x) = e^{r(x)} (H(t)^p - H(0)^p): a log risk by a covariate network, the shape from all rows.
+
+    Parameters
+    ----------
+    generators : sequence of torch.Generator
+        One per member, for its initial weights.
+    encoder : TableEncoder or ModuleEncoder
+    features : TimeFeatures
+        Of which H is made. The power p of each member is learned.
+    """
+
+    def __init__(self, generators: Sequence[torch.Generator], encoder: Encoder, features: TimeFeatures) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = MemberLinear(generators, encoder.width, 1)
+        with torch.no_grad():
+            self.head.weight.mul_(0.1)
+        self.baseline = LogMarginalHazard(features)
+        self.log_power = nn.Parameter(torch.zeros(len(generators), 1))
+
+    def curves(self, embedding: Tensor) -> ProportionalHazardsCurves:
+        """The curves of rows whose covariates were read."""
+        return ProportionalHazardsCurves(self, self.head(embedding)[:, :, 0])
+
+    def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
+        """Each member's distribution of the same rows, in scaled time."""
+        breaks = tuple(time for time in self.baseline.features.breaks() if time > 0)
+        return [
+            ProportionalHazards(self._log_baseline, log_risk, power[0], breaks)
+            for log_risk, power in zip(self.head(embedding)[:, :, 0], self.log_power)
+        ]
+
+    def _log_baseline(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """c(t) and log c'(t) of times of two axes."""
+        log_hazard, log_slope = self.baseline(t[None])
+        return log_hazard[0], log_slope[0]
