@@ -202,12 +202,12 @@ class SumoNet(TimeFeaturesMixin):
     above; 15 of them, 10 from 3,000 training rows on), and five each, with weight decay 1, of "small" ones (covariate
     layers of 16, mixed layers of 16, no periodic features), "proportional hazards" (the covariate network of the full
     ones gives a log risk, the baseline hazard is that of all training rows) and "log-normal" regressions (both
-    parameters linear in x). All networks of a kind stop at the epoch that is best for the rows they hold out, taken together. Each
-    row's likelihood under the networks of a kind that did not train on it gives the weights of the kinds: those of
-    the mixture under which such rows are most likely (stacking), with a prior worth two rows that all kinds are
-    equal. Small tables come out nearly linear or parametric, large ones as "full" networks. With ``validation_data``
-    each network stops by itself, and weights are those that suit the validation rows best. A kind with a weight below
-    0.01 is left out. Of a wide table, with more than 64 numbers and more than a quarter as many as rows, the networks
+    parameters linear in x). All networks of a kind stop at the epoch that is best for the rows they hold out, taken
+    together. Each row's likelihood under the networks of a kind that did not train on it gives the weights of the
+    kinds: those of the mixture under which such rows are most likely (stacking), with a prior worth two rows that all
+    kinds are equal. Small tables get mostly small, proportional-hazards and log-normal members, large ones "full"
+    networks. With ``validation_data`` each network stops by itself, and weights are those that suit the validation
+    rows best. A kind with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and more than a quarter as many as rows, the networks
     read 64 principal components. Past the last training time the two last kinds go on as the networks do (next
     paragraph).
 
