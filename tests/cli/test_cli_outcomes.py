@@ -160,7 +160,7 @@ def test_evaluate_prints_the_scores_of_the_library(kind, frame, run, capsys):
     np.testing.assert_allclose(written[["value", "low", "high"]], expected[["value", "low", "high"]], rtol=1e-9)
     if "cause" in expected:
         assert list(written["cause"].fillna(0)) == [k or 0 for k in expected["cause"]]
-    names = ["log_likelihood", "d_calibration"] if "intervals" in kind else list(scores.evaluation.DEFAULT_SCORES)
+    names = ["log_likelihood", "d_calibration"] if "intervals" in kind else list(scores.DEFAULT_SCORES)
     assert list(dict.fromkeys(expected["score"])) == names
 
 

@@ -321,7 +321,7 @@ class SurvivalDistribution(ABC):
         return None
 
     def ranking(self) -> Tensor | None:
-        """A number for each subject, (n,), where the curves lie in the same order at all times; None where they may not.
+        """A number for each subject, (n,), where curves lie in the same order at all times; None where they may not.
 
         The higher the number, the lower the curve; subjects with the same number have the same curve. Times at which
         all curves are still one are excepted.

@@ -203,11 +203,14 @@ class MeanTerms:
         From the means, one row per resample, shape (r, k), to the scores, shape (r,); the first mean by default.
     weight : array of shape (n,), optional
         Of the subjects, with mean one.
+    note : str
+        What is to be said of how they were computed, if not exactly.
     """
 
     values: Array
     combine: Callable[[Array], Array] = _only
     weight: Array | None = None
+    note: str = ""
 
     @property
     def value(self) -> float:
