@@ -64,8 +64,8 @@ def concordance_td(
 
     plus half the probability of a tie. Curves that never cross (proportional hazards, one shape for all) are compared
     by one number per subject: exact, in n log n. Step curves need no more than their table, and cost n log n for each
-    of its columns. Other curves are compared exactly, S of everyone at risk at every event time, up to 2,000 rows; of more
-    rows at 99 times (see ``times``).
+    of its columns. Other curves are compared exactly, S of everyone at risk at every event time, up to 2,000 rows; of
+    more rows at 99 times (see ``times``).
 
     Parameters
     ----------
@@ -84,8 +84,8 @@ def concordance_td(
         for one; of networks it was of the order of 1e-5. "exact" compares at every event time whatever the number of
         rows, in a time that grows as its square. An array: evaluate a step surface on this grid instead, S(z) taken at
         the last grid time <= z: the usual approximation, n log n in the number of subjects. Subjects whose curves
-        still agree at the left end of a cell are tied in it, so that a coarse grid can cost much concordance where events are early; times at
-        quantiles of the event times lose less than evenly spaced ones.
+        still agree at the left end of a cell are tied in it, so that a coarse grid can cost much concordance
+        where events are early; times at quantiles of the event times lose less than evenly spaced ones.
     cause : int, optional
         Concordance of one cause, counted from one, as Wolbers et al. define it: events i are those of cause k, ordered
         by F_k(z_i|x), and a subject j with an event of another cause never has that of cause k: it is compared with
@@ -363,8 +363,14 @@ def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> tuple[Pairs
 def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: Any) -> MeanTerms:
     """Each subject's share of the pairs of `concordance_td`, shape (n, 2): the concordant, the comparable."""
     found = _td_pairs(distribution, y, with_error=True, **options)
-    note = "" if found.n_cells is None else f"at {found.n_cells} times (error {found.error:.0e})"
-    return replace(_pair_terms(found.pairs, found.ordered), note=note)
+    terms = _pair_terms(found.pairs, found.ordered)
+    if found.n_cells is None:
+        return terms
+    return replace(
+        terms,
+        times=f"{found.n_cells} times",
+        note=f"concordance_td compares curves at {found.n_cells} times; the error so made is about {found.error:.0e}.",
+    )
 
 
 def harrell_c_terms(distribution: SurvivalDistribution, y: Any, *, horizon: float | None = None) -> MeanTerms:

@@ -80,8 +80,8 @@ def cross_evaluate(
         an object with ``split``.
     scores, times, censoring
         As in `evaluate`. Times are the same in all folds: by default the median time of y, or from the smallest
-        positive time to the largest that every fold reaches. An estimator or "auto" for ``censoring`` is fitted to the test rows
-        of each fold.
+        positive time to the largest that every fold reaches. An estimator or "auto" for ``censoring`` is fitted to the
+        test rows of each fold.
     n_repeats : int
         How often the rows are split anew, where ``cv`` is a number.
     confidence : float
@@ -185,8 +185,7 @@ def _summary(
     folds: pd.DataFrame, names: list[str], n_folds: int, ratio: float, confidence: float
 ) -> Iterator[dict[str, Any]]:
     """Rows of the table: means over folds, then differences from the first."""
-    about = [name for name in ("score", "cause", "censoring", "times", "greater_is_better", "proper") if name in folds]
-    about.remove("times")  # in words, which may tell of each fold's own error
+    about = [name for name in ("score", "greater_is_better", "proper") if name in folds]
     half = float(stats.t.ppf(0.5 + 0.5 * confidence, n_folds - 1)) if n_folds > 1 else np.nan
     keys = folds.groupby(["fold", "model"], sort=False).cumcount()
     for _, part in folds.groupby(keys, sort=False):
@@ -204,7 +203,7 @@ def _summary(
             interval = {"low": mean - half * error, "high": mean + half * error}
             yield {
                 **{name: row[name] for name in about},
-                "times": "" if row["times"].startswith("at ") else row["times"],
+                "times": row["times"],
                 "cause": row.get("cause", ""),
                 "censoring": row.get("censoring", ""),
                 "model": name,

@@ -162,8 +162,9 @@ def evaluate(
                 observed, resamples = clocks[0 if at_start else 1]
                 terms = request.terms(own, in_cells(request, observed, cells))
                 draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
-                found[place, name] = _Found(terms.value, draws, getattr(terms, "note", ""))
+                found[place, name] = _Found(terms.value, draws, getattr(terms, "times", ""), getattr(terms, "note", ""))
                 advance()
+    notes += dict.fromkeys(result.note for result in found.values() if result.note)
     return Evaluation.of(list(_rows(requests, list(curves), found, confidence)), notes)
 
 
@@ -173,12 +174,13 @@ class _Found:
 
     value: float
     draws: Array
-    note: str
+    times: str = ""
+    note: str = ""
 
     def less(self, other: _Found) -> _Found:
         """The difference from another model's, resample by resample."""
         with np.errstate(invalid="ignore"):
-            return _Found(self.value - other.value, self.draws - other.draws, "")
+            return _Found(self.value - other.value, self.draws - other.draws)
 
 
 def _rows(
@@ -190,7 +192,7 @@ def _rows(
             "score": request.score.name,
             "cause": "" if request.cause is None else request.cause,
             "censoring": request.censoring,
-            "times": request.times or next((found[place, n].note for n in names if found[place, n].note), ""),
+            "times": request.times or next(filter(None, (found[place, n].times for n in names)), ""),
             "greater_is_better": request.score.greater_is_better,
             "proper": request.score.proper,
         }

@@ -111,7 +111,7 @@ def _label(model: str, against: str) -> str:
 def _heading(row: dict[str, Any]) -> str:
     cause = f", cause {row['cause']}" if row.get("cause", "") != "" else ""
     times = row["times"]
-    between = " " if times.startswith(("at ", "cells ")) else ", " if "–" in times else " at "
+    between = ", " if times.startswith("cells ") or "–" in times else " at "
     return f"{row['score']}{cause}{between + times if times else ''}"
 
 
