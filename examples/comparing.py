@@ -52,6 +52,7 @@ def main():
         for ax, g, title in zip(both, ("marginal", given), ("one G for all rows", "G given x")):
             plots.plot_brier(models, y, times=grid, censoring=g, unit="years", ax=ax)
             ax.set_title(title)
+        both[1].set_ylabel("")
         figure.savefig(options.figures / "censoring_given_x.png", dpi=130)
 
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 from sklearn.base import clone
-from sklearn.model_selection import RepeatedStratifiedKFold
 
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import median_time
@@ -150,10 +149,16 @@ def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int
     group = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
     had_event = np.zeros(int(group.max()) + 1, dtype=np.int64)
     np.maximum.at(had_event, group, outcome.had_event.astype(np.int64) if outcome.cause is None else outcome.cause)
-    splitter = RepeatedStratifiedKFold(n_splits=int(cv), n_repeats=n_repeats, random_state=random_state)
-    for _, test in splitter.split(had_event, had_event):
-        held_out = np.isin(group, test)
-        yield np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    if cv > len(had_event):
+        raise ValueError(f"cv is at most the number of subjects, {len(had_event)}; got {cv}.")
+    rng = np.random.default_rng(random_state)
+    for _ in range(n_repeats):
+        shuffled = rng.permutation(len(had_event))
+        fold = np.empty(len(had_event), dtype=np.intp)
+        fold[shuffled[np.argsort(had_event[shuffled], kind="stable")]] = np.arange(len(had_event)) % cv
+        for k in range(cv):
+            held_out = fold[group] == k
+            yield np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
 def _outcome_for_fit(outcome: Outcome) -> Any:
