@@ -41,12 +41,15 @@ def ours(model, cox, sizes, crps_rows):
         gigabytes = peak_memory("cpu")["host_bytes"] / 1e9
         found.append({"what": what, "rows": n, "cpu_seconds": seconds, "peak_gb": gigabytes})
 
-    for n in sizes:
+    def measure(n):
         X, y = table(n, seed=1)
         note("evaluate, Cox", n, spent(lambda: evaluate(cox, X, y))[0])
         note("concordance_td, Cox", n, spent(lambda: concordance_td(cox.predict_distribution(X), y))[0])
         note("concordance_td, two networks", n, spent(lambda: concordance_td(model.predict_distribution(X), y))[0])
         note("evaluate, two networks", n, spent(lambda: evaluate(model, X, y))[0])
+
+    for n in sizes:
+        measure(n)
     X, y = table(crps_rows, seed=1)
     note("survival_crps, two networks", crps_rows, spent(lambda: survival_crps(model.predict_distribution(X), y))[0])
     return found
@@ -89,7 +92,7 @@ def main():
     X, y = table(4000)
     model = SumoNet(ensemble_size=2, max_epochs=5, random_state=0).fit(X, y)
     cox = CoxPH().fit(X, y)
-    sizes = [2_500] if options.quick else [20_000, 100_000]
+    sizes = [2_500] if options.quick else [20_000, 100_000, 200_000]
     measured = ours(model, cox, sizes, 500 if options.quick else 5_000)
     show(measured, ["what", "rows", "cpu_seconds", "peak_gb"])
     beside = peers(2_000 if options.quick else 20_000)

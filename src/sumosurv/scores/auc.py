@@ -90,7 +90,7 @@ def cumulative_dynamic_auc(
     grid = check_times(times)
     weighting = Weighting(censoring, left_limit, on_zero)
     markers, other = _markers(distribution, outcome, grid, cause)
-    values = np.array([_sides(outcome, other, markers[:, i], t, weighting).value for i, t in enumerate(grid)])
+    values = np.array([sides.value for sides in _all_sides(outcome, other, markers, grid, weighting)])
     return float(values[0]) if np.ndim(times) == 0 else values
 
 
@@ -217,7 +217,7 @@ def _auc_terms(
     g = kaplan_meier(outcome.any_cause(), censoring=True) if censoring is None else censoring
     weighting = Weighting(g, left_limit, on_zero)
     markers, other = _markers(distribution, outcome, grid, cause)
-    sides = [_sides(outcome, other, markers[:, i], float(t), weighting) for i, t in enumerate(grid)]
+    sides = _all_sides(outcome, other, markers, grid, weighting)
     if censoring is None:
         return _OwnWeightAuc(outcome, weighting, grid, share, sides)
     n, m = len(outcome), len(grid)
@@ -291,11 +291,23 @@ class _Sides:
         return (self.case * self.over + self.control * self.under) / n, self.case, self.control
 
 
+def _all_sides(
+    outcome: Outcome, other: npt.NDArray[np.bool_] | None, markers: Array, grid: Array, weighting: Weighting
+) -> list[_Sides]:
+    """Cases and controls at each time of a grid."""
+    of_event = weighting.of_events(outcome.event & (outcome.time <= grid[-1]), outcome.time)
+    return [_sides(outcome, other, markers[:, i], float(t), weighting, of_event) for i, t in enumerate(grid)]
+
+
 def _sides(
-    outcome: Outcome, other: npt.NDArray[np.bool_] | None, marker: Array, at: float, weighting: Weighting
+    outcome: Outcome,
+    other: npt.NDArray[np.bool_] | None,
+    marker: Array,
+    at: float,
+    weighting: Weighting,
+    of_event: Array,
 ) -> _Sides:
-    ended = outcome.event & (outcome.time <= at)
-    of_event = weighting.of_events(ended, outcome.time)
+    of_event = np.where(outcome.time <= at, of_event, 0.0)
     case = of_event if other is None else np.where(other, 0.0, of_event)
     control = of_event - case
     alive = outcome.time > at
