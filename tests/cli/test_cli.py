@@ -138,20 +138,21 @@ def test_evaluate_prints_the_library_s_likelihood(table, model_file, capsys):
 
 
 def test_few_rows_have_the_exact_concordance(table, model_file, capsys, monkeypatch):
-    """And more than that, that at quantiles of the event times, which is said."""
+    """And more than that, that at 99 times, which is said."""
     frame = pd.read_csv(table / "data.csv")
     y = sumosurv.Surv.from_columns(frame, event="died", time="months")
     d = sumosurv.load(model_file).predict_distribution(frame[["age", "stage"]])
     columns = ["--time", "months", "--event", "died", "--bootstrap", "0", "--scores", "concordance_td"]
     command = ["evaluate", str(model_file), str(table / "data.csv"), *columns, "--out", str(table / "c.csv")]
-    events = y["time"][y["event"]]
-    for most, times in ((120, None), (119, np.unique(np.quantile(events, np.linspace(0, 1, 200))))):
-        monkeypatch.setattr("sumosurv.commands._EXACT_CONCORDANCE", most)
+    for most in (120, 119):
+        monkeypatch.setattr("sumosurv.scores.antolini._EXACT_ROWS", most)
         capsys.readouterr()
         assert main(command) == 0
-        assert ("200 quantiles" in capsys.readouterr().out) == (times is not None)
-        expected = sumosurv.scores.concordance_td(d, y, times=times)
+        assert ("concordance_td compares curves at" in capsys.readouterr().out) == (most == 119)
+        expected = sumosurv.scores.concordance_td(d, y)
         assert pd.read_csv(table / "c.csv")["value"][0] == pytest.approx(float(expected), abs=1e-12)
+        exact = sumosurv.scores.concordance_td(d, y, times="exact")
+        assert expected == pytest.approx(exact, abs=0.02 if most == 119 else 0.0)
 
 
 def test_late_rows_and_weights_in_evaluate(table, capsys):

@@ -313,13 +313,12 @@ def test_a_validation_table_has_the_same_kind_of_outcome(frame, run, capsys):
 
 
 def test_concordance_of_many_rows_is_taken_since_entry(frame, run, capsys, monkeypatch):
-    monkeypatch.setattr("sumosurv.commands._EXACT_CONCORDANCE", N - 1)
+    monkeypatch.setattr("sumosurv.scores.antolini._EXACT_ROWS", N - 1)
     out = run.folder / "concordance.csv"
     command = ["evaluate", str(run("entry")), str(run.folder / "data.csv"), *OUTCOMES["entry"].split()]
     assert main([*command, "--bootstrap", "0", "--scores", "concordance_td", "--out", str(out)]) == 0
     y, _ = outcome(frame, "entry")
     since = Surv.from_arrays(y["event"], y["time"] - y["entry"])
-    grid = np.unique(np.quantile(since["time"][since["event"]], np.linspace(0, 1, 200)))
     curves = sumosurv.load(run("entry")).predict_distribution(frame[["x", "sex"]]).remaining(y["entry"])
-    expected = scores.concordance_td(curves, since, times=grid)
+    expected = scores.concordance_td(curves, since)
     assert pd.read_csv(out)["value"][0] == pytest.approx(float(expected), abs=1e-12)

@@ -1,11 +1,12 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
 from sumosurv.scores._requests import DEFAULT_SCORES, HORIZON_SCORES, usual_scores
+from sumosurv.scores.antolini import concordance_td
 from sumosurv.scores.auc import cumulative_dynamic_auc, integrated_auc
 from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
 from sumosurv.scores.censoring import CensoringCheck, censoring_given_x, mean_and_error
 from sumosurv.scores.comparison import rank_correlation
-from sumosurv.scores.concordance import concordance_td, harrell_c, uno_c
+from sumosurv.scores.concordance import harrell_c, uno_c
 from sumosurv.scores.cross_evaluation import CrossEvaluation, cross_evaluate
 from sumosurv.scores.crps import survival_crps
 from sumosurv.scores.evaluation import evaluate

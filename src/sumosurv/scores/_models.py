@@ -43,5 +43,7 @@ def cells_of(model: Any) -> Cells | None:
 
 
 def take_rows(X: Any, rows: npt.NDArray[np.intp]) -> Any:
-    """Some rows of a table."""
-    return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]
+    """Some rows of a table: a frame of pandas or of another library, an array, or a list of rows."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return X[rows] if hasattr(X, "columns") else np.asarray(X)[rows]

@@ -127,11 +127,11 @@ def evaluate(
     brier  0.1049  1
     brier  0.2026  2.5
     >>> evaluate({"a": d, "b": Weibull(2.0 * d.scale[:, 0], 1.0)}, None, y, scores="brier", times=1.0, n_bootstrap=0)
-            value
+                value
     brier at 1
-      a    0.1049
-      b   0.08752
-      b - a -0.01739
+      a        0.1049
+      b        0.1135
+      b - a  0.008687
     """
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")

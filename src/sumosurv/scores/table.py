@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import pandas as pd
 
+from sumosurv.scores.antolini import concordance_td, concordance_td_terms
 from sumosurv.scores.auc import (
     cumulative_dynamic_auc,
     cumulative_dynamic_auc_terms,
@@ -15,8 +16,6 @@ from sumosurv.scores.auc import (
 )
 from sumosurv.scores.calibration import calibration, calibration_terms, d_calibration, d_calibration_terms
 from sumosurv.scores.concordance import (
-    concordance_td,
-    concordance_td_terms,
     harrell_c,
     harrell_c_terms,
     uno_c,
