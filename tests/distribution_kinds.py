@@ -15,6 +15,7 @@ from sumosurv.distributions import (
     Continued,
     Delayed,
     Gompertz,
+    Joined,
     LogLogistic,
     LogNormal,
     Mixture,
@@ -163,6 +164,14 @@ KINDS: dict[str, Kind] = {
     "tabulated density, not all": Kind(lambda: tabulated("density"), 2.0, total=False, breaks=_K),
     "tabulated step": Kind(lambda: tabulated("step", TO_ZERO), 2.0, smooth=False, bounded=True, breaks=_K),
     "tabulated step, not all": Kind(lambda: tabulated("step"), 2.0, smooth=False, total=False, breaks=_K),
+    "tabulated, proportional hazards": Kind(
+        lambda: Tabulated.proportional(KNOTS, [0.1, 0.2, 0.7, 0.9, 1.5, 4.0], [1.0, 0.5, 3.0]),
+        2.0,
+        smooth=False,
+        total=False,
+        breaks=_K,
+    ),
+    "joined": Kind(lambda: Joined([weibull()[:2], log_normal()[2]], [[2, 0], [1]]), 1.0),
     "mixture": Kind(lambda: Mixture([weibull(), log_normal()], [0.3, 0.7]), 1.0),
     "mixture with a table": Kind(lambda: Mixture([weibull(), tabulated("density", TO_ZERO)]), 2.0, breaks=_K),
     "mixture of steps": Kind(

@@ -150,7 +150,28 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("model", type=Path)
     evaluate.add_argument("data", type=Path, help="table with covariates and outcome")
     evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="the scores to compute, of those below")
-    evaluate.add_argument("--times", type=_numbers, metavar="T,T,...", help="times of the scores at single times")
+    evaluate.add_argument(
+        "--times",
+        type=_numbers,
+        metavar="T,T,...",
+        help="times of the scores at single times, which are then shown too",
+    )
+    evaluate.add_argument(
+        "--against",
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="model files to compare with, or kaplan-meier for the curve of the training rows; differences have paired "
+        "bootstrap intervals",
+    )
+    evaluate.add_argument(
+        "--censoring",
+        choices=("auto", "marginal"),
+        default="auto",
+        help="auto: test whether censoring depends on the covariates, and if it does weight by both; marginal: by one "
+        "distribution for all rows",
+    )
+    evaluate.add_argument("--quiet", action="store_true", help="no progress bar")
     evaluate.add_argument(
         "--range", type=_numbers, dest="span", metavar="LOW,HIGH", help="range of times of the integrated scores"
     )

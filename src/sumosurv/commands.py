@@ -22,8 +22,7 @@ from sumosurv.estimators import SumoNet
 from sumosurv.files import check_writable
 from sumosurv.io import load
 from sumosurv.outcome import Outcome, Surv, check_outcome
-from sumosurv.scores import SCORES, evaluate, log_likelihood
-from sumosurv.scores.evaluation import DEFAULT_SCORES
+from sumosurv.scores import SCORES, evaluate, log_likelihood, mean_and_error, usual_scores
 from sumosurv.tables import read_table, write_table
 
 __all__ = ["COMMANDS"]
@@ -32,7 +31,7 @@ _BLOCK = 20_000  # rows predicted at a time
 _NEGLIGIBLE = 0.01  # a mean of which less than this lies past the last training time is not called extrapolated
 _NO_EVENT = {"alive", "censored", "no", "none", "false", "n", "f", "0", "event-free"}  # words of columns of events
 _ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group")  # columns that are no covariates
-_EXACT_CONCORDANCE = 2000  # rows up to which `evaluate` takes the exact one, whose cost grows as their square
+_MARGINAL = "kaplan-meier"  # of --against: the curve of the training rows, which every model file holds
 
 
 def _fit(arguments: argparse.Namespace) -> int:
@@ -155,60 +154,77 @@ def _predictions(
 def _evaluate(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         _check_target(arguments.out, arguments.model, arguments.data)
-    model = load(arguments.model)
     frame = _read(arguments.data, arguments)
+    named = {arguments.model.stem: load(arguments.model)}
+    model = next(iter(named.values()))
     y = _outcome(frame, arguments, causes=model.n_causes_)
-    X = _for_model(frame, model)
-    distribution = model.predict_distribution(X)
-    options = _score_options(arguments, y)
-    if "concordance_td" in options and len(y) > _EXACT_CONCORDANCE and y.event.any():
-        since_entry = y.time if y.entry is None else y.time - y.entry
-        options["concordance_td"]["times"] = np.unique(np.quantile(since_entry[y.event], np.linspace(0, 1, 200)))
+    curves = {name: fitted.predict_distribution(_for_model(frame, fitted)) for name, fitted in named.items()}
+    for other in arguments.against:
+        name, curve = _other_model(other, model, frame, len(y))
+        if name in curves:
+            raise ValueError(f"--against names {name!r}, which is compared already; rename one of the files.")
+        curves[name] = curve
     cells = model.cells_ if y.upper is None else None
-    table = evaluate(distribution, None, y, scores=options, n_bootstrap=arguments.bootstrap, resolution=cells)
+    table = evaluate(
+        curves if len(curves) > 1 else next(iter(curves.values())),
+        _for_model(frame, model),
+        y,
+        scores=_score_options(arguments, y, model.n_causes_),
+        censoring=arguments.censoring,
+        n_bootstrap=arguments.bootstrap,
+        resolution=cells,
+        verbose=not arguments.quiet and len(y) > _BLOCK,
+    )
     print(table)
+    asked = set(table["score"])
     notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
     for better, rows in (("Higher", table["greater_is_better"]), ("Lower", ~table["greater_is_better"])):
         notes += [f"{better} is better: {', '.join(table['score'][rows].unique())}."] if rows.any() else []
-    if options.get("concordance_td"):
-        notes.append("Time-dependent concordance is taken at 200 quantiles of the event times.")
-    if cells is not None and {"log_likelihood", "d_calibration"} & set(options):
+    if cells is not None and {"log_likelihood", "d_calibration"} & asked:
         notes.append(
             f"Times are recorded to {cells.width:g}: an event counts by the probability of its cell of time, divided "
             "by the width of the cell, and not by a density."
         )
-    if "log_likelihood" in options:
-        gain, error = _gain(model, distribution, y)
-        plain = model.n_causes_ == 1 and y.entry is None and y.upper is None
-        curve = "Kaplan-Meier curve" if plain else "Aalen-Johansen curves" if model.n_causes_ > 1 else "marginal curve"
-        notes.append(
-            f"Gain in log-likelihood over the {curve} of the training rows: {gain:.4f} nats (standard error "
-            f"{error:.4f})."
-        )
+    if "log_likelihood" in asked:
+        notes += [_gain_in_words(model, curves, y)] if _MARGINAL not in curves else []
     print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
     if arguments.out is not None:
         write_table([table], arguments.out)
     return 0
 
 
+def _other_model(name: str, model: Any, frame: pd.DataFrame, n: int) -> tuple[str, Any]:
+    """Curves to compare with: those of another model file, or the one of the training rows."""
+    if name == _MARGINAL:
+        return name, model.training_curve_.repeat(n)
+    other = load(Path(name))
+    if other.n_causes_ != model.n_causes_:
+        raise ValueError(f"{name} was fitted to {other.n_causes_} causes and the model to {model.n_causes_}.")
+    return Path(name).stem, other.predict_distribution(_for_model(frame, other))
+
+
+def _gain_in_words(model: Any, curves: dict[str, Any], y: Outcome) -> str:
+    """By how much each model's mean log-likelihood exceeds that of the training rows' own curve."""
+    plain = model.n_causes_ == 1 and y.entry is None and y.upper is None
+    kind = "Kaplan-Meier curve" if plain else "Aalen-Johansen curves" if model.n_causes_ > 1 else "marginal curve"
+    gains = []
+    for name, distribution in curves.items():
+        gain, error = _gain(model, distribution, y)
+        of = f"{name} " if len(curves) > 1 else ""
+        gains.append(f"{of}{gain:.4f} nats (standard error {error:.4f})")
+    return f"Gain in log-likelihood over the {kind} of the training rows: {'; '.join(gains)}."
+
+
 def _gain(model: Any, distribution: Any, y: Outcome) -> tuple[float, float]:
     """By how much the mean log-likelihood exceeds that of the training rows' own curve, and its standard error."""
-    counted = y.weights > 0
     curves = (distribution, model.training_curve_.repeat(len(y)))
     own, marginal = (log_likelihood(d, y, resolution=None if y.upper is not None else model.cells_) for d in curves)
-    gain = (own - marginal)[counted]
-    weight = y.weights[counted]
-    mean = float(weight @ gain / weight.sum())
-    if not np.isfinite(gain).all():
-        return mean, np.nan
-    subject = np.arange(len(gain)) if y.group is None else y.group[counted]  # whose rows go together
-    deviation = np.bincount(subject, weights=weight * (gain - mean))
-    return mean, float(np.sqrt(np.square(deviation).sum()) / weight.sum())
+    return mean_and_error(own - marginal, y)
 
 
-def _score_options(arguments: argparse.Namespace, y: Outcome) -> dict[str, dict[str, Any]]:
+def _score_options(arguments: argparse.Namespace, y: Outcome, causes: int) -> dict[str, dict[str, Any]]:
     """Options of each score asked for: the times given, to those that take times of that kind."""
-    usual = [name for name in DEFAULT_SCORES if y.upper is None or "intervals" in SCORES[name].takes]
+    usual, _ = usual_scores(y, arguments.times, causes)
     options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or usual}
     if arguments.span is not None and len(arguments.span) != 2:
         raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")

@@ -138,31 +138,31 @@ def test_evaluate_prints_the_library_s_likelihood(table, model_file, capsys):
 
 
 def test_few_rows_have_the_exact_concordance(table, model_file, capsys, monkeypatch):
-    """And more than that, that at quantiles of the event times, which is said."""
+    """And more than that, that at 99 times, which is said."""
     frame = pd.read_csv(table / "data.csv")
     y = sumosurv.Surv.from_columns(frame, event="died", time="months")
     d = sumosurv.load(model_file).predict_distribution(frame[["age", "stage"]])
     columns = ["--time", "months", "--event", "died", "--bootstrap", "0", "--scores", "concordance_td"]
     command = ["evaluate", str(model_file), str(table / "data.csv"), *columns, "--out", str(table / "c.csv")]
-    events = y["time"][y["event"]]
-    for most, times in ((120, None), (119, np.unique(np.quantile(events, np.linspace(0, 1, 200))))):
-        monkeypatch.setattr("sumosurv.commands._EXACT_CONCORDANCE", most)
+    for most in (120, 119):
+        monkeypatch.setattr("sumosurv.scores.antolini._EXACT_ROWS", most)
         capsys.readouterr()
         assert main(command) == 0
-        assert ("200 quantiles" in capsys.readouterr().out) == (times is not None)
-        expected = sumosurv.scores.concordance_td(d, y, times=times)
+        assert ("concordance_td compares curves at" in capsys.readouterr().out) == (most == 119)
+        expected = sumosurv.scores.concordance_td(d, y)
         assert pd.read_csv(table / "c.csv")["value"][0] == pytest.approx(float(expected), abs=1e-12)
+        exact = sumosurv.scores.concordance_td(d, y, times="exact")
+        assert expected == pytest.approx(exact, abs=0.02 if most == 119 else 0.0)
 
 
-def test_late_rows_and_weights_in_evaluate(table, capsys, monkeypatch):
-    """Concordance at quantiles of the time since entry; the gain over Kaplan-Meier is weighted as the score is."""
+def test_late_rows_and_weights_in_evaluate(table, capsys):
+    """Concordance of the time since entry; the gain over Kaplan-Meier is weighted as the score is."""
     frame = pd.read_csv(table / "data.csv").assign(start=100.0, weight=np.arange(120) % 3, subject=np.arange(120) // 2)
     frame["months"] += 100.01
     frame.to_csv(table / "late.csv", index=False)
     columns = ["--time", "months", "--event", "died", "--entry", "start", "--weight", "weight", "--group", "subject"]
     data, path = str(table / "late.csv"), table / "late.sumo"
     assert main(["fit", data, *columns, "--drop", "id", "--out", str(path), *FAST]) == 0
-    monkeypatch.setattr("sumosurv.commands._EXACT_CONCORDANCE", 100)
     capsys.readouterr()
     assert (
         main(["evaluate", str(path), data, *columns, "--bootstrap", "0", "--out", str(table / "late_scores.csv")]) == 0
@@ -172,7 +172,7 @@ def test_late_rows_and_weights_in_evaluate(table, capsys, monkeypatch):
     y = sumosurv.Surv.from_columns(frame, event="died", time="months", entry="start")
     own = {"sample_weight": frame["weight"], "n_bootstrap": 0, "scores": ["log_likelihood", "concordance_td"]}
     exact = sumosurv.scores.evaluate(model, X, y, **own).set_index("score")["value"]
-    assert scores["concordance_td"] == pytest.approx(exact["concordance_td"], abs=0.02)
+    assert scores["concordance_td"] == pytest.approx(exact["concordance_td"])
     baseline = sumosurv.scores.log_likelihood(model.training_curve_.repeat(120), y)
     gain = exact["log_likelihood"] - np.average(baseline, weights=frame["weight"])
     assert f"{gain:.4f} nats" in " ".join(capsys.readouterr().out.split())
@@ -211,14 +211,40 @@ def test_evaluate_at_times(table, model_file, capsys):
     np.testing.assert_allclose(written["value"], expected)
     assert list(written["times"]) == ["6", "12", "6", "12", "1–24"]
     for wrong, message in (
-        (["--times", "6"], "--times is for cumulative_dynamic_auc, brier, binomial_log_likelihood, km_calibration"),
-        (["--range", "1,24", "--scores", "brier"], "--range is for integrated_brier"),
+        (["--times", "6", "--scores", "harrell_c"], "--times is for cumulative_dynamic_auc, brier, binomial_log_lik"),
+        (["--range", "1,24", "--scores", "brier"], "--range is for integrated_auc, integrated_brier"),
         (["--range", "6"], "--range is given as LOW,HIGH"),
         (["--scores", "ibs"], "no score 'ibs'"),
     ):
         capsys.readouterr()
         assert main(["evaluate", *data, *wrong]) == 1
         assert message in capsys.readouterr().err
+
+
+def test_evaluate_against_other_models_and_the_training_curve(table, model_file, capsys):
+    other = table / "other.sumo"
+    data, columns = str(table / "data.csv"), ["--time", "months", "--event", "died"]
+    assert main(["fit", data, *columns, "--drop", "id", "--out", str(other), *FAST, "--seed", "5"]) == 0
+    capsys.readouterr()
+    out = table / "against.csv"
+    command = ["evaluate", str(model_file), data, *columns, "--bootstrap", "20", "--times", "6,12", "--out", str(out)]
+    assert main([*command, "--against", str(other), "kaplan-meier"]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "brier at 12" in printed
+    name = model_file.stem
+    assert f"other - {name}" in printed
+    assert f"kaplan-meier - {name}" in printed
+    written = pd.read_csv(out, keep_default_na=False)
+    frame = pd.read_csv(data)
+    y = sumosurv.Surv.from_columns(frame, event="died", time="months")
+    models = [sumosurv.load(path) for path in (model_file, other)]
+    values = [sumosurv.scores.log_likelihood(m.predict_distribution(frame[["age", "stage"]]), y).mean() for m in models]
+    values.append(sumosurv.scores.log_likelihood(models[0].training_curve_.repeat(len(frame)), y).mean())
+    found = written[written["score"] == "log_likelihood"]["value"].to_numpy()
+    np.testing.assert_allclose(found, [*values, values[1] - values[0], values[2] - values[0]], rtol=1e-9)
+    assert main([*command, "--against", str(model_file)]) == 1
+    assert "which is compared already" in capsys.readouterr().err
 
 
 def test_help_of_evaluate_has_the_table_of_scores(capsys):

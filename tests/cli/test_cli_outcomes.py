@@ -160,7 +160,7 @@ def test_evaluate_prints_the_scores_of_the_library(kind, frame, run, capsys):
     np.testing.assert_allclose(written[["value", "low", "high"]], expected[["value", "low", "high"]], rtol=1e-9)
     if "cause" in expected:
         assert list(written["cause"].fillna(0)) == [k or 0 for k in expected["cause"]]
-    names = ["log_likelihood", "d_calibration"] if "intervals" in kind else list(scores.evaluation.DEFAULT_SCORES)
+    names = ["log_likelihood", "d_calibration"] if "intervals" in kind else list(scores.DEFAULT_SCORES)
     assert list(dict.fromkeys(expected["score"])) == names
 
 
@@ -313,13 +313,12 @@ def test_a_validation_table_has_the_same_kind_of_outcome(frame, run, capsys):
 
 
 def test_concordance_of_many_rows_is_taken_since_entry(frame, run, capsys, monkeypatch):
-    monkeypatch.setattr("sumosurv.commands._EXACT_CONCORDANCE", N - 1)
+    monkeypatch.setattr("sumosurv.scores.antolini._EXACT_ROWS", N - 1)
     out = run.folder / "concordance.csv"
     command = ["evaluate", str(run("entry")), str(run.folder / "data.csv"), *OUTCOMES["entry"].split()]
     assert main([*command, "--bootstrap", "0", "--scores", "concordance_td", "--out", str(out)]) == 0
     y, _ = outcome(frame, "entry")
     since = Surv.from_arrays(y["event"], y["time"] - y["entry"])
-    grid = np.unique(np.quantile(since["time"][since["event"]], np.linspace(0, 1, 200)))
     curves = sumosurv.load(run("entry")).predict_distribution(frame[["x", "sex"]]).remaining(y["entry"])
-    expected = scores.concordance_td(curves, since, times=grid)
+    expected = scores.concordance_td(curves, since)
     assert pd.read_csv(out)["value"][0] == pytest.approx(float(expected), abs=1e-12)

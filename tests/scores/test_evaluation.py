@@ -83,10 +83,11 @@ def test_what_each_score_needs():
         "incidence_calibration": "time",
     }
     assert {s.name: s.times_option for s in SCORES.values() if s.times == "single"} == single
-    integrated = ["integrated_brier", "integrated_binomial_log_likelihood"]
+    integrated = ["integrated_auc", "integrated_brier", "integrated_binomial_log_likelihood"]
     assert [s.name for s in SCORES.values() if s.times == "range"] == integrated
     weighted = [s.name for s in SCORES.values() if s.needs_censoring]
-    assert weighted == ["uno_c", "cumulative_dynamic_auc", "brier", "binomial_log_likelihood", *integrated]
+    at_times = ["cumulative_dynamic_auc", "integrated_auc", "brier", "binomial_log_likelihood"]
+    assert weighted == ["uno_c", *at_times, *integrated[1:]]
     by_cause = {s.name for s in SCORES.values() if s.of_causes}
     assert by_cause == {"concordance_td", *single, *integrated} - {"km_calibration"}
     assert SCORES["log_likelihood"].options == ("floor", "resolution")
@@ -236,14 +237,18 @@ def test_options_that_cannot_be_honoured_are_refused():
         with pytest.raises(ValueError, match=match):
             evaluate(d, None, y, **arguments)
 
-    takers = "cumulative_dynamic_auc, brier, binomial_log_likelihood, integrated_brier, "
+    takers = "cumulative_dynamic_auc, integrated_auc, brier, binomial_log_likelihood, integrated_brier, "
     takers += "integrated_binomial_log_likelihood, km_calibration, incidence_calibration"
     refused(f"times= is for {takers}; none of those asked for \\(log_likelihood\\)", scores="log_likelihood", times=1.0)
     refused("times= is for", scores={"brier": {"times": 1.0}}, times=2.0)
     refused(
-        "censoring= is for uno_c, cumulative_dynamic_auc, brier", scores=["log_likelihood"], censoring=Weibull(1.0, 1.0)
+        "censoring= is for uno_c, cumulative_dynamic_auc, int", scores=["log_likelihood"], censoring=Weibull(1.0, 1.0)
     )
-    refused("integrated_brier is an average over a range of times.*not as the one time 365", times=365)
+    refused(
+        "integrated_brier is an average over a range of times.*not as the one time 365",
+        scores="integrated_brier",
+        times=365,
+    )
     refused(r"brier is taken at single times, and \(0.5, 1.0\) is a range", scores="brier", times=(0.5, 1.0))
     refused("brier is given no times; leave times out", scores="brier", times=[])
     refused("brier has no option 'time'; its options are times, censoring", scores={"brier": {"time": 1.0}})

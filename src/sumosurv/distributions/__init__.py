@@ -6,6 +6,7 @@ from sumosurv.distributions.cause_specific import CauseSpecificRisks, cause_spec
 from sumosurv.distributions.clocks import Delayed, Rescaled, Shifted
 from sumosurv.distributions.competing import CauseTime, CompetingRisksDistribution
 from sumosurv.distributions.continued import Continued
+from sumosurv.distributions.joined import Joined
 from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, Weibull
@@ -36,6 +37,7 @@ __all__ = [
     "Delayed",
     "DelayedRisks",
     "Gompertz",
+    "Joined",
     "LogLogistic",
     "LogNormal",
     "Mixture",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["integrate_panels", "invert_log_survival", "mean_survival_time"]
+__all__ = ["integrate_panels", "invert_log_survival", "mean_survival_time", "panel_edges", "squared_areas"]
 
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
 _GOAL = 1e-12  # relative error of a quantile
@@ -223,6 +223,59 @@ def integrate_panels(
     )
 
 
+def panel_edges(breaks: Sequence[float], last: float) -> list[float]:
+    """Edges of panels from zero to the last time: at the breaks, and no panel more than eight times its start."""
+    edges = [last]
+    for start in sorted(breaks, reverse=True):
+        edges += _shrinking(edges[-1], start)
+        edges.append(start)
+    return [0.0, *sorted({*edges, *_shrinking(edges[-1], last / 512)})]
+
+
+def _shrinking(high: float, low: float) -> list[float]:
+    """high / 8, high / 64, ... down to low."""
+    steps = max(0, math.ceil(math.log(high / low) / math.log(8.0)) - 1)
+    return [high * (low / high) ** (j / (steps + 1)) for j in range(1, steps + 1)]
+
+
+def squared_areas(
+    survival: Callable[[Tensor, Tensor], Tensor], at: Tensor, breaks: Sequence[float], precision: float
+) -> tuple[Tensor, Tensor]:
+    """(∫₀^at F², ∫_at^last S²) of each row, where ``last`` is the last of the breaks and ``at`` does not exceed it.
+
+    Over panels between the breaks, on which curves are smooth. All rows are evaluated once, on the same times; only the
+    panel in which ``at`` lies is cut in two for each row.
+    """
+    last = max(breaks)
+    edges = torch.tensor(panel_edges([b for b in breaks if 0.0 < b < last], last)).to(at)
+    rows, rule = torch.arange(len(at), device=at.device), _Rule(at)
+    half = 0.5 * torch.diff(edges)
+    places = (0.5 * (edges[1:] + edges[:-1])[:, None] + half[:, None] * rule.nodes).reshape(1, -1)
+    values = survival(rows, places).reshape(len(at), len(half), -1)
+    own = (torch.searchsorted(edges, at, right=True) - 1).clamp(0, len(half) - 1)
+    panel = torch.arange(len(half), device=at.device)
+    areas = []
+    for square, whole, ends in (
+        (_squared_cdf, panel < own[:, None], (edges[own], at)),
+        (torch.square, panel > own[:, None], (at, edges[own + 1])),
+    ):
+
+        def function(rows: Tensor, t: Tensor, square: Callable[[Tensor], Tensor] = square) -> Tensor:
+            return square(survival(rows, t))
+
+        sums = rule.sum(square(values), half.expand(whole.shape))
+        shape = whole.shape
+        on_grid = _Panels(rows[:, None].expand(shape), edges[:-1].expand(shape), edges[1:].expand(shape), *sums)
+        cut = rule.on_panels(function, rows, *ends)
+        panels, error = _Panels.join([on_grid.pick(whole), cut]), max(1e-10, 16 * precision)
+        areas.append(_adaptive(function, rule, panels, torch.zeros_like(at), error, 0.1 * error))
+    return areas[0], areas[1]
+
+
+def _squared_cdf(survival: Tensor) -> Tensor:
+    return (1.0 - survival).square()
+
+
 def _adaptive(
     function: Callable[[Tensor, Tensor], Tensor],
     rule: _Rule,
@@ -280,15 +333,15 @@ class _Rule:
         values = function(rows, places).reshape(len(rows), len(a), -1)
         shape = values.shape[:2]
         who = rows[:, None].expand(shape)
-        return _Panels(who, a.expand(shape), b.expand(shape), *self._sum(values, half.expand(shape)))
+        return _Panels(who, a.expand(shape), b.expand(shape), *self.sum(values, half.expand(shape)))
 
     def on_panels(self, function: Callable[[Tensor, Tensor], Tensor], who: Tensor, a: Tensor, b: Tensor) -> _Panels:
         """Panels of single rows."""
         half = 0.5 * (b - a)
         values = function(who, 0.5 * (a + b)[:, None] + half[:, None] * self.nodes)
-        return _Panels(who, a, b, *self._sum(values, half))
+        return _Panels(who, a, b, *self.sum(values, half))
 
-    def _sum(self, values: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
+    def sum(self, values: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
         """The integral, and its error as QUADPACK estimates it: Gauss's own error says much too much of Kronrod's."""
         fine = values @ self.kronrod
         coarse = (fine - values @ self.gauss).abs()

@@ -143,6 +143,10 @@ class _Clock(SurvivalDistribution):
         last = torch.cat([knots[1:] > knots[:-1], torch.ones_like(knots[:1], dtype=torch.bool)])  # of equal knots
         return (knots, survival) if bool(last.all()) else (knots[last], survival[:, last])
 
+    def ranking(self) -> Tensor | None:
+        """That of the base; T given T > 0 may have another order."""
+        return None if self._positive else self.base.ranking()
+
     def _first_times(self, own: Tensor) -> Tensor:
         """The first floating-point time, zero or more, whose time on the clock of T₀ is ``own`` or later.
 

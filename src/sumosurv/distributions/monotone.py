@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from sumosurv.distributions._numerics import integrate_panels
+from sumosurv.distributions._numerics import integrate_panels, panel_edges
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
 
@@ -90,21 +89,6 @@ class Evaluator(Protocol):
 
     def to(self, dtype: torch.dtype) -> Evaluator:
         """The same in another precision."""
-
-
-def _panel_edges(breaks: Sequence[float], last: float) -> list[float]:
-    """Edges of panels from zero to the last time: at the breaks, and no panel more than eight times its start."""
-    edges = [last]
-    for start in sorted(breaks, reverse=True):
-        edges += _shrinking(edges[-1], start)
-        edges.append(start)
-    return [0.0, *sorted({*edges, *_shrinking(edges[-1], last / 512)})]
-
-
-def _shrinking(high: float, low: float) -> list[float]:
-    """high / 8, high / 64, ... down to low."""
-    steps = max(0, math.ceil(math.log(high / low) / math.log(8.0)) - 1)
-    return [high * (low / high) ** (j / (steps + 1)) for j in range(1, steps + 1)]
 
 
 def _both_single(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -305,7 +289,7 @@ class Monotone(SurvivalDistribution):
                 return part._survival(t.to(self.code)).to(t)
             return torch.exp((part._log_survival(t.to(self.code)) - log_first[rows]).to(t))
 
-        edges = _panel_edges([b for b in self.breaks if 0.0 < b < last], last)
+        edges = panel_edges([b for b in self.breaks if 0.0 < b < last], last)
         inside = integrate_panels(
             remaining,
             start.double(),

@@ -41,6 +41,11 @@ def _log_ndtr(z: Tensor) -> Tensor:
     return result
 
 
+def _ordered(level: Tensor, other: Tensor) -> Tensor | None:
+    """A level as the order of the curves, where the other parameter is the same for all subjects."""
+    return level[:, 0] if len(other) and bool((other == other[0]).all()) else None
+
+
 class Weibull(SurvivalDistribution):
     r"""S(t) = exp(-(t / scale)^shape).
 
@@ -59,6 +64,10 @@ class Weibull(SurvivalDistribution):
     @property
     def _like(self) -> Tensor:
         return self.scale
+
+    def ranking(self) -> Tensor | None:
+        """Minus the scale, where all have the same shape."""
+        return _ordered(-self.scale, self.shape)
 
     def _take(self, rows: Tensor) -> Weibull:
         return Weibull(self.scale[rows, 0], self.shape[rows, 0])
@@ -94,6 +103,10 @@ class LogNormal(SurvivalDistribution):
     @property
     def _like(self) -> Tensor:
         return self.mu
+
+    def ranking(self) -> Tensor | None:
+        """Minus mu, where all have the same sigma."""
+        return _ordered(-self.mu, self.sigma)
 
     def _take(self, rows: Tensor) -> LogNormal:
         return LogNormal(self.mu[rows, 0], self.sigma[rows, 0])
@@ -132,6 +145,10 @@ class LogLogistic(SurvivalDistribution):
     @property
     def _like(self) -> Tensor:
         return self.scale
+
+    def ranking(self) -> Tensor | None:
+        """Minus the scale, where all have the same shape."""
+        return _ordered(-self.scale, self.shape)
 
     def _take(self, rows: Tensor) -> LogLogistic:
         return LogLogistic(self.scale[rows, 0], self.shape[rows, 0])
@@ -205,6 +222,10 @@ class Gompertz(SurvivalDistribution):
     @property
     def _like(self) -> Tensor:
         return self.level
+
+    def ranking(self) -> Tensor | None:
+        """The level, where all have the same rate."""
+        return _ordered(self.level, self.rate)
 
     def _take(self, rows: Tensor) -> Gompertz:
         return Gompertz(self.level[rows, 0], self.rate[rows, 0])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.rows import ProportionalRows, Rows
 
 __all__ = ["Tabulated", "WithSteps", "joint_knots"]
 
@@ -80,25 +81,75 @@ class Tabulated(SurvivalDistribution):
         if knots[0] > 0:
             knots = torch.cat([knots.new_zeros(1), knots])
             table = torch.cat([table.new_ones(len(table), 1), table], dim=1)
-        self.times, self.table = knots, table
+        self.times = knots
+        self._rows: Rows | ProportionalRows = Rows(table)
         self.between: Between = between
         self.half_width, self.widen = half_width, widen
 
+    @classmethod
+    def proportional(cls, times: Any, cumulative_hazard: Any, risk: Any, *, half_width: int = 2) -> Tabulated:
+        """Step curves S(t) = exp(-risk · Λ(t)) of proportional hazards, whose table is made only where it is asked for.
+
+        Parameters
+        ----------
+        times : array of shape (m,)
+            As above.
+        cumulative_hazard : array of shape (m,)
+            Λ at those times, zero or more and never falling.
+        risk : array of shape (n,)
+            The hazard of each subject relative to that of Λ.
+        half_width : int
+            As above.
+
+        Examples
+        --------
+        >>> Tabulated.proportional([1.0, 2.0], [0.1, 0.3], [1.0, 2.0]).survival(2.5).round(4)
+        array([0.7408, 0.5488])
+        """
+        hazard, risks = (
+            part if isinstance(part, Tensor) else torch.from_numpy(np.array(part, dtype=np.float64))
+            for part in (cumulative_hazard, risk)
+        )
+        if risks.ndim != 1 or not bool(((risks >= 0) & torch.isfinite(risks)).all()):
+            raise ValueError("risk is one finite number per subject, zero or more.")
+        made = cls(times, torch.exp(-hazard), half_width=half_width)  # checks times and Λ
+        if len(made.times) > len(hazard):
+            hazard = torch.cat([hazard.new_zeros(1), hazard])
+        made._rows = ProportionalRows(hazard, risks)
+        return made
+
+    @property
+    def table(self) -> Tensor:
+        """S at the times, (n, m); of proportional hazards made anew each time."""
+        return self._rows.table()
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the table is held in memory, and not made of proportional hazards where it is asked for."""
+        return isinstance(self._rows, Rows)
+
+    def ranking(self) -> Tensor | None:
+        """The risks, for proportional hazards; zeros, for one curve that serves all."""
+        return self._rows.ranking()
+
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self._rows)
 
     @property
     def _like(self) -> Tensor:
-        return self.table
+        return self._rows.like
 
     def _take(self, rows: Tensor) -> Tabulated:
-        return self._with(table=self.table[rows])
+        return self._with(rows=self._rows.take(rows))
 
-    def _with(self, table: Tensor | None = None, half_width: int | None = None) -> Tabulated:
+    def _with(
+        self, rows: Rows | ProportionalRows | None = None, half_width: int | None = None, widen: bool | None = None
+    ) -> Tabulated:
         """A changed copy of a table that was checked already."""
         copy = object.__new__(Tabulated)
-        copy.times, copy.between, copy.widen = self.times, self.between, self.widen
-        copy.table = self.table if table is None else table
+        copy.times, copy.between = self.times, self.between
+        copy.widen = self.widen if widen is None else widen
+        copy._rows = self._rows if rows is None else rows
         copy.half_width = self.half_width if half_width is None else half_width
         return copy
 
@@ -106,7 +157,7 @@ class Tabulated(SurvivalDistribution):
         """One curve as the distribution of n subjects (no copy is made)."""
         if len(self) != 1:
             raise ValueError(f"repeat is for a single curve; this has {len(self)}.")
-        return self._with(table=self.table.expand(n, -1))
+        return self._with(rows=Rows(self.table.expand(n, -1)))
 
     def with_half_width(self, half_width: int) -> Tabulated:
         """The same curve with another half-width k of the interpolated density."""
@@ -126,9 +177,7 @@ class Tabulated(SurvivalDistribution):
 
     def _s(self, index: Tensor) -> Tensor:
         """S at table indices of shape (n or 1, m)."""
-        if index.shape[0] == 1:
-            return self.table[:, index[0]]
-        return self.table.gather(1, index)
+        return self._rows.at(index)
 
     def _log_survival(self, t: Tensor) -> Tensor:
         i = self._cell(t)

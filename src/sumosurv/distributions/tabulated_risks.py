@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.competing import CompetingRisksDistribution
+from sumosurv.distributions.rows import Rows
 from sumosurv.distributions.tabulated import Between, Tabulated
 
 __all__ = ["TabulatedRisks"]
@@ -175,8 +176,7 @@ class TabulatedRisks(CompetingRisksDistribution):
         own = self._rises[k] if total.between == "step" else slice(None)
         table = (1.0 - self.table[:, own, k]).clamp_min(0.0)
         made = Tabulated(self.times[own], table[:1], between=total.between, half_width=total.half_width)
-        made.table, made.widen = table, total.widen
-        return made
+        return made._with(rows=Rows(table), widen=total.widen)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         return self.total._inverse_log_survival(level)

@@ -348,8 +348,7 @@ class CoxPH(SurvivalEstimator):
             return Tabulated([0.0], np.ones((len(log_risk), 1)), half_width=self.half_width)
         risk = torch.exp(log_risk.clamp(-600.0, 600.0))  # far from the data a risk may be past the range of numbers
         if stratum is None:
-            survival = torch.exp(-risk[:, None] * torch.from_numpy(self.baseline_))
-            return Tabulated(self.baseline_times_, survival, half_width=self.half_width)
+            return Tabulated.proportional(self.baseline_times_, self.baseline_, risk, half_width=self.half_width)
         times, baselines = self._on_common_times()
         survival = torch.exp(-risk[:, None] * torch.from_numpy(baselines[stratum]))
         return Tabulated(times, survival, half_width=self.half_width, widen=True)

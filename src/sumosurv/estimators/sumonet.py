@@ -207,9 +207,9 @@ class SumoNet(TimeFeaturesMixin):
     kinds: those of the mixture under which such rows are most likely (stacking), with a prior worth two rows that all
     kinds are equal. Small tables get mostly small, proportional-hazards and log-normal members, large ones "full"
     networks. With ``validation_data`` each network stops by itself, and weights are those that suit the validation
-    rows best. A kind with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and more than a quarter as many as rows, the networks
-    read 64 principal components. Past the last training time the two last kinds go on as the networks do (next
-    paragraph).
+    rows best. A kind with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and more than a
+    quarter as many as rows, the networks read 64 principal components. Past the last training time the two last kinds
+    go on as the networks do (next paragraph).
 
     **Past the last training time** T no data can tell. There each network goes on from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows

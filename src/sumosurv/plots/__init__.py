@@ -3,8 +3,11 @@
 from sumosurv.plots.calibration import plot_calibration, plot_d_calibration, plot_km_calibration
 from sumosurv.plots.curves import plot_risk_groups, plot_survival, plot_training
 from sumosurv.plots.incidences import plot_incidence_calibration, plot_incidence_groups, plot_incidences
+from sumosurv.plots.scores import plot_auc, plot_brier
 
 __all__ = [
+    "plot_auc",
+    "plot_brier",
     "plot_calibration",
     "plot_d_calibration",
     "plot_incidence_calibration",

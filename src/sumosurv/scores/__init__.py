@@ -1,11 +1,16 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
-from sumosurv.scores.auc import cumulative_dynamic_auc
+from sumosurv.scores._requests import DEFAULT_SCORES, HORIZON_SCORES, usual_scores
+from sumosurv.scores.antolini import concordance_td
+from sumosurv.scores.auc import cumulative_dynamic_auc, integrated_auc
 from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
+from sumosurv.scores.censoring import CensoringCheck, censoring_given_x, mean_and_error
 from sumosurv.scores.comparison import rank_correlation
-from sumosurv.scores.concordance import concordance_td, harrell_c, uno_c
+from sumosurv.scores.concordance import harrell_c, uno_c
+from sumosurv.scores.cross_evaluation import CrossEvaluation, cross_evaluate
 from sumosurv.scores.crps import survival_crps
-from sumosurv.scores.evaluation import evaluate, make_survival_scorer
+from sumosurv.scores.evaluation import evaluate
+from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.group_calibration import KMCalibration, km_calibration
 from sumosurv.scores.incidence_calibration import IncidenceCalibration, incidence_calibration
 from sumosurv.scores.ipcw import (
@@ -16,31 +21,42 @@ from sumosurv.scores.ipcw import (
 )
 from sumosurv.scores.likelihood import log_likelihood
 from sumosurv.scores.score import Score
+from sumosurv.scores.scorers import make_survival_scorer
 from sumosurv.scores.table import SCORES, scores_table
 
 __all__ = [
+    "DEFAULT_SCORES",
+    "HORIZON_SCORES",
     "SCORES",
     "Calibration",
+    "CensoringCheck",
+    "CrossEvaluation",
     "DCalibration",
+    "Evaluation",
     "IncidenceCalibration",
     "KMCalibration",
     "Score",
     "binomial_log_likelihood",
     "brier",
     "calibration",
+    "censoring_given_x",
     "concordance_td",
+    "cross_evaluate",
     "cumulative_dynamic_auc",
     "d_calibration",
     "evaluate",
     "harrell_c",
     "incidence_calibration",
+    "integrated_auc",
     "integrated_binomial_log_likelihood",
     "integrated_brier",
     "km_calibration",
     "log_likelihood",
     "make_survival_scorer",
+    "mean_and_error",
     "rank_correlation",
     "scores_table",
     "survival_crps",
     "uno_c",
+    "usual_scores",
 ]

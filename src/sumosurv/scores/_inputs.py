@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy.typing as npt
 import torch
 from scipy.stats import rankdata
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.outcome.checks import check_weight
 
@@ -23,6 +25,7 @@ __all__ = [
     "curve_blocks",
     "median_time",
     "of_cause",
+    "remembering",
     "risk_groups",
     "step_columns",
     "step_table",
@@ -32,6 +35,7 @@ __all__ = [
 
 Array = npt.NDArray[np.float64]
 
+_KEPT = 1 << 25  # subjects × times remembered
 _CELLS = 1 << 17  # subjects × times held at once: a block stays in the processor's cache
 
 
@@ -99,7 +103,8 @@ def of_cause(
             f"cause={cause} needs a distribution that tells causes apart, as models that were fitted to several causes "
             f"predict; got {type(distribution).__name__}."
         )
-    curves = distribution.cause(cause)
+    memory = _MEMORY.get()
+    curves = distribution.cause(cause) if memory is None else memory.cause(distribution, cause)
     if outcome.cause is None and distribution.n_causes > 1:
         raise ValueError(
             f"The distribution has {distribution.n_causes} causes and y says only whether there was an event; give the "
@@ -176,7 +181,12 @@ def risk_groups(prediction: Array, outcome: Outcome, groups: int) -> list[npt.ND
 
 
 def step_table(distribution: SurvivalDistribution) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """(knots, table) of step curves as NumPy arrays, without a copy on the CPU; None for other curves."""
+    """(knots, table) of step curves as NumPy arrays, without a copy on the CPU; None for other curves.
+
+    None also where the table would have to be made, for proportional hazards: it may be too large to hold.
+    """
+    if isinstance(distribution, Tabulated) and not distribution.is_stored:
+        return None
     with torch.no_grad():
         known = distribution.step_table()
     return None if known is None else (known[0].detach().cpu().numpy(), known[1].detach().cpu().numpy())
@@ -202,11 +212,61 @@ def curve_blocks(
             block = table[part] if whole else table[part].take(columns, axis=1)
             yield part, _log(block) if log else block
         return
+    memory = _MEMORY.get()
+    if memory is not None and len(times) >= 2 and n * len(times) <= _KEPT:
+        kept = memory.log_survival(distribution, times)
+        for start in range(0, n, rows):
+            part = slice(start, min(start + rows, n))
+            yield part, kept[part].copy() if log else np.exp(kept[part])
+        return
+    yield from _asked(distribution, times, log)
+
+
+def _asked(
+    distribution: SurvivalDistribution, times: Array, log: bool
+) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
+    n, rows = len(distribution), max(1, _CELLS // len(times))
     for start in range(0, n, rows):
         part = slice(start, min(start + rows, n))
         with torch.no_grad():
             some = distribution if part == slice(0, n) else distribution[part]
             yield part, some.log_survival(times) if log else some.survival(times)
+
+
+class _Memory:
+    """The curves that were asked for last, on their grid: scores one after another ask for the same."""
+
+    def __init__(self) -> None:
+        self._distribution: SurvivalDistribution | None = None
+        self._times = self._table = np.empty(0)
+        self._causes: dict[int, tuple[SurvivalDistribution, SurvivalDistribution]] = {}
+
+    def log_survival(self, distribution: SurvivalDistribution, times: Array) -> Array:
+        if self._distribution is not distribution or not np.array_equal(self._times, times):
+            self._distribution, self._times = distribution, times.copy()
+            self._table = np.empty((len(distribution), len(times)))
+            for part, block in _asked(distribution, times, log=True):
+                self._table[part] = block
+        return self._table
+
+    def cause(self, distribution: CompetingRisksDistribution, cause: int) -> SurvivalDistribution:
+        """The time of an event of one cause: the same object each time."""
+        if cause not in self._causes or self._causes[cause][0] is not distribution:
+            self._causes[cause] = (distribution, distribution.cause(cause))
+        return self._causes[cause][1]
+
+
+_MEMORY: ContextVar[_Memory | None] = ContextVar("_MEMORY", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Keep the curves that were evaluated last, on up to 2²⁵ subjects × times, while several scores are taken."""
+    token = _MEMORY.set(_Memory())
+    try:
+        yield
+    finally:
+        _MEMORY.reset(token)
 
 
 def _log(values: Array) -> Array:

@@ -203,11 +203,15 @@ class MeanTerms:
         From the means, one row per resample, shape (r, k), to the scores, shape (r,); the first mean by default.
     weight : array of shape (n,), optional
         Of the subjects, with mean one.
+    times, note : str
+        At which times they were taken, in words, and what is to be said of it, where they are not exact.
     """
 
     values: Array
     combine: Callable[[Array], Array] = _only
     weight: Array | None = None
+    times: str = ""
+    note: str = ""
 
     @property
     def value(self) -> float:

@@ -65,7 +65,9 @@ class Weighting:
 
         1/0 is an error that names the first of the times. Without times, in a resample, it is nan instead.
         """
-        zero = needed & (g <= 0)
+        with np.errstate(divide="ignore", over="ignore"):
+            weight = 1.0 / g
+        zero = needed & np.isinf(weight)
         at_zero = self.max_weight
         if np.isinf(self.max_weight) and zero.any():
             at_zero = 0.0 if self.on_zero == "drop" else np.nan
@@ -76,8 +78,7 @@ class Weighting:
                     "nobody under it is followed so far. End the times before that, estimate it on other rows, "
                     "or pass on_zero='drop' or max_weight=."
                 )
-        with np.errstate(divide="ignore"):
-            return np.where(zero, at_zero, np.where(needed, np.minimum(1.0 / g, self.max_weight), 0.0))
+        return np.where(zero, at_zero, np.where(needed, np.minimum(weight, self.max_weight), 0.0))
 
 
 class GridWeights:

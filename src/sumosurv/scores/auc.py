@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.nonparametric import kaplan_meier
+from sumosurv.nonparametric import aalen_johansen, kaplan_meier
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import Array, check_rows, check_subjects, check_times, curve_blocks, of_cause
+from sumosurv.scores._inputs import (
+    Array,
+    check_rows,
+    check_subjects,
+    check_times,
+    curve_blocks,
+    of_cause,
+    time_grid,
+)
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio
 from sumosurv.scores._weighting import OnZero, Weighting
 
-__all__ = ["cumulative_dynamic_auc", "cumulative_dynamic_auc_terms"]
+__all__ = [
+    "cumulative_dynamic_auc",
+    "cumulative_dynamic_auc_terms",
+    "integrated_auc",
+    "integrated_auc_terms",
+]
 
 
 def cumulative_dynamic_auc(
@@ -75,7 +90,7 @@ def cumulative_dynamic_auc(
     grid = check_times(times)
     weighting = Weighting(censoring, left_limit, on_zero)
     markers, other = _markers(distribution, outcome, grid, cause)
-    values = np.array([_sides(outcome, other, markers[:, i], t, weighting).value for i, t in enumerate(grid)])
+    values = np.array([sides.value for sides in _all_sides(outcome, other, markers, grid, weighting)])
     return float(values[0]) if np.ndim(times) == 0 else values
 
 
@@ -93,12 +108,129 @@ def cumulative_dynamic_auc_terms(
 
     Without ``censoring`` G is that of the rows themselves.
     """
+    return _auc_terms(distribution, y, check_times(times), np.ones(1), censoring, cause, left_limit, on_zero)
+
+
+def integrated_auc(
+    distribution: Any,
+    y: Any,
+    *,
+    censoring: SurvivalDistribution,
+    times: Any = None,
+    n_times: int = 50,
+    cause: int | None = None,
+    left_limit: bool = True,
+    on_zero: OnZero = "raise",
+    sample_weight: Any = None,
+) -> float:
+    r"""The cumulative/dynamic AUC averaged over times; higher is better; not proper.
+
+    .. math:: \frac{\sum_k AUC(t_k) (\hat F(t_k) - \hat F(t_{k-1}))}{\sum_k (\hat F(t_k) - \hat F(t_{k-1}))}
+
+    A time weighs as much as the events since the one before it: F is one minus Kaplan-Meier of y, with a cause the
+    Aalen-Johansen estimate, and F(t₀) = 0. Times without a case or without a control are left out.
+
+    Parameters
+    ----------
+    distribution, y, censoring, cause, left_limit, on_zero, sample_weight
+        As in `cumulative_dynamic_auc`.
+    times : array of shape (m,), tuple (low, high) or None
+        A grid; or a range, or None for that from the smallest positive to the largest time of y, filled with
+        ``n_times`` evenly spaced times.
+    n_times : int
+
+    Returns
+    -------
+    float
+        scikit-survival's ``mean_auc``, with ``left_limit=False`` and ``on_zero="drop"`` and without a cause.
+
+    References
+    ----------
+    Lambert, Chevret (2016), Statistical Methods in Medical Research 25.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv, kaplan_meier
+    >>> y = Surv.from_arrays(event=[True, False, True, True], time=[1.0, 2.0, 3.0, 4.0])
+    >>> g = kaplan_meier(y, censoring=True)
+    >>> round(integrated_auc([4.0, 3.0, 1.0, 2.0], y, times=[1.5, 3.5], censoring=g), 4)
+    0.64
+    """
+    outcome = check_rows(y, sample_weight)
+    grid = time_grid(times, outcome.time, n_times)
+    values = cumulative_dynamic_auc(
+        distribution,
+        outcome,
+        grid,
+        censoring=censoring,
+        cause=cause,
+        left_limit=left_limit,
+        on_zero=on_zero,
+    )
+    return float(_average(values[None], _event_shares(outcome, grid, cause))[0])
+
+
+def integrated_auc_terms(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    times: Any = None,
+    n_times: int = 50,
+    censoring: SurvivalDistribution | None = None,
+    cause: int | None = None,
+    left_limit: bool = True,
+    on_zero: OnZero = "raise",
+) -> Terms:
+    """Each subject's share of the pairs of `integrated_auc`; the weights of the times stay in resamples."""
+    outcome = check_rows(y)
+    grid = time_grid(times, outcome.time, n_times)
+    share = _event_shares(outcome, grid, cause)
+    return _auc_terms(distribution, outcome, grid, share, censoring, cause, left_limit, on_zero)
+
+
+def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
+    """How much of F each time of a grid adds."""
+    if cause is None or outcome.cause is None:
+        reached = 1.0 - kaplan_meier(outcome.any_cause()).survival(grid)[0]
+    else:
+        reached = aalen_johansen(outcome).incidence_at(grid)[:, cause - 1]
+    return np.diff(reached, prepend=0.0)
+
+
+def _average(values: Array, share: Array) -> Array:
+    """Σₖ shareₖ valueₖ / Σₖ shareₖ over the values that are known, for each row of values (r, m)."""
+    known = ~np.isnan(values)
+    return ratio(np.where(known, values, 0.0) @ share, known @ share)
+
+
+def _auc_terms(
+    distribution: SurvivalDistribution,
+    y: Any,
+    grid: Array,
+    share: Array,
+    censoring: SurvivalDistribution | None,
+    cause: int | None,
+    left_limit: bool,
+    on_zero: OnZero,
+) -> Terms:
     outcome = check_rows(y)
     g = kaplan_meier(outcome.any_cause(), censoring=True) if censoring is None else censoring
     weighting = Weighting(g, left_limit, on_zero)
-    markers, other = _markers(distribution, outcome, check_times(times), cause)
-    sides = _sides(outcome, other, markers[:, 0], float(times), weighting)
-    return sides.terms() if censoring is not None else _OwnWeightAuc(outcome, weighting, float(times), sides)
+    markers, other = _markers(distribution, outcome, grid, cause)
+    sides = _all_sides(outcome, other, markers, grid, weighting)
+    if censoring is None:
+        return _OwnWeightAuc(outcome, weighting, grid, share, sides)
+    n, m = len(outcome), len(grid)
+    values = np.column_stack([part for side in sides for part in side.parts(n)])
+    sums = np.array([side.sums for side in sides])
+    whole, cases, controls = sums[:, 2] / n**2, sums[:, 0] / n, sums[:, 1] / n
+
+    def combine(means: Array) -> Array:
+        # sums over pairs, each to first order: a subject's pairs change with it and with its partners
+        won, case, control = means.reshape(len(means), m, 3).transpose(2, 0, 1)
+        return _average(ratio(won - whole, case * controls + cases * control - cases * controls), share)
+
+    return MeanTerms(values, combine, outcome.weight)
 
 
 def _markers(
@@ -154,26 +286,28 @@ class _Sides:
         cases, controls, won = self.sums
         return float(ratio(np.array(won), np.array(cases * controls)))
 
-    def terms(self) -> MeanTerms:
-        """What each subject contributes, the weights staying as they are."""
-        n = len(self.case)
-        values = np.column_stack([(self.case * self.over + self.control * self.under) / n, self.case, self.control])
-        cases, controls, won = self.sums
-        whole, cases, controls = won / n**2, cases / n, controls / n
+    def parts(self, n: int) -> tuple[Array, Array, Array]:
+        """What each subject contributes, the weights staying as they are: its pairs, as a case, as a control."""
+        return (self.case * self.over + self.control * self.under) / n, self.case, self.control
 
-        def combine(means: Array) -> Array:
-            # sums over pairs, each to first order: a subject's pairs change with it and with its partners
-            pairs = means[:, 1] * controls + cases * means[:, 2] - cases * controls
-            return ratio(means[:, 0] - whole, pairs)
 
-        return MeanTerms(values, combine, self.weight)
+def _all_sides(
+    outcome: Outcome, other: npt.NDArray[np.bool_] | None, markers: Array, grid: Array, weighting: Weighting
+) -> list[_Sides]:
+    """Cases and controls at each time of a grid."""
+    of_event = weighting.of_events(outcome.event & (outcome.time <= grid[-1]), outcome.time)
+    return [_sides(outcome, other, markers[:, i], float(t), weighting, of_event) for i, t in enumerate(grid)]
 
 
 def _sides(
-    outcome: Outcome, other: npt.NDArray[np.bool_] | None, marker: Array, at: float, weighting: Weighting
+    outcome: Outcome,
+    other: npt.NDArray[np.bool_] | None,
+    marker: Array,
+    at: float,
+    weighting: Weighting,
+    of_event: Array,
 ) -> _Sides:
-    ended = outcome.event & (outcome.time <= at)
-    of_event = weighting.of_events(ended, outcome.time)
+    of_event = np.where(outcome.time <= at, of_event, 0.0)
     case = of_event if other is None else np.where(other, 0.0, of_event)
     control = of_event - case
     alive = outcome.time > at
@@ -190,30 +324,46 @@ def _sides(
 
 @dataclass(frozen=True)
 class _OwnWeightAuc:
-    """The AUC with G estimated in each resample, to first order in the resampling weights."""
+    """An average of AUCs with G estimated in each resample, to first order in the resampling weights."""
 
     outcome: Outcome
     weighting: Weighting
-    at: float
-    sides: _Sides
+    grid: Array
+    share: Array
+    sides: Sequence[_Sides]
 
     @property
     def value(self) -> float:
         """The score of the sample itself."""
-        return self.sides.value
+        return float(_average(np.array([[side.value for side in self.sides]]), self.share)[0])
+
+    @cached_property
+    def _events(self) -> tuple[npt.NDArray[np.intp], Array, Array, Array]:
+        """Events up to the last time, and what each adds at each, (e, m): pairs won, as a case, as a control."""
+        rows = np.flatnonzero(self.outcome.event & (self.outcome.time <= self.grid[-1]))
+        case, control, won = (np.zeros((len(rows), len(self.grid))) for _ in range(3))
+        for i, side in enumerate(self.sides):
+            ended = self.outcome.time[rows] <= self.grid[i]
+            case[:, i] = side.case[rows] > 0
+            control[:, i] = ended & (side.case[rows] <= 0)
+            won[:, i] = case[:, i] * side.over[rows] + control[:, i] * side.under[rows]
+        return rows, won, case, control
+
+    @cached_property
+    def _alive(self) -> tuple[Array, Array]:
+        """Whether each subject is followed past each time, (n, m), and the weight of the cases that it lies below."""
+        alive = self.outcome.time[:, None] > self.grid
+        return alive.astype(np.float64), np.column_stack([side.under for side in self.sides]) * alive
 
     def resampled(self, resamples: Resamples) -> Array:
         """The score of each resample, shape (r,)."""
-        sides, outcome = self.sides, self.outcome
-        rows = np.flatnonzero(outcome.event & (outcome.time <= self.at))
-        case = sides.case[rows] > 0
+        rows, of_won, of_case, of_control = self._events
         weight = resamples.counts[:, rows] * self.weighting.of_resampled_events(resamples, rows)
-        alive = np.flatnonzero(outcome.time > self.at)
-        g = resamples.censoring(np.array([self.at]))
-        of_alive = resamples.counts[:, alive] * self.weighting.inverse(g, g > 0)
-        top = weight[:, case] @ sides.over[rows[case]] + weight[:, ~case] @ sides.under[rows[~case]]
-        cases, controls, won = sides.sums
-        top += of_alive @ sides.under[alive] - won
-        pairs = controls * weight[:, case].sum(axis=1) - cases * controls
-        pairs += cases * (weight[:, ~case].sum(axis=1) + of_alive.sum(axis=1))
-        return ratio(top, pairs)
+        g = resamples.censoring(self.grid)
+        of_alive = self.weighting.inverse(g, g > 0)
+        alive, under = self._alive
+        cases, controls, won = np.array([side.sums for side in self.sides]).T
+        top = weight @ of_won + of_alive * (resamples.counts @ under) - won
+        pairs = controls * (weight @ of_case) - cases * controls
+        pairs += cases * (weight @ of_control + of_alive * (resamples.counts @ alive))
+        return _average(ratio(top, pairs), self.share)

@@ -1,9 +1,9 @@
-"""Concordance: does who is predicted to go first, go first? Antolini's, Harrell's and Uno's."""
+"""Concordance of one number per subject: does who is predicted to go first, go first? Harrell's and Uno's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,151 +16,21 @@ from sumosurv.scores._inputs import (
     Array,
     check_rows,
     check_subjects,
-    check_times,
-    curve_blocks,
-    of_cause,
-    step_columns,
-    step_table,
 )
-from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cell, count_cells, count_dense, count_later
+from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cell, count_later
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio
 from sumosurv.scores._weighting import OnZero, Weighting
 
 __all__ = [
-    "concordance_td",
-    "concordance_td_terms",
     "harrell_c",
     "harrell_c_terms",
+    "pair_terms",
     "risk_score",
     "uno_c",
     "uno_c_terms",
 ]
 
-TdMethod = Literal["adj_antolini", "antolini"]
-
-_TD_RULES = {
-    "adj_antolini": TieRule(equal=0.5, censored=2.0, events=True),
-    "antolini": TieRule(equal=0.0, censored=1.0, events=False),
-}
 _HARRELL = TieRule(equal=0.5, censored=1.0, events=False)
-_CELLS = 1 << 20  # subjects × event times of the exact version held at once
-
-
-def concordance_td(
-    distribution: SurvivalDistribution,
-    y: Any,
-    *,
-    method: TdMethod = "adj_antolini",
-    times: Any = None,
-    cause: int | None = None,
-    sample_weight: Any = None,
-) -> float:
-    r"""Time-dependent concordance of Antolini et al.; higher is better; not proper.
-
-    .. math:: C^{td} = P(S(z_i|x_i) < S(z_i|x_j) \mid z_i < z_j, d_i = 1)
-
-    plus half the probability of a tie. It is exact: S of everyone at risk is taken at every event time, in
-    blocks. Step curves need no more than their table, and cost n log n for each of its columns.
-
-    Parameters
-    ----------
-    distribution : SurvivalDistribution
-    y : outcome
-    method : {"adj_antolini", "antolini"}
-        The ties, as pycox defines them under these names. "adj_antolini" follows step 3 of section 5.1 of
-        Ishwaran et al. (2008): equal predictions count 1/2; two events at one time are comparable and count 1
-        if their predictions are equal, else 1/2; an event and a censoring at one time are comparable, the event
-        as the earlier. Pairs at one time are counted from both sides (weight 2), as pycox does.
-        "antolini": the original, no credit for equal predictions, events at one time are not compared.
-    times : array of shape (m,), optional
-        Evaluate a step surface on this grid instead, S(z) taken at the last grid time <= z: the usual
-        approximation, n log n in the number of subjects. Subjects whose curves still agree at the left end of
-        a cell are tied in it, so that a coarse grid can cost much concordance where events are early; times at
-        quantiles of the event times lose less than evenly spaced ones.
-    cause : int, optional
-        Concordance of one cause, counted from one, as Wolbers et al. define it: events i are those of cause k, ordered
-        by F_k(z_i|x), and a subject j with an event of another cause never has that of cause k: it is compared with
-        all events of cause k, earlier or later. Any cause by default.
-
-    sample_weight : array of shape (n,), optional
-        How many subjects each row counts for: a pair counts as often as the product of the two says.
-
-    Returns
-    -------
-    float
-        nan where no two subjects can be compared.
-
-    Notes
-    -----
-    pycox reads times before the first column of a table as lying in that column; here S = 1 before it. With a
-    column at or before the smallest time the two agree.
-
-    References
-    ----------
-    Antolini, Boracchi, Biganzoli (2005), Statistics in Medicine 24. Ishwaran et al. (2008), Annals of Applied
-    Statistics 2. Wolbers, Koller, Witteman, Steyerberg (2009), Epidemiology 20.
-
-    Examples
-    --------
-    >>> from sumosurv import Surv
-    >>> from sumosurv.distributions import Weibull
-    >>> y = Surv.from_arrays(event=[True, True, False], time=[1.0, 2.0, 3.0])
-    >>> concordance_td(Weibull([1.0, 3.0, 2.0], 1.0), y)
-    0.6666666666666666
-    """
-    outcome = check_rows(y, sample_weight)
-    return _td_pairs(distribution, outcome, method=method, times=times, cause=cause)[0].ratio()
-
-
-def _td_pairs(
-    distribution: SurvivalDistribution,
-    y: Any,
-    *,
-    method: TdMethod = "adj_antolini",
-    times: Any = None,
-    cause: int | None = None,
-) -> tuple[Pairs, SortedOutcome]:
-    """The pair counts under `concordance_td`, by subject."""
-    observed = check_subjects(distribution, y)
-    event, time = observed.event, observed.time
-    distribution, other = of_cause(distribution, observed, cause)
-    if other is not None:
-        event, time = event & ~other, np.where(other, np.inf, time)
-    if method not in _TD_RULES:
-        raise ValueError(f"method is 'adj_antolini' or 'antolini'; got {method!r}.")
-    rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight)
-    pairs = Pairs(len(time), ordered.weight)
-    known = step_table(distribution) if times is None else _tabulate(distribution, check_times(times))
-    if known is None:
-        _count_exactly(pairs, ordered, distribution, rule)
-        return pairs, ordered
-    knots, table = known
-    count_cells(pairs, ordered, table, step_columns(knots, ordered.time), rule)
-    return pairs, ordered
-
-
-def _tabulate(distribution: SurvivalDistribution, times: Array) -> tuple[Array, Array]:
-    """(knots, table) with a column for t = 0 in front where the grid has none."""
-    knots = times if times[0] == 0 else np.concatenate([[0.0], times])
-    table = np.empty((len(distribution), len(knots)))
-    for rows, block in curve_blocks(distribution, knots):
-        table[rows] = block
-    return knots, table
-
-
-def _count_exactly(pairs: Pairs, y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule) -> None:
-    """All pairs of a curve that is not a table: log S of everyone at risk, a block of events at a time."""
-    n, events = len(y.time), np.flatnonzero(y.event)
-    with torch.no_grad():
-        by_time, done = distribution[y.order], 0
-        while done < len(events):
-            first = int(y.start[events[done]])
-            block = events[done : done + max(1, _CELLS // (n - first))]
-            at, column = np.unique(y.time[block], return_inverse=True)
-            curves = by_time[slice(first, n)].log_survival(at)
-            prediction = curves if len(at) == len(block) else curves[:, column]
-            count_dense(pairs, y, block, first, prediction, rule)
-            done += len(block)
 
 
 def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array:
@@ -295,14 +165,9 @@ def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> tuple[Pairs
 # ------------------------------------------------------------------ by subject
 
 
-def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: Any) -> MeanTerms:
-    """Each subject's share of the pairs of `concordance_td`, shape (n, 2): the concordant, the comparable."""
-    return _pair_terms(*_td_pairs(distribution, y, **options))
-
-
 def harrell_c_terms(distribution: SurvivalDistribution, y: Any, *, horizon: float | None = None) -> MeanTerms:
     """Each subject's share of the pairs of `harrell_c`, shape (n, 2): the concordant, the comparable."""
-    return _pair_terms(*_risk_pairs(risk_score(distribution, y, horizon), y))
+    return pair_terms(*_risk_pairs(risk_score(distribution, y, horizon), y))
 
 
 def uno_c_terms(
@@ -323,7 +188,7 @@ def uno_c_terms(
     counted = _counted(outcome, tau)
     weight = np.square(weighting.of_events(counted, outcome.time))
     pairs, ordered = _risk_pairs(risk, outcome, weight)
-    terms = _pair_terms(pairs, ordered)
+    terms = pair_terms(pairs, ordered)
     if censoring is not None:
         return terms
     rank = np.unique(-risk[ordered.order], return_inverse=True)[1].astype(np.intp)
@@ -334,7 +199,8 @@ def uno_c_terms(
     return _OwnWeightPairs(outcome, weighting, rows[counted[rows]], later[counted[rows]], earlier)
 
 
-def _pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
+def pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
+    """Each subject's share of the pairs, in the order of the rows."""
     values = np.empty((len(y.order), 2))
     values[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
     weight = None

@@ -14,7 +14,7 @@ from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
 __all__ = ["crps_integrals", "survival_crps"]
 
-_ROWS = 1 << 13
+_ROWS = 1 << 11
 
 
 def survival_crps(distribution: SurvivalDistribution, y: Any, *, sample_weight: Any = None) -> Array:
@@ -71,10 +71,7 @@ def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array,
     """
     if (table := distribution.step_table()) is not None:
         return crps_integrals(Tabulated(*table), z)
-    limit = torch.from_numpy(np.array(z))
-    below = distribution.integral(lambda survival: (1.0 - survival).square(), limit)
-    whole = distribution.integral(torch.square, torch.full_like(limit, np.inf))
-    above = (whole - distribution.integral(torch.square, limit)).clamp_min(0.0)
+    below, above = distribution.squared_areas(torch.from_numpy(np.array(z)))
     return below.numpy(), above.numpy()
 
 

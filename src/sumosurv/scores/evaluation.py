@@ -1,72 +1,26 @@
-"""Many scores of one model at once, with confidence intervals; and scorers for scikit-learn."""
+"""Many scores of one model or several at once, with confidence intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
-from sumosurv.scores._inputs import Array, check_rows, check_subjects
+from sumosurv.scores._inputs import Array, remembering
+from sumosurv.scores._models import cells_of, predict, take_rows
+from sumosurv.scores._requests import Asked, counted_rows, in_cells, make_requests, since_entry, usual_scores
 from sumosurv.scores._resampling import Bootstrap
-from sumosurv.scores.score import Request, Score
-from sumosurv.scores.table import SCORES
+from sumosurv.scores.censoring import CensoringCheck, check_censoring, large_weights
+from sumosurv.scores.evaluation_table import Evaluation
+from sumosurv.scores.score import Request
 
-__all__ = ["DEFAULT_SCORES", "Evaluation", "SurvivalScorer", "evaluate", "make_survival_scorer"]
-
-DEFAULT_SCORES = (
-    "log_likelihood",
-    "concordance_td",
-    "integrated_brier",
-    "integrated_binomial_log_likelihood",
-    "d_calibration",
-)
-_COLUMNS = ("score", "cause", "times", "value", "low", "high", "std_error", "greater_is_better", "proper")
-
-_OF_CELLS = ("log_likelihood", "d_calibration")  # scores that are of cells of time where times are recorded so
-_WITHOUT_CAUSES = tuple(name for name in _COLUMNS if name != "cause")
-
-
-class Evaluation(pd.DataFrame):  # type: ignore[misc]
-    """What `evaluate` returns: a DataFrame that prints its values, intervals and times within 80 columns.
-
-    Numbers are rounded in print only. Whatever is selected or computed from it is an ordinary DataFrame.
-    """
-
-    def __repr__(self) -> str:
-        if tuple(self.columns) not in (_COLUMNS, _WITHOUT_CAUSES) or self.empty:
-            return str(super().__repr__())
-        for digits, gap in ((4, 2), (4, 1), (3, 1), (2, 1)):
-            lines = self._lines(digits, " " * gap)
-            if max(map(len, lines)) <= 80:
-                break
-        return "\n".join(lines)
-
-    def _lines(self, digits: int, gap: str) -> list[str]:
-        names = ["value"] if self["low"].isna().all() else ["value", "low", "high"]
-        columns = [["score", *self["score"]]]
-        if "cause" in self.columns:
-            columns += [["cause", *map(str, self["cause"])]]
-        first = len(columns)
-        columns += [[name, *(_number(value, digits) for value in self[name])] for name in names]
-        if self["times"].ne("").any():
-            columns += [["times", *self["times"]]]
-        padded = []
-        for i, column in enumerate(columns):
-            width = max(map(len, column))
-            numeric = first <= i < first + len(names)
-            padded.append([text.rjust(width) if numeric else text.ljust(width) for text in column])
-        return [gap.join(parts).rstrip() for parts in zip(*padded)]
-
-
-def _number(value: float, digits: int) -> str:
-    text = f"{value:.0f}" if 10**digits <= abs(value) < 10**9 else f"{value:#.{digits}g}"
-    return text.removesuffix(".")
+__all__ = ["Evaluation", "evaluate"]
 
 
 def evaluate(
@@ -74,8 +28,8 @@ def evaluate(
     X: Any,
     y: Any,
     *,
-    scores: str | Sequence[str] | Mapping[str, Mapping[str, Any]] = DEFAULT_SCORES,
-    censoring: SurvivalDistribution | None = None,
+    scores: Asked | None = None,
+    censoring: Any = "auto",
     times: Any = None,
     n_bootstrap: int = 200,
     confidence: float = 0.95,
@@ -83,8 +37,9 @@ def evaluate(
     sample_weight: Any = None,
     groups: Any = None,
     resolution: Any = "auto",
+    verbose: bool = False,
 ) -> Evaluation:
-    """Scores of a model on given rows, with bootstrap confidence intervals.
+    """Scores of one model or several on given rows, with bootstrap confidence intervals.
 
     Subjects are resampled with replacement, the same resamples for every score; the model is not fitted again, so
     that the intervals speak of the rows it was tested on. What a score needs of each subject is computed once, and the
@@ -98,7 +53,8 @@ def evaluate(
     - calibration scores are sums of squares, to which the noise of sampling adds. The interval is for the score on
       other samples of the same size, noise included; the noise of resampling does not come on top.
 
-    Times, given or not, are the same in every resample.
+    Times, given or not, are the same in every resample. Several models are scored on the same resamples, so that the
+    intervals of their differences are paired: what makes a sample easy for one model makes it easy for the other.
 
     Where rows enter late, the likelihood and D-calibration are those of the event given that it comes after entry. All
     other scores are of the time since entry: each subject's clock starts at its entry, and its curve is
@@ -108,18 +64,23 @@ def evaluate(
 
     Parameters
     ----------
-    model_or_distribution : object with ``predict_distribution(X)``, or SurvivalDistribution
-        Pipelines and searches of scikit-learn around such a model work too.
+    model_or_distribution : object with ``predict_distribution(X)``, SurvivalDistribution, or mapping of names to these
+        Pipelines and searches of scikit-learn around such a model work too. Of several models each is compared with
+        the first.
     X : table of covariates
         Not used with a distribution; pass None.
     y : outcome
     scores : str, sequence of str, or mapping of str to options
-        Names in `SCORES`; a mapping gives the options of each, ``{"log_likelihood": {"resolution": 1.0}}``.
-        The exact `concordance_td` of a continuous model grows as n²: past some tens of thousands of rows give it a
-        grid, ``{"concordance_td": {"times": grid}}``.
-    censoring : SurvivalDistribution, optional
-        G of the weighted scores: Kaplan-Meier of the censoring in y itself by default. Pass
-        ``kaplan_meier(y_train, censoring=True)`` for that of the training rows.
+        Names in `SCORES`; a mapping gives the options of each, ``{"log_likelihood": {"resolution": 1.0}}``. By default
+        the likelihood, concordance, integrated scores and D-calibration; with single ``times`` also Brier score, AUC,
+        binomial log-likelihood and calibration at each of them.
+    censoring : "auto", "marginal", SurvivalDistribution or estimator
+        G of the weighted scores. "marginal": Kaplan-Meier of the censoring in y itself. "auto": the same, and if X is
+        given, whether censoring depends on x is tested: a Cox model of the censoring times, cross-fitted on these rows,
+        against Kaplan-Meier, by the likelihood of held-out rows. If it does, scores are given with either G, since
+        those with one G for all may prefer the wrong model; ``notes`` says what was found. An estimator takes the
+        place of the Cox model, and its G is used whatever the test says. A distribution is taken as it is:
+        ``kaplan_meier(y_train, censoring=True)`` for that of the training rows. `uno_c` has weights for one G only.
     times : float, array, or tuple (low, high), optional
         For every score that is taken at times, unless its own options say otherwise. A number or a list of times for
         scores at single times (`brier`, `cumulative_dynamic_auc`, `km_calibration` and the like), which get one row
@@ -137,7 +98,9 @@ def evaluate(
     resolution : "auto", Cells or None
         Whether an event at a recorded time is known to lie in a cell (`sumosurv.outcome.Cells`); the likelihood and
         D-calibration are then those of the cells, and ``times`` says so. "auto" takes the cells that the model was
-        fitted with.
+        fitted with; of several models, those of any, for all.
+    verbose : bool
+        Show a progress bar.
 
     Returns
     -------
@@ -145,7 +108,9 @@ def evaluate(
         Columns score, times, value, low, high, std_error, greater_is_better, proper; one row per score and time.
         ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. Where causes compete, there is
         also a column cause after the first: the number of the cause, one row for each, or nothing for a score of all
-        causes together (the likelihood) or of the first event of any cause. Printed in short.
+        causes together (the likelihood) or of the first event of any cause. Of several models there are the columns
+        model and against: where against names a model, value and interval are of the difference from that model.
+        Where a score is given with two censoring distributions, the column censoring says with which. Printed in short.
 
     Examples
     --------
@@ -161,182 +126,186 @@ def evaluate(
     score   value  times
     brier  0.1049  1
     brier  0.2026  2.5
+    >>> evaluate({"a": d, "b": Weibull(2.0 * d.scale[:, 0], 1.0)}, None, y, scores="brier", times=1.0, n_bootstrap=0)
+                value
+    brier at 1
+      a        0.1049
+      b        0.1135
+      b - a  0.008687
     """
-    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
-    distribution, outcome, counted = _counted(_predict(model_or_distribution, X), outcome)
-    if outcome.upper is not None and scores is DEFAULT_SCORES:
-        scores = tuple(name for name in scores if "intervals" in SCORES[name].takes)
-    later = _since_entry(outcome)
-    causes = distribution.n_causes if isinstance(distribution, CompetingRisksDistribution) else 1
-    cells = _cells_of(model_or_distribution) if isinstance(resolution, str) else resolution
-    cells = None if outcome.upper is not None else cells
-    requests = _requests(scores, later, censoring, times, causes, cells)
-    requests = [request.of_rows(counted) for request in requests]
     if n_bootstrap < 0 or not 0 < confidence < 1:
         raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
+    models = model_or_distribution if isinstance(model_or_distribution, Mapping) else {"": model_or_distribution}
+    curves, outcome, counted = _curves(models, X, check_outcome(y, sample_weight=sample_weight, groups=groups))
+    causes = _causes(curves)
+    if scores is None:
+        scores, times = usual_scores(outcome, times, causes)
+    cells = _common_cells(models) if isinstance(resolution, str) else resolution
+    cells = None if outcome.upper is not None else cells
+    later = since_entry(outcome)
+    fixed = censoring if isinstance(censoring, SurvivalDistribution) else None
+    requests = make_requests(scores, later, fixed, times, causes, cells)
+    requests = [request.of_rows(counted) for request in requests]
+    rows = None if X is None else (X if counted.all() else take_rows(X, np.flatnonzero(counted)))
+    requests, notes = _with_censoring(requests, censoring, rows, later, random_state)
     bootstrap = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
-    since_start = since_entry = (distribution, outcome, bootstrap)
-    if later is not outcome and any("entry" not in request.score.takes for request in requests):
-        since_entry = (distribution.remaining(outcome.entry), later, bootstrap.on_clock(later))
-    rows = []
-    for request in requests:
-        score = request.score
-        curves, observed, resamples = since_start if "entry" in score.takes else since_entry
-        if score.name == "d_calibration" and cells is not None:
-            observed = cells.of(observed)
-        terms = request.terms(curves, observed)
-        draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
-        interval = _interval(draws, confidence)
-        about = (score.name, "" if request.cause is None else request.cause, request.times)
-        rows.append((*about, terms.value, *interval, score.greater_is_better, score.proper))
-    made = Evaluation(rows, columns=list(_COLUMNS))
-    return made if any(request.cause is not None for request in requests) else Evaluation(made.drop(columns="cause"))
-
-
-def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
-    """A scorer for ``cross_val_score``, ``GridSearchCV`` and the like.
-
-    Scores of which less is better come with a minus sign, as scikit-learn wants it. The weighted scores take
-    Kaplan-Meier of the censoring in the scored rows unless ``censoring=`` is given; scores at a time are taken at the
-    median time of the scored rows unless one is given.
-
-    Parameters
-    ----------
-    score : str
-        A name in `SCORES`.
-    **options
-        Passed on to the score.
-
-    Examples
-    --------
-    >>> make_survival_scorer("integrated_brier", times=(0.0, 5.0))
-    make_survival_scorer('integrated_brier', times=(0.0, 5.0))
-    """
-    record = _score(score)
-    record.check(options)
-    at = options.get(record.times_option)
-    if record.times == "single" and at is not None and np.size(at) != 1:
-        raise ValueError(f"A scorer gives one number, and {score} one for each time; got {np.size(at)} times.")
-    return SurvivalScorer(score, dict(options))
+    clocks = (outcome, bootstrap), (later, bootstrap if later is outcome else bootstrap.on_clock(later))
+    found: dict[tuple[int, str], _Found] = {}
+    with remembering(), _bar(len(requests) * len(curves), verbose) as advance:
+        for name, distribution in curves.items():
+            remaining = None  # of rows that enter late, made where a score needs it
+            for place, request in enumerate(requests):
+                at_start = "entry" in request.score.takes
+                if not at_start and later is not outcome and remaining is None:
+                    remaining = distribution.remaining(outcome.entry)
+                own = distribution if at_start or remaining is None else remaining
+                observed, resamples = clocks[0 if at_start else 1]
+                terms = request.terms(own, in_cells(request, observed, cells))
+                draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
+                found[place, name] = _Found(terms.value, draws, getattr(terms, "times", ""), getattr(terms, "note", ""))
+                advance()
+    notes += dict.fromkeys(result.note for result in found.values() if result.note)
+    return Evaluation.of(list(_rows(requests, list(curves), found, confidence)), notes)
 
 
 @dataclass(frozen=True)
-class SurvivalScorer:
-    """What `make_survival_scorer` returns: (estimator, X, y) to a number of which more is better."""
+class _Found:
+    """A score of a model: its value, those of the resamples, and how it was computed if not exactly."""
 
-    score: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    value: float
+    draws: Array
+    times: str = ""
+    note: str = ""
 
-    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Score a fitted estimator that has ``predict_distribution``."""
-        outcome = check_outcome(y, sample_weight=sample_weight)
-        distribution, outcome, counted = _counted(_predict(estimator, X), outcome)
-        score = _score(self.score)
-        if outcome.entry is not None and "entry" not in score.takes:
-            distribution, outcome = distribution.remaining(outcome.entry), _since_entry(outcome)
-        (request,) = score.requests(outcome, self.options)
-        value = request.of_rows(counted).terms(distribution, outcome).value
-        return value if request.score.greater_is_better else -value
+    def less(self, other: _Found) -> _Found:
+        """The difference from another model's, resample by resample."""
+        with np.errstate(invalid="ignore"):
+            return _Found(self.value - other.value, self.draws - other.draws)
 
-    def __repr__(self) -> str:
-        parts = [repr(self.score)] + [f"{name}={value!r}" for name, value in self.options.items()]
-        return f"make_survival_scorer({', '.join(parts)})"
+
+def _rows(
+    requests: list[Request], names: list[str], found: Mapping[tuple[int, str], _Found], confidence: float
+) -> Iterator[dict[str, Any]]:
+    """Rows of the table: of each score all models, then their differences from the first."""
+    for place, request in enumerate(requests):
+        about = {
+            "score": request.score.name,
+            "cause": "" if request.cause is None else request.cause,
+            "censoring": request.censoring,
+            "times": request.times or next(filter(None, (found[place, n].times for n in names)), ""),
+            "greater_is_better": request.score.greater_is_better,
+            "proper": request.score.proper,
+        }
+        first = found[place, names[0]]
+        shown = [(name, "", found[place, name]) for name in names]
+        shown += [(name, names[0], found[place, name].less(first)) for name in names[1:]]
+        for name, against, result in shown:
+            low, high, error = _interval(result.draws, confidence)
+            values = {"value": result.value, "low": low, "high": high, "std_error": error}
+            yield about | values | {"model": name, "against": against}
 
 
 # ------------------------------------------------------------------ inputs
 
 
-def _counted(
-    distribution: SurvivalDistribution, outcome: Outcome
-) -> tuple[SurvivalDistribution, Outcome, npt.NDArray[np.bool_]]:
-    """Curves and outcomes of the rows whose weight is not zero, and which these are."""
-    outcome = check_subjects(distribution, outcome, entry=True, intervals=True)
-    counted = outcome.weights > 0
-    if counted.all():
-        return distribution, outcome, counted
-    rows = np.flatnonzero(counted)
-    return distribution[rows], check_rows(outcome[rows], entry=True, intervals=True), counted
+def _curves(
+    models: Mapping[str, Any], X: Any, outcome: Outcome
+) -> tuple[dict[str, SurvivalDistribution], Outcome, Any]:
+    """Curves of each model and outcomes, for the rows whose weight is not zero, and which these are."""
+    if not models:
+        raise ValueError("There is no model to evaluate: the mapping is empty.")
+    curves, counted, kept = {}, None, outcome
+    for name, model in models.items():
+        curves[str(name)], kept, counted = counted_rows(predict(model, X), outcome)
+    return curves, kept, counted
 
 
-def _since_entry(outcome: Outcome) -> Outcome:
-    """The rows with times on clocks that start at each row's entry; as they are where all enter at zero."""
-    if outcome.entry is None:
-        return outcome
-    upper = None if outcome.upper is None else outcome.upper - outcome.entry
-    return replace(outcome, time=outcome.time - outcome.entry, upper=upper, entry=None)
+def _causes(curves: Mapping[str, SurvivalDistribution]) -> int:
+    numbers = {name: d.n_causes if isinstance(d, CompetingRisksDistribution) else 1 for name, d in curves.items()}
+    if len(set(numbers.values())) > 1:
+        listed = ", ".join(f"{name} {number}" for name, number in numbers.items())
+        raise ValueError(f"Models that are compared tell the same causes apart; these have ({listed}).")
+    return next(iter(numbers.values()))
 
 
-def _predict(model: Any, X: Any) -> SurvivalDistribution:
-    if isinstance(model, SurvivalDistribution):
-        return model
-    if hasattr(model, "predict_distribution"):
-        distribution = model.predict_distribution(X)
-    elif hasattr(model, "best_estimator_"):
-        return _predict(model.best_estimator_, X)
-    elif hasattr(model, "steps"):  # a Pipeline passes on only the methods that scikit-learn knows
-        return _predict(model.steps[-1][1], model[:-1].transform(X) if len(model.steps) > 1 else X)
-    else:
-        raise TypeError(
-            f"{type(model).__name__} has no predict_distribution(X) and is no SurvivalDistribution; "
-            "for other libraries' curves pass Tabulated(times, survival)."
+def _common_cells(models: Mapping[str, Any]) -> Cells | None:
+    """The cells of time of the models that have any."""
+    known = [cells for model in models.values() if (cells := cells_of(model)) is not None]
+    if any(cells != known[0] for cells in known[1:]):
+        raise ValueError(
+            "The models were fitted with different cells of time, and their likelihoods are on different scales; say "
+            "with resolution= which cells to take for all, or None for densities."
         )
-    if not isinstance(distribution, SurvivalDistribution):
-        raise TypeError(f"predict_distribution gave {type(distribution).__name__}, not a SurvivalDistribution.")
-    return distribution
+    return known[0] if known else None
 
 
-def _score(name: str) -> Score:
-    if name not in SCORES:
-        raise ValueError(f"There is no score {name!r}; the scores are {', '.join(SCORES)}.")
-    return SCORES[name]
+def _with_censoring(
+    requests: list[Request], censoring: Any, X: Any, outcome: Outcome, random_state: Any
+) -> tuple[list[Request], list[str]]:
+    """Requests with the censoring distributions that they are to be weighted by, and what is to be said of them."""
+    open_ones = [r for r in requests if r.score.needs_censoring and r.options.get("censoring") is None]
+    by_name = isinstance(censoring, str)
+    if by_name and censoring not in ("auto", "marginal"):
+        raise ValueError(f'censoring is "auto", "marginal", a distribution or an estimator; got {censoring!r}.')
+    if not open_ones or censoring is None or censoring == "marginal" or isinstance(censoring, SurvivalDistribution):
+        return requests, []
+    if not by_name and not hasattr(censoring, "fit"):
+        raise TypeError(
+            f"censoring is a distribution, an estimator with fit(X, y), 'auto' or 'marginal'; got {censoring!r}."
+        )
+    if X is None:
+        if not by_name:
+            raise ValueError(
+                "censoring is an estimator, and there is no X to fit it on; pass X beside the distribution."
+            )
+        return requests, []
+    check = check_censoring(censoring, X, outcome, random_state=random_state)
+    if isinstance(check, str):
+        return requests, [check]
+    notes = [str(check)]
+    wanted = [r for r in open_ones if r.score.given_x]
+    if not wanted or (by_name and not check.depends):
+        return requests, notes
+    horizon = max(r.horizon or float(outcome.time.max()) for r in wanted)
+    shares = [
+        large_weights(g, outcome, horizon)
+        for g in (kaplan_meier(outcome.any_cause(), censoring=True), check.distribution)
+    ]
+    if shares[1] is None:
+        notes.append(
+            "Given x, some rows have a weight of 1/0: nobody like them is followed so long. Scores are given with one "
+            "G for all; end the times earlier."
+        )
+        return requests, notes
+    notes.append(_large_in_words(check, shares, horizon))
+    made: list[Request] = []
+    for request in requests:
+        if not any(request is other for other in wanted):
+            made.append(request)
+            continue
+        given = replace(request, options={**request.options, "censoring": check.distribution}, censoring="given x")
+        made += [replace(request, censoring="marginal"), given]
+    return made, notes
 
 
-def _requests(
-    scores: str | Sequence[str] | Mapping[str, Mapping[str, Any]],
-    outcome: Outcome,
-    censoring: SurvivalDistribution | None,
-    times: Any,
-    causes: int,
-    cells: Cells | None,
-) -> list[Request]:
-    """Each score with its options: its own, and those that are for all scores which take them."""
-    own: Mapping[str, Mapping[str, Any]] = scores if isinstance(scores, Mapping) else {}
-    names = [scores] if isinstance(scores, str) else list(scores)
-    wanted = [(_score(name), dict(own.get(name, {}))) for name in names]
-    if times is not None:
-        _share("times", times, wanted)
-    if censoring is not None:
-        _share("censoring", censoring, wanted)
-    made = []
-    for score, options in wanted:
-        in_cells = cells is not None and score.name in _OF_CELLS and options.get("resolution") is None
-        if in_cells and "resolution" in score.options:
-            options["resolution"] = cells
-        requests = score.requests(outcome, options, causes)
-        made += [replace(r, times=f"cells of {cells.width:g}") for r in requests] if cells and in_cells else requests
-    return made
+def _large_in_words(check: CensoringCheck, shares: list[float | None], horizon: float) -> str:
+    known = [f"{share:.1%}" for share in shares if share is not None]
+    return (
+        "Weighted scores are given with one G for all rows (marginal), which may then prefer the wrong model, and with "
+        f"G given x, by {check.name}. Weights above 10 by time {horizon:g}: {known[0]} of rows with one G, "
+        f"{known[-1]} given x."
+    )
 
 
-def _cells_of(model: Any) -> Cells | None:
-    """The cells of time that a model was fitted with, also inside a search or a pipeline."""
-    if hasattr(model, "best_estimator_"):
-        return _cells_of(model.best_estimator_)
-    if hasattr(model, "steps"):
-        return _cells_of(model.steps[-1][1])
-    return getattr(model, "cells_", None)
+@contextmanager
+def _bar(total: int, verbose: bool) -> Iterator[Any]:
+    if not verbose:
+        yield lambda: None
+        return
+    from tqdm.auto import tqdm
 
-
-def _share(argument: str, value: Any, wanted: Sequence[tuple[Score, dict[str, Any]]]) -> None:
-    """Give an argument of `evaluate` to each score that takes it and has not its own; refuse it if there is none."""
-    shared = False
-    for score, options in wanted:
-        option = score.option_for(argument)
-        if option is not None and options.get(option) is None:
-            options[option], shared = value, True
-    if not shared:
-        possible = ", ".join(score.name for score in SCORES.values() if score.option_for(argument) is not None)
-        names = ", ".join(score.name for score, _ in wanted)
-        raise ValueError(f"{argument}= is for {possible}; none of those asked for ({names}) is left without its own.")
+    with tqdm(total=total, desc="evaluating", unit="score") as bar:
+        yield bar.update
 
 
 def _interval(draws: Array, confidence: float) -> tuple[float, float, float]:

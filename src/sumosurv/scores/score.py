@@ -46,6 +46,8 @@ class Score:
     takes : set of str
         "entry" where rows may enter late, "intervals" where events may lie between two times. `evaluate` gives other
         scores the time since entry.
+    given_x : bool
+        Whether its weights are right with a censoring distribution G(t|x) of each row's own.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Score:
     times: Literal["none", "single", "range"] = "none"
     times_option: str = "times"
     takes: frozenset[str] = frozenset()
+    given_x: bool = True
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -151,6 +154,13 @@ class Request:
     score: Score
     options: Mapping[str, Any]
     times: str
+    censoring: str = ""  # which of two G, in words
+
+    @property
+    def horizon(self) -> float | None:
+        """The last time that it looks at, where it is told; None where it is not, or where there is none."""
+        given = self.options.get(self.score.times_option)
+        return None if self.score.times == "none" or given is None else float(np.max(given))
 
     @property
     def cause(self) -> int | None:

@@ -7,11 +7,15 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from sumosurv.scores.auc import cumulative_dynamic_auc, cumulative_dynamic_auc_terms
+from sumosurv.scores.antolini import concordance_td, concordance_td_terms
+from sumosurv.scores.auc import (
+    cumulative_dynamic_auc,
+    cumulative_dynamic_auc_terms,
+    integrated_auc,
+    integrated_auc_terms,
+)
 from sumosurv.scores.calibration import calibration, calibration_terms, d_calibration, d_calibration_terms
 from sumosurv.scores.concordance import (
-    concordance_td,
-    concordance_td_terms,
     harrell_c,
     harrell_c_terms,
     uno_c,
@@ -44,17 +48,20 @@ _ROWS = (
           "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values", takes=_ALL),
     Score("concordance_td", concordance_td, True, False, "best when the curves are ordered as the true hazards are",
           "P(S(zᵢ|xᵢ) < S(zᵢ|xⱼ) | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Antolini et al. 2005; Ishwaran et al. 2008",
-          "n e / 2 curve values exactly; m n log n from a table",
+          "n log n if curves never cross; else n e / 2 curve values, 99 n past 2,000 rows",
           by_subject=concordance_td_terms),
     Score("harrell_c", harrell_c, True, False, "sees one number per subject, and only its order",
           "P(rᵢ > rⱼ | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Harrell et al. 1996", "n log n, after n restricted means",
           by_subject=harrell_c_terms),
     Score("uno_c", uno_c, True, False, "sees one number per subject, and only its order",
           "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n, after n restricted means",
-          by_subject=uno_c_terms),
+          by_subject=uno_c_terms, given_x=False),
     Score("cumulative_dynamic_auc", cumulative_dynamic_auc, True, False, "sees the order of the risks at t",
           "P(F(t|xᵢ) > F(t|xⱼ) | zᵢ <= t < zⱼ) + ½ P(=), weighted by 1/G", "Uno et al. 2007; Blanche et al. 2013",
           "n m curve values", by_subject=cumulative_dynamic_auc_terms, times="single"),
+    Score("integrated_auc", integrated_auc, True, False, "sees the order of the risks at each time",
+          "Σₖ AUC(tₖ) ΔF(tₖ) / Σₖ ΔF(tₖ)", "Lambert and Chevret 2016", "n m curve values",
+          by_subject=integrated_auc_terms, times="range"),
     Score("brier", brier, False, False, _BY_WEIGHT,
           "S(t|x)² 1{z<=t, d=1} / G(z-) + (1-S(t|x))² 1{z>t} / G(t)", _GRAF, "n m curve values",
           by_subject=brier_terms, times="single"),

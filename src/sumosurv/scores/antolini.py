@@ -1,0 +1,233 @@
+"""Time-dependent concordance: is the curve of who goes first, at that time, the lower one? Antolini's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.scores._inputs import (
+    Array,
+    check_rows,
+    check_subjects,
+    check_times,
+    curve_blocks,
+    of_cause,
+    step_columns,
+    step_table,
+)
+from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cells, count_dense
+from sumosurv.scores._resampling import MeanTerms
+from sumosurv.scores.concordance import pair_terms
+
+__all__ = ["concordance_td", "concordance_td_terms"]
+
+TdMethod = Literal["adj_antolini", "antolini"]
+
+_TD_RULES = {
+    "adj_antolini": TieRule(equal=0.5, censored=2.0, events=True),
+    "antolini": TieRule(equal=0.0, censored=1.0, events=False),
+}
+_CELLS = 1 << 20  # subjects × event times of the exact version held at once
+_EXACT_ROWS = 2000  # up to which curves that may cross are compared at every event time
+_EXACT_TABLE = 1 << 26  # entries of a table of step curves, up to which it is compared column by column
+_TD_CELLS = 99  # of time, for more; a multiple of three
+
+
+def concordance_td(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    method: TdMethod = "adj_antolini",
+    times: Any = "auto",
+    cause: int | None = None,
+    sample_weight: Any = None,
+) -> float:
+    r"""Time-dependent concordance of Antolini et al.; higher is better; not proper.
+
+    .. math:: C^{td} = P(S(z_i|x_i) < S(z_i|x_j) \mid z_i < z_j, d_i = 1)
+
+    plus half the probability of a tie. Curves that never cross (proportional hazards, one shape for all) are compared
+    by one number per subject: exact, in n log n. Step curves need no more than their table, and cost n log n for each
+    of its columns. Other curves are compared exactly, S of everyone at risk at every event time, up to 2,000 rows; of
+    more rows at 99 times (see ``times``).
+
+    Parameters
+    ----------
+    distribution : SurvivalDistribution
+    y : outcome
+    method : {"adj_antolini", "antolini"}
+        The ties, as pycox defines them under these names. "adj_antolini" follows step 3 of section 5.1 of
+        Ishwaran et al. (2008): equal predictions count 1/2; two events at one time are comparable and count 1
+        if their predictions are equal, else 1/2; an event and a censoring at one time are comparable, the event
+        as the earlier. Pairs at one time are counted from both sides (weight 2), as pycox does.
+        "antolini": the original, no credit for equal predictions, events at one time are not compared.
+    times : "auto", "exact" or array of shape (m,)
+        "auto" for more than 2,000 rows: the event times are parted into 99 cells with equally many events, and curves
+        are compared at the middle event of each cell, in single precision where the distribution has it. What is
+        neglected is curves that cross within a cell. In 48 simulated samples of 2,500 and 5,000 rows the error was
+        1.5e-4 (root mean square) and 4e-4 at most. `evaluate` gives a bound: the largest difference from taking one
+        cell in three, also off their middle; it held in all 48, and is several times too large. "exact" compares at
+        every event time whatever the number of rows, in a time that grows as its square. An array: evaluate a step
+        surface on this grid instead, S(z) taken at the last grid time <= z: the usual approximation, n log n in the
+        number of subjects. Subjects whose curves still agree at the left end of a cell are tied in it, so that a
+        coarse grid can cost much concordance where events are early; times at quantiles of the event times lose less
+        than evenly spaced ones.
+    cause : int, optional
+        Concordance of one cause, counted from one, as Wolbers et al. define it: events i are those of cause k, ordered
+        by F_k(z_i|x), and a subject j with an event of another cause never has that of cause k: it is compared with
+        all events of cause k, earlier or later. Any cause by default.
+
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for: a pair counts as often as the product of the two says.
+
+    Returns
+    -------
+    float
+        nan where no two subjects can be compared.
+
+    Notes
+    -----
+    pycox reads times before the first column of a table as lying in that column; here S = 1 before it. With a
+    column at or before the smallest time the two agree.
+
+    References
+    ----------
+    Antolini, Boracchi, Biganzoli (2005), Statistics in Medicine 24. Ishwaran et al. (2008), Annals of Applied
+    Statistics 2. Wolbers, Koller, Witteman, Steyerberg (2009), Epidemiology 20.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, True, False], time=[1.0, 2.0, 3.0])
+    >>> concordance_td(Weibull([1.0, 3.0, 2.0], 1.0), y)
+    0.6666666666666666
+    """
+    outcome = check_rows(y, sample_weight)
+    return _td_pairs(distribution, outcome, method=method, times=times, cause=cause).pairs.ratio()
+
+
+@dataclass(frozen=True)
+class _TdPairs:
+    """The pair counts under `concordance_td`, by subject; with the error of comparing curves in cells of time."""
+
+    pairs: Pairs
+    ordered: SortedOutcome
+    n_cells: int | None = None
+    error: float = 0.0
+
+
+def _td_pairs(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    method: TdMethod = "adj_antolini",
+    times: Any = "auto",
+    cause: int | None = None,
+    with_error: bool = False,
+) -> _TdPairs:
+    """The pair counts under `concordance_td`, by subject; on request the error of comparing in cells is estimated."""
+    observed = check_subjects(distribution, y)
+    event, time = observed.event, observed.time
+    distribution, other = of_cause(distribution, observed, cause)
+    if other is not None:
+        event, time = event & ~other, np.where(other, np.inf, time)
+    if method not in _TD_RULES:
+        raise ValueError(f"method is 'adj_antolini' or 'antolini'; got {method!r}.")
+    rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight)
+    if times is not None and not isinstance(times, str):
+        return _TdPairs(_count_table(ordered, *_tabulate(distribution, check_times(times)), rule), ordered)
+    if times not in (None, "auto", "exact"):
+        raise ValueError(f'times is "auto", "exact" or an array of times; got {times!r}.')
+    if (ranking := distribution.ranking()) is not None:
+        return _TdPairs(_count_ranked(ordered, distribution, ranking.detach().cpu().numpy(), rule), ordered)
+    known, large = step_table(distribution), times == "auto" and len(time) > _EXACT_ROWS and bool(event.any())
+    if known is not None and not (large and known[1].size > _EXACT_TABLE):
+        return _TdPairs(_count_table(ordered, *known, rule), ordered)
+    if large:
+        return _count_in_cells(ordered, distribution, rule, with_error)
+    pairs = Pairs(len(time), ordered.weight)
+    _count_exactly(pairs, ordered, distribution, rule)
+    return _TdPairs(pairs, ordered)
+
+
+def _count_table(y: SortedOutcome, knots: npt.NDArray[Any], table: npt.NDArray[Any], rule: TieRule) -> Pairs:
+    pairs = Pairs(len(y.time), y.weight)
+    count_cells(pairs, y, table, step_columns(knots, y.time), rule)
+    return pairs
+
+
+def _count_ranked(y: SortedOutcome, distribution: SurvivalDistribution, ranking: Array, rule: TieRule) -> Pairs:
+    """Pairs of curves that lie in one order at all times but those, at the beginning, at which all are still one."""
+    with torch.no_grad():
+        finite = np.where(np.isfinite(y.time), y.time, 0.0)
+        begun = np.isinf(y.time) | (distribution[:1].log_survival(finite)[0] < 0)
+    pairs = Pairs(len(y.time), y.weight)
+    table = np.column_stack([np.zeros(len(ranking)), -ranking])
+    count_cells(pairs, y, table, np.maximum.accumulate(begun).astype(np.intp), rule)
+    return pairs
+
+
+def _count_in_cells(y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule, with_error: bool) -> _TdPairs:
+    """Pairs compared at the middle event of each of some cells of time; a bound of the error so made, on request."""
+    events = y.time[y.event]
+    parts = np.array_split(np.arange(len(events)), min(_TD_CELLS, len(events)))
+    at, first = np.unique(events[[part[len(part) // 2] for part in parts]], return_index=True)
+    start = events[[parts[i][0] for i in first]]
+    table = np.empty((len(y.time), len(at)), dtype=np.float32)
+    for rows, block in curve_blocks(distribution.single(), at, log=True):
+        table[rows] = block
+
+    def count(start: Array, table: npt.NDArray[Any]) -> Pairs:
+        pairs = Pairs(len(y.time), y.weight)
+        count_cells(pairs, y, table, np.maximum(np.searchsorted(start, y.time, side="right") - 1, 0), rule)
+        return pairs
+
+    pairs, error = count(start, table), 0.0
+    if with_error and len(at) >= 3:
+        whole = 3 * (len(at) // 3)
+        coarse = [count(start[:whole:3], table[:, k:whole:3]).ratio() for k in range(3)]
+        error = max(abs(value - pairs.ratio()) for value in coarse)
+    return _TdPairs(pairs, y, len(at), error)
+
+
+def _tabulate(distribution: SurvivalDistribution, times: Array) -> tuple[Array, Array]:
+    """(knots, table) with a column for t = 0 in front where the grid has none."""
+    knots = times if times[0] == 0 else np.concatenate([[0.0], times])
+    table = np.empty((len(distribution), len(knots)))
+    for rows, block in curve_blocks(distribution, knots):
+        table[rows] = block
+    return knots, table
+
+
+def _count_exactly(pairs: Pairs, y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule) -> None:
+    """All pairs of a curve that is not a table: log S of everyone at risk, a block of events at a time."""
+    n, events = len(y.time), np.flatnonzero(y.event)
+    with torch.no_grad():
+        by_time, done = distribution[y.order], 0
+        while done < len(events):
+            first = int(y.start[events[done]])
+            block = events[done : done + max(1, _CELLS // (n - first))]
+            at, column = np.unique(y.time[block], return_inverse=True)
+            curves = by_time[slice(first, n)].log_survival(at)
+            prediction = curves if len(at) == len(block) else curves[:, column]
+            count_dense(pairs, y, block, first, prediction, rule)
+            done += len(block)
+
+
+def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: Any) -> MeanTerms:
+    """Each subject's share of the pairs of `concordance_td`, shape (n, 2): the concordant, the comparable."""
+    found = _td_pairs(distribution, y, with_error=True, **options)
+    terms = pair_terms(found.pairs, found.ordered)
+    if found.n_cells is None:
+        return terms
+    return replace(
+        terms,
+        times=f"{found.n_cells} times",
+        note=f"concordance_td compares curves at {found.n_cells} times; the error so made is below {found.error:.0e}.",
+    )

@@ -1,0 +1,220 @@
+"""Censoring that depends on x: models of the censoring times, cross-fitted, and whether they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import clone
+
+from sumosurv.distributions import Joined, SurvivalDistribution
+from sumosurv.nonparametric import kaplan_meier
+from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.scores._inputs import Array
+from sumosurv.scores._models import predict, take_rows
+from sumosurv.scores._weighting import Weighting
+
+__all__ = ["CensoringCheck", "censoring_given_x", "check_censoring", "large_weights", "mean_and_error"]
+
+_FOLDS = 5
+_FEWEST = 20  # censored rows, below which nothing can be said of what they depend on
+_WIDEST = 200  # numbers per row, up to which a Cox model of the censoring is tried unasked
+_CELLS = 20  # of the censoring times
+_BOUND = 10.0  # weights above it are called large
+
+
+@dataclass(frozen=True)
+class CensoringCheck:
+    """Whether censoring depends on x, by the likelihood of rows that a model of the censoring has not seen.
+
+    Attributes
+    ----------
+    name : str
+        The model of the censoring times.
+    gain : float
+        By how many nats a row it is more likely than Kaplan-Meier of the censoring times, both cross-fitted.
+    std_error : float
+        Of the gain, over subjects.
+    distribution : SurvivalDistribution
+        G given x of each row, from a model fitted without the row's fold.
+    """
+
+    name: str
+    gain: float
+    std_error: float
+    distribution: SurvivalDistribution
+
+    @property
+    def depends(self) -> bool:
+        """Whether the gain is more than two standard errors above zero."""
+        return self.gain > 2.0 * self.std_error
+
+    def __str__(self) -> str:
+        found = "Censoring depends on the covariates" if self.depends else "No sign that censoring depends on x"
+        return (
+            f"{found}: on held-out rows {self.name} of the censoring times is more likely than Kaplan-Meier by "
+            f"{self.gain:.3f} nats a row (standard error {self.std_error:.3f})."
+        )
+
+
+def censoring_given_x(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    n_folds: int = _FOLDS,
+    random_state: Any = 0,
+    sample_weight: Any = None,
+    groups: Any = None,
+) -> SurvivalDistribution:
+    """G(t|x) of each row, by an estimator fitted to the censoring times of the rows of the other folds.
+
+    Parameters
+    ----------
+    estimator : estimator with ``fit(X, y)`` and ``predict_distribution(X)``
+        Cloned for each fold; for example ``CoxPH()`` or ``SumoNet()``.
+    X : table of covariates
+    y : outcome
+        Right-censored, observed from the start; an event of any cause ends the observation of the censoring time.
+    n_folds : int
+    random_state : seed or numpy.random.Generator
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for.
+    groups : array of shape (n,), optional
+        The subject that each row belongs to: subjects are held out with all of their rows.
+
+    Returns
+    -------
+    SurvivalDistribution
+        For the ``censoring`` of `brier` and its likes.
+
+    Examples
+    --------
+    >>> from sumosurv import CoxPH, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> len(censoring_given_x(CoxPH(), data.X, data.y))
+    300
+    """
+    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
+    if outcome.entry is not None or outcome.upper is not None:
+        raise ValueError(
+            "A model of the censoring times needs rows that are observed from the start, with known event times; take "
+            "the time since entry, and leave out interval-censored rows."
+        )
+    folds = _folds(outcome, n_folds, random_state)
+    return Joined([_predicted(estimator, X, outcome, held_out) for held_out in folds], folds)
+
+
+def check_censoring(
+    estimator: Any, X: Any, outcome: Outcome, *, random_state: Any = 0, n_folds: int = _FOLDS
+) -> CensoringCheck | str:
+    """Cross-fit a model of the censoring times and compare its likelihood with Kaplan-Meier's; or why not, in words.
+
+    ``estimator`` "auto" is a Cox model with a slight ridge penalty. Times are compared in cells, so that step curves
+    and densities are on the same scale: a censoring in (l, u] counts log(G(l) - G(u)), a row that ends otherwise log G.
+    """
+    name = "a Cox model" if isinstance(estimator, str) else type(estimator).__name__
+    censored = int((~outcome.event).sum())
+    if censored < _FEWEST:
+        return f"Too few rows are censored ({censored}) to tell whether censoring depends on x."
+    if isinstance(estimator, str):
+        width = _width(X)
+        if width is None or width > _WIDEST:
+            what = "X is no table" if width is None else f"X has {width:,} columns, levels counted"
+            return f"{what}: whether censoring depends on x was not tested; censoring= takes an estimator that can."
+        from sumosurv.estimators import CoxPH
+
+        estimator = CoxPH(alpha=1.0)
+    folds = _folds(outcome, n_folds, random_state)
+    given = Joined([_predicted(estimator, X, outcome, rows) for rows in folds], folds)
+    curves = [kaplan_meier(outcome[_others(len(outcome), rows)].any_cause(), censoring=True) for rows in folds]
+    marginal = Joined([curve.repeat(len(rows)) for curve, rows in zip(curves, folds)], folds)
+    edges = _edges(outcome)
+    own, other = (_cell_likelihood(g, outcome, edges) for g in (given, marginal))
+    with np.errstate(invalid="ignore"):
+        gain = np.where(own == other, 0.0, own - other)  # where both call it impossible too
+    return CensoringCheck(name, *mean_and_error(gain, outcome), given)
+
+
+def mean_and_error(values: Array, outcome: Outcome) -> tuple[float, float]:
+    """The weighted mean of values of rows, and its standard error over subjects; nan where a value is infinite."""
+    counted = outcome.weights > 0
+    values, weight = values[counted], outcome.weights[counted]
+    mean = float(weight @ values / weight.sum())
+    if not np.isfinite(values).all():
+        return mean, float("nan")
+    subject = np.arange(len(values)) if outcome.group is None else outcome.group[counted]  # whose rows go together
+    deviation = np.bincount(np.unique(subject, return_inverse=True)[1], weights=weight * (values - mean))
+    return mean, float(np.sqrt(np.square(deviation).sum()) / weight.sum())
+
+
+def large_weights(censoring: SurvivalDistribution, outcome: Outcome, horizon: float) -> float | None:
+    """The share of rows whose weight 1/G gets above 10 by the horizon; None if one gets infinite."""
+    weighting, until = Weighting(censoring, on_zero="drop"), np.minimum(outcome.time, horizon)
+    weight = weighting.of_events(np.ones(len(until), dtype=np.bool_), until)
+    return None if (weight == 0).any() else float(outcome.weights @ (weight > _BOUND) / outcome.weights.sum())
+
+
+# ------------------------------------------------------------------ folds, fits, cells
+
+
+def _folds(outcome: Outcome, n_folds: int, random_state: Any) -> list[npt.NDArray[np.intp]]:
+    """Rows of each fold: subjects in random order, with all of their rows."""
+    rng, n = np.random.default_rng(random_state), len(outcome)
+    subject = np.arange(n) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    size = int(subject.max()) + 1
+    if not 2 <= n_folds <= size:
+        raise ValueError(f"n_folds lies between 2 and the number of subjects, {size}; got {n_folds}.")
+    fold = rng.permutation(np.arange(size) % n_folds)[subject]
+    return [np.flatnonzero(fold == k) for k in range(n_folds)]
+
+
+def _others(n: int, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    return np.setdiff1d(np.arange(n), rows, assume_unique=True)
+
+
+def _predicted(estimator: Any, X: Any, outcome: Outcome, held_out: npt.NDArray[np.intp]) -> SurvivalDistribution:
+    """G of the rows held out, by a clone that was fitted to the censoring times of the others."""
+    others = _others(len(outcome), held_out)
+    flipped = replace(outcome[others], event=~outcome.event[others], cause=None)
+    y = flipped.array() if flipped.weight is None and flipped.group is None else flipped
+    fitted = clone(estimator).fit(take_rows(X, others), y)
+    return predict(fitted, take_rows(X, held_out))
+
+
+def _edges(outcome: Outcome) -> Array:
+    """Ends of cells with about equally many censorings, the first 0, the last before the largest 5 % of the times."""
+    last = float(np.quantile(outcome.time, 0.95))
+    if last >= outcome.time.max():  # many rows end with the study: what happens there tells nothing of x
+        last = float(outcome.time[outcome.time < outcome.time.max()].max(initial=0.0))
+    times = outcome.time[~outcome.event & (outcome.time <= last)]
+    cells = int(np.clip(len(times) // _FEWEST, 1, _CELLS))
+    inner = np.quantile(times, np.linspace(0, 1, cells + 1)[1:], method="inverted_cdf") if len(times) else [last]
+    return np.unique(np.concatenate([[0.0], inner]))
+
+
+def _cell_likelihood(g: SurvivalDistribution, outcome: Outcome, edges: Array) -> Array:
+    """The log-likelihood of each row's censoring time, known to lie in a cell, or after the end of observation."""
+    time, last = outcome.time, edges[-1]
+    inside = ~outcome.event & (time <= last) & (time > 0)
+    place = np.clip(np.searchsorted(edges, time, side="left"), 1, len(edges) - 1)
+    until = np.minimum(np.where(time > 0, np.nextafter(time, 0.0), 0.0), last)
+    asked = np.column_stack([np.where(inside, edges[place - 1], until), np.where(inside, edges[place], until)])
+    with torch.no_grad():
+        before, after = np.asarray(g.log_survival(own_times=asked)).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fall = before + np.log(-np.expm1(after - before))
+    return np.where(inside, np.where(np.isneginf(before), -np.inf, fall), before)
+
+
+def _width(X: Any) -> int | None:
+    """How many numbers a row of a table becomes, a category counting its levels; None for what is no table."""
+    if hasattr(X, "select_dtypes"):
+        numeric = X.select_dtypes("number").shape[1]
+        levels = [int(X[name].nunique()) for name in X.columns.difference(X.select_dtypes("number").columns)]
+        return int(numeric + sum(levels))
+    shape = np.shape(X)
+    return int(shape[1]) if len(shape) == 2 else None

@@ -1,0 +1,247 @@
+"""Several estimators on the same folds: scores by cross-validation, their differences, and who wins how often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+from sklearn.base import clone
+
+from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.scores._inputs import median_time
+from sumosurv.scores._models import take_rows
+from sumosurv.scores._requests import Asked, find_score, since_entry, usual_scores
+from sumosurv.scores.evaluation import evaluate
+from sumosurv.scores.evaluation_table import Evaluation
+
+__all__ = ["CrossEvaluation", "cross_evaluate"]
+
+Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+
+
+@dataclass(frozen=True, repr=False)
+class CrossEvaluation:
+    """What `cross_evaluate` returns; it prints its table.
+
+    Attributes
+    ----------
+    table : Evaluation
+        As `evaluate` returns it for several models: means over folds with confidence intervals, differences from the
+        first estimator, and in the column won the share of folds in which an estimator is better than the first
+        (a tie counts one half).
+    folds : DataFrame
+        The scores of each fold: columns fold, score, model, times, value and those of the table.
+    """
+
+    table: Evaluation
+    folds: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return repr(self.table)
+
+
+def cross_evaluate(
+    estimators: Mapping[str, Any],
+    X: Any,
+    y: Any,
+    cv: Any = 5,
+    *,
+    scores: Asked | None = None,
+    times: Any = None,
+    censoring: Any = "marginal",
+    n_repeats: int = 1,
+    confidence: float = 0.95,
+    random_state: int | None = 0,
+    sample_weight: Any = None,
+    groups: Any = None,
+    verbose: bool = True,
+) -> CrossEvaluation:
+    r"""Scores of several estimators by (repeated) cross-validation, all fitted and tested on the same rows.
+
+    Training sets of different folds overlap, so that the scores of folds are not independent: with J folds in all and
+    ρ the ratio of test to training rows, the variance of a mean is taken as (1/J + ρ) times that over the folds (Nadeau
+    and Bengio 2003), for the scores and for their differences, with quantiles of Student's t with J - 1 degrees of
+    freedom.
+
+    Parameters
+    ----------
+    estimators : mapping of str to estimator
+        Each is cloned and fitted anew in every fold, and compared with the first.
+    X : table of covariates
+    y : outcome
+    cv : int or splitter of scikit-learn
+        The number of folds, with as many events in each as there can be and all rows of a subject in one; or
+        an object with ``split``.
+    scores, times, censoring
+        As in `evaluate`. Times are the same in all folds: by default the median time of y, or from the smallest
+        positive time to the largest that every fold reaches. An estimator or "auto" for ``censoring`` is fitted to the
+        test rows of each fold.
+    n_repeats : int
+        How often the rows are split anew, where ``cv`` is a number.
+    confidence : float
+    random_state : int
+        Of the splits.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for, in fits and scores.
+    groups : array of shape (n,), optional
+        The subject that each row belongs to.
+    verbose : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    CrossEvaluation
+
+    References
+    ----------
+    Nadeau, Bengio (2003), Machine Learning 52.
+
+    Examples
+    --------
+    >>> from sumosurv import CoxPH, KaplanMeier, datasets
+    >>> data = datasets.simulate("weibull", 200, random_state=0)
+    >>> models = {"Kaplan-Meier": KaplanMeier(), "Cox": CoxPH()}
+    >>> result = cross_evaluate(models, data.X, data.y, 5, scores="integrated_brier", verbose=False)
+    >>> result.table["won"].iloc[-1] > 0.5
+    np.True_
+    """
+    if not isinstance(estimators, Mapping) or not estimators:
+        raise ValueError('estimators is a mapping of names to estimators, such as {"cox": CoxPH(), "sumo": SumoNet()}.')
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence lies in (0, 1); got {confidence}.")
+    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
+    splits = list(_splits(cv, X, outcome, n_repeats, random_state))
+    scores = _with_times(scores, times, outcome, [test for _, test in splits])
+    parts = []
+    with _Progress(len(splits) * len(estimators), verbose) as step:
+        for fold, (train, test) in enumerate(splits):
+            fitted = {}
+            for name, estimator in estimators.items():
+                step(f"fold {fold + 1} of {len(splits)}: {name}")
+                fitted[str(name)] = clone(estimator).fit(take_rows(X, train), _outcome_for_fit(outcome[train]))
+            found = evaluate(
+                fitted, take_rows(X, test), outcome[test], scores=scores, censoring=censoring, n_bootstrap=0
+            )
+            parts.append(pd.DataFrame(found[found["against"] == ""]).assign(fold=fold))
+        step("")
+    folds = pd.concat(parts, ignore_index=True)
+    ratio = float(np.mean([len(test) / len(train) for train, test in splits]))
+    rows = list(_summary(folds, [str(name) for name in estimators], len(splits), ratio, confidence))
+    note = (
+        f"Means over {len(splits)} folds; intervals allow for training sets that overlap. "
+        "Folds won: the share of folds in which the score is better than that of the first model."
+    )
+    return CrossEvaluation(Evaluation.of(rows, [note]), folds.drop(columns=["against", "low", "high", "std_error"]))
+
+
+def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int | None) -> Iterator[Split]:
+    """Training and test rows of each fold."""
+    if hasattr(cv, "split"):
+        yield from cv.split(take_rows(X, np.arange(len(outcome))), outcome.had_event, outcome.group)
+        return
+    if not isinstance(cv, (int, np.integer)) or cv < 2:
+        raise ValueError(f"cv is a number of folds, 2 or more, or a splitter of scikit-learn; got {cv!r}.")
+    group = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    had_event = np.zeros(int(group.max()) + 1, dtype=np.int64)
+    np.maximum.at(had_event, group, outcome.had_event.astype(np.int64) if outcome.cause is None else outcome.cause)
+    if cv > len(had_event):
+        raise ValueError(f"cv is at most the number of subjects, {len(had_event)}; got {cv}.")
+    rng = np.random.default_rng(random_state)
+    for _ in range(n_repeats):
+        shuffled = rng.permutation(len(had_event))
+        fold = np.empty(len(had_event), dtype=np.intp)
+        fold[shuffled[np.argsort(had_event[shuffled], kind="stable")]] = np.arange(len(had_event)) % cv
+        for k in range(cv):
+            held_out = fold[group] == k
+            yield np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _outcome_for_fit(outcome: Outcome) -> Any:
+    return outcome.array() if outcome.weight is None and outcome.group is None else outcome
+
+
+def _with_times(
+    scores: Asked | None, times: Any, outcome: Outcome, tests: list[npt.NDArray[np.intp]]
+) -> dict[str, dict[str, Any]]:
+    """Scores with times that are the same in all folds."""
+    later = since_entry(outcome)
+    if scores is None:
+        scores, times = usual_scores(outcome, times, outcome.n_causes)
+    names = [scores] if isinstance(scores, str) else list(scores)
+    made = {name: dict(scores[name]) if isinstance(scores, Mapping) else {} for name in names}
+    low = float(later.time.min(initial=np.inf, where=later.time > 0))
+    high = min(float(later.time[test].max()) for test in tests)
+    for name, options in made.items():
+        score = find_score(name)
+        if score.times == "none" or options.get(score.times_option) is not None:
+            continue
+        options[score.times_option] = times
+        if times is None:
+            options[score.times_option] = median_time(later) if score.times == "single" else (low, high)
+    return made
+
+
+def _summary(
+    folds: pd.DataFrame, names: list[str], n_folds: int, ratio: float, confidence: float
+) -> Iterator[dict[str, Any]]:
+    """Rows of the table: means over folds, then differences from the first."""
+    about = [name for name in ("score", "greater_is_better", "proper") if name in folds]
+    half = float(stats.t.ppf(0.5 + 0.5 * confidence, n_folds - 1)) if n_folds > 1 else np.nan
+    keys = folds.groupby(["fold", "model"], sort=False).cumcount()
+    for _, part in folds.groupby(keys, sort=False):
+        row = part.iloc[0]
+        values = part.pivot(index="fold", columns="model", values="value")[names].to_numpy()
+        shown = [(name, "", values[:, i], np.nan) for i, name in enumerate(names)]
+        for i, name in enumerate(names[1:], 1):
+            difference = values[:, i] - values[:, 0]
+            better = difference if row["greater_is_better"] else -difference
+            shown.append((name, names[0], difference, float(np.mean((better > 0) + 0.5 * (better == 0)))))
+        for name, against, found, won in shown:
+            mean = float(np.mean(found))
+            spread = float(np.std(found, ddof=1)) if n_folds > 1 and np.isfinite(found).all() else np.nan
+            error = spread * np.sqrt(1.0 / n_folds + ratio)
+            interval = {"low": mean - half * error, "high": mean + half * error}
+            yield {
+                **{name: row[name] for name in about},
+                "times": row["times"],
+                "cause": row.get("cause", ""),
+                "censoring": row.get("censoring", ""),
+                "model": name,
+                "against": against,
+                "value": mean,
+                **interval,
+                "std_error": error,
+                "won": won,
+            }
+
+
+class _Progress:
+    """A bar that says what is being fitted; nothing where it is not wanted."""
+
+    def __init__(self, total: int, verbose: bool) -> None:
+        self._bar: Any = None
+        self._begun = False
+        if verbose:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(total=total, desc="cross-validation", unit="fit")
+
+    def __enter__(self) -> Callable[[str], None]:
+        return self._step
+
+    def __exit__(self, *_: Any) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _step(self, text: str) -> None:
+        if self._bar is None:
+            return
+        if self._begun:
+            self._bar.update()
+        self._begun = True
+        self._bar.set_postfix_str(text)

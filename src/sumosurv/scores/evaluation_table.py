@@ -1,0 +1,135 @@
+"""The table that `evaluate` returns, and how it is printed within 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["COLUMNS", "Evaluation"]
+
+COLUMNS = (
+    "score",
+    "cause",
+    "model",
+    "against",
+    "censoring",
+    "times",
+    "value",
+    "low",
+    "high",
+    "std_error",
+    "won",
+    "greater_is_better",
+    "proper",
+)
+_OPTIONAL = {"cause": "", "model": "", "against": "", "censoring": "", "won": None}  # left out where all are this
+_WIDTH = 80
+
+
+class Evaluation(pd.DataFrame):  # type: ignore[misc]
+    """What `evaluate` returns: a DataFrame that prints its values, intervals and times within 80 columns.
+
+    Numbers are rounded in print only. Whatever is selected or computed from it is an ordinary DataFrame. What is to be
+    said of the table as a whole is in ``notes`` and printed below it.
+    """
+
+    @classmethod
+    def of(cls, rows: Sequence[dict[str, Any]], notes: Iterable[str] = ()) -> Evaluation:
+        """A table of rows with the columns of this module; those that none of the rows uses are left out."""
+        frame = pd.DataFrame(rows, columns=list(COLUMNS))
+        unused = [
+            name
+            for name, empty in _OPTIONAL.items()
+            if (frame[name].isna().all() if empty is None else frame[name].isin([empty]).all())
+        ]
+        if "model" not in unused:
+            unused = [name for name in unused if name != "against"]
+        made = cls(frame.drop(columns=unused))
+        made.attrs["notes"] = list(notes)
+        return made
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of the table."""
+        return list(self.attrs.get("notes", []))
+
+    def __repr__(self) -> str:
+        known = [name for name in COLUMNS if name in self.columns]
+        if self.empty or list(self.columns) != known or not set(COLUMNS) - set(_OPTIONAL) <= set(known):
+            return str(super().__repr__())
+        for digits, gap in ((4, 2), (4, 1), (3, 1), (2, 1)):
+            lines = self._by_model(digits, gap) if "model" in self.columns else self._lines(digits, " " * gap)
+            if max(map(len, lines)) <= _WIDTH:
+                break
+        notes = [line for note in self.notes for line in textwrap.wrap(note, _WIDTH)]
+        return "\n".join([*lines, *([""] if notes else []), *notes])
+
+    def _numbers(self, digits: int) -> list[list[str]]:
+        """Columns of values and interval in print, each headed by its name."""
+        names = ["value"] if self["low"].isna().all() else ["value", "low", "high"]
+        return [[name, *(_number(value, digits) for value in self[name])] for name in names]
+
+    def _lines(self, digits: int, gap: str) -> list[str]:
+        columns = [["score", *self["score"]]]
+        for name, head in (("cause", "cause"), ("censoring", "G")):
+            if name in self.columns:
+                columns += [[head, *map(str, self[name])]]
+        first = len(columns)
+        columns += self._numbers(digits)
+        last = len(columns)
+        if self["times"].ne("").any():
+            columns += [["times", *self["times"]]]
+        return _joined(columns, range(first, last), gap)
+
+    def _by_model(self, digits: int, gap: int) -> list[str]:
+        """Scores as headings, models below them, and their differences from the first."""
+        columns = [["", *(f"  {_label(*pair)}" for pair in zip(self["model"], self["against"]))]]
+        if "censoring" in self.columns:
+            columns += [["G", *self["censoring"]]]
+        first = len(columns)
+        columns += self._numbers(digits)
+        last = len(columns)
+        if "won" in self.columns:
+            columns += [["folds won", *("" if pd.isna(won) else f"{won:.0%}" for won in self["won"])]]
+        columns += [["", *map(_verdict, self.to_dict("records"))]]
+        lines = _joined(columns, range(first, last), " " * gap)
+        headings = [_heading(row) for row in self.to_dict("records")]
+        made = lines[:1]
+        for place, (heading, line) in enumerate(zip(headings, lines[1:])):
+            made += [heading] if place == 0 or headings[place - 1] != heading else []
+            made.append(line)
+        return made
+
+
+def _label(model: str, against: str) -> str:
+    return f"{model} - {against}" if against else model
+
+
+def _heading(row: dict[str, Any]) -> str:
+    cause = f", cause {row['cause']}" if row.get("cause", "") != "" else ""
+    times = row["times"]
+    between = ", " if times.startswith("cells ") or "–" in times else " at "
+    return f"{row['score']}{cause}{between + times if times else ''}"
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    """Whether a difference is one, by its interval."""
+    if not row["against"] or pd.isna(row["low"]) or row["low"] <= 0 <= row["high"]:
+        return ""
+    return "better" if (row["low"] > 0) == row["greater_is_better"] else "worse"
+
+
+def _joined(columns: list[list[str]], numeric: range, gap: str) -> list[str]:
+    padded = []
+    for i, column in enumerate(columns):
+        width = max(map(len, column))
+        padded.append([text.rjust(width) if i in numeric else text.ljust(width) for text in column])
+    return [gap.join(parts).rstrip() for parts in zip(*padded)]
+
+
+def _number(value: float, digits: int) -> str:
+    text = f"{value:.0f}" if 10**digits <= abs(value) < 10**9 else f"{value:#.{digits}g}"
+    return text.removesuffix(".")

@@ -1,0 +1,70 @@
+"""Scores over time: lines and bands are the figures of evaluate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sumosurv import CoxPH, Surv, kaplan_meier
+from sumosurv.distributions import Weibull
+from sumosurv.plots import plot_auc, plot_brier
+from sumosurv.scores import brier, cumulative_dynamic_auc
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(150, 1))
+T, C = np.exp(X[:, 0]) * RNG.exponential(1.0, 150), RNG.exponential(2.0, 150)
+Y = Surv.from_arrays(T <= C, np.minimum(T, C))
+MODELS = {"good": Weibull(np.exp(X[:, 0]), 1.0), "flat": Weibull(np.ones(150), 1.0)}
+G = kaplan_meier(Y, censoring=True)
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize("draw", [plot_brier, plot_auc])
+def test_lines_are_the_scores(draw, tmp_path):
+    times = np.array([0.3, 0.6, 1.2])
+    ax = draw(MODELS, Y, times=times, n_bootstrap=20, unit="years")
+    lines = {line.get_label(): line for line in ax.get_lines() if not line.get_label().startswith("_")}
+    assert list(lines) == ["good", "flat"]
+    for name, d in MODELS.items():
+        expected = brier(d, Y, times, censoring=G).mean(axis=0)
+        if draw is plot_auc:
+            expected = cumulative_dynamic_auc(d, Y, times, censoring=G)
+        np.testing.assert_allclose(lines[name].get_ydata(), expected, rtol=1e-12)
+    assert len(ax.collections) == 2  # bands
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["good", "flat"]
+    assert ax.get_xlabel() == "time (years)"
+    plt.savefig(tmp_path / "a.png")
+    assert plt.imread(tmp_path / "a.png")[..., :3].std() > 0.01
+    plain = draw(MODELS["good"], Y, times=times, n_bootstrap=0)
+    assert len(plain.collections) == 0
+    assert plain.get_legend() is None
+
+
+def test_the_range_is_that_of_the_follow_up_and_beyond_is_shaded():
+    d = CoxPH().fit(X, Y).predict_distribution(X)
+    ax = plot_brier(d, Y, n_bootstrap=0)
+    end = ax.get_xlim()[1]
+    assert (Y["time"] > end).mean() == pytest.approx(0.05, abs=0.01)
+    assert not ax.texts
+    longer = plot_brier(d, Y, times=np.linspace(0.1, 2 * Y["time"].max(), 10), n_bootstrap=0)
+    assert [text.get_text() for text in longer.texts] == ["beyond the data"]
+    own = plt.subplots()[1]
+    assert plot_auc(d, Y, n_bootstrap=0, ax=own) is own
+    assert [text.get_text() for text in own.texts] == ["chance"]
+
+
+def test_what_cannot_be_drawn_is_refused():
+    late = Surv.from_arrays(Y["event"], Y["time"], 0.1 * Y["time"])
+    with pytest.raises(ValueError, match="observed from the start"):
+        plot_auc(MODELS, late)
+    with pytest.raises(ValueError, match="mapping is empty"):
+        plot_brier({}, Y)

@@ -1,0 +1,164 @@
+"""Censoring that depends on x: found where it is, not where it is not; and the score that it misleads."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sumosurv import CoxPH, Surv, kaplan_meier
+from sumosurv.distributions import Weibull
+from sumosurv.outcome import check_outcome
+from sumosurv.scores import brier, censoring_given_x, evaluate, integrated_brier, uno_c
+from sumosurv.scores.censoring import check_censoring, large_weights
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+
+
+def rows(n=600, slope=1.0, seed=0):
+    """Exponential censoring times with a rate that depends on the second covariate."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    t, c = np.exp(0.7 * x[:, 0]) * rng.exponential(1.0, n), 1.5 * np.exp(slope * x[:, 1]) * rng.exponential(1.0, n)
+    X = pd.DataFrame(x, columns=["risk", "visits"])
+    return X, Surv.from_arrays(t <= c, np.minimum(t, c)), Weibull(np.exp(0.7 * x[:, 0]), 1.0)
+
+
+def test_dependence_is_found_where_it_is():
+    X, y, d = rows()
+    table = evaluate(d, X, y, scores=["log_likelihood", "brier", "uno_c"], n_bootstrap=0)
+    assert list(table["censoring"]) == ["", "marginal", "given x", ""]
+    assert table.notes[0].startswith("Censoring depends on the covariates: on held-out rows a Cox model")
+    assert "Weights above 10" in table.notes[1]
+    assert max(map(len, repr(table).splitlines())) <= 80
+
+
+def test_dependence_is_seldom_found_where_it_is_not():
+    found = 0
+    for seed in range(40):
+        X, y, _ = rows(200, 0.0, seed)
+        found += check_censoring("auto", X, check_outcome(y)).depends
+    assert found <= 4  # one in forty is expected of two standard errors
+
+
+def test_cross_fitted_curves_are_near_the_true_ones_and_have_not_seen_their_row():
+    X, y, _ = rows(3000)
+    g = censoring_given_x(CoxPH(), X, y, n_folds=3)
+    true = Weibull(1.5 * np.exp(X["visits"].to_numpy()), 1.0)
+    assert np.abs(g.survival([0.5, 1.0]) - true.survival([0.5, 1.0])).max() < 0.08
+    seen = []
+
+    class Noting(CoxPH):
+        def fit(self, X, y):
+            seen.append(set(X.index))
+            assert y["event"].mean() == pytest.approx(1 - rows(3000)[1]["event"].mean(), abs=0.05)
+            return super().fit(X, y)
+
+        def predict_distribution(self, X):
+            assert not seen[-1] & set(X.index)
+            return super().predict_distribution(X)
+
+    censoring_given_x(Noting(), X, y)
+    assert len(seen) == 5
+
+
+def test_subjects_are_held_out_with_all_of_their_rows():
+    X, y, _ = rows(90)
+    subject = np.arange(90) // 3
+
+    class Noting(CoxPH):
+        def fit(self, X, y):
+            self.subjects_ = set(X.index // 3)
+            return super().fit(X, y)
+
+        def predict_distribution(self, X):
+            assert len(X) % 3 == 0
+            return super().predict_distribution(X)
+
+    censoring_given_x(Noting(), X, y, groups=subject)
+    with pytest.raises(ValueError, match="n_folds lies between 2 and the number of subjects, 30"):
+        censoring_given_x(CoxPH(), X, y, groups=subject, n_folds=31)
+
+
+def test_an_estimator_is_used_whatever_the_test_says():
+    X, y, d = rows(slope=0.0)
+    table = evaluate(d, X, y, scores="brier", times=1.0, censoring=CoxPH(alpha=2.0), n_bootstrap=0)
+    assert list(table["censoring"]) == ["marginal", "given x"]
+    assert "CoxPH" in table.notes[0]
+    g = censoring_given_x(CoxPH(alpha=2.0), X, y)
+    assert table["value"].iloc[1] == pytest.approx(brier(d, y, 1.0, censoring=g).mean(), rel=1e-12)
+    assert table["value"].iloc[0] == pytest.approx(brier(d, y, 1.0, censoring=kaplan_meier(y, censoring=True)).mean())
+
+
+def test_when_nothing_is_tested():
+    X, y, d = rows(80)
+    few = Surv.from_arrays(np.arange(80) > 4, y["time"])
+    assert "Too few rows are censored (5)" in evaluate(d, X, few, scores="brier", n_bootstrap=0).notes[0]
+    wide = np.zeros((80, 201))
+    assert "201 columns" in evaluate(d, wide, y, scores="brier", n_bootstrap=0).notes[0]
+    images = np.zeros((80, 1, 4, 4))
+    assert "X is no table" in evaluate(d, images, y, scores="brier", n_bootstrap=0).notes[0]
+    for none in (
+        evaluate(d, None, y, scores="brier", n_bootstrap=0),
+        evaluate(d, X, y, scores="brier", censoring="marginal", n_bootstrap=0),
+        evaluate(d, X, y, scores="brier", censoring=kaplan_meier(y, censoring=True), n_bootstrap=0),
+        evaluate(d, X, y, scores="log_likelihood", n_bootstrap=0),
+    ):
+        assert none.notes == []
+        assert "censoring" not in none
+    with pytest.raises(ValueError, match="there is no X to fit it on"):
+        evaluate(d, None, y, scores="brier", censoring=CoxPH())
+    with pytest.raises(ValueError, match='censoring is "auto", "marginal"'):
+        evaluate(d, X, y, scores="brier", censoring="cox")
+    with pytest.raises(TypeError, match="censoring is a distribution, an estimator"):
+        evaluate(d, X, y, scores="brier", censoring=3)
+
+
+def test_late_entry_and_weights():
+    """The censoring model is of the time since entry; rows of weight zero are not looked at."""
+    X, y, d = rows(400)
+    entry = np.minimum(0.3, 0.5 * y["time"])
+    late = Surv.from_arrays(y["event"], y["time"], entry)
+    weight = np.where(np.arange(400) < 300, 1.0, 0.0)
+    found = evaluate(d, X, late, scores="brier", times=0.5, sample_weight=weight, n_bootstrap=0)
+    some = slice(0, 300)
+    since = Surv.from_arrays(y["event"][some], (y["time"] - entry)[some])
+    expected = evaluate(d[some].remaining(entry[some]), X[some], since, scores="brier", times=0.5, n_bootstrap=0)
+    np.testing.assert_allclose(found["value"], expected["value"], rtol=2e-3)
+    assert list(found["censoring"]) == ["marginal", "given x"]
+
+
+def test_share_of_large_weights():
+    y = check_outcome(Surv.from_arrays([True, True, False, False], [1.0, 3.0, 2.0, 4.0]))
+    g = Weibull([1.0, 1.0, 1.0, 10.0], 1.0)  # 1/G is e, e³, e², e^0.4
+    assert large_weights(g, y, 10.0) == 0.25
+    assert large_weights(g, y, 2.0) == 0.0
+
+
+def test_the_example_of_the_page():
+    """One G for all prefers the false model; G given x and the likelihood prefer the truth."""
+    comparing = pytest.importorskip("comparing")
+    X, y, truth, false = comparing.study(4000)
+    options = {"log_likelihood": {}, "integrated_brier": {"times": (0.1, 3.9)}}
+    table = evaluate({"truth": truth, "false": false}, X, y, scores=options)
+    gap = table[table["against"] == "truth"].set_index(["score", "censoring"])
+    assert gap.loc[("integrated_brier", "marginal"), "high"] < 0
+    assert gap.loc[("integrated_brier", "given x"), "low"] > 0
+    assert gap.loc[("log_likelihood", ""), "high"] < 0
+
+
+def test_the_true_g_makes_the_truth_best():
+    """With G(t|x) itself the expected Brier score of the truth is that without censoring."""
+    rng = np.random.default_rng(1)
+    n, x = 40_000, rng.normal(size=40_000)
+    t, scale = np.exp(0.7 * x) * rng.exponential(1.0, n), 1.5 * np.exp(0.8 * x)
+    c = scale * rng.exponential(1.0, n)
+    y, d = Surv.from_arrays(t <= c, np.minimum(t, c)), Weibull(np.exp(0.7 * x), 1.0)
+    span = (0.1, 1.5)
+    uncensored = integrated_brier(d, Surv.from_arrays(t > 0, t), times=span, censoring=Weibull(1e9, 1.0)).mean()
+    weighted = integrated_brier(d, y, times=span, censoring=Weibull(scale, 1.0)).mean()
+    marginal = integrated_brier(d, y, times=span, censoring=kaplan_meier(y, censoring=True)).mean()
+    assert weighted == pytest.approx(uncensored, abs=0.0015)
+    assert abs(marginal - uncensored) > 0.003
+    assert uno_c(d, y, censoring=Weibull(2.0, 1.0)) > 0.5
