@@ -100,7 +100,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "estimators/network.py",
-        "seeds = check_random_state(self.random_state).randint(0, 2**31 - 1, size=self.ensemble_size)",
+        "seeds = [int(seed) for seed in check_random_state(self.random_state).randint(0, 2**31 - 1, size=size)]",
         "1",
         "2",
         "the range from which seeds are drawn; one more or less in two billion",

@@ -28,10 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from equivalent import EQUIVALENT
 from planting import ROOT, Copy, preload
 
-SOURCES = ("scores", "training", "estimators", "search", "preprocessing.py", "cli.py", "commands.py")
+SOURCES = (
+    "scores", "training", "estimators", "search", "preprocessing.py", "cli.py", "commands.py",
+    "outcome", "nonparametric", "distributions",
+)  # fmt: skip
 SUITE = (
     "tests/scores", "tests/training", "tests/estimators", "tests/search", "tests/test_preprocessing.py", "tests/cli",
-    "tests/networks", "tests/test_io.py", "tests/test_forged_files.py", "tests/paper/test_table_routes.py",
+    "tests/networks", "tests/distributions", "tests/nonparametric", "tests/test_outcome.py", "tests/test_cells.py",
+    "tests/test_io.py", "tests/test_forged_files.py", "tests/paper/test_table_routes.py",
     "tests/docs",
 )  # fmt: skip
 SLOW = (
@@ -398,16 +402,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--total", type=float, default=3600.0, help="limit for the whole run; go on with another")
     parser.add_argument("--again", action="store_true", help="run survivors and timeouts once more")
     parser.add_argument("--known", action="store_true", help="use the tests that the map has, measure no others")
-    parser.add_argument("--only", nargs="+", default=[""], help="those of the sample in files whose path begins so")
+    parser.add_argument("--among", nargs="+", default=[""], help="draw from files whose path begins so, and no others")
     arguments = parser.parse_args(argv)
     began = time.monotonic()
     STATE.mkdir(exist_ok=True)
     path = STATE / f"seed{arguments.seed}.json"
     known = _stored(path)
     every = mutants()
-    drawn = random.Random(arguments.seed).sample(every, min(arguments.sample, len(every)))
     reasons = equivalent(every)
-    sample = [mutant for mutant in drawn if mutant.path.startswith(tuple(arguments.only))]
+    among = [mutant for mutant in every if mutant.path.startswith(tuple(arguments.among))]
+    sample = random.Random(arguments.seed).sample(among, min(arguments.sample, len(among)))
     preload()
     with Copy.made() as copy:
         tests = test_map(copy, 1800.0, complete=not arguments.known)
@@ -424,7 +428,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             known = _stored(path) | {mutant.key: made}  # others may write to it too
             path.write_text(json.dumps(known, indent=1), encoding="utf-8")
             print(f"{number}/{len(sample)} {known[mutant.key]['verdict']:9s} {mutant.key[:150]}", flush=True)
-    return _report(len(every), sample, known, reasons)
+    return _report(len(among), sample, known, reasons)
 
 
 def equivalent(every: Sequence[Mutant]) -> dict[str, str]:
