@@ -77,6 +77,12 @@ def test_trees_that_are_none(key, make, tmp_path):
     refused("RandomSurvivalForest", tmp_path, edit(f"trees.{key}", make))
 
 
+def test_a_root_past_the_last_node(tmp_path):
+    n = len(read(saved("RandomSurvivalForest"))[1]["trees.left"])
+    for root in (n, n + 1):
+        refused("RandomSurvivalForest", tmp_path, edit("trees.roots", at(-1, root)))
+
+
 def test_trees_without_event_times(tmp_path):
     refused("RandomSurvivalForest", tmp_path, edit("event_times_", lambda v: v[:0]))
 

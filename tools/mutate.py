@@ -44,6 +44,8 @@ SLOW = (
 )  # fmt: skip
 NOT_HERE = {("training/step.py", "captured")}  # runs on CUDA alone
 STATE = ROOT / ".mutation"
+_ENOUGH_CALLS = 30  # of one function in one test without a new line: it is traced no more
+_FILE_SECONDS = 600.0  # for the tests of one file while their lines are noted
 
 _COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -274,6 +276,7 @@ class _Tracer:
         self.prefix, self.target = str(root / "src" / "sumosurv") + "/", target
         self.files: dict[str, str | None] = {}
         self.lines: set[tuple[str, int]] = set()
+        self.idle: dict[Any, int] = {}  # calls of a function in a row in which no new line was seen
         self.result: dict[str, dict[str, Any]] = {}
         self.began, self.failed = 0.0, False
 
@@ -283,12 +286,15 @@ class _Tracer:
             own = name.removeprefix(self.prefix)
             self.files[name] = own if own != name and own.startswith(SOURCES) else None
         own = self.files[name]
-        if own is None:
+        if own is None or self.idle.get(frame.f_code, 0) > _ENOUGH_CALLS:
             return None
+        size = len(self.lines)
         self.lines.add((own, frame.f_lineno))
 
         def line(frame: Any, event: str, argument: Any) -> Any:
             self.lines.add((own, frame.f_lineno))
+            if event == "return":
+                self.idle[frame.f_code] = self.idle.get(frame.f_code, 0) + 1 if len(self.lines) == size else 0
             return line
 
         return line
@@ -299,7 +305,7 @@ class _Tracer:
 
     def pytest_runtest_protocol(self, item: Any) -> None:
         """Begin."""
-        self.lines, self.began, self.failed = set(), time.perf_counter(), False
+        self.lines, self.idle, self.began, self.failed = set(), {}, time.perf_counter(), False
         sys.settrace(self._call)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -315,29 +321,28 @@ class _Tracer:
         for path, number in sorted(self.lines):
             by_file.setdefault(path, []).append(number)
         self.result[nodeid] = {"seconds": time.perf_counter() - self.began, "lines": by_file}
-        if len(self.result) % 20 == 0:
-            self.target.write_text(json.dumps(self.result), encoding="utf-8")
 
     def pytest_sessionfinish(self) -> None:
         """Write it down."""
         self.target.write_text(json.dumps(self.result), encoding="utf-8")
 
 
-def test_map(copy: Copy, limit: float, *, complete: bool) -> dict[str, dict[str, Any]]:
+def test_map(copy: Copy, *, complete: bool) -> dict[str, dict[str, Any]]:
     """Lines and seconds of each test, from ``.mutation/map.json``; of test files that it lacks, measured now."""
     path, new = STATE / "map.json", STATE / "new.json"
     known = _stored(path)
     seen = {name.partition("::")[0] for name in known}
-    every = [ROOT / place for place in SUITE]
-    files = sorted(f for p in every for f in (p.rglob("test_*.py") if p.is_dir() else [p]) if f.is_file())
+    places = [ROOT / place for place in SUITE]
+    files = [f for p in places for f in (sorted(p.rglob("test_*.py")) if p.is_dir() else [p]) if f.is_file()]
     missing = [name for f in files if (name := f.relative_to(ROOT).as_posix()) not in seen]
-    if missing and complete:
-        print(f"noting which test runs which line, in {len(missing)} files ...", flush=True)
-        code, output = copy.run(missing, limit, [_Tracer(copy.root, new)])
+    for number, name in enumerate(missing if complete else [], 1):
+        print(f"noting which test runs which line: {name} ({number} of {len(missing)})", flush=True)
+        new.unlink(missing_ok=True)
+        code, output = copy.run([name], _FILE_SECONDS, [_Tracer(copy.root, new)])
         if code != 0:
             print(output[-3000:])
-            print("Not all tests passed as they are; the map is of those that ran.", file=sys.stderr)
-        known |= json.loads(new.read_text(encoding="utf-8"))
+            print(f"Not all tests of {name} passed as they are; the map is of those that did.", file=sys.stderr)
+        known |= _stored(new)
         path.write_text(json.dumps(known), encoding="utf-8")
     return known
 
@@ -414,7 +419,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sample = random.Random(arguments.seed).sample(among, min(arguments.sample, len(among)))
     preload()
     with Copy.made() as copy:
-        tests = test_map(copy, 1800.0, complete=not arguments.known)
+        tests = test_map(copy, complete=not arguments.known)
         for number, mutant in enumerate(sample, 1):
             old = known.get(mutant.key)
             if mutant.key in reasons:
