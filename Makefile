@@ -8,7 +8,7 @@
 #   make paper ARGS="table3 --stored"
 PYTHON ?= python3
 ARGS ?= --help
-MUTANTS ?= --sample 200 --seed 0
+MUTANTS ?= --sample 200 --seed 1
 # one process for each core; the tests of a file stay together, since they share what they fit
 WORKERS := -n auto --dist loadfile
 VENV := .venv

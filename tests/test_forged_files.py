@@ -77,6 +77,20 @@ def test_trees_that_are_none(key, make, tmp_path):
     refused("RandomSurvivalForest", tmp_path, edit(f"trees.{key}", make))
 
 
+def test_a_model_of_no_cause(tmp_path):
+    def change(description, tensors):
+        description["fitted"]["n_causes_"] = 0
+        tensors["training_incidence"] = torch.zeros(0, dtype=torch.float64)
+
+    assert "n_causes_" in refused("KaplanMeier", tmp_path, change)
+
+
+def test_a_root_past_the_last_node(tmp_path):
+    n = len(read(saved("RandomSurvivalForest"))[1]["trees.left"])
+    for root in (n, n + 1):
+        refused("RandomSurvivalForest", tmp_path, edit("trees.roots", at(-1, root)))
+
+
 def test_trees_without_event_times(tmp_path):
     refused("RandomSurvivalForest", tmp_path, edit("event_times_", lambda v: v[:0]))
 

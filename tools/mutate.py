@@ -28,10 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from equivalent import EQUIVALENT
 from planting import ROOT, Copy, preload
 
-SOURCES = ("scores", "training", "estimators", "search", "preprocessing.py", "cli.py", "commands.py")
+SOURCES = (
+    "scores", "training", "estimators", "search", "preprocessing.py", "cli.py", "commands.py",
+    "outcome", "nonparametric", "distributions",
+)  # fmt: skip
 SUITE = (
     "tests/scores", "tests/training", "tests/estimators", "tests/search", "tests/test_preprocessing.py", "tests/cli",
-    "tests/networks", "tests/test_io.py", "tests/test_forged_files.py", "tests/paper/test_table_routes.py",
+    "tests/networks", "tests/distributions", "tests/nonparametric", "tests/test_outcome.py", "tests/test_cells.py",
+    "tests/test_io.py", "tests/test_forged_files.py", "tests/paper/test_table_routes.py",
     "tests/docs",
 )  # fmt: skip
 SLOW = (
@@ -40,6 +44,8 @@ SLOW = (
 )  # fmt: skip
 NOT_HERE = {("training/step.py", "captured")}  # runs on CUDA alone
 STATE = ROOT / ".mutation"
+_ENOUGH_CALLS = 30  # of one function in one test without a new line: it is traced no more
+_FILE_SECONDS = 600.0  # for the tests of one file while their lines are noted
 
 _COMPARE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -270,6 +276,7 @@ class _Tracer:
         self.prefix, self.target = str(root / "src" / "sumosurv") + "/", target
         self.files: dict[str, str | None] = {}
         self.lines: set[tuple[str, int]] = set()
+        self.idle: dict[Any, int] = {}  # calls of a function in a row in which no new line was seen
         self.result: dict[str, dict[str, Any]] = {}
         self.began, self.failed = 0.0, False
 
@@ -279,12 +286,15 @@ class _Tracer:
             own = name.removeprefix(self.prefix)
             self.files[name] = own if own != name and own.startswith(SOURCES) else None
         own = self.files[name]
-        if own is None:
+        if own is None or self.idle.get(frame.f_code, 0) > _ENOUGH_CALLS:
             return None
+        size = len(self.lines)
         self.lines.add((own, frame.f_lineno))
 
         def line(frame: Any, event: str, argument: Any) -> Any:
             self.lines.add((own, frame.f_lineno))
+            if event == "return":
+                self.idle[frame.f_code] = self.idle.get(frame.f_code, 0) + 1 if len(self.lines) == size else 0
             return line
 
         return line
@@ -295,7 +305,7 @@ class _Tracer:
 
     def pytest_runtest_protocol(self, item: Any) -> None:
         """Begin."""
-        self.lines, self.began, self.failed = set(), time.perf_counter(), False
+        self.lines, self.idle, self.began, self.failed = set(), {}, time.perf_counter(), False
         sys.settrace(self._call)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -311,29 +321,28 @@ class _Tracer:
         for path, number in sorted(self.lines):
             by_file.setdefault(path, []).append(number)
         self.result[nodeid] = {"seconds": time.perf_counter() - self.began, "lines": by_file}
-        if len(self.result) % 20 == 0:
-            self.target.write_text(json.dumps(self.result), encoding="utf-8")
 
     def pytest_sessionfinish(self) -> None:
         """Write it down."""
         self.target.write_text(json.dumps(self.result), encoding="utf-8")
 
 
-def test_map(copy: Copy, limit: float, *, complete: bool) -> dict[str, dict[str, Any]]:
+def test_map(copy: Copy, *, complete: bool) -> dict[str, dict[str, Any]]:
     """Lines and seconds of each test, from ``.mutation/map.json``; of test files that it lacks, measured now."""
     path, new = STATE / "map.json", STATE / "new.json"
     known = _stored(path)
     seen = {name.partition("::")[0] for name in known}
-    every = [ROOT / place for place in SUITE]
-    files = sorted(f for p in every for f in (p.rglob("test_*.py") if p.is_dir() else [p]) if f.is_file())
+    places = [ROOT / place for place in SUITE]
+    files = [f for p in places for f in (sorted(p.rglob("test_*.py")) if p.is_dir() else [p]) if f.is_file()]
     missing = [name for f in files if (name := f.relative_to(ROOT).as_posix()) not in seen]
-    if missing and complete:
-        print(f"noting which test runs which line, in {len(missing)} files ...", flush=True)
-        code, output = copy.run(missing, limit, [_Tracer(copy.root, new)])
+    for number, name in enumerate(missing if complete else [], 1):
+        print(f"noting which test runs which line: {name} ({number} of {len(missing)})", flush=True)
+        new.unlink(missing_ok=True)
+        code, output = copy.run([name], _FILE_SECONDS, [_Tracer(copy.root, new)])
         if code != 0:
             print(output[-3000:])
-            print("Not all tests passed as they are; the map is of those that ran.", file=sys.stderr)
-        known |= json.loads(new.read_text(encoding="utf-8"))
+            print(f"Not all tests of {name} passed as they are; the map is of those that did.", file=sys.stderr)
+        known |= _stored(new)
         path.write_text(json.dumps(known), encoding="utf-8")
     return known
 
@@ -398,19 +407,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--total", type=float, default=3600.0, help="limit for the whole run; go on with another")
     parser.add_argument("--again", action="store_true", help="run survivors and timeouts once more")
     parser.add_argument("--known", action="store_true", help="use the tests that the map has, measure no others")
-    parser.add_argument("--only", nargs="+", default=[""], help="those of the sample in files whose path begins so")
+    parser.add_argument("--among", nargs="+", default=[""], help="draw from files whose path begins so, and no others")
     arguments = parser.parse_args(argv)
     began = time.monotonic()
     STATE.mkdir(exist_ok=True)
     path = STATE / f"seed{arguments.seed}.json"
     known = _stored(path)
     every = mutants()
-    drawn = random.Random(arguments.seed).sample(every, min(arguments.sample, len(every)))
     reasons = equivalent(every)
-    sample = [mutant for mutant in drawn if mutant.path.startswith(tuple(arguments.only))]
+    among = [mutant for mutant in every if mutant.path.startswith(tuple(arguments.among))]
+    sample = random.Random(arguments.seed).sample(among, min(arguments.sample, len(among)))
     preload()
     with Copy.made() as copy:
-        tests = test_map(copy, 1800.0, complete=not arguments.known)
+        tests = test_map(copy, complete=not arguments.known)
         for number, mutant in enumerate(sample, 1):
             old = known.get(mutant.key)
             if mutant.key in reasons:
@@ -424,7 +433,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             known = _stored(path) | {mutant.key: made}  # others may write to it too
             path.write_text(json.dumps(known, indent=1), encoding="utf-8")
             print(f"{number}/{len(sample)} {known[mutant.key]['verdict']:9s} {mutant.key[:150]}", flush=True)
-    return _report(len(every), sample, known, reasons)
+    return _report(len(among), sample, known, reasons)
 
 
 def equivalent(every: Sequence[Mutant]) -> dict[str, str]:

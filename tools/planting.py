@@ -112,6 +112,7 @@ class Copy:
             sys.path[:] = [source, *(p for p in sys.path if Path(p or ".").resolve() != ROOT / "src")]
             sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
             os.environ["PYTHONPATH"] = source
+            os.environ.setdefault("SUMOSURV_DATA", str(ROOT.parent / "shared" / "data"))  # none beside the copy
             sys.dont_write_bytecode = True
             import pytest
 

@@ -40,6 +40,18 @@ def model_file(table):
     return path
 
 
+def test_fit_says_how_it_read_the_columns(table, capsys):
+    columns = ["--time", "months", "--event", "died", "--drop", "id"]
+    command = ["fit", str(table / "data.csv"), *columns, "--out", str(table / "said.sumo"), *FAST]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "120 rows, 2 covariates" in told
+    assert "Numeric: age." in told
+    assert "Categorical: stage (3 levels)." in told
+    assert main([*command, "--drop", "id", "stage"]) == 0
+    assert "Categorical" not in capsys.readouterr().out
+
+
 def test_predictions_equal_the_library(table, model_file, capsys):
     frame = pd.read_csv(table / "data.csv")
     model = sumosurv.load(model_file)

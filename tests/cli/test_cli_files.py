@@ -266,3 +266,18 @@ def test_the_gain_is_over_the_curve_of_the_training_rows(place, capsys):
     curve = sumosurv.nonparametric.coarse_kaplan_meier(y_train)
     expected = model.score(frame[["age", "stage"]], y) - sumosurv.scores.log_likelihood(curve.repeat(200), y).mean()
     assert f"Kaplan-Meier curve of the training rows: {expected:.4f} nats (standard error" in printed
+
+
+def test_a_gain_without_limit_has_no_standard_error(place, capsys):
+    """Whoever outlives a curve that ends at zero is impossible under it: said as such, with no warning of NumPy's."""
+    frame = pd.read_csv("data.csv")
+    frame.loc[frame["months"].idxmax(), "died"] = 1
+    y = sumosurv.Surv.from_columns(frame, event="died", time="months")
+    sumosurv.KaplanMeier().fit(frame[["age", "stage"]], y).save("km.sumo")
+    other = frame.iloc[:20].copy()
+    other.loc[0, ["months", "died"]] = [2 * frame["months"].max(), 0]
+    other.to_csv("other.csv", index=False)
+    options = ["--scores", "log_likelihood", "--bootstrap", "0"]
+    assert main(["evaluate", "km.sumo", "other.csv", *COLUMNS, *options]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "curve of the training rows: -inf nats (standard error nan)." in printed

@@ -208,7 +208,9 @@ def test_of_censored_rows_alone_medians_and_means_stay_sensible(tmp_path):
     rate = 0.5 / Y["time"].sum()
     assert made.least_hazard_ == pytest.approx(rate)
     last = made.last_time_
-    assert (made.predict_hazard(X, [1.5 * last]) >= rate * (1 - 1e-9)).all()
+    hazard = made.predict_hazard(X, [1.5 * last, 4.0 * last])
+    assert (hazard >= rate * (1 - 1e-9)).all()
+    np.testing.assert_allclose(hazard[:, 1], hazard[:, 0], rtol=1e-6)  # constant: no event says that it grows
     assert (made.predict_mean(X) <= last + 1 / rate).all()
     assert (made.predict_survival_function(X, [last]) > 0.8).all()
     made.save(tmp_path / "m")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from sumosurv import CoxPH, Surv, check_outcome, datasets
 from sumosurv.estimators.coxph import PartialLikelihood
@@ -186,6 +186,25 @@ def test_columns_that_others_explain_are_left_out_by_name():
     other = linear_model.CoxPHSurvivalAnalysis(ties="efron", tol=1e-14, n_iter=200).fit(rest.to_numpy(), y)
     curves = np.stack([curve(at) for curve in other.predict_survival_function(rest.to_numpy())])
     np.testing.assert_allclose(model.predict_survival_function(table, at), curves, atol=1e-6)
+
+
+def test_what_a_fit_tells_is_asked_of_a_fitted_model():
+    x, y = sample()
+    for ask in (CoxPH().summary, lambda: CoxPH().log_risk(x), lambda: CoxPH().test_proportionality(x, y)):
+        with pytest.raises(NotFittedError):
+            ask()
+
+
+def test_of_many_columns_that_explain_one_four_are_named():
+    x, y = sample()
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(len(x), 6)), columns=list("abcdef"))
+    table["sum"] = table.sum(axis=1)
+    with pytest.warns(UserWarning, match=r"'sum' \(a linear combination of 'a', 'b', 'c', 'd' and 2 more\)"):
+        CoxPH().fit(table, y)
+    table["sum"] = table[list("abcd")].sum(axis=1)
+    with pytest.warns(UserWarning, match=r"'sum' \(a linear combination of 'a', 'b', 'c', 'd'\)"):
+        CoxPH().fit(table, y)
 
 
 @pytest.mark.filterwarnings("error")

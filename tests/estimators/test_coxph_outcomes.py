@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sumosurv import CoxPH, Surv, check_outcome, load
+from forging import forged, put, read
+from sumosurv import CoxPH, ModelFileError, Surv, check_outcome, load
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, ever_at_risk
 
 EXACT = {"precision": 1e-12}
@@ -316,6 +317,18 @@ def test_strata_are_told_by_values_of_any_kind_and_saved(tmp_path):
     np.testing.assert_allclose(curves[own], expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize(
+    "labels", [[], [["0.0"], ["0.0"], ["2.0"]], [["0.0", "1"], ["1.0", "1"], ["2.0", "1"]], [["0.0"], ["1.0"]], None]
+)
+def test_a_file_with_other_strata_is_refused(labels, tmp_path):
+    """None at all, one of them twice, of two columns, too few, not described."""
+    frame, y, _, stratum = sample()
+    CoxPH(strata="d").fit(frame.assign(d=stratum), y).save(tmp_path / "m.sumo")
+    assert read(tmp_path / "m.sumo")[0]["fitted"]["strata_"] == [["0.0"], ["1.0"], ["2.0"]]
+    with pytest.raises(ModelFileError):
+        load(forged(tmp_path / "m.sumo", tmp_path / "forged", put("fitted", "strata_", value=labels)))
+
+
 def test_strata_of_an_array_are_positions():
     frame, y, _, stratum = sample()
     x = np.column_stack([frame["a"], stratum, frame["b"]])
@@ -438,5 +451,7 @@ def test_proportionality_of_columns_that_are_left_out_and_errors():
         model.test_proportionality(frame, y, transform="sqrt")
     with pytest.raises(ValueError, match="All events have the same time"):
         model.test_proportionality(frame, Surv.from_arrays(y.event, np.ones(len(y))))
+    with pytest.raises(ValueError, match="All events have the same time"):
+        model.test_proportionality(frame, Surv.from_arrays(np.zeros(len(y), dtype=bool), y.time))
     with pytest.raises(ValueError, match="does not learn from events between two times"):
         model.test_proportionality(frame, Surv.interval(y.time, y.time + 1.0))

@@ -50,6 +50,18 @@ def test_the_objective_is_that_of_the_formula(alpha, sigma):
             assert float(terms[k, i]) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("cuts", ["quantile", "equidistant"])
+def test_training_starts_at_the_curve_of_all_rows(cuts):
+    """With half an event where an interval has none, so that none starts as impossible."""
+    X, y = sample()
+    model = DeepHit(**SMALL, cuts=cuts, n_cuts=12).fit(X, y)
+    curve = kaplan_meier(y).survival(model.cuts_ + 1e-9)[0]
+    falls = -np.diff([1.0, *curve, 0.0])
+    assert (falls[:-1] == 0).any() == (cuts == "equidistant")
+    expected = np.maximum(falls, 0.5 / len(y))
+    np.testing.assert_allclose(np.exp(model.learned_.start["log_shares"]), expected / expected.sum(), rtol=1e-9)
+
+
 def test_one_interval_is_enough():
     X, y = sample()
     model = DeepHit(**SMALL, n_cuts=1).fit(X, y)

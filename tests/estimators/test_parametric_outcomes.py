@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize_scalar
 
 from sumosurv import LogLogisticNet, LogNormalNet, Surv, WeibullNet
 from sumosurv.distributions import LogLogistic, LogNormal, Weibull
@@ -87,3 +88,22 @@ def test_linear_versions_are_lifelines_models(family, name, outcome_data, lifeli
     times = np.quantile(table["lower" if "lower" in table else "time"], [0.2, 0.4, 0.6, 0.8, 0.95])
     tolerance = 1e-3 if family == "log-logistic" else 1e-4
     np.testing.assert_allclose(model.predict_survival_function(X, times), theirs.survival(times), atol=tolerance)
+
+
+@pytest.mark.parametrize(("method", "of_the_mean"), [(WeibullNet, 1.0), (LogLogisticNet, np.log(2.0))])
+def test_training_starts_at_the_most_likely_constant_hazard(method, of_the_mean):
+    """Of rows with entry and weights: the Weibull scale is its mean, the log-logistic one its median."""
+    rng = np.random.default_rng(0)
+    time, event, weight = rng.exponential(3.0, 80), rng.random(80) < 0.6, rng.integers(1, 4, 80)
+    entry = np.where(rng.random(80) < 0.5, 0.4 * time, 0.0)
+    y = Surv.from_arrays(event, time, entry)
+    settings = {"max_epochs": 1, "ensemble_size": 1, "offset": 0.0, "random_state": 0}
+    model = method(**settings).fit(rng.normal(size=(80, 1)), y, sample_weight=weight)
+
+    def loss(log_mean):
+        return -weight @ log_likelihood(Weibull(np.full(80, np.exp(log_mean)), 1.0), y)
+
+    mean = np.exp(minimize_scalar(loss, bounds=(-3.0, 5.0), method="bounded", options={"xatol": 1e-8}).x)
+    log_scale, log_shape = model.learned_.start["values"]
+    assert np.exp(log_scale) * model.time_unit_ == pytest.approx(of_the_mean * mean, rel=1e-6)
+    assert log_shape == 0.0

@@ -243,6 +243,9 @@ def test_mistakes_are_named(data):
         integrated_brier(Weibull([1.0], 1.0), Surv.from_arrays([True], [1.0]), censoring=g)
     with pytest.raises(ValueError, match="rule is"):
         integrated_brier(d, y, censoring=g, rule="other")
+    for floor in (-0.1, 0.0, 0.5):
+        with pytest.raises(ValueError, match=f"floor lies between 0 and 1/2.*got {floor}"):
+            binomial_log_likelihood(d, y, 1.0, censoring=g, floor=floor)
 
 
 def test_a_time_at_which_nobody_has_a_weight_adds_nothing():

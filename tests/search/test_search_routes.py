@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +15,7 @@ from sumosurv.scores import log_likelihood
 from sumosurv.search import fit_folds, grouping, population
 from sumosurv.search.choice import choose, choose_size, mixture_scores, rank_trials
 from sumosurv.search.jobs import Job
-from sumosurv.search.run import network_seed
+from sumosurv.search.run import SearchRun, network_seed
 
 
 @pytest.fixture(scope="module")
@@ -357,3 +359,16 @@ def test_shapes_are_those_of_each_trial_s_network(parts):
             state = job.build(given, 3).state_dict()
             assert dict(job.shapes(given)) == {name: tuple(value.shape) for name, value in state.items()}
     assert job.shapes({"covariate_layers": (4,), "learning_rate": 0.1}) is job.shapes({"covariate_layers": (4,)})
+
+
+def test_a_trial_with_one_network_that_failed_has_no_score():
+    """Its other networks say nothing of it, though the weights it started from have a likelihood too."""
+    job = SimpleNamespace(rows=lambda _: SimpleNamespace(outcome=SimpleNamespace(weight=None)))
+    splits = [(np.arange(4, 8), np.arange(4)), (np.arange(4), np.arange(4, 8))]
+    run = SearchRun(None, job, 0, 0, splits)
+    scores = [np.full(4, -1.0), np.full(4, -3.0)]
+    for trial, failed in enumerate([[False, False], [False, True], [True, False], [True, True]]):
+        made = SimpleNamespace(history=SimpleNamespace(failed=np.array(failed)), scores=scores)
+        run.places[trial] = [(made, 0), (made, 1)]
+    run.places[4] = run.places[0][:1]  # of one split alone
+    assert [run.score(trial) for trial in range(6)] == [-2.0, -np.inf, -np.inf, -np.inf, -np.inf, -np.inf]

@@ -20,6 +20,13 @@ def test_validation_rows_have_the_share_of_events(n, events, fraction):
         assert outcome.event[valid].sum() == round(events * fraction)
 
 
+def test_two_validation_rows_are_an_event_and_a_censored_row():
+    """A tenth of 15 rows is one and a half: two are held out, as many as there are kinds of rows."""
+    outcome = Outcome(np.arange(15) < 6, np.arange(15) + 1.0)
+    for seed in range(20):
+        assert sorted(outcome.event[split_rows(outcome, seed, 0.1)[1]]) == [False, True]
+
+
 @pytest.mark.parametrize("events", [0, 1, 19, 20])
 def test_one_event_or_none_is_split_anyhow(events):
     train, valid = split_rows(Outcome(np.arange(20) < events, np.arange(20) + 1.0), 0, 0.2)
