@@ -1,0 +1,10 @@
+"""A page on which covariates are set and curves are seen, and a JSON interface (extra ``serve``).
+
+Starlette and uvicorn are imported when an application is made or run.
+"""
+
+from sumosurv.serve.limits import Limits
+from sumosurv.serve.run import make_app, serve
+from sumosurv.serve.served import ServedModel
+
+__all__ = ["Limits", "ServedModel", "make_app", "serve"]
