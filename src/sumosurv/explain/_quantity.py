@@ -68,6 +68,12 @@ class Quantity:
         return self.name in ("survival", "cumulative_incidence", "cumulative_hazard")
 
     @property
+    def averages(self) -> bool:
+        """Whether a mixture has the mean of its members' values; past the last training time members go their own ways."""
+        inside = self.last_time is not None and bool((self.times <= self.last_time).all())
+        return self.name not in ("median", "cumulative_hazard") and inside
+
+    @property
     def columns(self) -> Array:
         """One entry for each value of a row: its time, its horizon, or NaN for the median."""
         return np.array([np.nan]) if self.name == "median" else self.times
@@ -122,6 +128,7 @@ class Asked:
 
     model: Any
     quantity: Quantity
+    weights: Array  # of the model's members
     precision: Precision = "double"
 
     def values(self, X: Any) -> Array:
@@ -137,10 +144,12 @@ class Asked:
         ]
         return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
-    def weights(self, X: Any) -> Array:
-        """The weights of the members."""
-        first = next(self._blocks(Rows(X).take([0]).table))
-        return np.array([weight for weight, _ in first.members()])
+    def with_members(self, X: Any) -> tuple[Array, Array]:
+        """`values` and `of_members`, without asking twice where the former are the weighted mean of the latter."""
+        each = self.of_members(X)
+        if len(each) > 1 and not self.quantity.averages:
+            return self.values(X), each
+        return np.tensordot(self.weights, each, axes=1), each
 
     def _precise(self, distribution: SurvivalDistribution) -> SurvivalDistribution:
         return distribution.single() if self.precision == "single" else distribution
@@ -173,7 +182,8 @@ def ask(
     with torch.no_grad():
         first = predict_distribution(model, X.take([0]).table)
     cause = _check_cause(first, quantity, cause)
-    return Asked(model, Quantity(quantity, _check_times(first, quantity, times), cause, first.last_time), precision)
+    made = Quantity(quantity, _check_times(first, quantity, times), cause, first.last_time)
+    return Asked(model, made, np.array([weight for weight, _ in first.members()]), precision)
 
 
 def _check_cause(first: SurvivalDistribution, quantity: QuantityName, cause: int | None) -> int | None:

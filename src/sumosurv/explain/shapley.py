@@ -98,7 +98,7 @@ def survshap(
     columns: Any = None,
     method: Method = "auto",
     n_permutations: int | None = None,
-    n_background: int = 50,
+    n_background: int = 32,
     precision: Precision = "single",
     random_state: Any = 0,
 ) -> SurvShap:
