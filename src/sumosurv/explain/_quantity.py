@@ -69,7 +69,7 @@ class Quantity:
 
     @property
     def averages(self) -> bool:
-        """Whether a mixture has the mean of its members' values; past the last training time members go their own ways."""
+        """Whether a mixture has the mean of its members' values; past the last training time they go their own ways."""
         inside = self.last_time is not None and bool((self.times <= self.last_time).all())
         return self.name not in ("median", "cumulative_hazard") and inside
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sumosurv.explain._quantity import Array, Quantity
 
-__all__ = ["mean_over_time", "table_at_times"]
+__all__ = ["as_text", "mean_over_time", "table_at_times"]
 
 _SHOWN = 5
 
@@ -32,6 +33,11 @@ def table_at_times(values: Array, names: Sequence[str], quantity: Quantity) -> s
         heads = [f"{'to' if quantity.name.startswith('restricted') else 't ='} {quantity.times[i]:.4g}" for i in chosen]
     frame = pd.DataFrame(values[:, chosen], index=[_short(name) for name in names], columns=heads)
     return str(frame.to_string(float_format=lambda value: f"{value:.4g}"))
+
+
+def as_text(value: Any) -> str:
+    """A value of a column in a few characters."""
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
 def _short(name: str) -> str:

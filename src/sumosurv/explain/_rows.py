@@ -102,9 +102,7 @@ class Rows:
         """
         if isinstance(self.table, np.ndarray):
             return self.table[places, np.arange(self.n_columns)]
-        columns = {
-            label: self.table.iloc[:, j].array.take(places[:, j]) for j, label in enumerate(self.table.columns)
-        }
+        columns = {label: self.table.iloc[:, j].array.take(places[:, j]) for j, label in enumerate(self.table.columns)}
         return pd.DataFrame(columns)
 
     def replaced(self, values: Mapping[int, Any]) -> Any:

@@ -86,7 +86,7 @@ def accumulated_local_effects(
     >>> from sumosurv import CoxPH, datasets
     >>> from sumosurv.explain import accumulated_local_effects
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> effect = accumulated_local_effects(CoxPH().fit(data.X, data.y), data.X, 0, times=1.0, n_intervals=5)
+    >>> effect = accumulated_local_effects(CoxPH().fit(data.X, data.y), data.X, "x", times=1.0, n_intervals=5)
     >>> effect.mean.shape
     (6, 1)
     """
@@ -196,8 +196,7 @@ def _accumulated(asked: Asked, rows: Rows, place: int, steps: _Steps, weight: Ar
     """Centred sums of mean differences, shape (g, m), and those of each member, (k, g, m)."""
     count = len(steps.grid) - 1
     total = np.bincount(steps.step, weights=weight[steps.row], minlength=count)
-    sums: Array | None = None
-    each: Array | None = None
+    sums, each = np.zeros(()), np.zeros(())
     for start in range(0, len(steps.row), _ROWS):
         part = slice(start, start + _ROWS)
         row, step = steps.row[part], steps.step[part]
@@ -208,9 +207,7 @@ def _accumulated(asked: Asked, rows: Rows, place: int, steps: _Steps, weight: Ar
         share = np.zeros((count, len(row)))
         share[step, np.arange(len(row))] = weight[row] / total[step]
         moved, by_member = ends[1][0] - ends[0][0], ends[1][1] - ends[0][1]
-        here, mine = share @ moved, share @ by_member
-        sums, each = (here, mine) if sums is None or each is None else (sums + here, each + mine)
-    assert sums is not None and each is not None
+        sums, each = sums + share @ moved, each + share @ by_member
     return _centred(sums, steps, weight), _centred(each, steps, weight)
 
 

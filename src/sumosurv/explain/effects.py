@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.explain._quantity import Array, Asked, Quantity, QuantityName, ask
-from sumosurv.explain._results import table_at_times
+from sumosurv.explain._results import as_text, table_at_times
 from sumosurv.explain._rows import Kind, Rows
 from sumosurv.explain._spread import check_level, limits
 from sumosurv.outcome.checks import check_weight
@@ -73,7 +73,7 @@ class Effect:
     def __repr__(self) -> str:
         head = f"{self.method.capitalize()} of the {self.quantity.label} on {' and '.join(self.columns)}"
         head += f", {len(self.observed[0])} rows"
-        names = [", ".join(map(_text, point)) for point in product(*self.grid)]
+        names = [", ".join(map(as_text, point)) for point in product(*self.grid)]
         values = self.mean.reshape(len(names), -1)
         shown = np.unique(np.linspace(0, len(names) - 1, min(12, len(names))).round().astype(int))
         return head + "\n" + table_at_times(values[shown], [names[i] for i in shown], self.quantity)
@@ -139,7 +139,7 @@ def partial_dependence(
     >>> from sumosurv.explain import partial_dependence
     >>> data = datasets.simulate("weibull", 300, random_state=0)
     >>> model = CoxPH().fit(data.X, data.y)
-    >>> effect = partial_dependence(model, data.X, 0, times=[0.5, 1.0], values=[0.2, 0.8])
+    >>> effect = partial_dependence(model, data.X, "x", times=[0.5, 1.0], values=[0.2, 0.8])
     >>> effect.mean.shape, effect.individual.shape
     ((2, 2), (300, 2, 2))
     """
@@ -176,9 +176,7 @@ def partial_dependence(
     )
 
 
-def drawn_rows(
-    rows: Rows, sample_weight: Any, max_rows: int | None, random_state: Any
-) -> tuple[Rows, Array | None]:
+def drawn_rows(rows: Rows, sample_weight: Any, max_rows: int | None, random_state: Any) -> tuple[Rows, Array | None]:
     """The rows that count, at most so many of them, and their weights."""
     weight = None if sample_weight is None else check_weight(sample_weight, len(rows))
     kept = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)
@@ -199,7 +197,7 @@ def _at_settings(
     *,
     keep: bool,
 ) -> tuple[Array, Array, Array | None]:
-    """Predictions with the columns set as each setting says: mean (s, m), by member (k, s, m), of each row (n, s, m)."""
+    """Predictions for each setting of the columns: their mean (s, m), by member (k, s, m), of each row (n, s, m)."""
     n = len(rows)
     share = np.full(n, 1.0 / n) if weight is None else weight / weight.sum()
     step = max(1, _ROWS // n)
@@ -219,7 +217,3 @@ def _at_settings(
             kept.append(values.swapaxes(0, 1))
     individual = np.concatenate(kept, axis=1) if keep else None
     return np.concatenate(means), np.concatenate(by_member, axis=1), individual
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)

@@ -148,8 +148,8 @@ def survshap(
 
     Notes
     -----
-    The mixed rows :math:`(x_A, z_{\text{not } A})` take columns for independent. Where they are not, some are unlike any
-    row the model has seen, and the values say how the model's formula uses a column, not what would happen if it
+    The mixed rows :math:`(x_A, z_{\text{not } A})` take columns for independent. Where they are not, some are unlike
+    any row the model has seen, and the values say how the model's formula uses a column, not what would happen if it
     changed. Where a subject and a background row have the same value, it is not asked for twice.
 
     References
@@ -165,7 +165,7 @@ def survshap(
     >>> shap = survshap(model, data.X[:2], data.X, times=[0.5, 1.0])
     >>> shap.values.shape
     (2, 1, 2)
-    >>> np.abs(shap.values.sum(axis=1) - (shap.predicted - shap.base)).max() < 1e-9
+    >>> np.allclose(shap.values.sum(axis=1), shap.predicted - shap.base)
     True
     """
     rows, rng = Rows(X), np.random.default_rng(random_state)

@@ -1,5 +1,6 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
+from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.auc import cumulative_dynamic_auc
 from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
 from sumosurv.scores.comparison import rank_correlation
@@ -20,6 +21,7 @@ from sumosurv.scores.table import SCORES, scores_table
 
 __all__ = [
     "SCORES",
+    "Bootstrap",
     "Calibration",
     "DCalibration",
     "IncidenceCalibration",
