@@ -1,5 +1,6 @@
 """What a fitted model makes of its columns: effects, importance, Shapley values, contrasts."""
 
+from sumosurv.explain._quantity import Quantity
 from sumosurv.explain.ale import accumulated_local_effects
 from sumosurv.explain.contrasts import Contrast, contrast, standardised_contrast
 from sumosurv.explain.effects import Effect, partial_dependence
@@ -11,6 +12,7 @@ __all__ = [
     "Contrast",
     "Effect",
     "Importance",
+    "Quantity",
     "QuantityRegressor",
     "SurvShap",
     "accumulated_local_effects",

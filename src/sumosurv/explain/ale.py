@@ -102,7 +102,7 @@ def accumulated_local_effects(
     rows, weight = rows.take(known), None if weight is None else weight[known]
     own = np.ones(len(rows)) if weight is None else weight
     category = rows.kind(place) == "category"
-    steps = _level_steps(rows, place) if category else _number_steps(rows, place, n_intervals)
+    steps = _level_steps(rows, place, own) if category else _number_steps(rows, place, own, n_intervals)
     values, by_member = _accumulated(asked, rows, place, steps, own)
     low = high = None
     if len(by_member) > 1:
@@ -136,10 +136,13 @@ class _Steps:
     at: npt.NDArray[np.int64]
 
 
-def _number_steps(rows: Rows, place: int, n_intervals: int) -> _Steps:
+def _number_steps(rows: Rows, place: int, weight: Array, n_intervals: int) -> _Steps:
     """Intervals between quantiles; a row is moved to the two ends of its own."""
     numbers = rows.column(place).to_numpy(dtype=np.float64)
-    edges = np.unique(np.quantile(numbers, np.linspace(0.0, 1.0, n_intervals + 1), method="inverted_cdf"))
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(weight[order])
+    wanted = np.linspace(0.0, 1.0, n_intervals + 1) * ends[-1] * (1.0 - 1e-12)  # rounding may not skip a row
+    edges = np.unique(numbers[order][np.searchsorted(ends, wanted)])
     if len(edges) == 1:
         raise ValueError(f"Column {rows.names[place]!r} has the one value {edges[0]:g}: there is nothing to compare.")
     step = np.clip(np.searchsorted(edges, numbers, side="left") - 1, 0, len(edges) - 2)
@@ -147,7 +150,7 @@ def _number_steps(rows: Rows, place: int, n_intervals: int) -> _Steps:
     return _Steps(rows.series(place, edges.tolist()), np.arange(len(rows)), step, at)
 
 
-def _level_steps(rows: Rows, place: int) -> _Steps:
+def _level_steps(rows: Rows, place: int, weight: Array) -> _Steps:
     """Levels side by side; a row is moved from its own to both neighbours."""
     levels = rows.grid(place, None, 0)
     if len(levels) == 1:
@@ -156,7 +159,7 @@ def _level_steps(rows: Rows, place: int) -> _Steps:
     code = np.array([list(levels).index(value) for value in column])
     ordered = isinstance(column.dtype, pd.CategoricalDtype) and column.cat.ordered
     if not ordered and len(levels) > 2:
-        order = _order_by_likeness(rows, place, code, len(levels))
+        order = _order_by_likeness(rows, place, code, len(levels), weight)
         levels = levels.take(order).reset_index(drop=True)
         code = np.argsort(order)[code]
     up, down = np.flatnonzero(code < len(levels) - 1), np.flatnonzero(code > 0)
@@ -164,7 +167,9 @@ def _level_steps(rows: Rows, place: int) -> _Steps:
     return _Steps(levels, row, np.concatenate([code[up], code[down] - 1]), np.stack([code, code], axis=1))
 
 
-def _order_by_likeness(rows: Rows, place: int, code: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+def _order_by_likeness(
+    rows: Rows, place: int, code: npt.NDArray[np.int64], count: int, weight: Array
+) -> npt.NDArray[np.int64]:
     """Levels along the first principal coordinate of how much the other columns differ between them.
 
     The difference of two levels in a number is the largest distance of their distribution functions, in a category
@@ -174,22 +179,21 @@ def _order_by_likeness(rows: Rows, place: int, code: npt.NDArray[np.int64], coun
     for other in range(rows.n_columns):
         if other == place:
             continue
-        column = rows.column(other)
-        if rows.kind(other) == "category":
-            found = pd.factorize(column, use_na_sentinel=False)[0]
-            shares = np.stack([np.bincount(found[code == k], minlength=found.max() + 1) for k in range(count)])
-            shares = shares / shares.sum(axis=1, keepdims=True)
+        column, category = rows.column(other), rows.kind(other) == "category"
+        found = pd.factorize(column, sort=not category, use_na_sentinel=not category)[0]
+        present = found >= 0  # of numbers, those that are not missing
+        shares = np.zeros((count, int(found.max(initial=0)) + 1))
+        np.add.at(shares, (code[present], found[present]), weight[present])
+        shares /= np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        if category:
             apart += 0.5 * np.abs(shares[:, None] - shares[None]).sum(axis=2)
         else:
-            numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-            points = np.unique(numbers[~np.isnan(numbers)])
-            below = [np.sort(numbers[(code == k) & ~np.isnan(numbers)]) for k in range(count)]
-            curves = np.stack([np.searchsorted(own, points, side="right") / max(len(own), 1) for own in below])
-            apart += np.abs(curves[:, None] - curves[None]).max(axis=2, initial=0.0)
+            curves = np.cumsum(shares, axis=1)
+            apart += np.abs(curves[:, None] - curves[None]).max(axis=2)
     centre = np.eye(count) - 1.0 / count
     _, vectors = np.linalg.eigh(-0.5 * centre @ apart**2 @ centre)
     first = vectors[:, -1] * (1.0 if vectors[0, -1] <= 0 else -1.0)
-    return np.argsort(first, kind="stable")
+    return np.argsort(first.round(12), kind="stable")
 
 
 def _accumulated(asked: Asked, rows: Rows, place: int, steps: _Steps, weight: Array) -> tuple[Array, Array]:
