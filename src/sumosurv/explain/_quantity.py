@@ -212,7 +212,7 @@ def _check_times(first: SurvivalDistribution, quantity: QuantityName, times: Any
         if last is None:
             raise ValueError("Give times=: the predicted distributions do not say how far the training data reached.")
         number = quantity.startswith("restricted")
-        return np.array([last]) if number else np.linspace(0.0, last, _TIMES + 1)[1:]
+        return np.array([last]) if number else np.linspace(0.0, last, _TIMES)
     grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
     wrong = grid.ndim != 1 or len(grid) == 0 or not np.isfinite(grid).all()
     if wrong or (grid < 0).any() or (np.diff(grid) <= 0).any():

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.explain._quantity import Array, Quantity
 
-__all__ = ["as_text", "mean_over_time", "table_at_times"]
+__all__ = ["as_text", "mean_over_time", "spread_out", "table_at_times"]
 
 _SHOWN = 5
 
@@ -24,9 +25,14 @@ def mean_over_time(values: Array, quantity: Quantity) -> Array:
     return np.asarray((0.5 * (values[..., 1:] + values[..., :-1]) * width).sum(axis=-1) / width.sum())
 
 
+def spread_out(count: int, most: int) -> npt.NDArray[np.int64]:
+    """All of ``count`` positions if they are few; else so many at equal steps, the last among them."""
+    return np.arange(count) if count <= most else ((np.arange(most) + 1) / most * (count - 1)).round().astype(np.int64)
+
+
 def table_at_times(values: Array, names: Sequence[str], quantity: Quantity) -> str:
     """Values of shape (names, m) at up to five of the times, as text."""
-    chosen = np.unique(np.linspace(0, values.shape[1] - 1, min(_SHOWN, values.shape[1])).round().astype(int))
+    chosen = spread_out(values.shape[1], _SHOWN)
     if quantity.name == "median":
         heads = ["median"]
     else:

@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from sumosurv.explain._quantity import Array, Quantity
-from sumosurv.explain._results import as_text
+from sumosurv.explain._results import as_text, spread_out
 from sumosurv.explain._rows import Rows
 from sumosurv.explain._sides import Questions, Side, ask_for_sides
 from sumosurv.explain._spread import check_level, limits
@@ -80,8 +80,7 @@ class Contrast:
         head = f"{self.quantity.label}: {self.labels[0]} (first) less {self.labels[1]} (second)"
         head += f", mean of {self.n_rows} rows" if self.n_rows > 1 else ""
         frame = self.to_frame()
-        chosen = np.unique(np.linspace(0, len(frame) - 1, min(5, len(frame))).round().astype(int))
-        lines = frame.iloc[chosen].set_index("time").rename(index=lambda t: f"t = {t:.4g}")
+        lines = frame.iloc[spread_out(len(frame), 5)].set_index("time").rename(index=lambda t: f"t = {t:.4g}")
         lines.index.name = None
         text = pd.concat([lines, self.numbers]).to_string(float_format=lambda value: f"{value:.4g}", na_rep="–")
         spread = {"members": "spread of the model's members", "bootstrap": "fits to resampled rows"}

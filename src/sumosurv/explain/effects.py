@@ -43,7 +43,7 @@ class Effect:
     individual : ndarray of shape (n, g, m) or None
         The curve of each row (ICE); of partial dependence on one column.
     observed : tuple of arrays
-        The values of the columns in the rows, without missing ones.
+        The values of the columns in the rows in which none of them is missing.
     """
 
     method: Literal["partial dependence", "accumulated local effects"]
@@ -172,8 +172,14 @@ def partial_dependence(
         high,
         level,
         individual,
-        tuple(rows.column(place).dropna().to_numpy() for place in places),
+        _observed(rows, places),
     )
+
+
+def _observed(rows: Rows, places: Sequence[int]) -> tuple[Any, ...]:
+    """The values of some columns in the rows in which none of them is missing."""
+    frame = pd.concat([rows.column(place) for place in places], axis=1).dropna()
+    return tuple(frame.iloc[:, i].to_numpy() for i in range(len(places)))
 
 
 def drawn_rows(rows: Rows, sample_weight: Any, max_rows: int | None, random_state: Any) -> tuple[Rows, Array | None]:

@@ -53,5 +53,7 @@ def plot_contrast(contrast: Contrast, *, difference: bool = True, unit: str = ""
     if not difference and contrast.quantity.name != "cumulative_hazard":
         ax.set_ylim(0, 1.02)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=9)
+    handles, labels = ax.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: labels[i] not in names)  # curves before the band
+    ax.legend([handles[i] for i in order], [labels[i] for i in order], frameon=False, fontsize=9)
     return ax

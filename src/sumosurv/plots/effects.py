@@ -14,6 +14,7 @@ from sumosurv.plots._figure import COLOURS, axes
 __all__ = ["plot_effect", "plot_two_way_effect"]
 
 _SIZE = (7.2, 4.6)
+_DOTS = 300  # rows drawn over a map
 _INDIVIDUAL = 60  # curves drawn of partial dependence at one time
 
 
@@ -59,8 +60,8 @@ def plot_effect(
         if category:
             shift = 0.12 * (number - 0.5 * (len(places) - 1))
             if effect.low is not None and effect.high is not None:
-                ax.vlines(x + shift, effect.low[:, place], effect.high[:, place], color=colour, lw=2, alpha=0.45)
-            ax.plot(x + shift, effect.mean[:, place], "o", color=colour, ms=7, mec="white", label=label, zorder=4)
+                ax.vlines(x + shift, effect.low[:, place], effect.high[:, place], color=colour, lw=6, alpha=0.3)
+            ax.plot(x + shift, effect.mean[:, place], "o", color=colour, ms=5, label=label, zorder=4)
             continue
         if effect.low is not None and effect.high is not None:
             ax.fill_between(x, effect.low[:, place], effect.high[:, place], color=colour, alpha=0.18, lw=0)
@@ -76,6 +77,8 @@ def plot_effect(
 
 def plot_two_way_effect(effect: Effect, *, time: float | None = None, unit: str = "", ax: Any = None) -> Any:
     """A quantity over two columns at one time, as a map with its values written in or on contour lines.
+
+    Dots are rows, of two numbers: where there are none, the model extrapolates.
 
     Parameters
     ----------
@@ -111,6 +114,11 @@ def plot_two_way_effect(effect: Effect, *, time: float | None = None, unit: str 
         for (j, i), value in np.ndenumerate(values):
             ink = "white" if value < middle else "black"
             ax.text(points[0][i], points[1][j], f"{value:.2g}", ha="center", va="center", fontsize=8, color=ink)
+    if all(numbers):
+        ax.set(xlim=(points[0][0], points[0][-1]), ylim=(points[1][0], points[1][-1]))
+        ax.plot(
+            *(values[:_DOTS] for values in effect.observed), ".", color="white", mec="0.2", mew=0.4, ms=4, alpha=0.7
+        )
     for axis, name, grid, number, point in zip("xy", effect.columns, effect.grid, numbers, points):
         getattr(ax, f"set_{axis}label")(name)
         if not number:

@@ -8,8 +8,19 @@ import numpy as np
 
 from sumosurv.explain import Importance
 from sumosurv.plots._figure import COLOURS, axes
+from sumosurv.scores import SCORES
 
 __all__ = ["plot_importance"]
+
+_NAMES = {
+    "log_likelihood": "log-likelihood (nats)",
+    "brier": "Brier score",
+    "integrated_brier": "integrated Brier score",
+    "harrell_c": "Harrell's C",
+    "uno_c": "Uno's C",
+    "concordance_td": "time-dependent concordance",
+    "cumulative_dynamic_auc": "AUC",
+}
 
 
 def plot_importance(
@@ -53,7 +64,8 @@ def plot_importance(
             raise ValueError(f"The result has the causes {', '.join(f'{c:g}' for c in causes)}; got {cause!r}.")
         table = table[table["cause"] == cause]
     columns = list(dict.fromkeys(table["column"]))
-    label = f"loss of {name.replace('_', ' ')}" + (f", cause {cause}" if causes else "")
+    change = "loss" if SCORES[name].greater_is_better else "rise"
+    label = f"{change} of {_NAMES.get(name, name.replace('_', ' '))}" + (f", cause {cause}" if causes else "")
     over_time = table["time"].nunique() > 1
     if over_time:
         ax = axes(ax, (7.2, 4.6))

@@ -121,7 +121,9 @@ def plot_survshap_summary(
     ax.set_xlabel(f"contribution to {quantity_label(quantity, unit)}" + (f", {when}" if when else ""))
     ax.spines[["top", "right", "left"]].set_visible(False)
     if image is not None:
-        bar = ax.figure.colorbar(image, ax=ax, ticks=[0, 1], aspect=30, label="value of the column (rank)")
+        bar = ax.figure.colorbar(
+            image, ax=ax, ticks=[0, 1], aspect=30, label="value of the column (rank);\ngrey: category or missing"
+        )
         bar.ax.set_yticklabels(["low", "high"])
         bar.outline.set_visible(False)
     return ax
