@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.inspection
+import torch
 from sklearn.compose import make_column_transformer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from explain.formulas import Formula, TwoCauses, data
-from sumosurv import CoxPH, WeibullNet
+from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet
 from sumosurv.explain import QuantityRegressor, accumulated_local_effects, partial_dependence, permutation_importance
 from sumosurv.scores import make_survival_scorer
 
@@ -266,6 +267,7 @@ def test_what_cannot_be_is_named(fitted):
         ({"columns": "c", "values": ["x"]}, r"has the categories 'u', 'v', 'w'; got 'x'"),
         ({"columns": "a", "values": ["x"]}, "holds numbers; got 'x'"),
         ({"columns": "a", "times": [2.0, 1.0]}, "strictly increasing"),
+        ({"columns": "a", "quantity": "restricted_mean", "times": 0.0}, "positive; got 0"),
         ({"columns": "a", "quantity": "mean"}, "quantity is one of survival"),
         ({"columns": "a", "quantity": "median", "times": 1.0}, "leave times out"),
         ({"columns": "a", "level": 95}, "level lies between 0 and 1"),
@@ -279,6 +281,18 @@ def test_what_cannot_be_is_named(fitted):
         accumulated_local_effects(model, X.assign(a=3.0), "a")
     with pytest.raises(ValueError, match="missing in all rows"):
         accumulated_local_effects(model, X.assign(a=np.nan), "a")
+
+
+def test_levels_that_were_not_seen_are_told_once_and_gradients_stay_on(fitted):
+    model, X, _ = fitted
+    strange = X.assign(c=pd.Categorical(["z"] * 60 + list(X["c"][60:])))
+    with pytest.warns(UserWarning, match="not seen in training") as told:
+        partial_dependence(model, strange, "a", times=1.0, n_values=4)
+    assert len(told) == 1
+    flat = KaplanMeier().fit(X[:3], Surv.from_arrays([True, False, False], [2.0, 3.0, 3.0]))
+    with pytest.raises(ValueError, match="never fall to one half"):
+        partial_dependence(flat, X, "a", quantity="median")
+    assert torch.is_grad_enabled()
 
 
 def test_text_and_frames(fitted):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,10 @@ from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribut
 from sumosurv.explain._rows import Rows
 from sumosurv.models import predict_distribution
 
-__all__ = ["Array", "Asked", "Precision", "Quantity", "QuantityName", "ask"]
+__all__ = ["Array", "Asked", "Precision", "Quantity", "QuantityName", "ask", "explanation"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Array = npt.NDArray[np.float64]
 Precision = Literal["double", "single"]
@@ -108,8 +112,8 @@ class Quantity:
 def _restricted_mean(distribution: SurvivalDistribution, horizons: Array) -> Array:
     """∫₀^h S(t) dt at increasing horizons, shape (n, m).
 
-    Exact for step curves. Others by Gauss's rule, six nodes in each of at least twelve panels: many rows at once, with
-    an error well below what explanations are read to.
+    Exact for step curves. Others by Gauss's rule, six nodes in each of at least twelve panels, for many rows at once:
+    an error of 1e-5 of the horizon was measured with default networks, far below what explanations are read to.
     """
     if distribution.step_table() is not None:
         return np.asarray(distribution.restricted_mean(horizons))
@@ -133,16 +137,12 @@ class Asked:
 
     def values(self, X: Any) -> Array:
         """The quantity of each row, shape (rows, m)."""
-        parts = [self.quantity.of(self._precise(distribution)) for distribution in self._blocks(X)]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return np.concatenate(self._by_blocks(X, self._of))
 
     def of_members(self, X: Any) -> Array:
         """The quantity of each row by each member of the model, shape (members, rows, m)."""
-        parts = [
-            np.stack([self.quantity.of(self._precise(one)) for _, one in distribution.members()])
-            for distribution in self._blocks(X)
-        ]
-        return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+        parts = self._by_blocks(X, lambda whole: np.stack([self._of(one) for _, one in whole.members()]))
+        return np.concatenate(parts, axis=1)
 
     def with_members(self, X: Any) -> tuple[Array, Array]:
         """`values` and `of_members`, without asking twice where the former are the weighted mean of the latter."""
@@ -151,17 +151,27 @@ class Asked:
             return self.values(X), each
         return np.tensordot(self.weights, each, axes=1), each
 
-    def _precise(self, distribution: SurvivalDistribution) -> SurvivalDistribution:
-        return distribution.single() if self.precision == "single" else distribution
+    def _of(self, distribution: SurvivalDistribution) -> Array:
+        return self.quantity.of(distribution.single() if self.precision == "single" else distribution)
 
-    def _blocks(self, X: Any) -> Iterator[SurvivalDistribution]:
-        """Predicted distributions of some rows at a time."""
+    def _by_blocks(self, X: Any, function: Callable[[SurvivalDistribution], Array]) -> list[Array]:
+        """A function of the predicted distributions, some rows at a time."""
         size = max(1, min(_ROWS, _CELLS // max(1, len(self.quantity.times))))
-        with torch.no_grad(), telling_unseen():
-            for start in range(0, len(X), size):
-                rows = slice(start, start + size)
-                block = X if len(X) <= size else X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-                yield predict_distribution(self.model, block)
+        take = X.iloc if hasattr(X, "iloc") else X
+        with torch.no_grad():
+            starts = range(0, len(X), size)
+            return [function(predict_distribution(self.model, take[start : start + size])) for start in starts]
+
+
+def explanation(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function that predicts many times warn of levels that were not seen in training once, at its end."""
+
+    @wraps(function)
+    def told_once(*args: P.args, **kwargs: P.kwargs) -> R:
+        with telling_unseen():
+            return function(*args, **kwargs)
+
+    return told_once
 
 
 def ask(
@@ -220,4 +230,6 @@ def _check_times(first: SurvivalDistribution, quantity: QuantityName, times: Any
             "times is a number or a one-dimensional array of finite times, zero or more and strictly increasing; sort "
             "them and drop repeats (np.unique)."
         )
+    if quantity.startswith("restricted") and grid[0] == 0:
+        raise ValueError(f"Horizons of {quantity} are positive; got 0.")
     return grid

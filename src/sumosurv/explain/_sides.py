@@ -81,6 +81,7 @@ class Questions:
 
 
 def ask_for_sides(model: Any, rows: Rows, times: Any, horizons: Any, cause: int | None) -> Questions:
+    """Check what is asked for; the fine curve reaches to the last training time, or to the last of the times."""
     curve = ask(model, rows, None, times, cause)
     name: QuantityName = "restricted_mean" if cause is None else "restricted_time_lost"
     mean = ask(model, rows, name, horizons, cause)

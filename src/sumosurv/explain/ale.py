@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.explain._quantity import Array, Asked, QuantityName, ask
+from sumosurv.explain._quantity import Array, Asked, QuantityName, ask, explanation
 from sumosurv.explain._rows import Rows
 from sumosurv.explain._spread import check_level, limits
 from sumosurv.explain.effects import Effect, drawn_rows
@@ -19,6 +19,7 @@ __all__ = ["accumulated_local_effects"]
 _ROWS = 10_000  # predicted at once, twice
 
 
+@explanation
 def accumulated_local_effects(
     model: Any,
     X: Any,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
-from sumosurv.explain._quantity import Array, Quantity
+from sumosurv.explain._quantity import Array, Quantity, explanation
 from sumosurv.explain._results import as_text, spread_out
 from sumosurv.explain._rows import Rows
 from sumosurv.explain._sides import Questions, Side, ask_for_sides
@@ -88,6 +88,7 @@ class Contrast:
         return f"{head}\n{text}{source}\n{self.meaning}"
 
 
+@explanation
 def contrast(
     model: Any,
     first: Any,
@@ -141,6 +142,7 @@ def contrast(
     return _contrast(asked, found, _two_labels(labels), asked.curve.weights, level, "members", 1, meaning)
 
 
+@explanation
 def standardised_contrast(
     model: Any,
     X: Any,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.explain._quantity import Array, Asked, Quantity, QuantityName, ask
+from sumosurv.explain._quantity import Array, Asked, Quantity, QuantityName, ask, explanation
 from sumosurv.explain._results import as_text, table_at_times
 from sumosurv.explain._rows import Kind, Rows
 from sumosurv.explain._spread import check_level, limits
@@ -79,6 +79,7 @@ class Effect:
         return head + "\n" + table_at_times(values[shown], [names[i] for i in shown], self.quantity)
 
 
+@explanation
 def partial_dependence(
     model: Any,
     X: Any,

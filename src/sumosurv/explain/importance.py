@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
-from sumosurv.explain._quantity import Array
+from sumosurv.explain._quantity import Array, explanation
 from sumosurv.explain._rows import Rows
 from sumosurv.explain._spread import check_level
 from sumosurv.models import final_estimator, predict_distribution
@@ -57,6 +56,7 @@ class Importance:
         return f"{head}\n{lines}{more}"
 
 
+@explanation
 def permutation_importance(
     model: Any,
     X: Any,
@@ -91,7 +91,7 @@ def permutation_importance(
     times : array of shape (m,), optional
         Where scores at single times are taken (`brier`, `cumulative_dynamic_auc` and the like), one line for each; and
         horizons of the log-likelihood: that of what was known by each of them, rows still event-free then being
-        censored there.
+        censored there. With late entry, times of other scores are those since entry, as in `evaluate`.
     cause : int, optional
         Of scores that can be of one cause; where causes compete and none is given, all of them.
     columns : sequence of columns, or mapping of names to columns, optional
@@ -137,7 +137,7 @@ def permutation_importance(
             censoring = censoring[kept]
     players = rows.players(columns)
     rng = np.random.default_rng(random_state)
-    with torch.no_grad(), telling_unseen():
+    with torch.no_grad():
         whole = predict_distribution(model, rows.table)
         measures = list(_measures(model, whole, outcome, scores, times, cause, censoring))
         judge = _Judge(outcome, measures, Bootstrap(outcome, n_bootstrap, rng))

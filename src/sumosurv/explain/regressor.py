@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from sumosurv.explain._quantity import QuantityName, ask
+from sumosurv.explain._quantity import QuantityName, ask, explanation
 from sumosurv.explain._rows import Rows
 from sumosurv.models import final_estimator
 
@@ -63,6 +63,7 @@ class QuantityRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.model_ = clone(self.model).fit(X, y)
         return self
 
+    @explanation
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """The number of each row."""
         asked = ask(self._fitted(), Rows(X), self.quantity, self.times, self.cause)

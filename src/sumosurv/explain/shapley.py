@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.explain._quantity import Array, Asked, Precision, Quantity, QuantityName, ask
+from sumosurv.explain._quantity import Array, Asked, Precision, Quantity, QuantityName, ask, explanation
 from sumosurv.explain._results import mean_over_time, table_at_times
 from sumosurv.explain._rows import Rows
 
@@ -87,6 +87,7 @@ class SurvShap:
         return head + "\n" + table_at_times(mean.loc[order].to_numpy(), list(order), self.quantity)
 
 
+@explanation
 def survshap(
     model: Any,
     X: Any,
@@ -323,4 +324,6 @@ def _chunks(n: int, per_subject: int) -> Iterator[tuple[int, int]]:
 
 
 def _frame(rows: Rows) -> pd.DataFrame:
-    return rows.table if isinstance(rows.table, pd.DataFrame) else pd.DataFrame(rows.table, columns=rows.names)
+    if isinstance(rows.table, pd.DataFrame):
+        return rows.table.set_axis(rows.names, axis=1)
+    return pd.DataFrame(rows.table, columns=rows.names)
