@@ -12,6 +12,7 @@ from sumosurv._version import __version__ as __version__
 if TYPE_CHECKING:
     from sumosurv import datasets as datasets
     from sumosurv import distributions as distributions
+    from sumosurv import explain as explain
     from sumosurv import plots as plots
     from sumosurv import scores as scores
     from sumosurv.distributions import SurvivalDistribution as SurvivalDistribution
@@ -46,7 +47,7 @@ _HOMES = {
     "nelson_aalen": "nonparametric",
     "turnbull": "nonparametric",
 }
-_PACKAGES = ("datasets", "distributions", "plots", "scores")
+_PACKAGES = ("datasets", "distributions", "explain", "plots", "scores")
 
 
 def __getattr__(name: str) -> Any:

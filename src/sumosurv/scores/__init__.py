@@ -1,6 +1,7 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
 from sumosurv.scores._requests import DEFAULT_SCORES, HORIZON_SCORES, usual_scores
+from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.antolini import concordance_td
 from sumosurv.scores.auc import cumulative_dynamic_auc, integrated_auc
 from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
@@ -28,6 +29,7 @@ __all__ = [
     "DEFAULT_SCORES",
     "HORIZON_SCORES",
     "SCORES",
+    "Bootstrap",
     "Calibration",
     "CensoringCheck",
     "CrossEvaluation",
