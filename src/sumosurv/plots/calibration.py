@@ -1,4 +1,4 @@
-"""Pictures of calibration: the paper's curve, the D-calibration histogram, predicted against Kaplan-Meier."""
+"""Pictures of calibration: the paper's curve, the D-calibration histogram, groups against Kaplan-Meier and the like."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from sumosurv.plots._figure import axes
-from sumosurv.scores import Calibration, DCalibration, KMCalibration
+from sumosurv.scores import Calibration, DCalibration, IncidenceCalibration, KMCalibration
 
-__all__ = ["plot_calibration", "plot_d_calibration", "plot_km_calibration"]
+__all__ = ["plot_calibration", "plot_d_calibration", "plot_incidence_calibration", "plot_km_calibration"]
 
 _SIZE = (4.2, 4.0)
 _MODEL, _IDEAL = "#0072B2", "0.45"
@@ -108,15 +108,59 @@ def plot_km_calibration(result: KMCalibration, *, ax: Any = None, label: str | N
     >>> plot_km_calibration(km_calibration(Weibull(np.ones(50), 1.0), y, 1.0)).get_ylabel()
     'Kaplan-Meier'
     """
+    ax = _plot_groups(result, "S", "Kaplan-Meier", 1.0, ax, label)
+    ax.set_title(f"At time {result.time:.3g}, p = {result.p_value:.3g}")
+    return ax
+
+
+def plot_incidence_calibration(result: IncidenceCalibration, *, ax: Any = None, label: str | None = None) -> Any:
+    """Aalen-Johansen against predicted incidence at one time, by groups of risk, with 95 % intervals.
+
+    Parameters
+    ----------
+    result : IncidenceCalibration
+        From `sumosurv.scores.incidence_calibration`.
+    ax : matplotlib Axes, optional
+    label : str, optional
+        Name of the model in the legend.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import CauseMixture, Weibull
+    >>> from sumosurv.scores import incidence_calibration
+    >>> d = CauseMixture(np.zeros((40, 2)), [Weibull(np.linspace(1, 3, 40), 1.0)] * 2)
+    >>> time, cause = d.sample(random_state=0)
+    >>> result = incidence_calibration(d, Surv.from_arrays(cause, time, causes=2), 1.0, cause=2, groups=4)
+    >>> plot_incidence_calibration(result).get_ylabel()
+    'Aalen-Johansen'
+    """
+    seen = ~np.isnan(result.observed)
+    highest = np.append(result.observed[seen] + np.nan_to_num(1.96 * result.std_error[seen]), result.predicted)
+    of = "F" if result.cause is None else f"F$_{{{result.cause}}}$"
+    ax = _plot_groups(result, of, "Aalen-Johansen", min(1.0, 1.08 * float(highest.max())) or 1.0, ax, label)
+    about = "Any cause" if result.cause is None else f"Cause {result.cause}"
+    ax.set_title(f"{about} at time {result.time:.3g}")
+    return ax
+
+
+def _plot_groups(
+    result: KMCalibration | IncidenceCalibration, of: str, estimate: str, top: float, ax: Any, label: str | None
+) -> Any:
+    """What was observed against what was predicted in each group, with 95 % intervals cut at 0 and 1."""
     ax = axes(ax, _SIZE)
     _diagonal(ax)
-    low = np.minimum(1.96 * result.std_error, result.observed)
-    high = np.minimum(1.96 * result.std_error, 1.0 - result.observed)
     seen = ~np.isnan(result.observed)
+    observed, half = result.observed[seen], 1.96 * result.std_error[seen]
     ax.errorbar(
         result.predicted[seen],
-        result.observed[seen],
-        yerr=[low[seen], high[seen]],
+        observed,
+        yerr=[np.minimum(half, observed), np.minimum(half, 1.0 - observed)],
         fmt="o",
         color=None if label else _MODEL,
         ms=5,
@@ -124,9 +168,9 @@ def plot_km_calibration(result: KMCalibration, *, ax: Any = None, label: str | N
         lw=1.2,
         label=label,
     )
-    ax.set(xlabel=f"predicted S({result.time:.3g}|x), mean of group", ylabel="Kaplan-Meier", xlim=(0, 1), ylim=(0, 1))
+    ax.set(xlabel=f"predicted {of}({result.time:.3g}|x), mean of group", ylabel=estimate)
+    ax.set(xlim=(0, top), ylim=(0, top))
     ax.set_aspect("equal")
-    ax.set_title(f"At time {result.time:.3g}, p = {result.p_value:.3g}")
     return _finish(ax, label)
 
 
