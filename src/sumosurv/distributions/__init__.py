@@ -10,6 +10,7 @@ from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, Weibull
 from sumosurv.distributions.path import Path, PathRisks, path
+from sumosurv.distributions.recalibrated import Recalibrated, recalibrated
 from sumosurv.distributions.risks import (
     ConditionalRisks,
     DelayedRisks,
@@ -44,6 +45,7 @@ __all__ = [
     "Ode",
     "Path",
     "PathRisks",
+    "Recalibrated",
     "Remaining",
     "RemainingRisks",
     "Rescaled",
@@ -57,5 +59,6 @@ __all__ = [
     "delayed",
     "mixture",
     "path",
+    "recalibrated",
     "rescaled",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -253,6 +253,18 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         save(self, path)
 
     # ------------------------------------------------------------------ model files
+
+    def parts(self) -> list[SurvivalEstimator]:
+        """The fitted estimators that this one is made of, which a model file describes one by one."""
+        return []
+
+    @classmethod
+    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+        """The settings that hold estimators, which a file keeps as parts; ``default``: ``estimator`` was None."""
+        return {}
+
+    def restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
+        """Take over the fitted parts of a model file, before `restore`."""
 
     def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit: plain values and tensors."""

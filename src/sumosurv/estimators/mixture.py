@@ -94,6 +94,15 @@ class SurvivalMixture(SurvivalEstimator):
         if hasattr(first, "feature_names_in_"):
             self.feature_names_in_ = first.feature_names_in_
 
+    def parts(self) -> list[SurvivalEstimator]:
+        """The fitted estimators."""
+        return self.estimators_
+
+    @classmethod
+    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+        """The estimators."""
+        return {"estimators": list(parts)}
+
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
         super().restore(fitted, tensors)
