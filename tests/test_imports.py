@@ -28,6 +28,7 @@ LAYERS = {
     "training": 4,
     "estimators": 5,
     "tables": 4,
+    "calibrate": 6,
     "io": 6,
     "search": 6,
     "plots": 7,

@@ -5,6 +5,7 @@ from sumosurv.scores.calibration import Calibration, DCalibration, calibration, 
 from sumosurv.scores.comparison import rank_correlation
 from sumosurv.scores.concordance import concordance_td, harrell_c, uno_c
 from sumosurv.scores.crps import survival_crps
+from sumosurv.scores.decision import DecisionCurve, decision_curve
 from sumosurv.scores.evaluation import evaluate, make_survival_scorer
 from sumosurv.scores.group_calibration import KMCalibration, km_calibration
 from sumosurv.scores.incidence_calibration import IncidenceCalibration, incidence_calibration
@@ -22,6 +23,7 @@ __all__ = [
     "SCORES",
     "Calibration",
     "DCalibration",
+    "DecisionCurve",
     "IncidenceCalibration",
     "KMCalibration",
     "Score",
@@ -31,6 +33,7 @@ __all__ = [
     "concordance_td",
     "cumulative_dynamic_auc",
     "d_calibration",
+    "decision_curve",
     "evaluate",
     "harrell_c",
     "incidence_calibration",
