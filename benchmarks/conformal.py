@@ -21,18 +21,20 @@ import pandas as pd
 from _record import make_record, save_record
 from sklearn.model_selection import StratifiedKFold
 
-from sumosurv import Conformal, CoxPH, DeepHit, SumoNet, Surv, datasets
+from sumosurv import Conformal, CoxPH, DeepHit, SumoNet, Surv, check_outcome, datasets
 from sumosurv.scores import concordance_td, d_calibration, log_likelihood
+from sumosurv.training import split_rows
 
 PAPER = ("metabric", "gbsg", "flchain", "support")
 ZOO = ("actg", "breast", "divorce", "nwtco", "pbc", "prostate")
 QUIET = {"n_threads": 1, "device": "cpu"}
 MODELS = {
     "CoxPH": (lambda seed: CoxPH(), {"fraction": 0.2}),
-    "CoxPH, cv": (lambda seed: CoxPH(), {"cv": 5}),
+    "CoxPH, cv=5": (lambda seed: CoxPH(), {"cv": 5}),
     "DeepHit": (lambda seed: DeepHit(random_state=seed, **QUIET), {"fraction": 0.2}),
     "SumoNet": (lambda seed: SumoNet(random_state=seed, **QUIET), {"fraction": 0.2}),
 }
+LARGE = 4000  # rows of a table from which on one fold is enough
 SAMPLES, ROWS, FRESH = 100, 400, 1000
 
 
@@ -51,13 +53,21 @@ def tables(folder: Path):
 def before_and_after(folder: Path, folds: int) -> list[dict]:
     rows = []
     for table, X, y in tables(folder):
-        splits = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y["event"]))[:folds]
+        splits = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y["event"]))
+        splits = splits[: folds if len(X) < LARGE else 1]
         for fold, (train, test) in enumerate(splits):
             grid = np.unique(np.quantile(y["time"][train][y["event"][train]], np.linspace(0, 1, 101)))
             for name, (make, settings) in MODELS.items():
                 model = Conformal(estimator=make(fold), random_state=fold, **settings).fit(X.iloc[train], y[train])
-                for when, fitted in (("before", model.estimator_), ("after", model)):
-                    d = fitted.predict_distribution(X.iloc[test])
+                base = model.estimator_.predict_distribution(X.iloc[test])
+                both = {"before": base, "after": model.predict_distribution(X.iloc[test])}
+                if "cv" not in settings:
+                    seed = int(np.random.RandomState(fold).randint(0, 2**31 - 1))
+                    _, held_out = split_rows(check_outcome(y[train]), seed, model.fraction)
+                    X_own, y_own = X.iloc[train].iloc[held_out], y[train][held_out]
+                    counted = Conformal.of(model.estimator_, X_own, y_own, shrink=False)
+                    both["after, not shrunk"] = counted.predict_distribution(X.iloc[test])
+                for when, d in both.items():
                     calibrated = d_calibration(d, y[test])
                     rows.append(
                         {"table": table, "fold": fold, "model": name, "when": when, "rows": len(test)}
@@ -65,7 +75,7 @@ def before_and_after(folder: Path, folds: int) -> list[dict]:
                         | {"p": calibrated.p_value, "log_likelihood": float(log_likelihood(d, y[test]).mean())}
                         | {"concordance": concordance_td(d, y[test], times=grid)}
                     )
-                print(pd.DataFrame(rows[-2:]).round(5).to_string(header=False), flush=True)
+                print(pd.DataFrame(rows[-len(both) :]).round(5).to_string(header=False), flush=True)
     return rows
 
 

@@ -38,8 +38,8 @@ def rows(n, seed, censored=True):
     return Weibull(0.6 * scale, 2.0), Surv.from_arrays(t <= c, np.minimum(t, c))
 
 
-def recalibration(base, y, bins):
-    return conformal.recalibration(conformal.probabilities(base, y), bins)
+def recalibration(base, y, bins, shrink=False):
+    return conformal.recalibration(conformal.probabilities(base, y), bins, shrink=shrink)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def data():
 @pytest.fixture(scope="module")
 def model(data):
     net = WeibullNet(ensemble_size=2, max_epochs=4, random_state=0)
-    return Conformal(estimator=net, fraction=0.4, random_state=0).fit(data.X, data.y)
+    return Conformal(estimator=net, fraction=0.4, shrink=False, random_state=0).fit(data.X, data.y)
 
 
 # ---------------------------------------------------------------------- the map
@@ -92,7 +92,7 @@ def test_with_censoring_the_map_is_kaplan_meier_of_the_probabilities():
 
 def test_the_recalibrated_model_is_d_calibrated_on_its_calibration_rows():
     base, y = rows(600, seed=3)
-    made = Conformal.of(fitted_weibull(base), *as_rows(base, y))
+    made = Conformal.of(fitted_weibull(base), *as_rows(base, y), shrink=False)
     d = made.predict_distribution(as_rows(base, y)[0])
     assert d_calibration(base, y).p_value < 1e-6
     after = d_calibration(d, y)
@@ -111,8 +111,31 @@ def test_a_wrong_model_is_calibrated_for_fresh_rows():
     assert concordance_td(d, y[1000:]) == concordance_td(base[1000:], y[1000:])
 
 
+def test_shrinkage_leaves_a_right_model_alone_and_moves_a_wrong_one():
+    base, y = rows(500, seed=12)
+    right = Weibull(base.scale[:, 0] / 0.6, 1.3)
+    levels, values = recalibration(right, y, bins=10, shrink=True)
+    counted = recalibration(right, y, bins=10)
+    assert len(levels) == 0 or np.abs(values - levels).max() < 0.6 * np.abs(counted[1] - counted[0]).max()
+    levels, values = recalibration(base, y, bins=10, shrink=True)
+    whole = recalibration(base, y, bins=10)
+    np.testing.assert_array_equal(levels, whole[0])
+    kept = (values - levels) / (whole[1] - whole[0])
+    np.testing.assert_allclose(kept, kept[0])
+    assert 0.85 < kept[0] < 1.0
+    # by the definition, from the shares of ten bins
+    edges = np.linspace(0, 1, 11)
+    free, all_seen = rows(500, seed=12, censored=False)
+    u = np.sort(free.survival(own_times=all_seen["time"]))
+    shares = np.diff(np.interp(edges, np.r_[0, u, 1], np.r_[0, np.arange(1, 501) / 501, 1]))
+    excess = 500 * 10 * np.square(shares - 0.1).sum()
+    levels, values = recalibration(free, all_seen, bins=10, shrink=True)
+    whole = recalibration(free, all_seen, bins=10)
+    np.testing.assert_allclose(values - levels, (1 - 9 / excess) * (whole[1] - whole[0]), atol=1e-9)
+
+
 def test_cross_validation_loses_no_row(data):
-    model = Conformal(estimator=CoxPH(), cv=4, random_state=0).fit(data.X, data.y)
+    model = Conformal(estimator=CoxPH(), cv=4, shrink=False, random_state=0).fit(data.X, data.y)
     assert model.n_calibration_ == 400
     np.testing.assert_array_equal(model.estimator_.coef_, CoxPH().fit(data.X, data.y).coef_)
     d = model.predict_distribution(data.X)

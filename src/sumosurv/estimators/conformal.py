@@ -57,6 +57,10 @@ class Conformal(SurvivalEstimator):
     bins : int
         Intervals between the knots of g, of equal probability; fewer where that leaves less than ten events for each,
         and none (g is then the identity) with less than twenty events.
+    shrink : bool
+        Move g towards the identity by the share of its deviation that is expected by chance: by all of it where the
+        calibration rows do not speak against the model. False leaves g as it was counted, noise and all, which is what
+        the guarantee below is for.
     censoring : SurvivalEstimator, optional
         For ``lower_bound``: learns the distribution of the censoring time given x. By default it is Kaplan-Meier's,
         the same for all x.
@@ -77,15 +81,17 @@ class Conformal(SurvivalEstimator):
 
     Notes
     -----
-    **What is guaranteed.** Without censoring, and for rows drawn independently from one population,
-    P(S(T|x) <= g(u)) = g(u) exactly at every knot u, for any model and any number of rows: at a knot that is the k-th
-    smallest of n calibration values g(u) is k / (n + 1). This holds on average over subjects, not for each x. With
-    censoring it holds in the limit of many rows if the censoring time says nothing about S₀(T|x), as it does not
-    where censoring is independent of x; elsewhere as far as the model is right.
+    **What is guaranteed.** With ``shrink=False``, without censoring, and for rows drawn independently from one
+    population, P(S(T|x) <= g(u)) = g(u) exactly at every knot u, for any model and any number of rows: at a knot that
+    is the k-th smallest of n calibration values g(u) is k / (n + 1). This holds on average over subjects, not for each
+    x. With censoring it holds in the limit of many rows if the censoring time says nothing about S₀(T|x), as it does
+    not where censoring is independent of x; elsewhere as far as the model is right.
 
-    **What it costs.** The rows held out are not fitted to, and g has noise of its own, (bins - 1) / 2 nats shared by
-    all calibration rows: on a model that is calibrated already the likelihood falls a little
-    (docs/uncertainty.md has figures).
+    **What it costs.** The rows held out are not fitted to, and g has noise, of the order of one over the square root
+    of the calibration rows: without shrinkage it makes a model worse that was calibrated already. With
+    χ² = m B Σ (share of bin b - 1/B)² of m events in B bins, which is B - 1 on average where the model is right, the
+    deviation of g from the identity is multiplied by max(0, 1 - (B - 1)/χ²), after James and Stein. docs/uncertainty.md
+    has figures for both.
 
     The idea is that of Qi, Yu and Greiner (2024), who draw S₀(T|x) of censored rows at random between 0 and S₀(z|x).
     Kaplan-Meier is what such draws lead to if they are made from g itself instead of from the model.
@@ -113,6 +119,7 @@ class Conformal(SurvivalEstimator):
     fraction: float = 0.2
     cv: int | None = None
     bins: int = 10
+    shrink: bool = True
     censoring: SurvivalEstimator | None = None
     cutoff: float | None = None
     random_state: Any = None
@@ -149,7 +156,7 @@ class Conformal(SurvivalEstimator):
             them too, so that its guarantee holds in the limit of many rows only.
         sample_weight : array of shape (rows,), optional
         **settings
-            ``bins``, ``censoring`` and ``cutoff`` of the estimator.
+            ``bins``, ``shrink``, ``censoring`` and ``cutoff`` of the estimator.
 
         Examples
         --------
@@ -201,7 +208,7 @@ class Conformal(SurvivalEstimator):
     def _learn_map(self, known: Outcome) -> None:
         """Learn g from the probabilities F(t|x) of rows that the model did not see."""
         self.n_calibration_ = len(known)
-        self.levels_, self.values_ = recalibration(known, self.bins)
+        self.levels_, self.values_ = recalibration(known, self.bins, shrink=self.shrink)
         self.scores_, self.censoring_, self.cutoff_ = None, None, None
 
     def _calibrate(self, X: Any, outcome: Outcome, own: tuple[Any, Outcome]) -> None:
@@ -345,7 +352,7 @@ class Conformal(SurvivalEstimator):
         self.estimator_, self.censoring_ = parts[0], parts[1] if len(parts) > 1 else None
 
 
-def recalibration(known: Outcome, bins: int) -> tuple[Array, Array]:
+def recalibration(known: Outcome, bins: int, *, shrink: bool = True) -> tuple[Array, Array]:
     """The knots of g, survival probabilities of the base, and its values there; see `Conformal`.
 
     Parameters
@@ -354,9 +361,12 @@ def recalibration(known: Outcome, bins: int) -> tuple[Array, Array]:
         On the scale of F(t|x), as `probabilities` gives it, of rows that the base was not fitted to.
     bins : int
         Intervals between knots, of equal probability; fewer where there are few events.
+    shrink : bool
+        Take out of g what is expected by chance.
     """
     none = np.empty(0), np.empty(0)
-    bins = min(bins, int(known.had_event.sum()) // _EVENTS_PER_BIN)
+    events = float(known.weights[known.had_event].sum())
+    bins = min(bins, int(events) // _EVENTS_PER_BIN)
     if bins < 2:
         return none
     curve = marginal_curve(known)
@@ -365,11 +375,19 @@ def recalibration(known: Outcome, bins: int) -> tuple[Array, Array]:
     u, g = (1.0 - curve.times.numpy())[::-1], (before * n / (n + 1.0))[::-1]
     inside = (u > 0) & (u < 1) & (g > 0)
     u, g = u[inside], g[inside]
+    if shrink:
+        shares = np.diff(np.interp(np.arange(bins + 1) / bins, np.r_[0.0, u, 1.0], np.r_[0.0, g, 1.0]))
+        excess = events * bins * float(np.square(shares - 1.0 / bins).sum())
+        kept = max(0.0, 1.0 - (bins - 1) / excess) if excess > 0 else 0.0
+        if kept == 0.0:
+            return none
+    else:
+        kept = 1.0
     place = np.searchsorted(g, np.arange(1, bins) / bins * (1 - 1e-12))
     knots = np.unique(place[place < len(g)])
     # knots with the same value would make g flat, and a density of zero
     knots = knots[np.append(True, np.diff(g[knots]) > 0)[: len(knots)]]
-    return np.ascontiguousarray(u[knots]), np.ascontiguousarray(g[knots])
+    return np.ascontiguousarray(u[knots]), u[knots] + kept * (g[knots] - u[knots])
 
 
 def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:

@@ -30,8 +30,9 @@ class DecisionCurve:
     table : DataFrame
         By threshold: ``net_benefit`` of the model; ``treat_all``, that of treating everyone (of treating no one it is
         zero); ``advantage``, that of the model less the larger of these two; ``treated``, the share of subjects at or
-        above the threshold. The first three have limits, ``net_benefit_lower``, ``net_benefit_upper`` and so on; nan
-        without resamples. All nan where those at or above the threshold are not followed up to the time.
+        above the threshold. The first three have limits, ``net_benefit_lower``, ``net_benefit_upper`` and so on. All
+        nan where those at or above the threshold are not followed up to the time; limits are nan also where that is so
+        in some resample, and without resamples.
     """
 
     time: float
