@@ -235,7 +235,8 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> bytes:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
-        digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)  # no copy
+        if value.numel():  # a Cox model without events has an empty baseline
+            digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)  # no copy
     return digest.digest()
 
 

@@ -238,6 +238,18 @@ def test_a_file_gives_back_the_same_model(data, tmp_path, censoring):
     np.testing.assert_array_equal(again.predict(data.X), model.predict(data.X))
 
 
+@pytest.mark.filterwarnings("ignore:All .* rows are censored")
+def test_a_file_of_a_model_that_was_left_as_it_is(data, tmp_path):
+    never = Surv.from_arrays(np.zeros(60, bool), data.y["time"][:60])
+    for y in (data.y[:60], never):
+        model = Conformal(estimator=CoxPH(alpha=0.1), random_state=0).fit(data.X[:60], y)
+        assert len(model.levels_) == 0
+        model.save(tmp_path / "model.sumo")
+        again = load(tmp_path / "model.sumo")
+        np.testing.assert_array_equal(again.predict(data.X), model.predict(data.X))
+        np.testing.assert_array_equal(again.lower_bound(data.X), model.lower_bound(data.X))
+
+
 def test_it_goes_into_other_models_and_they_into_it(model, data, tmp_path):
     both = SurvivalMixture.of([model, KaplanMeier().fit(data.X, data.y)])
     both.save(tmp_path / "both.sumo")

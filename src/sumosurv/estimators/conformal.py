@@ -324,7 +324,8 @@ class Conformal(SurvivalEstimator):
         """What a model file keeps of the calibration."""
         fitted, tensors = super().state()
         fitted["n_calibration_"] = self.n_calibration_
-        tensors |= {name: torch.from_numpy(getattr(self, name)) for name in ("levels_", "values_")}
+        for name in ("levels_", "values_"):  # with the ends of the map: no tensor of a file is empty
+            tensors[name] = torch.from_numpy(np.concatenate([[0.0], getattr(self, name), [1.0]]))
         if self.scores_ is not None:
             fitted["bound"], more = self.scores_.state()
             fitted["bound"]["followed_"] = self.followed_
@@ -335,8 +336,11 @@ class Conformal(SurvivalEstimator):
         """The inverse of `state`, for a model that has its parts already."""
         super().restore(fitted, tensors)
         self.n_calibration_ = as_whole(fitted["n_calibration_"], "n_calibration_", low=1)
-        self.levels_ = tensor_of(tensors, "levels_", increasing=True, low=0.0, high=1.0).numpy()
-        self.values_ = tensor_of(tensors, "values_", len(self.levels_), increasing=True, low=0.0, high=1.0).numpy()
+        levels = tensor_of(tensors, "levels_", increasing=True, low=0.0, high=1.0).numpy()
+        values = tensor_of(tensors, "values_", len(levels), increasing=True, low=0.0, high=1.0).numpy()
+        if len(levels) < 2 or {levels[0], values[0]} != {0.0} or {levels[-1], values[-1]} != {1.0}:
+            raise ValueError("the map of survival probabilities does not go from 0 to 1")
+        self.levels_, self.values_ = levels[1:-1].copy(), values[1:-1].copy()
         self.scores_ = None
         if "bound" in fitted:
             self.scores_ = BoundScores.restored(fitted["bound"], tensors)

@@ -72,14 +72,15 @@ class BoundScores:
 
     def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps."""
-        return {"cutoff": self.cutoff}, {f"bound_{n}": torch.from_numpy(getattr(self, n)) for n in ("scores", "mass")}
+        first = {f"bound_{name}": np.append(0.0, getattr(self, name)) for name in ("scores", "mass")}  # never empty
+        return {"cutoff": self.cutoff}, {name: torch.from_numpy(values) for name, values in first.items()}
 
     @classmethod
     def restored(cls, stored: dict[str, Any], tensors: dict[str, torch.Tensor]) -> BoundScores:
         """The inverse of `state`."""
         scores = tensor_of(tensors, "bound_scores", low=0.0, high=1.0, never_falling=True).numpy()
         mass = tensor_of(tensors, "bound_mass", len(scores), low=0.0, never_falling=True).numpy()
-        return cls(as_number(stored["cutoff"], "the cut-off", low=0.0), scores, mass)
+        return cls(as_number(stored["cutoff"], "the cut-off", low=0.0), scores[1:].copy(), mass[1:].copy())
 
 
 def score_rows(
