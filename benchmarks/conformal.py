@@ -34,27 +34,27 @@ MODELS = {
     "DeepHit": (lambda seed: DeepHit(random_state=seed, **QUIET), {"fraction": 0.2}),
     "SumoNet": (lambda seed: SumoNet(random_state=seed, **QUIET), {"fraction": 0.2}),
 }
-LARGE = 4000  # rows of a table from which on one fold is enough
 SAMPLES, ROWS, FRESH = 100, 400, 1000
 
 
 def tables(folder: Path):
-    for name in PAPER:
-        data = datasets.load(name)
-        yield name, data.X, data.y
     for name in ZOO:
         path = folder / "zoo" / f"{name}.parquet"
         if path.is_file():
             frame = pd.read_parquet(path)
             y = Surv.from_arrays(frame["event"].to_numpy() > 0, frame["time"].to_numpy(float))
             yield name, frame.drop(columns=["time", "event"]), y
+    for name in PAPER:
+        data = datasets.load(name)
+        yield name, data.X, data.y
 
 
-def before_and_after(folder: Path, folds: int) -> list[dict]:
+def before_and_after(folder: Path, folds: int, keep) -> None:
+    """Scores of each table, handed over as they grow."""
     rows = []
     for table, X, y in tables(folder):
         splits = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y["event"]))
-        splits = splits[: folds if len(X) < LARGE else 1]
+        splits = splits[:folds]
         for fold, (train, test) in enumerate(splits):
             grid = np.unique(np.quantile(y["time"][train][y["event"][train]], np.linspace(0, 1, 101)))
             for name, (make, settings) in MODELS.items():
@@ -76,7 +76,7 @@ def before_and_after(folder: Path, folds: int) -> list[dict]:
                         | {"concordance": concordance_td(d, y[test], times=grid)}
                     )
                 print(pd.DataFrame(rows[-len(both) :]).round(5).to_string(header=False), flush=True)
-    return rows
+        keep(rows)
 
 
 def bounds() -> list[dict]:
@@ -120,15 +120,22 @@ def bounds() -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--folds", type=int, default=2)
+    parser.add_argument("--folds", type=int, default=1)
+    parser.add_argument("--part", choices=["models", "bounds"], help="one of the two alone")
     parser.add_argument("--out", type=Path, help="folder for the record")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", "Columns left out")
     warnings.filterwarnings("ignore", ".*values were not seen")
-    results = {"bounds": bounds(), "models": before_and_after(arguments.data, arguments.folds)}
-    if arguments.out:
-        configuration = {"folds": arguments.folds, "samples": SAMPLES, "rows": ROWS, "fresh": FRESH}
-        save_record(make_record("conformal", configuration, results), arguments.out)
+    settings = {"folds": arguments.folds, "samples": SAMPLES, "rows": ROWS, "fresh": FRESH}
+
+    def keep(name: str, rows: list[dict]) -> None:
+        if arguments.out:
+            save_record(make_record(name, settings, {"rows": rows}), arguments.out)
+
+    if arguments.part != "models":
+        keep("conformal_bounds", bounds())
+    if arguments.part != "bounds":
+        before_and_after(arguments.data, arguments.folds, lambda rows: keep("conformal", rows))
 
 
 if __name__ == "__main__":

@@ -283,7 +283,7 @@ def uncertainty_tables(folder):
     made = {}
     records = {
         name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["results"]
-        for name in ("bands", "conformal")
+        for name in ("bands", "conformal", "conformal_bounds")
         if (folder / f"{name}.json").is_file()
     }
     if "bands" in records:
@@ -296,16 +296,17 @@ def uncertainty_tables(folder):
         ]  # fmt: skip
         header = ("truth", "rows", "in the 50 % band", "80 %", "95 %", "mean width, 95 %", "mean error of S")
         made["bands"] = markdown(header, lines)
-    if "conformal" in records:
+    if "conformal_bounds" in records:
         lines = [
             ("yes" if r["censoring depends on x"] else "no", "yes" if r["model sees"] == "x" else "no",
              r["censoring by"], f"{r['level']:.0%}", f"{100 * r['held']:.1f} % ± {100 * r['error']:.1f}",
              f"{r['mean bound']:.3f}")
-            for r in records["conformal"]["bounds"]
+            for r in records["conformal_bounds"]["rows"]
         ]  # fmt: skip
         header = ("censoring depends on x", "model sees x", "censoring by", "level", "outlived", "mean bound")
         made["bounds"] = markdown(header, lines)
-        frame = pd.DataFrame(records["conformal"]["models"])
+    if "conformal" in records:
+        frame = pd.DataFrame(records["conformal"]["rows"])
         frame["log_likelihood"] = frame["log_likelihood"].map(float)
         means = frame.groupby(["table", "model", "when"], sort=False).mean(numeric_only=True)
         lines = []

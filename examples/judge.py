@@ -43,7 +43,7 @@ def groups(out: Path) -> None:
     therapy = X["x0"].map({0.0: "no", 1.0: "yes"}).rename("hormone therapy")
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.0, 4.8), layout="constrained")
     plots.plot_kaplan_meier(y, therapy, unit="months", ax=left)
-    plots.plot_hazard_ratios(CoxPH().fit(X, y), ax=right)
+    plots.plot_hazard_ratios(CoxPH().fit(X, y), per={"x3": 10, "x5": 100, "x6": 100}, ax=right)
     figure.savefig(out / "groups.png", dpi=130)
     test = logrank_test(y, therapy)
     print(f"log-rank {test.statistic:.2f}, p = {test.p_value:.2g}")
@@ -65,6 +65,8 @@ def uncertainty(out: Path) -> None:
     for bound, label, colour in zip(bounds, labels, ("#0072B2", "#D55E00", "#009E73")):
         ax.plot([bound], [0.0], "v", color=colour, ms=9, mec="white", clip_on=False, zorder=5)
         print(f"{label}: nine of ten live longer than {bound:.1f} months")
+    place = (float(bounds.max()), 0.0)
+    ax.annotate("nine of ten outlive this", place, xytext=(9, 5), textcoords="offset points", fontsize=8, color="0.3")
     ax.figure.savefig(out / "band.png", dpi=130)
     before, after = (scores.evaluate(m, X_test, y_test) for m in (model.estimator_, model))
     print(before.to_string(), after.to_string(), sep="\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +23,8 @@ from sumosurv import (
     load,
 )
 from sumosurv.distributions import Weibull
-from sumosurv.estimators import METHODS, conformal
+from sumosurv.estimators import METHODS
+from sumosurv.estimators import recalibration as maps
 from sumosurv.estimators.lower_bound import BoundScores, choose_cutoff, score_rows
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import concordance_td, d_calibration, log_likelihood
@@ -39,7 +42,7 @@ def rows(n, seed, censored=True):
 
 
 def recalibration(base, y, bins, shrink=False):
-    return conformal.recalibration(conformal.probabilities(base, y), bins, shrink=shrink)
+    return maps.recalibration(maps.probabilities(base, y), bins, shrink=shrink)
 
 
 @pytest.fixture(scope="module")
@@ -123,15 +126,29 @@ def test_shrinkage_leaves_a_right_model_alone_and_moves_a_wrong_one():
     kept = (values - levels) / (whole[1] - whole[0])
     np.testing.assert_allclose(kept, kept[0])
     assert 0.85 < kept[0] < 1.0
-    # by the definition, from the shares of ten bins
-    edges = np.linspace(0, 1, 11)
-    free, all_seen = rows(500, seed=12, censored=False)
-    u = np.sort(free.survival(own_times=all_seen["time"]))
-    shares = np.diff(np.interp(edges, np.r_[0, u, 1], np.r_[0, np.arange(1, 501) / 501, 1]))
-    excess = 500 * 10 * np.square(shares - 0.1).sum()
-    levels, values = recalibration(free, all_seen, bins=10, shrink=True)
-    whole = recalibration(free, all_seen, bins=10)
-    np.testing.assert_allclose(values - levels, (1 - 9 / excess) * (whole[1] - whole[0]), atol=1e-9)
+    # by the definition: falls of log g and log u between knots, over Greenwood's variance of lifelines
+    lifelines = pytest.importorskip("lifelines")
+    km = lifelines.KaplanMeierFitter().fit(base.cdf(own_times=y["time"]), y["event"])
+    table = km.event_table[km.event_table["observed"] > 0]
+    steps = table["observed"] / (table["at_risk"] * (table["at_risk"] - table["observed"]))
+    edges = np.append(0.0, 1 - whole[0][::-1]) - 1e-12
+    variance = [steps[(steps.index >= a) & (steps.index < b)].sum() for a, b in pairwise(edges)]
+    falls = [np.diff(np.log(np.append(1.0, part[::-1]))) for part in whole]
+    excess = (np.square(falls[1] - falls[0]) / variance).sum()
+    assert kept[0] == pytest.approx(1 - len(whole[0]) / excess, rel=1e-6)
+
+
+def test_shrinkage_costs_a_right_model_little_where_most_rows_are_censored():
+    distance = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        t, c = rng.weibull(1.3, 400), rng.uniform(0.0, 0.8, 400)
+        y = Surv.from_arrays(t <= c, np.minimum(t, c))
+        levels, values = recalibration(Weibull(np.ones(400), 1.3), y, bins=10, shrink=True)
+        counted = recalibration(Weibull(np.ones(400), 1.3), y, bins=10)
+        distance.append([np.abs(values - levels).max(initial=0.0), np.abs(counted[1] - counted[0]).max()])
+    shrunk, plain = np.mean(distance, axis=0)
+    assert shrunk < 0.5 * plain
 
 
 def test_cross_validation_loses_no_row(data):

@@ -13,12 +13,13 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, recalibrated
+from sumosurv.distributions import SurvivalDistribution, recalibrated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.lower_bound import BoundScores, choose_cutoff, just_before, score_rows
 from sumosurv.estimators.members import Members
+from sumosurv.estimators.recalibration import probabilities, recalibration
 from sumosurv.estimators.sumonet import SumoNet
-from sumosurv.nonparametric import kaplan_meier, marginal_curve
+from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.stored import as_number, as_whole, tensor_of
 from sumosurv.training import fold_rows, split_rows
@@ -26,8 +27,6 @@ from sumosurv.training import fold_rows, split_rows
 __all__ = ["Conformal"]
 
 Array = npt.NDArray[np.float64]
-
-_EVENTS_PER_BIN = 10
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -88,10 +87,10 @@ class Conformal(SurvivalEstimator):
     not where censoring is independent of x; elsewhere as far as the model is right.
 
     **What it costs.** The rows held out are not fitted to, and g has noise, of the order of one over the square root
-    of the calibration rows: without shrinkage it makes a model worse that was calibrated already. With
-    χ² = m B Σ (share of bin b - 1/B)² of m events in B bins, which is B - 1 on average where the model is right, the
-    deviation of g from the identity is multiplied by max(0, 1 - (B - 1)/χ²), after James and Stein. docs/uncertainty.md
-    has figures for both.
+    of the calibration rows: without shrinkage it makes a model worse that was calibrated already. With χ² the distance
+    of g from the identity between its k knots in units of Greenwood's variance, which is k on average where the model
+    is right, the deviation is multiplied by max(0, 1 - k/χ²), after James and Stein. docs/uncertainty.md has figures
+    for both.
 
     The idea is that of Qi, Yu and Greiner (2024), who draw S₀(T|x) of censored rows at random between 0 and S₀(z|x).
     Kaplan-Meier is what such draws lead to if they are made from g itself instead of from the model.
@@ -354,62 +353,3 @@ class Conformal(SurvivalEstimator):
         if len(parts) != 1 + (self.censoring is not None):
             raise ValueError(f"it has {len(parts)} parts")
         self.estimator_, self.censoring_ = parts[0], parts[1] if len(parts) > 1 else None
-
-
-def recalibration(known: Outcome, bins: int, *, shrink: bool = True) -> tuple[Array, Array]:
-    """The knots of g, survival probabilities of the base, and its values there; see `Conformal`.
-
-    Parameters
-    ----------
-    known : Outcome
-        On the scale of F(t|x), as `probabilities` gives it, of rows that the base was not fitted to.
-    bins : int
-        Intervals between knots, of equal probability; fewer where there are few events.
-    shrink : bool
-        Take out of g what is expected by chance.
-    """
-    none = np.empty(0), np.empty(0)
-    events = float(known.weights[known.had_event].sum())
-    bins = min(bins, int(events) // _EVENTS_PER_BIN)
-    if bins < 2:
-        return none
-    curve = marginal_curve(known)
-    before = np.append(1.0, curve.table[0].numpy()[:-1])  # the share of S(T|x) up to each 1 - F
-    n = known.total
-    u, g = (1.0 - curve.times.numpy())[::-1], (before * n / (n + 1.0))[::-1]
-    inside = (u > 0) & (u < 1) & (g > 0)
-    u, g = u[inside], g[inside]
-    if shrink:
-        shares = np.diff(np.interp(np.arange(bins + 1) / bins, np.r_[0.0, u, 1.0], np.r_[0.0, g, 1.0]))
-        excess = events * bins * float(np.square(shares - 1.0 / bins).sum())
-        kept = max(0.0, 1.0 - (bins - 1) / excess) if excess > 0 else 0.0
-        if kept == 0.0:
-            return none
-    else:
-        kept = 1.0
-    place = np.searchsorted(g, np.arange(1, bins) / bins * (1 - 1e-12))
-    knots = np.unique(place[place < len(g)])
-    # knots with the same value would make g flat, and a density of zero
-    knots = knots[np.append(True, np.diff(g[knots]) > 0)[: len(knots)]]
-    return np.ascontiguousarray(u[knots]), u[knots] + kept * (g[knots] - u[knots])
-
-
-def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:
-    """The same rows with F(t|x) for every time t."""
-    outcome = check_outcome(y, n_rows=len(base))
-    if isinstance(base, CompetingRisksDistribution):
-        raise ValueError(
-            "Recalibration is for one kind of event, and this model tells causes apart; recalibrate a model of "
-            "each cause: CauseSpecific(Conformal(estimator=...))."
-        )
-    upper = entry = None
-    event, inside = outcome.event, outcome.in_interval
-    with torch.no_grad():
-        time = base.cdf(own_times=outcome.time)
-        if outcome.entry is not None:
-            entry = np.clip(base.cdf(own_times=outcome.entry), 0.0, np.nextafter(time, 0.0))
-        if outcome.upper is not None:
-            last = base.cdf(own_times=np.where(inside, outcome.upper, outcome.time))
-            event = event | (inside & (last <= time))  # where the curve is flat between two times, F is known exactly
-            upper = np.where(event, time, np.where(inside, last, np.inf))
-    return replace(outcome, event=event, time=time, entry=entry, upper=upper, cause=None, group=None)
