@@ -65,8 +65,6 @@ def uncertainty(out: Path) -> None:
     for bound, label, colour in zip(bounds, labels, ("#0072B2", "#D55E00", "#009E73")):
         ax.plot([bound], [0.0], "v", color=colour, ms=9, mec="white", clip_on=False, zorder=5)
         print(f"{label}: nine of ten live longer than {bound:.1f} months")
-    place = (float(bounds.max()), 0.0)
-    ax.annotate("nine of ten outlive this", place, xytext=(9, 5), textcoords="offset points", fontsize=8, color="0.3")
     ax.figure.savefig(out / "band.png", dpi=130)
     before, after = (scores.evaluate(m, X_test, y_test) for m in (model.estimator_, model))
     print(before.to_string(), after.to_string(), sep="\n")
