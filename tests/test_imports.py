@@ -29,6 +29,7 @@ LAYERS = {
     "training": 4,
     "estimators": 5,
     "tables": 4,
+    "calibrate": 6,
     "io": 6,
     "search": 6,
     "explain": 6,

@@ -10,6 +10,7 @@ from sumosurv.scores.comparison import rank_correlation
 from sumosurv.scores.concordance import harrell_c, uno_c
 from sumosurv.scores.cross_evaluation import CrossEvaluation, cross_evaluate
 from sumosurv.scores.crps import survival_crps
+from sumosurv.scores.decision import DecisionCurve, decision_curve
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.group_calibration import KMCalibration, km_calibration
@@ -34,6 +35,7 @@ __all__ = [
     "CensoringCheck",
     "CrossEvaluation",
     "DCalibration",
+    "DecisionCurve",
     "Evaluation",
     "IncidenceCalibration",
     "KMCalibration",
@@ -46,6 +48,7 @@ __all__ = [
     "cross_evaluate",
     "cumulative_dynamic_auc",
     "d_calibration",
+    "decision_curve",
     "evaluate",
     "harrell_c",
     "incidence_calibration",
