@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.estimators.members import Members
 
-__all__ = ["final_estimator", "predict_distribution"]
+__all__ = ["final_estimator", "predict_distribution", "predict_members"]
 
 
 def predict_distribution(model: Any, X: Any) -> SurvivalDistribution:
@@ -19,16 +20,30 @@ def predict_distribution(model: Any, X: Any) -> SurvivalDistribution:
     X : table of covariates
         As the model reads them: those of a pipeline before its first step.
     """
+    estimator, rows = _innermost(model, X)
+    distribution = estimator.predict_distribution(rows)
+    if not isinstance(distribution, SurvivalDistribution):
+        raise TypeError(f"predict_distribution gave {type(distribution).__name__}, not a SurvivalDistribution.")
+    return distribution
+
+
+def predict_members(model: Any, X: Any) -> Members:
+    """What each member of a model predicts for each row of X; one that knows no members is its only one."""
+    estimator, rows = _innermost(model, X)
+    if hasattr(estimator, "predict_members"):
+        members: Members = estimator.predict_members(rows)
+        return members
+    return Members.equal([predict_distribution(estimator, rows)])
+
+
+def _innermost(model: Any, X: Any) -> tuple[Any, Any]:
+    """The estimator that predicts, and the rows as it reads them."""
     if hasattr(model, "predict_distribution"):
-        distribution = model.predict_distribution(X)
-        if not isinstance(distribution, SurvivalDistribution):
-            raise TypeError(f"predict_distribution gave {type(distribution).__name__}, not a SurvivalDistribution.")
-        return distribution
+        return model, X
     if hasattr(model, "best_estimator_"):
-        return predict_distribution(model.best_estimator_, X)
+        return _innermost(model.best_estimator_, X)
     if hasattr(model, "steps"):  # a Pipeline passes on only the methods that scikit-learn knows
-        before = model[:-1].transform(X) if len(model.steps) > 1 else X
-        return predict_distribution(model.steps[-1][1], before)
+        return _innermost(model.steps[-1][1], model[:-1].transform(X) if len(model.steps) > 1 else X)
     raise TypeError(
         f"{type(model).__name__} has no predict_distribution(X); give a fitted estimator of this library, or a "
         "scikit-learn pipeline or search that ends in one."

@@ -8,8 +8,8 @@ import pytest
 
 from explain.formulas import Formula, TwoCauses, data
 from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet, datasets
+from sumosurv.estimators.members import limits
 from sumosurv.explain import contrast, standardised_contrast
-from sumosurv.explain._spread import limits
 
 TIMES = np.array([0.3, 1.0])
 
@@ -31,7 +31,7 @@ def test_two_subjects(fitted):
         line = found.numbers.loc[f"restricted mean to {h:g}"]
         np.testing.assert_allclose(line[["first", "second"]], d.restricted_mean(h), rtol=1e-5)
         assert line["difference"] == pytest.approx(line["first"] - line["second"])
-    members = [one for _, one in d.members()]
+    members = model.predict_members(X.iloc[[0, 5]]).distributions
     assert len(members) == 4
     each = np.array([one.survival(1.0) for one in members])
     differences = np.sort(each[:, 0] - each[:, 1])

@@ -49,7 +49,7 @@ def test_partial_dependence_is_the_mean_of_predictions_with_the_column_set(fitte
 def test_limits_are_those_of_the_members(fitted):
     model, X, _ = fitted
     effect = partial_dependence(model, X, "a", times=1.0, values=[0.0], level=0.5)
-    members = [one.survival(1.0).mean() for _, one in model.predict_distribution(set_to(X, a=0.0)).members()]
+    members = [one.survival(1.0).mean() for one in model.predict_members(set_to(X, a=0.0)).distributions]
     low, middle, high = sorted(members)
     # a member in the middle of its third: at 1/6, 1/2 and 5/6; quartiles lie a quarter of the way inwards
     assert effect.low[0, 0] == pytest.approx(low + 0.25 * (middle - low), abs=1e-12)

@@ -72,11 +72,11 @@ def test_a_default_fit_of_several_kinds():
     """The networks of all kinds are members, by their weights; up to the last training time they make up the curve."""
     model = SumoNet(max_epochs=2, random_state=0).fit(X, Y)
     d = model.predict_distribution(X[:4])
-    weights = [weight for weight, _ in d.members()]
-    assert len(weights) == model.n_members_
-    assert sum(weights) == pytest.approx(1.0)
+    members = model.predict_members(X[:4])
+    assert len(members) == model.n_members_
+    assert sum(members.weights) == pytest.approx(1.0)
     times = np.linspace(0, model.last_time_, 7)
-    mean = sum(weight * one.survival(times) for weight, one in d.members())
+    mean = sum(w * one.survival(times) for w, one in zip(members.weights, members.distributions))
     np.testing.assert_allclose(mean, d.survival(times), atol=1e-12)
     effect = explain.partial_dependence(model, X, "a", n_values=3, max_rows=10, times=times[1:])
     assert (effect.low <= effect.mean + 1e-9).mean() > 0.9
@@ -94,5 +94,4 @@ def test_cause_specific_members_are_one():
 
 def test_mixtures_have_all_members():
     model = SurvivalMixture([CoxPH(alpha=0.1), WeibullNet(**SMALL)], [3.0, 1.0]).fit(X, Y)
-    weights = [weight for weight, _ in model.predict_distribution(X[:2]).members()]
-    np.testing.assert_allclose(weights, [0.75, 0.125, 0.125])
+    np.testing.assert_allclose(model.predict_members(X[:2]).weights, [0.75, 0.125, 0.125])

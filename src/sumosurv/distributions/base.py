@@ -117,9 +117,6 @@ class SurvivalDistribution(ABC):
         breaks = self._breaks if bool((first == 0).all()) else ()
         return mean_survival_time(remaining, length, torch.ones_like(length), self._precision, breaks).to(start)
 
-    def _members(self) -> list[tuple[float, SurvivalDistribution]]:
-        return [(1.0, self)]
-
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
         uniform = torch.from_numpy(1.0 - rng.random((len(self), size))).to(self._like)
         return self._inverse_log_survival(torch.log(uniform))
@@ -314,25 +311,6 @@ class SurvivalDistribution(ABC):
         they are.
         """
         return self
-
-    def members(self) -> list[tuple[float, SurvivalDistribution]]:
-        """What the distribution is an average of, with weights that sum to one: the networks of an ensemble, say.
-
-        A distribution that is no mixture is its only member. Up to the last training time S is the weighted mean of its
-        members' curves, and so are densities and cumulative incidences; past it, members may go on each by its own
-        hazard. How far members are apart says what training left open, given the kind of model and the rows.
-
-        Examples
-        --------
-        >>> from sumosurv.distributions import Mixture, Rescaled, Weibull
-        >>> years = Mixture([Weibull([1.0], 1.0), Weibull([2.0], 1.0)], [0.25, 0.75])
-        >>> [(weight, days.mean().round(6)) for weight, days in Rescaled(years, 365.25).members()]
-        [(0.25, array([365.25])), (0.75, array([730.5]))]
-        """
-        made = self._members()
-        for _, part in made:
-            part.last_time = self.last_time
-        return made
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """Knots of shape (m,) and S at them, (n, m), where the curves are step functions; None where they are not.

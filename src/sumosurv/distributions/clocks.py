@@ -57,11 +57,6 @@ class _Clock(SurvivalDistribution):
     def _take(self, rows: Tensor) -> Self:
         return self._with(self.base._take(rows))
 
-    def _members(self) -> list[tuple[float, SurvivalDistribution]]:
-        if self._positive:  # given T > 0 the weights are other ones for each subject
-            return super()._members()
-        return [(weight, self._with(one)) for weight, one in self.base._members()]
-
     def single(self) -> Self:
         """The same clock, the base in single precision."""
         return self._with(self.base.single())

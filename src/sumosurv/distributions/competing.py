@@ -262,10 +262,6 @@ class CauseTime(WithSteps):
     def _take(self, rows: Tensor) -> CauseTime:
         return CauseTime(self.base._take(rows), self.number)
 
-    def _members(self) -> list[tuple[float, SurvivalDistribution]]:
-        parts = [(weight, one) for weight, one in self.base._members() if isinstance(one, CompetingRisksDistribution)]
-        return [(weight, one.cause(self.number)) for weight, one in parts]
-
     def single(self) -> SurvivalDistribution:
         """That of the base in single precision."""
         return self.base.single().cause(self.number)

@@ -67,10 +67,6 @@ class Continued(SurvivalDistribution):
     def _take(self, rows: Tensor) -> Self:
         return type(self)(self.base._take(rows), self.horizon, self.growth, self.least)
 
-    def _members(self) -> list[tuple[float, SurvivalDistribution]]:
-        own = (self.horizon, self.growth, self.least)
-        return [(weight, type(self)(one, *own)) for weight, one in self.base._members()]
-
     def single(self) -> Self:
         """The same with a base in single precision."""
         return type(self)(self.base.single(), self.horizon, self.growth, self.least)

@@ -67,10 +67,6 @@ class Mixture(SurvivalDistribution):
             return None
         return known[0][0], self._sum(survival for _, survival in known).clamp_max(1.0)
 
-    def _members(self) -> list[tuple[float, SurvivalDistribution]]:
-        pairs = zip(self.weights.tolist(), self.components)
-        return [(share * weight, one) for share, part in pairs for weight, one in part._members()]
-
     def _sum(self, parts: Iterable[Tensor]) -> Tensor:
         """Σ wᵢ partᵢ over Σ wᵢ, the two summed in the same way: where all parts are 1, so is the result."""
         shares = torch.from_numpy(self.weights).to(self._like.dtype)

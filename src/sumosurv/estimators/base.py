@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, TabulatedRisks, path
 from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
-from sumosurv.estimators.members import Members, spread
+from sumosurv.estimators.members import Members, check_level, spread
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
@@ -118,29 +118,31 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         Methods with one model have no members, and raise a ValueError.
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
-        return spread(self.predict_members(X), self._check_grid(times), level)
+        check_level(level)
+        members = self.predict_members(X)
+        if len(members) < 2:
+            raise ValueError(
+                f"This {type(self).__name__} is a single model, so that there is no spread to show. Fit networks with "
+                "an ensemble_size of two or more, or several models as a SurvivalMixture; limits of a Kaplan-Meier "
+                "curve are those of confidence_band."
+            )
+        return spread(members, self._check_grid(times), level)
 
     def predict_members(self, X: Any) -> Members:
-        """The distributions that the members of the model predict for each row, and their weights in the mixture."""
+        """The distributions that the members of the model predict for each row, and their weights in the mixture.
+
+        The members are the networks of an ensemble, of all kinds; a method that is a single model is its only member.
+        """
         check_is_fitted(self)
         with torch.no_grad(), telling_unseen():
             found = self._members(self._check_covariates(X, reset=False))
-        if found is None or len(found) < 2:
-            what = "has no members" if found is None else "was fitted with one network"
-            raise ValueError(
-                f"This {type(self).__name__} {what}, so that there is no spread to show. Fit networks with an "
-                "ensemble_size of two or more, or several models as a SurvivalMixture; limits of a Kaplan-Meier curve "
-                "are those of confidence_band."
-            )
         for member in found.distributions:
             member.last_time = self.last_time_
         return found
 
-    def _members(self, X: Any) -> Members | None:
-        """What the members say of the rows of a checked X; None where a method has none."""
-        return None
+    def _members(self, X: Any) -> Members:
+        """What the members say of the rows of a checked X; here there is one."""
+        return Members.equal([self._distribution(X)])
 
     def predict_cumulative_hazard_function(
         self, X: Any, times: Any, *, precision: Precision = "double"

@@ -222,10 +222,8 @@ class Conformal(SurvivalEstimator):
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return recalibrated(self.estimator_._distribution(X), self.levels_, self.values_)
 
-    def _members(self, X: Any) -> Members | None:
+    def _members(self, X: Any) -> Members:
         found = self.estimator_._members(X)
-        if found is None:
-            return None
         each = tuple(recalibrated(member, self.levels_, self.values_) for member in found.distributions)
         return replace(found, distributions=each)
 

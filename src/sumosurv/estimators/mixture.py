@@ -71,9 +71,7 @@ class SurvivalMixture(SurvivalEstimator):
         return mixture(parts, self._shares())
 
     def _members(self, X: Any) -> Members:
-        """The members of the parts; a part that has none is one itself."""
-        each = [estimator._members(X) or Members.equal([estimator._distribution(X)]) for estimator in self.estimators_]
-        return Members.join(each, self._shares())
+        return Members.join([estimator._members(X) for estimator in self.estimators_], self._shares())
 
     def _shares(self) -> npt.NDArray[np.float64]:
         shares = np.ones(len(self.estimators_)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)

@@ -374,7 +374,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """The distribution of preprocessed rows."""
         return self._predicted(self.network_, inputs)
 
-    def _members(self, X: Any) -> Members | None:
+    def _members(self, X: Any) -> Members:
         return self.members_of(self.preprocessor_.transform(X))
 
     def members_of(self, inputs: Inputs) -> Members:

@@ -14,7 +14,7 @@ import torch
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.explain._rows import Rows
-from sumosurv.models import predict_distribution
+from sumosurv.models import predict_distribution, predict_members
 
 __all__ = ["Array", "Asked", "Precision", "Quantity", "QuantityName", "ask", "explanation"]
 
@@ -137,12 +137,15 @@ class Asked:
 
     def values(self, X: Any) -> Array:
         """The quantity of each row, shape (rows, m)."""
-        return np.concatenate(self._by_blocks(X, self._of))
+        return np.concatenate(self._by_blocks(X, lambda rows: self._of(predict_distribution(self.model, rows))))
 
     def of_members(self, X: Any) -> Array:
         """The quantity of each row by each member of the model, shape (members, rows, m)."""
-        parts = self._by_blocks(X, lambda whole: np.stack([self._of(one) for _, one in whole.members()]))
+        parts = self._by_blocks(X, lambda rows: np.stack([self._of(one) for one in self._members(rows)]))
         return np.concatenate(parts, axis=1)
+
+    def _members(self, rows: Any) -> tuple[SurvivalDistribution, ...]:
+        return predict_members(self.model, rows).distributions
 
     def with_members(self, X: Any) -> tuple[Array, Array]:
         """`values` and `of_members`, without asking twice where the former are the weighted mean of the latter."""
@@ -154,13 +157,13 @@ class Asked:
     def _of(self, distribution: SurvivalDistribution) -> Array:
         return self.quantity.of(distribution.single() if self.precision == "single" else distribution)
 
-    def _by_blocks(self, X: Any, function: Callable[[SurvivalDistribution], Array]) -> list[Array]:
-        """A function of the predicted distributions, some rows at a time."""
+    def _by_blocks(self, X: Any, function: Callable[[Any], Array]) -> list[Array]:
+        """A function of the rows, some of them at a time."""
         size = max(1, min(_ROWS, _CELLS // max(1, len(self.quantity.times))))
         take = X.iloc if hasattr(X, "iloc") else X
         with torch.no_grad():
             starts = range(0, len(X), size)
-            return [function(predict_distribution(self.model, take[start : start + size])) for start in starts]
+            return [function(take[start : start + size]) for start in starts]
 
 
 def explanation(function: Callable[P, R]) -> Callable[P, R]:
@@ -191,9 +194,10 @@ def ask(
         raise ValueError(f"quantity is one of {', '.join(get_args(QuantityName))}; got {quantity!r}.")
     with torch.no_grad():
         first = predict_distribution(model, X.take([0]).table)
+        weights = predict_members(model, X.take([0]).table).weights
     cause = _check_cause(first, quantity, cause)
     made = Quantity(quantity, _check_times(first, quantity, times), cause, first.last_time)
-    return Asked(model, made, np.array([weight for weight, _ in first.members()]), precision)
+    return Asked(model, made, weights, precision)
 
 
 def _check_cause(first: SurvivalDistribution, quantity: QuantityName, cause: int | None) -> int | None:

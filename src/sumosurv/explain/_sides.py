@@ -11,7 +11,7 @@ import torch
 
 from sumosurv.explain._quantity import Array, Asked, QuantityName, ask
 from sumosurv.explain._rows import Rows
-from sumosurv.models import predict_distribution
+from sumosurv.models import predict_distribution, predict_members
 
 __all__ = ["Questions", "Side", "ask_for_sides"]
 
@@ -62,7 +62,8 @@ class Questions:
             with torch.no_grad():
                 distribution = predict_distribution(self.curve.model, rows.table)
                 median = float(distribution.median()[0])
-                medians = np.array([one.median()[0] for _, one in distribution.members()])
+                members = predict_members(self.curve.model, rows.table).distributions
+                medians = np.array([one.median()[0] for one in members])
         return Side(curve[0], _finite(median), means[0], curves[:, 0], _finite(medians), each[:, 0])
 
     def of_rows(self, rows: Rows, new: Mapping[int, Any], weight: Array | None) -> Side:

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sumosurv.estimators.members import check_level, limits
 from sumosurv.explain._quantity import Array, Asked, QuantityName, ask, explanation
 from sumosurv.explain._rows import Rows
-from sumosurv.explain._spread import check_level, limits
 from sumosurv.explain.effects import Effect, drawn_rows
 
 __all__ = ["accumulated_local_effects"]

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
+from sumosurv.estimators.members import check_level, limits
 from sumosurv.explain._quantity import Array, Quantity, explanation
 from sumosurv.explain._results import as_text, spread_out
 from sumosurv.explain._rows import Rows
 from sumosurv.explain._sides import Questions, Side, ask_for_sides
-from sumosurv.explain._spread import check_level, limits
 from sumosurv.explain.effects import drawn_rows
 from sumosurv.outcome import Outcome, check_outcome
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sumosurv.estimators.members import check_level, limits
 from sumosurv.explain._quantity import Array, Asked, Quantity, QuantityName, ask, explanation
 from sumosurv.explain._results import as_text, table_at_times
 from sumosurv.explain._rows import Kind, Rows
-from sumosurv.explain._spread import check_level, limits
 from sumosurv.outcome.checks import check_weight
 
 __all__ = ["Effect", "drawn_rows", "partial_dependence"]

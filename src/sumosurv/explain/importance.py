@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.estimators.members import check_level
 from sumosurv.explain._quantity import Array, explanation
 from sumosurv.explain._rows import Rows
-from sumosurv.explain._spread import check_level
 from sumosurv.models import final_estimator, predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores import SCORES, Bootstrap
@@ -182,7 +182,7 @@ class _Judge:
         self.outcome, self.measures, self.bootstrap = outcome, measures, bootstrap
         self.later, self.bootstrap_later = outcome, bootstrap
         if outcome.entry is not None:
-            self.later = since_entry(outcome)
+            self.later = outcome.since_entry()
             self.bootstrap_later = bootstrap.on_clock(self.later)
 
     def scores(self, distribution: SurvivalDistribution) -> tuple[Array, Array]:
@@ -234,7 +234,7 @@ def _measures(
             if score.times == "none":
                 raise ValueError(f"{name} is taken at no particular time; leave it out, or times=.")
             options[score.times_option] = tuple(horizons) if score.times == "range" else horizons
-        later = since_entry(outcome) if "entry" not in score.takes else outcome
+        later = outcome.since_entry() if "entry" not in score.takes else outcome
         for request in score.requests(later, options, n_causes):
             at = float(request.options[score.times_option]) if score.times == "single" else np.nan
             yield _Measure(name, request.cause, at, sign, request.terms, "entry" not in score.takes)
@@ -267,14 +267,6 @@ def known_by(outcome: Outcome, horizon: float) -> Outcome:
         cause=None if outcome.cause is None else np.where(late, 0, outcome.cause),
         entry=None if outcome.entry is None else np.minimum(outcome.entry, time),
     )
-
-
-def since_entry(outcome: Outcome) -> Outcome:
-    """The rows with times on clocks that start at each row's entry."""
-    if outcome.entry is None:
-        return outcome
-    upper = None if outcome.upper is None else outcome.upper - outcome.entry
-    return replace(outcome, time=outcome.time - outcome.entry, upper=upper, entry=None)
 
 
 def _check_finite(measures: Sequence[_Measure], full: Array) -> None:
