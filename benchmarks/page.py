@@ -1,4 +1,4 @@
-"""Fills the tables of docs/performance.md (and its pictures), outcomes.md and tails.md from the records in results/.
+"""Fills the tables of docs/performance.md (and its pictures) and of others from the records in results/.
 
     python benchmarks/page.py
 
@@ -278,6 +278,52 @@ def tail_tables(folder):
     }
 
 
+def uncertainty_tables(folder):
+    """The tables of docs/uncertainty.md, by the name of their place."""
+    made = {}
+    records = {
+        name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["results"]
+        for name in ("bands", "conformal", "conformal_bounds")
+        if (folder / f"{name}.json").is_file()
+    }
+    if "bands" in records:
+        frame = pd.DataFrame(records["bands"]["fits"])
+        means = frame.groupby(["table", "rows", "level"], sort=False).mean(numeric_only=True)
+        lines = [
+            (table, rows, *(f"{100 * part.loc[(table, rows, level), 'inside']:.0f} %" for level in (0.5, 0.8, 0.95)),
+             f"{part['width'].iloc[-1]:.3f}", f"{part['error'].iloc[-1]:.3f}")
+            for (table, rows), part in means.groupby(["table", "rows"], sort=False)
+        ]  # fmt: skip
+        header = ("truth", "rows", "in the 50 % band", "80 %", "95 %", "mean width, 95 %", "mean error of S")
+        made["bands"] = markdown(header, lines)
+    if "conformal_bounds" in records:
+        lines = [
+            ("yes" if r["censoring depends on x"] else "no", "yes" if r["model sees"] == "x" else "no",
+             r["censoring by"], f"{r['level']:.0%}", f"{100 * r['held']:.1f} % ± {100 * r['error']:.1f}",
+             f"{r['mean bound']:.3f}")
+            for r in records["conformal_bounds"]["rows"]
+        ]  # fmt: skip
+        header = ("censoring depends on x", "model sees x", "censoring by", "level", "outlived", "mean bound")
+        made["bounds"] = markdown(header, lines)
+    if "conformal" in records:
+        frame = pd.DataFrame(records["conformal"]["rows"])
+        frame["log_likelihood"] = frame["log_likelihood"].map(float)
+        means = frame.groupby(["table", "model", "when"], sort=False).mean(numeric_only=True)
+        lines = []
+        for (table, model), part in means.groupby(["table", "model"], sort=False):
+            stages = [part.loc[(table, model, when)] for when in WHEN if (table, model, when) in part.index]
+            both = [" → ".join(f"{1e3 * stage['d_calibration']:.2f}" for stage in stages)]
+            both += [" → ".join(f"{stage['log_likelihood']:.3f}" for stage in stages)]
+            same = {f"{stage['concordance']:.4f}" for stage in stages}
+            lines.append((table, model, f"{stages[0]['calibration_rows']:.0f}", *both, " → ".join(sorted(same))))
+        header = ("table", "model", "calibration rows", "1000 × D-calibration", "log-likelihood", "concordance")
+        made["conformal"] = markdown(header, lines)
+    return made
+
+
+WHEN = ("before", "after", "after, not shrunk")
+
+
 def filled(text, mark, body):
     """A text with what stands between two marks replaced."""
     pattern = rf"(<!-- begin {mark} -->\n).*?(<!-- end {mark} -->)"
@@ -300,7 +346,12 @@ def main():
                 text = filled(text, f"{name} {device}{suffix}", body)
     page.write_text(text, encoding="utf-8")
     pictures(options.results, options.docs / "figures")
-    for name, tables in (("outcomes.md", outcome_tables(options.results)), ("tails.md", tail_tables(options.results))):
+    for name, make in (
+        ("outcomes.md", outcome_tables),
+        ("tails.md", tail_tables),
+        ("uncertainty.md", uncertainty_tables),
+    ):
+        tables = make(options.results)
         page = options.docs / name
         text = page.read_text(encoding="utf-8")
         for mark, body in tables.items():

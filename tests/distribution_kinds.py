@@ -21,6 +21,7 @@ from sumosurv.distributions import (
     Mixture,
     Normal,
     Ode,
+    Recalibrated,
     Rescaled,
     Shifted,
     SurvivalDistribution,
@@ -31,6 +32,7 @@ from sumosurv.distributions import (
     delayed,
     mixture,
     path,
+    recalibrated,
     rescaled,
 )
 
@@ -295,6 +297,37 @@ KINDS |= {
     "continued Weibull": Kind(lambda: Continued(weibull(), 4.0, 0.3), 2.0, breaks=(4.0,), overflows=True),
     "continued Weibull, least hazard": Kind(lambda: Continued(weibull(), 2.0, 0.0, 0.4), 2.0, breaks=(2.0,)),
     "continued log-normal, constant hazard": Kind(lambda: Continued(log_normal(), 1.5, 0.0), 1.0, breaks=(1.5,)),
+}
+
+MAP = {"levels": [0.2, 0.55, 0.8], "values": [0.3, 0.5, 0.85]}
+
+
+def kinks(base):
+    """Where the map of survival probabilities bends, for any of the subjects."""
+    return tuple(sorted(base.quantile(1 - np.array(MAP["levels"])).reshape(-1)))
+
+
+KINDS |= {
+    "recalibrated": Kind(lambda: Recalibrated(weibull(), **MAP), 2.0, breaks=kinks(weibull())),
+    "recalibrated monotone": Kind(
+        lambda: Recalibrated(monotone(), **MAP), 1.0, overflows=True, breaks=tuple(sorted({*_M, *kinks(monotone())}))
+    ),
+    "recalibrated table": Kind(
+        lambda: Recalibrated(tabulated("density", TO_ZERO), **MAP),
+        2.0,
+        bounded=True,
+        breaks=tuple(sorted({*_K, *kinks(tabulated("density", TO_ZERO))})),
+    ),
+    "recalibrated step": Kind(
+        lambda: recalibrated(tabulated("step"), **MAP), 2.0, smooth=False, total=False, breaks=_K
+    ),
+    "recalibrated rescaled step": Kind(
+        lambda: Recalibrated(Rescaled(tabulated("step", TO_ZERO), 10.0), **MAP),
+        20.0,
+        smooth=False,
+        bounded=True,
+        breaks=tuple(10 * KNOTS),
+    ),
 }
 
 RISKS: dict[str, Kind] = {

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from sumosurv._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from sumosurv import calibrate as calibrate
     from sumosurv import datasets as datasets
     from sumosurv import distributions as distributions
+    from sumosurv import explain as explain
     from sumosurv import plots as plots
     from sumosurv import scores as scores
     from sumosurv.distributions import SurvivalDistribution as SurvivalDistribution
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from sumosurv.nonparametric import breslow as breslow
     from sumosurv.nonparametric import confidence_band as confidence_band
     from sumosurv.nonparametric import kaplan_meier as kaplan_meier
+    from sumosurv.nonparametric import logrank_test as logrank_test
     from sumosurv.nonparametric import nelson_aalen as nelson_aalen
+    from sumosurv.nonparametric import restricted_mean_test as restricted_mean_test
     from sumosurv.nonparametric import turnbull as turnbull
     from sumosurv.outcome import Surv as Surv
     from sumosurv.outcome import check_outcome as check_outcome
@@ -43,10 +47,12 @@ _HOMES = {
     "confidence_band": "nonparametric",
     "kaplan_meier": "nonparametric",
     "load": "io",
+    "logrank_test": "nonparametric",
     "nelson_aalen": "nonparametric",
+    "restricted_mean_test": "nonparametric",
     "turnbull": "nonparametric",
 }
-_PACKAGES = ("datasets", "distributions", "plots", "scores")
+_PACKAGES = ("calibrate", "datasets", "distributions", "explain", "plots", "scores")
 
 
 def __getattr__(name: str) -> Any:

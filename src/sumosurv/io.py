@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from torch import Tensor
 
 from sumosurv import estimators
@@ -121,21 +120,22 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         parameters["random_state"] = None
     fitted, tensors = model.state()
     described = {"estimator": type(model).__name__, "parameters": parameters, "encoder": has_encoder, "fitted": fitted}
-    if isinstance(model, estimators.SurvivalMixture):
-        del parameters["estimators"]
-        parts = model.estimators_
-    elif isinstance(model, estimators.CauseSpecific):
-        described["default"] = parameters.pop("estimator") is None
-        parts = model.estimators_
-    else:
-        parts = None
-    if parts is not None:
+    parts = model.parts()
+    if parts:
+        described["default"] = parameters.get("estimator") is None
         described["parts"] = []
+        parameters = {name: value for name, value in parameters.items() if not _holds_estimators(value)}
+        described["parameters"] = {name: value for name, value in parameters.items() if name != "estimator"}
         for i, part in enumerate(parts):
             own, more = _describe(part)
             described["parts"].append(own)
             tensors |= {f"{_PART}{i}.{name}": value for name, value in more.items()}
     return described, tensors
+
+
+def _holds_estimators(value: Any) -> bool:
+    several = isinstance(value, (list, tuple))
+    return any(isinstance(part, SurvivalEstimator) for part in (value if several else [value]))
 
 
 def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, Tensor], encoder: Any) -> Any:
@@ -157,17 +157,14 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
         if encoder is not None and "encoder" in known:
             parameters["encoder"] = encoder
         parts = []
-        if cls in (estimators.SurvivalMixture, estimators.CauseSpecific):
+        if "parts" in description:
             described = as_list(description["parts"], "parts")
             both = zip(described, _by_part(tensors, len(described)))
             parts = [_rebuild(path, part, own, encoder) for part, own in both]
-        if cls is estimators.SurvivalMixture:
-            parameters["estimators"] = parts
-        elif cls is estimators.CauseSpecific and not as_flag(description["default"], "default"):
-            parameters["estimator"] = clone(parts[0])
+            parameters |= cls.settings_with(parts, as_flag(description.get("default", False), "default"))
         model = cls(**parameters)
-        if cls is estimators.CauseSpecific:
-            model.estimators_ = parts
+        if parts:
+            model.restore_parts(parts)
         model.check_settings()
         model.restore(description["fitted"], tensors)
     except (ModelFileError, MemoryError):
@@ -247,7 +244,8 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> bytes:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
-        digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)  # no copy
+        if value.numel():  # a Cox model without events has an empty baseline
+            digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)  # no copy
     return digest.digest()
 
 

@@ -23,7 +23,15 @@ from sumosurv.quantiles import mean_and_width, quantiles
 from sumosurv.ranges import Range
 from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole, check_values
 
-__all__ = ["CategoricalColumn", "NumericColumn", "NumericScaling", "Preprocessor", "time_features", "time_unit"]
+__all__ = [
+    "CategoricalColumn",
+    "NumericColumn",
+    "NumericScaling",
+    "Preprocessor",
+    "is_categorical",
+    "time_features",
+    "time_unit",
+]
 
 NumericScaling = Literal["standard", "quantile"]
 
@@ -210,7 +218,7 @@ class Preprocessor:
     def _learn(
         self, name: str, values: pd.Series, weight: npt.NDArray[np.float64] | None
     ) -> NumericColumn | CategoricalColumn:
-        if _is_categorical(values):
+        if is_categorical(values):
             present = values.dropna()
             levels = pd.unique(present.astype(object))
             odd = next((level for level in levels if not isinstance(level, (str, bool, int, float, np.generic))), None)
@@ -365,7 +373,8 @@ def _as_frame(X: Any) -> pd.DataFrame:
     return pd.DataFrame(np.asarray(X))
 
 
-def _is_categorical(values: pd.Series) -> bool:
+def is_categorical(values: pd.Series) -> bool:
+    """Whether a column is read as categories: those of dtype category, object, string or bool, unless all numbers."""
     dtype = values.dtype
     if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
         return True

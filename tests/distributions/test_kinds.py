@@ -21,6 +21,7 @@ from sumosurv.distributions import (
     Monotone,
     Normal,
     Ode,
+    Recalibrated,
     Rescaled,
     Shifted,
     Tabulated,
@@ -593,3 +594,18 @@ def test_a_subject_whose_time_is_surely_before_zero_has_its_event_at_once():
     assert d.survival([0.0, 1e-6, 1.0])[0].tolist() == [1.0, 0.0, 0.0]
     assert np.isneginf(d.log_density([0.5])[0])
     np.testing.assert_allclose(d.survival([0.3])[1], np.exp(-0.3), rtol=1e-12)
+
+
+def test_recalibrated_is_the_map_of_the_base():
+    base = Weibull([1.0, 2.0], [1.5, 0.8])
+    d = Recalibrated(base, [0.3, 0.6], [0.2, 0.7])
+    t = np.linspace(0.0, 5.0, 101)
+    np.testing.assert_allclose(
+        d.survival(t), np.interp(base.survival(t), [0, 0.3, 0.6, 1], [0, 0.2, 0.7, 1]), atol=1e-14
+    )
+    np.testing.assert_allclose(d.quantile([0.3, 0.8]), base.quantile([0.4, 0.7]), rtol=1e-12)
+    for levels, values in (([0.6, 0.3], [0.2, 0.7]), ([0.3], [1.0]), ([0.3, 0.6], [0.5, 0.5]), ([0.3], [0.1, 0.2])):
+        with pytest.raises(ValueError, match="probabilities above 0 and below 1 that increase"):
+            Recalibrated(base, levels, values)
+    with pytest.raises(TypeError, match="base is a SurvivalDistribution"):
+        Recalibrated(3, [0.5], [0.5])

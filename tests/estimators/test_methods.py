@@ -34,7 +34,7 @@ OWN = {  # settings that make a method small and quick, beside those of all netw
     "Soden": {"steps": 3, "hazard_layers": (6,)},
     "SurvNode": {"steps": 3, "hazard_layers": (6,)},
 }
-APART = ("CauseSpecific", "SumoNet", "SurvivalMixture")  # they have tests of their own
+APART = ("CauseSpecific", "Conformal", "SumoNet", "SurvivalMixture")  # they have tests of their own
 NETWORKS = {
     name: SMALL | OWN.get(name, {})
     for name, method in estimators.METHODS.items()

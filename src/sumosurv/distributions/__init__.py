@@ -12,6 +12,7 @@ from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, Weibull
 from sumosurv.distributions.path import Path, PathRisks, path
 from sumosurv.distributions.proportional import ProportionalHazards
+from sumosurv.distributions.recalibrated import Recalibrated, recalibrated
 from sumosurv.distributions.risks import (
     ConditionalRisks,
     DelayedRisks,
@@ -48,6 +49,7 @@ __all__ = [
     "Path",
     "PathRisks",
     "ProportionalHazards",
+    "Recalibrated",
     "Remaining",
     "RemainingRisks",
     "Rescaled",
@@ -61,5 +63,6 @@ __all__ = [
     "delayed",
     "mixture",
     "path",
+    "recalibrated",
     "rescaled",
 ]

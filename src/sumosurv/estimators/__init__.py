@@ -5,6 +5,7 @@ from inspect import isabstract
 from sumosurv.estimators.aalen_johansen import *
 from sumosurv.estimators.base import SurvivalEstimator as SurvivalEstimator
 from sumosurv.estimators.cause_specific import *
+from sumosurv.estimators.conformal import *
 from sumosurv.estimators.cox_networks import *
 from sumosurv.estimators.coxph import *
 from sumosurv.estimators.deephit import *

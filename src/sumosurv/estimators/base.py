@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, TabulatedRisks, path
 from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
+from sumosurv.estimators.members import Members, check_level, spread
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
@@ -102,6 +103,46 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         weights are unusually large: see `SurvivalDistribution.single`. Other methods stay as they are.
         """
         return self._on_grid(X, times, "survival", precision)
+
+    def predict_survival_band(
+        self, X: Any, times: Any, level: float = 0.95
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Lower and upper limits of S(t|x) from the spread of the model's members, each of shape (rows, times).
+
+        Between them lies the central share ``level`` of the members' curves, each counted with its weight in the
+        mixture; both limits fall in time, as the curves do. The members were trained on different shares of the rows
+        from different starting values, so that their spread shows what the networks do not know. It is not a confidence
+        interval: what all members get wrong together does not show, and the truth lies in the band less often than
+        ``level`` says (docs/uncertainty.md has figures). How far apart the *times* of such subjects are is another
+        question, which the distribution itself answers.
+
+        Methods with one model have no members, and raise a ValueError.
+        """
+        check_level(level)
+        members = self.predict_members(X)
+        if len(members) < 2:
+            raise ValueError(
+                f"This {type(self).__name__} is a single model, so that there is no spread to show. Fit networks with "
+                "an ensemble_size of two or more, or several models as a SurvivalMixture; limits of a Kaplan-Meier "
+                "curve are those of confidence_band."
+            )
+        return spread(members, self._check_grid(times), level)
+
+    def predict_members(self, X: Any) -> Members:
+        """The distributions that the members of the model predict for each row, and their weights in the mixture.
+
+        The members are the networks of an ensemble, of all kinds; a method that is a single model is its only member.
+        """
+        check_is_fitted(self)
+        with torch.no_grad(), telling_unseen():
+            found = self._members(self._check_covariates(X, reset=False))
+        for member in found.distributions:
+            member.last_time = self.last_time_
+        return found
+
+    def _members(self, X: Any) -> Members:
+        """What the members say of the rows of a checked X; here there is one."""
+        return Members.equal([self._distribution(X)])
 
     def predict_cumulative_hazard_function(
         self, X: Any, times: Any, *, precision: Precision = "double"
@@ -214,6 +255,18 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         save(self, path)
 
     # ------------------------------------------------------------------ model files
+
+    def parts(self) -> list[SurvivalEstimator]:
+        """The fitted estimators that this one is made of, which a model file describes one by one."""
+        return []
+
+    @classmethod
+    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+        """The settings that hold estimators, which a file keeps as parts; ``default``: ``estimator`` was None."""
+        return {}
+
+    def restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
+        """Take over the fitted parts of a model file, before `restore`."""
 
     def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit: plain values and tensors."""

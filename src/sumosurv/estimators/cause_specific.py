@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -71,6 +72,19 @@ class CauseSpecific(SurvivalEstimator):
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
         return parts[0] if len(parts) == 1 else cause_specific(parts)
+
+    def parts(self) -> list[SurvivalEstimator]:
+        """The model of each cause."""
+        return self.estimators_
+
+    @classmethod
+    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+        """The estimator, which is the same for all causes."""
+        return {} if default else {"estimator": clone(parts[0])}
+
+    def restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
+        """Take over the models of a file."""
+        self.estimators_ = list(parts)
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, for a model that has its parts already."""

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, mixture
 from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators.members import Members
 from sumosurv.outcome import Cells
 
 __all__ = ["SurvivalMixture"]
@@ -66,8 +68,14 @@ class SurvivalMixture(SurvivalEstimator):
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
-        shares = np.ones(len(parts)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
-        return mixture(parts, shares / shares.sum())
+        return mixture(parts, self._shares())
+
+    def _members(self, X: Any) -> Members:
+        return Members.join([estimator._members(X) for estimator in self.estimators_], self._shares())
+
+    def _shares(self) -> npt.NDArray[np.float64]:
+        shares = np.ones(len(self.estimators_)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
+        return np.asarray(shares / shares.sum())
 
     @property
     def cells_(self) -> Cells | None:
@@ -83,6 +91,15 @@ class SurvivalMixture(SurvivalEstimator):
         self.last_time_ = min(estimator.last_time_ for estimator in self.estimators_)
         if hasattr(first, "feature_names_in_"):
             self.feature_names_in_ = first.feature_names_in_
+
+    def parts(self) -> list[SurvivalEstimator]:
+        """The fitted estimators."""
+        return self.estimators_
+
+    @classmethod
+    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+        """The estimators."""
+        return {"estimators": list(parts)}
 
     def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""

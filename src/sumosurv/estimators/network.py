@@ -18,6 +18,7 @@ from sumosurv.distributions import SurvivalDistribution, delayed, rescaled
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.causes import cause_shares, rows_of_cause
 from sumosurv.estimators.given import check_learns_from, check_validation_data, with_rows
+from sumosurv.estimators.members import Members
 from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
 from sumosurv.estimators.settings import NetworkSettings
 from sumosurv.estimators.weights import check_weights, filled, with_growth
@@ -371,9 +372,21 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
 
     def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
         """The distribution of preprocessed rows."""
-        p = next(self.network_.parameters())
+        return self._predicted(self.network_, inputs)
+
+    def _members(self, X: Any) -> Members:
+        return self.members_of(self.preprocessor_.transform(X))
+
+    def members_of(self, inputs: Inputs) -> Members:
+        """What each member says of preprocessed rows."""
+        each = [select_members(self.network_, [k]) for k in range(self.network_.members)]
+        return Members.equal([self._predicted(network, inputs) for network in each])
+
+    def _predicted(self, network: PopulationNetwork, inputs: Inputs) -> SurvivalDistribution:
+        """What a network says of preprocessed rows, on the user's clock."""
+        p = next(network.parameters())
         with explain_memory("Predict fewer rows or times at once, or load the model on the CPU."):
-            own = rescaled(self.network_.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
+            own = rescaled(network.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
         return delayed(own, self.time_origin_) if self.time_origin_ else own
 
     # ------------------------------------------------------------------ model files

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from sumosurv.distributions import CompetingRisksDistribution, Continued, SurvivalDistribution, mixture
 from sumosurv.estimators.capacity import Kind, enough_epochs, fit_kinds, stacking_weights
+from sumosurv.estimators.members import Members
 from sumosurv.estimators.network import Generators, NetworkEstimator, tell_interrupted
 from sumosurv.estimators.parametric import LogNormalNet
 from sumosurv.estimators.proportional_hazards import ProportionalHazardsNet
@@ -336,23 +337,34 @@ class SumoNet(TimeFeaturesMixin):
         """The distribution of preprocessed rows."""
         if not hasattr(self, "parts_"):
             return super().distribution_of(inputs)
-        made = self._mixture(inputs)
+        made = [self._tailed(part, part.distribution_of(inputs)) for part in self.parts_.values()]
+        return self._not_immortal(mixture(made, self.weights_))
+
+    def members_of(self, inputs: Inputs) -> Members:
+        """What each member says of preprocessed rows, the networks of all kinds one after the other."""
+        if not hasattr(self, "parts_"):
+            return super().members_of(inputs)
+        found = []
+        for part in self.parts_.values():
+            own = part.members_of(inputs)
+            tailed = tuple(self._not_immortal(self._tailed(part, made)) for made in own.distributions)
+            found.append(replace(own, distributions=tailed))
+        return Members.join(found, self.weights_)
+
+    def _tailed(self, part: NetworkEstimator, made: SurvivalDistribution) -> SurvivalDistribution:
+        """What a kind of networks predicts, past the last training time T as the monotone networks go on.
+
+        Parametric kinds have tails of their own, which no rows support.
+        """
+        if isinstance(part, SumoNet) or isinstance(made, CompetingRisksDistribution):
+            return made
+        return Continued(made, self.time_origin_ + self.time_unit_, self._growth() / self.time_unit_)
+
+    def _not_immortal(self, made: SurvivalDistribution) -> SurvivalDistribution:
+        """With ``least_hazard_`` past the last training time, where there was no event."""
         if self.least_hazard_ == 0 or isinstance(made, CompetingRisksDistribution):
             return made
         return Continued(made, self.time_origin_ + self.time_unit_, 0.0, self.least_hazard_)
-
-    def _mixture(self, inputs: Inputs) -> SurvivalDistribution:
-        """The weighted mixture of all kinds."""
-        # parametric kinds have tails of their own, which no rows support: past T they go on as the networks do
-        last, growth = self.time_origin_ + self.time_unit_, self._growth() / self.time_unit_
-        parts = [
-            made
-            if isinstance(part, SumoNet) or isinstance(made, CompetingRisksDistribution)
-            else Continued(made, last, growth)
-            for part in self.parts_.values()
-            for made in [part.distribution_of(inputs)]
-        ]
-        return mixture(parts, self.weights_)
 
     def _growth(self) -> float:
         """The growth of the hazard past the last training time, in units of 1/T, as the largest networks have it."""

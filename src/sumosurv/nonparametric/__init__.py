@@ -3,23 +3,30 @@
 from sumosurv.nonparametric.bands import confidence_band
 from sumosurv.nonparametric.causes import CumulativeIncidence, aalen_johansen
 from sumosurv.nonparametric.coarse import coarse_aalen_johansen, coarse_kaplan_meier
-from sumosurv.nonparametric.counts import refuse_intervals, risk_table
+from sumosurv.nonparametric.comparison import LogrankTest, logrank_test
+from sumosurv.nonparametric.counts import at_risk_at, refuse_intervals, risk_table
 from sumosurv.nonparametric.curves import breslow, kaplan_meier, nelson_aalen
 from sumosurv.nonparametric.intervals import TurnbullIntervals, turnbull, turnbull_intervals
 from sumosurv.nonparametric.marginal import marginal_curve
+from sumosurv.nonparametric.restricted import RestrictedMeanTest, restricted_mean_test
 
 __all__ = [
     "CumulativeIncidence",
+    "LogrankTest",
+    "RestrictedMeanTest",
     "TurnbullIntervals",
     "aalen_johansen",
+    "at_risk_at",
     "breslow",
     "coarse_aalen_johansen",
     "coarse_kaplan_meier",
     "confidence_band",
     "kaplan_meier",
+    "logrank_test",
     "marginal_curve",
     "nelson_aalen",
     "refuse_intervals",
+    "restricted_mean_test",
     "risk_table",
     "turnbull",
     "turnbull_intervals",

@@ -10,7 +10,17 @@ import numpy.typing as npt
 
 from sumosurv.outcome import Outcome, check_outcome
 
-__all__ = ["Counts", "Floats", "at_risk_from", "count", "jumps", "refuse_intervals", "risk_table", "shares"]
+__all__ = [
+    "Counts",
+    "Floats",
+    "at_risk_at",
+    "at_risk_from",
+    "count",
+    "jumps",
+    "refuse_intervals",
+    "risk_table",
+    "shares",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,6 +67,22 @@ def count(outcome: Outcome, risk: Any = None) -> Counts:
         # a case is at risk at its own time, however large the risks that rounding takes off again
         at_risk = np.maximum(at_risk - _not_yet(outcome.entry, share, times), own)
     return Counts(times, np.bincount(index, weights=events).astype(np.float64), at_risk, leaving)
+
+
+def at_risk_at(outcome: Outcome, times: Floats) -> Floats:
+    """The weights of the rows at risk just before each of some times, which need not be theirs."""
+    order = np.argsort(outcome.time, kind="stable")
+    later = np.append(np.cumsum(outcome.weights[order][::-1])[::-1], 0.0)
+    at_risk = later[np.searchsorted(outcome.time[order], times)]
+    return np.asarray(at_risk if outcome.entry is None else at_risk - _not_yet(outcome.entry, outcome.weights, times))
+
+
+def sums_at_risk(outcome: Outcome, times: Floats, steps: Floats) -> Floats:
+    """What happens at increasing times, (m, ...), summed for each row over those at which it is at risk: (n, ...)."""
+    total = np.concatenate([np.zeros((1, *steps.shape[1:])), np.cumsum(steps, axis=0)])
+    end = np.searchsorted(times, outcome.time, side="right")
+    start = np.searchsorted(times, at_risk_from(outcome), side="right")
+    return np.asarray(total[end] - total[np.minimum(start, end)])
 
 
 def _not_yet(entry: Floats, share: Floats, times: Floats) -> Floats:

@@ -122,6 +122,13 @@ class Outcome:
             upper = np.where(own, upper, np.inf)
         return replace(self, event=self.event & own, upper=upper, cause=None)
 
+    def since_entry(self) -> Self:
+        """The same rows with times on clocks that start at each row's entry; as they are where all enter at zero."""
+        if self.entry is None:
+            return self
+        upper = None if self.upper is None else self.upper - self.entry
+        return replace(self, time=self.time - self.entry, upper=upper, entry=None)
+
     def any_cause(self) -> Self:
         """The same rows, causes not told apart."""
         return replace(self, cause=None)

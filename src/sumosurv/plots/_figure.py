@@ -6,7 +6,7 @@ from typing import Any
 
 from sumosurv.distributions import SurvivalDistribution
 
-__all__ = ["COLOURS", "axes", "finish", "last_seen", "shade_beyond"]
+__all__ = ["COLOURS", "axes", "below", "finish", "last_seen", "shade_beyond"]
 
 # Colours that readers with any colour vision can tell apart (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -54,6 +54,11 @@ def shade_beyond(ax: Any, seen: float | None, end: float, *, cover: bool = False
         color="0.1" if cover else "0.45",
         zorder=5,
     )
+
+
+def below(ax: Any, *, columns: int) -> None:
+    """The legend under the axes, where it hides nothing."""
+    ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=columns)
 
 
 def finish(ax: Any, x_label: str, y_label: str, end: float, *, top: float = 1.02) -> None:

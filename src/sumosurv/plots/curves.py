@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.estimators.members import Members, spread
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import check_outcome
 from sumosurv.plots._figure import COLOURS, axes, finish, last_seen, shade_beyond
@@ -25,6 +26,8 @@ def plot_survival(
     labels: Sequence[str] | None = None,
     unit: str = "",
     seen: float | bool | None = None,
+    band: Members | None = None,
+    level: float = 0.95,
     ax: Any = None,
 ) -> Any:
     """Survival curves of a few subjects, each with its median (dot) and life expectancy (triangle) marked.
@@ -43,12 +46,19 @@ def plot_survival(
     seen : float or False, optional
         The last time in the training data: what lies beyond is shaded as extrapolation. By default what the
         distribution knows of it, as those do that a fitted model predicted; False for no shading.
+    band : Members, optional
+        ``model.predict_members(X)`` of the same subjects: a band shows how far apart the members of the model are, as
+        ``predict_survival_band`` gives it. What it does not show is said there.
+    level : float
+        The share of the members' weight in the band.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
     """
+    if band is not None and (not isinstance(band, Members) or len(band.distributions[0]) != len(distribution)):
+        raise ValueError("band is model.predict_members(X) of the subjects that are drawn.")
     ax, seen = axes(ax, _SIZE), last_seen(distribution, seen)
     medians, means = distribution.median(), distribution.mean()
     if horizon is None:
@@ -58,8 +68,11 @@ def plot_survival(
             horizon = min(horizon, 2.0 * seen)
     grid = np.linspace(0.0, horizon, 400)
     curves = distribution.survival(grid)
+    limits = None if band is None else spread(band, grid, level)
     for i, curve in enumerate(curves):
         colour = COLOURS[i % len(COLOURS)]
+        if limits is not None:
+            ax.fill_between(grid, limits[0][i], limits[1][i], color=colour, alpha=0.18, lw=0)
         ax.plot(grid, curve, color=colour, lw=2, label=None if labels is None else labels[i])
         for x, marker in ((medians[i], "o"), (means[i], "^")):
             if x <= horizon:
@@ -69,14 +82,20 @@ def plot_survival(
     handles, names = ax.get_legend_handles_labels()
     line = _line_class()
     handles += [line([], [], ls="", marker="o", color="0.3", ms=7), line([], [], ls="", marker="^", color="0.3", ms=7)]
+    names = [*names, "median", "life expectancy"]
+    if band is not None:
+        from matplotlib.patches import Patch
+
+        handles.append(Patch(color="0.5", alpha=0.3, lw=0))
+        names.append(f"{level:.0%} of the members")
     ax.legend(
         handles,
-        [*names, "median", "life expectancy"],
+        names,
         frameon=False,
         fontsize=9,
         loc="upper center",
         bbox_to_anchor=(0.5, -0.13),
-        ncol=1 if names and max(map(len, names)) > 60 else 2,
+        ncol=1 if max(map(len, names)) > 60 else 2,
     )
     finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability S(t|x)", horizon)
     return ax

@@ -11,12 +11,10 @@ from sumosurv.distributions import CompetingRisksDistribution
 from sumosurv.nonparametric import aalen_johansen
 from sumosurv.outcome import check_outcome
 from sumosurv.plots._figure import COLOURS, axes, finish, last_seen, shade_beyond
-from sumosurv.scores import IncidenceCalibration
 
-__all__ = ["plot_incidence_calibration", "plot_incidence_groups", "plot_incidences"]
+__all__ = ["plot_incidence_groups", "plot_incidences"]
 
 _SIZE = (7.2, 4.6)
-_SQUARE = (4.2, 4.0)
 
 
 def plot_incidences(
@@ -167,63 +165,6 @@ def plot_incidence_groups(
     shade_beyond(ax, last_seen(distribution, seen), float(grid[-1]))
     of = f"cumulative incidence of {label or f'cause {cause}'}"
     finish(ax, "time" + (f" ({unit})" if unit else ""), of, float(grid[-1]), top=min(1.02, 1.08 * top or 1.0))
-    return ax
-
-
-def plot_incidence_calibration(result: IncidenceCalibration, *, ax: Any = None, label: str | None = None) -> Any:
-    """Aalen-Johansen against predicted incidence at one time, by groups of risk, with 95 % intervals.
-
-    Parameters
-    ----------
-    result : IncidenceCalibration
-        From `sumosurv.scores.incidence_calibration`.
-    ax : matplotlib Axes, optional
-    label : str, optional
-        Name of the model in the legend.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sumosurv import Surv
-    >>> from sumosurv.distributions import CauseMixture, Weibull
-    >>> from sumosurv.scores import incidence_calibration
-    >>> d = CauseMixture(np.zeros((40, 2)), [Weibull(np.linspace(1, 3, 40), 1.0)] * 2)
-    >>> time, cause = d.sample(random_state=0)
-    >>> result = incidence_calibration(d, Surv.from_arrays(cause, time, causes=2), 1.0, cause=2, groups=4)
-    >>> plot_incidence_calibration(result).get_ylabel()
-    'Aalen-Johansen'
-    """
-    ax = axes(ax, _SQUARE)
-    seen = ~np.isnan(result.observed)
-    low = np.minimum(1.96 * result.std_error, result.observed)[seen]
-    high = np.minimum(1.96 * result.std_error, 1.0 - result.observed)[seen]
-    reach = max(float((result.observed[seen] + high).max(initial=0.0)), float(result.predicted.max()))
-    top = min(1.0, 1.08 * reach) or 1.0
-    ax.plot([0, 1], [0, 1], color="0.45", ls="--", lw=1.2)
-    ax.errorbar(
-        result.predicted[seen],
-        result.observed[seen],
-        yerr=[low, high],
-        fmt="o",
-        color=None if label else COLOURS[0],
-        ms=5,
-        capsize=2,
-        lw=1.2,
-        label=label,
-    )
-    of = "F" if result.cause is None else f"F$_{{{result.cause}}}$"
-    ax.set(xlabel=f"predicted {of}({result.time:.3g}|x), mean of group", ylabel="Aalen-Johansen")
-    ax.set(xlim=(0, top), ylim=(0, top))
-    ax.set_aspect("equal")
-    about = "Any cause" if result.cause is None else f"Cause {result.cause}"
-    ax.set_title(f"{about} at time {result.time:.3g}")
-    ax.spines[["top", "right"]].set_visible(False)
-    if label is not None:
-        ax.legend(frameon=False)
     return ax
 
 

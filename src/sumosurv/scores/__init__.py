@@ -1,6 +1,7 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
 from sumosurv.scores._requests import DEFAULT_SCORES, HORIZON_SCORES, usual_scores
+from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.antolini import concordance_td
 from sumosurv.scores.auc import cumulative_dynamic_auc, integrated_auc
 from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
@@ -9,6 +10,7 @@ from sumosurv.scores.comparison import rank_correlation
 from sumosurv.scores.concordance import harrell_c, uno_c
 from sumosurv.scores.cross_evaluation import CrossEvaluation, cross_evaluate
 from sumosurv.scores.crps import survival_crps
+from sumosurv.scores.decision import DecisionCurve, decision_curve
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.group_calibration import KMCalibration, km_calibration
@@ -28,10 +30,12 @@ __all__ = [
     "DEFAULT_SCORES",
     "HORIZON_SCORES",
     "SCORES",
+    "Bootstrap",
     "Calibration",
     "CensoringCheck",
     "CrossEvaluation",
     "DCalibration",
+    "DecisionCurve",
     "Evaluation",
     "IncidenceCalibration",
     "KMCalibration",
@@ -44,6 +48,7 @@ __all__ = [
     "cross_evaluate",
     "cumulative_dynamic_auc",
     "d_calibration",
+    "decision_curve",
     "evaluate",
     "harrell_c",
     "incidence_calibration",

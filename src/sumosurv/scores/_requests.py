@@ -23,7 +23,6 @@ __all__ = [
     "find_score",
     "in_cells",
     "make_requests",
-    "since_entry",
     "usual_scores",
 ]
 
@@ -117,11 +116,3 @@ def counted_rows(
         return distribution, outcome, counted
     rows = np.flatnonzero(counted)
     return distribution[rows], check_rows(outcome[rows], entry=True, intervals=True), counted
-
-
-def since_entry(outcome: Outcome) -> Outcome:
-    """The rows with times on clocks that start at each row's entry; as they are where all enter at zero."""
-    if outcome.entry is None:
-        return outcome
-    upper = None if outcome.upper is None else outcome.upper - outcome.entry
-    return replace(outcome, time=outcome.time - outcome.entry, upper=upper, entry=None)

@@ -21,6 +21,8 @@ __all__ = [
     "SquareTerms",
     "Terms",
     "WeightedSums",
+    "incidence_limit",
+    "incidence_steps",
     "product_limit",
     "ratio",
     "shrinkage",
@@ -137,6 +139,37 @@ def product_limit(counts: Array, failed: npt.NDArray[np.bool_]) -> Array:
     curve = np.ones((len(counts), counts.shape[1] + 1))
     np.cumprod(1.0 - share, axis=1, out=curve[:, 1:])
     return curve
+
+
+def incidence_steps(counts: Array, failed: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    """S before each row of r weighted samples, and the row's share of those at risk, each of shape (r, n).
+
+    Rows in the order of `product_limit`. Tied rows may be taken one after the other: S before times the share is the
+    same.
+    """
+    survival = product_limit(counts, failed)[:, :-1]
+    at_risk = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
+    return survival, np.divide(counts, at_risk, out=np.zeros_like(counts), where=counts > 0)
+
+
+def incidence_limit(counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_], time: float) -> Array:
+    """Aalen-Johansen estimates F_k(time) of r weighted samples, (r,); nan where follow-up ends before the time.
+
+    Parameters
+    ----------
+    counts : array of shape (r, n)
+    outcome : Outcome
+        In the order of time, events first among ties.
+    own : bool array of shape (n,)
+        Events of the cause.
+    time : float
+    """
+    before, share = incidence_steps(counts, outcome.event)
+    past = outcome.time <= time
+    rise = np.where(past & own, before * share, 0.0).sum(axis=1)
+    left = product_limit(counts, outcome.event)[:, int(past.sum())]
+    followed = (counts[:, outcome.time >= time].sum(axis=1) > 0) | (left == 0)
+    return np.where(followed, rise, np.nan)
 
 
 class WeightedSums:

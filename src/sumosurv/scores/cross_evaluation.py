@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import median_time
 from sumosurv.scores._models import take_rows
-from sumosurv.scores._requests import Asked, find_score, since_entry, usual_scores
+from sumosurv.scores._requests import Asked, find_score, usual_scores
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import Evaluation
 
@@ -169,7 +169,7 @@ def _with_times(
     scores: Asked | None, times: Any, outcome: Outcome, tests: list[npt.NDArray[np.intp]]
 ) -> dict[str, dict[str, Any]]:
     """Scores with times that are the same in all folds."""
-    later = since_entry(outcome)
+    later = outcome.since_entry()
     if scores is None:
         scores, times = usual_scores(outcome, times, outcome.n_causes)
     names = [scores] if isinstance(scores, str) else list(scores)

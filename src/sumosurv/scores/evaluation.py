@@ -14,7 +14,7 @@ from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.scores._inputs import Array, remembering
 from sumosurv.scores._models import cells_of, predict, take_rows
-from sumosurv.scores._requests import Asked, counted_rows, in_cells, make_requests, since_entry, usual_scores
+from sumosurv.scores._requests import Asked, counted_rows, in_cells, make_requests, usual_scores
 from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.censoring import CensoringCheck, check_censoring, large_weights
 from sumosurv.scores.evaluation_table import Evaluation
@@ -142,7 +142,7 @@ def evaluate(
         scores, times = usual_scores(outcome, times, causes)
     cells = _common_cells(models) if isinstance(resolution, str) else resolution
     cells = None if outcome.upper is not None else cells
-    later = since_entry(outcome)
+    later = outcome.since_entry()
     fixed = censoring if isinstance(censoring, SurvivalDistribution) else None
     requests = make_requests(scores, later, fixed, times, causes, cells)
     requests = [request.of_rows(counted) for request in requests]

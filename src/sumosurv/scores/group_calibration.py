@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,9 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks, median_time, risk_groups
-from sumosurv.scores._resampling import Resamples, product_limit, ratio, shrinkage
+from sumosurv.scores._groups import GroupTerms, check_group_options
+from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks, risk_groups
+from sumosurv.scores._resampling import product_limit
 
 __all__ = ["KMCalibration", "km_calibration", "km_calibration_terms"]
 
@@ -107,123 +106,54 @@ def km_calibration(
     """
     terms = km_calibration_terms(distribution, check_rows(y, sample_weight), time=time, groups=groups)
     followed, deviation = ~np.isnan(terms.observed), terms.predicted - terms.observed
-    std_error = np.where(followed, np.sqrt(terms.greenwood), np.nan)
     variance = _variance_of_the_model(distribution, terms, followed)
     tested = followed & ((variance > 0) | (deviation != 0))  # S = 1 leaves no variance: there an event is impossible
     with np.errstate(divide="ignore"):
         statistic = float((np.square(deviation[tested]) / variance[tested]).sum())
     p_value = float(chi2.sf(statistic, int(tested.sum()))) if tested.any() else float("nan")
     if terms.outcome.weight is not None:
-        std_error, statistic, p_value = np.full_like(std_error, np.nan), float("nan"), float("nan")
+        statistic, p_value = float("nan"), float("nan")
     return KMCalibration(
-        terms.value, statistic, p_value, terms.time, terms.predicted, terms.observed, std_error, terms.size
+        terms.value, statistic, p_value, terms.time, terms.predicted, terms.observed, terms.std_error, terms.size
     )
 
 
 @dataclass(frozen=True)
-class GroupTerms:
-    """The groups of `km_calibration`; in resamples the subjects stay in them.
+class SurvivalGroups(GroupTerms):
+    """The groups of `km_calibration`: mean S(t|x) and the Kaplan-Meier estimate."""
 
-    Deviations are shrunk before the noise of resampling is added to them, as in `SquareTerms`.
+    def observe(self, counts: Array, part: npt.NDArray[np.intp]) -> Array:
+        """Kaplan-Meier estimates of a group."""
+        time = self.outcome.time[part]
+        curve = product_limit(counts, self.outcome.event[part])[:, np.searchsorted(time, self.time, side="right")]
+        followed = (counts[:, time >= self.time].sum(axis=1) > 0) | (curve == 0)
+        return np.where(followed, curve, np.nan)
 
-    Parameters
-    ----------
-    outcome : Outcome
-    survival : array of shape (n,)
-        S(t|x).
-    time : float
-    parts : list of arrays
-        The rows of each group, in the order of time, events first among ties.
-    """
-
-    outcome: Outcome
-    survival: Array
-    time: float
-    parts: list[npt.NDArray[np.intp]]
-
-    @cached_property
-    def size(self) -> Array:
-        """Subjects in each group."""
-        return np.array([self.outcome[part].total for part in self.parts])
-
-    @cached_property
-    def predicted(self) -> Array:
-        """Mean S(t|x) of each group."""
-        return np.array([np.average(self.survival[part], weights=self.outcome.weights[part]) for part in self.parts])
-
-    @cached_property
-    def observed(self) -> Array:
-        """Kaplan-Meier estimate of each group, nan where follow-up ends before the time."""
-        return np.asarray(self._groups(self.outcome.weights[None])[1][0])
-
-    @cached_property
-    def greenwood(self) -> Array:
-        """Greenwood's variance of the Kaplan-Meier estimates."""
-        return np.array([_greenwood(self.outcome[part], self.time) for part in self.parts])
-
-    @property
-    def value(self) -> float:
-        """The score of the sample itself."""
-        return float(_weighted_mean(np.square(self.predicted - self.observed), self.size))
-
-    def resampled(self, resamples: Resamples) -> Array:
-        """The score of each resample, shape (r,)."""
-        deviation = self.predicted - self.observed
-        within = np.array([self.survival[part].var() for part in self.parts]) / self.size
-        noise = np.where(np.isnan(deviation), np.nan, np.maximum(self.greenwood - within, 0.0))
-        kept = shrinkage(self.value, float(_weighted_mean(noise, self.size)))
-        predicted, observed, size = self._groups(resamples.counts)
-        return _weighted_mean(np.square(predicted - observed - (1.0 - kept) * deviation), size)
-
-    def _groups(self, counts: Array) -> tuple[Array, Array, Array]:
-        """(predicted, observed, size) of the groups, each of shape (r, groups)."""
-        predicted, observed, size = np.empty((3, len(counts), len(self.parts)))
-        for g, part in enumerate(self.parts):
-            drawn, time = counts[:, part], self.outcome.time[part]
-            size[:, g] = drawn.sum(axis=1)
-            predicted[:, g] = ratio(drawn @ self.survival[part], size[:, g])
-            curve = product_limit(drawn, self.outcome.event[part])[:, np.searchsorted(time, self.time, side="right")]
-            followed = (drawn[:, time >= self.time].sum(axis=1) > 0) | (curve == 0)
-            observed[:, g] = np.where(followed, curve, np.nan)
-        return predicted, observed, size
+    def variance_of(self, part: npt.NDArray[np.intp]) -> float:
+        """Greenwood's variance of the Kaplan-Meier estimate."""
+        past = self.outcome.event[part] & (self.outcome.time[part] <= self.time)
+        at_risk = np.arange(len(part), 0, -1.0)[past]
+        if len(at_risk) and at_risk[-1] == 1:
+            return 0.0  # everybody had the event
+        survival = np.prod(1.0 - 1.0 / at_risk)
+        # tied events taken one after the other: 1/(n(n-1)) + 1/((n-1)(n-2)) = 2/(n(n-2))
+        return float(survival**2 * (1.0 / (at_risk * (at_risk - 1.0))).sum())
 
 
 def km_calibration_terms(
     distribution: SurvivalDistribution, y: Any, *, time: float | None = None, groups: int = 10
-) -> GroupTerms:
+) -> SurvivalGroups:
     """S(t|x) of each subject, and the groups that it makes."""
     outcome = check_subjects(distribution, y)
-    at = median_time(outcome) if time is None else float(time)
-    if not (np.isfinite(at) and at >= 0):
-        raise ValueError(f"time is a number, zero or more; got {time}.")
-    if groups < 1:
-        raise ValueError(f"groups is 1 or more; got {groups}.")
+    at = check_group_options(outcome, time, groups)
     survival = np.empty(len(outcome))
     for rows, block in curve_blocks(distribution, np.array([at])):
         survival[rows] = block[:, 0]
-    return GroupTerms(outcome, survival, at, risk_groups(survival, outcome, groups))
-
-
-def _weighted_mean(values: Array, weights: Array) -> Array:
-    """Mean over the last axis of the values that are known; nan where none is."""
-    known = ~np.isnan(values)
-    weights = np.where(known, weights, 0.0)
-    return ratio((np.where(known, values, 0.0) * weights).sum(axis=-1), weights.sum(axis=-1))
-
-
-def _greenwood(outcome: Outcome, at: float) -> float:
-    """Greenwood's variance of the Kaplan-Meier estimate at a time, of rows in the order of time."""
-    past = outcome.event & (outcome.time <= at)
-    at_risk = np.arange(len(outcome), 0, -1.0)[past]
-    if len(at_risk) and at_risk[-1] == 1:
-        return 0.0  # everybody had the event
-    survival = np.prod(1.0 - 1.0 / at_risk)
-    # tied events taken one after the other: 1/(n(n-1)) + 1/((n-1)(n-2)) = 2/(n(n-2))
-    return float(survival**2 * (1.0 / (at_risk * (at_risk - 1.0))).sum())
+    return SurvivalGroups(outcome, survival, at, risk_groups(survival, outcome, groups))
 
 
 def _variance_of_the_model(
-    distribution: SurvivalDistribution, terms: GroupTerms, followed: npt.NDArray[np.bool_]
+    distribution: SurvivalDistribution, terms: SurvivalGroups, followed: npt.NDArray[np.bool_]
 ) -> Array:
     """V of `km_calibration` for the groups that are followed up to its time, 0 for the others."""
     early = terms.outcome.time[(terms.outcome.time > 0) & (terms.outcome.time < terms.time)]
@@ -243,5 +173,5 @@ def _variance_of_the_model(
         censoring = product_limit(np.ones((1, len(part))), ~outcome.event)[0]
         before = censoring[np.searchsorted(outcome.time, np.append(0.0, grid), side="left")]
         integral = np.diff(1.0 / curve) @ (0.5 / before[:-1] + 0.5 / before[1:])
-        variance[g] = max(curve[-1] ** 2 * integral - terms.survival[part].var(), 0.0) / len(part)
+        variance[g] = max(curve[-1] ** 2 * integral - terms.prediction[part].var(), 0.0) / len(part)
     return variance

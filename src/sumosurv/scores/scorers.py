@@ -10,7 +10,7 @@ import numpy as np
 
 from sumosurv.outcome import check_outcome
 from sumosurv.scores._models import predict
-from sumosurv.scores._requests import counted_rows, find_score, since_entry
+from sumosurv.scores._requests import counted_rows, find_score
 
 __all__ = ["SurvivalScorer", "make_survival_scorer"]
 
@@ -55,7 +55,7 @@ class SurvivalScorer:
         distribution, outcome, counted = counted_rows(predict(estimator, X), outcome)
         score = find_score(self.score)
         if outcome.entry is not None and "entry" not in score.takes:
-            distribution, outcome = distribution.remaining(outcome.entry), since_entry(outcome)
+            distribution, outcome = distribution.remaining(outcome.entry), outcome.since_entry()
         (request,) = score.requests(outcome, self.options)
         value = request.of_rows(counted).terms(distribution, outcome).value
         return value if request.score.greater_is_better else -value

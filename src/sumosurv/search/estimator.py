@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
 from sumosurv.estimators.given import check_validation_data, with_rows
+from sumosurv.estimators.members import Members
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
 from sumosurv.search.choice import log_mixture
@@ -207,6 +208,9 @@ class NetworkSearch(_FittedSearch):
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.best_estimator_.predict_distribution(X)
+
+    def _members(self, X: Any) -> Members:
+        return self.best_estimator_.predict_members(X)
 
     def check_settings(self) -> None:
         """Raise an error that names a setting which cannot be."""

@@ -1,0 +1,353 @@
+"""Conformal recalibration: any estimator's distribution, made to agree with rows that it did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from sumosurv.distributions import SurvivalDistribution, recalibrated
+from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators.lower_bound import BoundScores, choose_cutoff, just_before, score_rows
+from sumosurv.estimators.members import Members
+from sumosurv.estimators.recalibration import probabilities, recalibration
+from sumosurv.estimators.sumonet import SumoNet
+from sumosurv.nonparametric import kaplan_meier
+from sumosurv.outcome import Cells, Outcome, check_outcome
+from sumosurv.stored import as_number, as_whole, tensor_of
+from sumosurv.training import fold_rows, split_rows
+
+__all__ = ["Conformal"]
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Conformal(SurvivalEstimator):
+    r"""S(t|x) = g(S₀(t|x)): the distribution of another estimator, recalibrated on rows that it did not see.
+
+    If the model is right, S₀(T|x) is uniform on [0, 1]. g is the distribution function of S₀(T|x) among calibration
+    rows, so that g(S₀(T|x)) is uniform in any case: D-calibrated. It is one increasing function for all subjects, which
+    keep their order at every time, and with it every concordance; and it is linear between its knots, so that there is
+    a density and a likelihood. Below the smallest S₀(T|x) that was seen g is linear through the origin: there the model
+    goes on as before.
+
+    A censored row says that S₀(T|x) lies below S₀(z|x), so that g is one minus the Kaplan-Meier estimate for F₀(z|x);
+    with late entry Nelson-Aalen's, with events between two times Turnbull's.
+
+    Parameters
+    ----------
+    estimator : SurvivalEstimator, optional
+        Of any kind; a clone is fitted. ``SumoNet()`` by default. To recalibrate a fitted model, see ``of``.
+    fraction : float
+        Share of the subjects that are held out for calibration.
+    cv : int, optional
+        Instead of holding rows out for good: the estimator is fitted to all rows, and g is learned from what it says of
+        each row when fitted to the other folds of a cross-validation. No row is lost and g has less noise, at the price
+        of ``cv`` further fits; what is guaranteed then holds in the limit of many rows, and there is no
+        ``lower_bound``.
+    bins : int
+        Intervals between the knots of g, of equal probability; fewer where that leaves less than ten events for each,
+        and none (g is then the identity) with less than twenty events.
+    shrink : bool
+        Move g towards the identity by the share of its deviation that is expected by chance: by all of it where the
+        calibration rows do not speak against the model. False leaves g as it was counted, noise and all, which is what
+        the guarantee below is for.
+    censoring : SurvivalEstimator, optional
+        For ``lower_bound``: learns the distribution of the censoring time given x. By default it is Kaplan-Meier's,
+        the same for all x.
+    cutoff : float, optional
+        c₀ of ``lower_bound``; by default chosen on the rows that the estimator was fitted to.
+    random_state : int, RandomState or None
+        Which rows are held out.
+
+    Attributes
+    ----------
+    estimator_ : fitted estimator
+    levels_, values_ : ndarray
+        The knots u of g, and g(u).
+    n_calibration_ : int
+        Rows that g was learned from.
+    cutoff_ : float or None
+        c₀ of ``lower_bound``; None where rows entered late or events lie between two times.
+
+    Notes
+    -----
+    **What is guaranteed.** With ``shrink=False``, without censoring, and for rows drawn independently from one
+    population, P(S(T|x) <= g(u)) = g(u) exactly at every knot u, for any model and any number of rows: at a knot that
+    is the k-th smallest of n calibration values g(u) is k / (n + 1). This holds on average over subjects, not for each
+    x. With censoring it holds in the limit of many rows if the censoring time says nothing about S₀(T|x), as it does
+    not where censoring is independent of x; elsewhere as far as the model is right.
+
+    **What it costs.** The rows held out are not fitted to, and g has noise, of the order of one over the square root
+    of the calibration rows: without shrinkage it makes a model worse that was calibrated already. With χ² the distance
+    of g from the identity between its k knots in units of Greenwood's variance, which is k on average where the model
+    is right, the deviation is multiplied by max(0, 1 - k/χ²), after James and Stein. docs/uncertainty.md has figures
+    for both.
+
+    The idea is that of Qi, Yu and Greiner (2024), who draw S₀(T|x) of censored rows at random between 0 and S₀(z|x).
+    Kaplan-Meier is what such draws lead to if they are made from g itself instead of from the model.
+
+    References
+    ----------
+    Qi, Yu, Greiner (2024), Conformalized Survival Distributions, ICML; Qi et al. (2024), Toward Conditional
+    Distribution Calibration in Survival Prediction, NeurIPS; Candès, Lei, Ren (2023), Conformalized survival analysis,
+    JRSS B 85.
+
+    Examples
+    --------
+    >>> from sumosurv import Conformal, CoxPH, datasets
+    >>> data = datasets.simulate("weibull", 400, random_state=0)
+    >>> model = Conformal(estimator=CoxPH(), random_state=0).fit(data.X, data.y)
+    >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
+    (2, 3)
+    >>> bool((model.lower_bound(data.X, level=0.9) < model.predict_median(data.X)).all())
+    True
+    """
+
+    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})  # where the estimator does
+
+    estimator: SurvivalEstimator | None = None
+    fraction: float = 0.2
+    cv: int | None = None
+    bins: int = 10
+    shrink: bool = True
+    censoring: SurvivalEstimator | None = None
+    cutoff: float | None = None
+    random_state: Any = None
+
+    estimator_: SurvivalEstimator = field(init=False)
+    censoring_: SurvivalEstimator | None = field(init=False)
+    scores_: BoundScores | None = field(init=False)
+    cutoff_: float | None = field(init=False)
+
+    def check_settings(self) -> None:
+        """Raise an error that names a setting which cannot be."""
+        for name in ("estimator", "censoring"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, SurvivalEstimator):
+                raise TypeError(f"{name} is a survival estimator of this library, such as CoxPH(); got {value!r}.")
+        if not 0.0 < self.fraction < 1.0:
+            raise ValueError(f"fraction is a share of the rows between 0 and 1; got {self.fraction!r}.")
+        if self.cv is not None and (not isinstance(self.cv, (int, np.integer)) or self.cv < 2):
+            raise ValueError(f"cv is None or a whole number of at least 2; got {self.cv!r}.")
+        if not isinstance(self.bins, (int, np.integer)) or self.bins < 2:
+            raise ValueError(f"bins is a whole number of at least 2; got {self.bins!r}.")
+        if self.cutoff is not None and not 0.0 < self.cutoff < np.inf:
+            raise ValueError(f"cutoff is a positive time; got {self.cutoff!r}.")
+
+    @classmethod
+    def of(cls, fitted: SurvivalEstimator, X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> Conformal:
+        """Recalibrate a fitted model on other rows than those it was fitted to.
+
+        Parameters
+        ----------
+        fitted : SurvivalEstimator
+        X, y
+            The calibration rows. The censoring distribution and the cut-off of ``lower_bound`` are then learned from
+            them too, so that its guarantee holds in the limit of many rows only.
+        sample_weight : array of shape (rows,), optional
+        **settings
+            ``bins``, ``shrink``, ``censoring`` and ``cutoff`` of the estimator.
+
+        Examples
+        --------
+        >>> from sumosurv import Conformal, KaplanMeier, datasets
+        >>> data = datasets.simulate("weibull", 400, random_state=0)
+        >>> model = KaplanMeier().fit(data.X[:200], data.y[:200])
+        >>> Conformal.of(model, data.X[200:], data.y[200:]).n_calibration_
+        200
+        """
+        made = cls(estimator=fitted, **settings)
+        made.check_settings()
+        check_is_fitted(fitted)
+        names = ("n_features_in_", "feature_names_in_", "n_causes_", "risk_times_", "training_curve_")
+        made.__dict__.update({name: vars(fitted)[name] for name in names if name in vars(fitted)})
+        made.estimator_, made.last_time_ = fitted, fitted.last_time_
+        X = made._check_covariates(X, reset=False)
+        outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
+        made._calibrate(X, outcome.any_cause() if outcome.n_causes == 1 else outcome, (X, outcome))
+        return made
+
+    def _fit(self, X: Any, y: Any) -> None:
+        X, outcome = self._start(X, y)
+        seed = int(check_random_state(self.random_state).randint(0, 2**31 - 1))
+        take = X.iloc if hasattr(X, "iloc") else X
+        estimator = SumoNet() if self.estimator is None else self.estimator
+        if self.cv is not None:
+            self.estimator_ = clone(estimator).fit(X, outcome)
+            parts = []
+            for rows, held_out in fold_rows(outcome, seed, self.cv):
+                self._check_split(outcome, held_out)
+                other = clone(estimator).fit(take[rows], outcome[rows])
+                parts.append(probabilities(other.predict_distribution(take[held_out]), outcome[held_out]))
+            self._learn_map(Outcome.join(parts))
+            return
+        rows, held_out = split_rows(outcome, seed, self.fraction)
+        self._check_split(outcome, held_out)
+        own = take[rows], outcome[rows]
+        self.estimator_ = clone(estimator).fit(*own)
+        self.last_time_ = self.estimator_.last_time_
+        self._calibrate(take[held_out], outcome[held_out], own)
+
+    @staticmethod
+    def _check_split(outcome: Outcome, held_out: Any) -> None:
+        if held_out is None:
+            raise ValueError(
+                f"Too few rows to hold out some for calibration: n_samples = {len(outcome)}; give ten subjects or more."
+            )
+
+    def _learn_map(self, known: Outcome) -> None:
+        """Learn g from the probabilities F(t|x) of rows that the model did not see."""
+        self.n_calibration_ = len(known)
+        self.levels_, self.values_ = recalibration(known, self.bins, shrink=self.shrink)
+        self.scores_, self.censoring_, self.cutoff_ = None, None, None
+
+    def _calibrate(self, X: Any, outcome: Outcome, own: tuple[Any, Outcome]) -> None:
+        """Learn g, and what ``lower_bound`` needs, from the calibration rows, and from those of the fit."""
+        base = self.estimator_.predict_distribution(X)
+        self._learn_map(probabilities(base, outcome))
+        if outcome.entry is None and outcome.upper is None:
+            self._learn_bound(base, X, outcome, own)
+
+    # ------------------------------------------------------------------ prediction
+
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        return recalibrated(self.estimator_._distribution(X), self.levels_, self.values_)
+
+    def _members(self, X: Any) -> Members:
+        found = self.estimator_._members(X)
+        each = tuple(recalibrated(member, self.levels_, self.values_) for member in found.distributions)
+        return replace(found, distributions=each)
+
+    @property
+    def cells_(self) -> Cells | None:
+        """What recorded times stand for to the estimator."""
+        return self.estimator_.cells_
+
+    # ------------------------------------------------------------------ lower bounds
+
+    def lower_bound(self, X: Any, level: float = 0.9) -> Array:
+        r"""A time L(x) that a new subject outlives with a probability of at least ``level``.
+
+        .. math:: P(T \ge L(X)) \ge level
+
+        for any model, if subjects are drawn independently from one population, censoring is independent of the event
+        time given x, and P(C >= t | x) is known: a guarantee for any number of calibration rows. It is one on average
+        over subjects, not for each x. Where the censoring distribution is estimated (from the rows that the model was
+        fitted to: Kaplan-Meier, or the estimator ``censoring``), the probability can be lower by at most
+
+        .. math:: \tfrac{1}{2} E \left| \hat w / E\hat w - w / E w \right|,
+
+        half the mean error of the weights among the rows that are used.
+
+        Events before a cut-off c₀, and rows that were followed up to it, show min(T, c₀). Their scores S(min(T, c₀)|x)
+        are weighted by w = 1 / P(C >= min(T, c₀) | x), which makes up for those lost to censoring, and a new subject
+        has the largest weight that it can have, 1 / P(C >= c₀ | x). L(x) is the time at which S(t|x) falls to the
+        weighted quantile of the scores, c₀ at most; it is 0 where the calibration rows are too few for the level.
+
+        Parameters
+        ----------
+        X : covariates
+        level : float
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+
+        Notes
+        -----
+        Candès, Lei and Ren (2023) know the censoring time of every subject and use those with C >= c₀, a shift of
+        covariates that the weights 1 / P(C >= c₀ | x) undo. Here the censoring time of those with an event need not be
+        known, and all events before c₀ count: the shift is one of x and min(T, c₀) together.
+        """
+        check_is_fitted(self)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level is a probability between 0 and 1, such as 0.9; got {level!r}.")
+        scores = self.scores_
+        if self.cv is not None:
+            raise ValueError("Lower bounds need rows that are held out for good; fit with cv=None.")
+        if scores is None:
+            raise ValueError(
+                "Lower bounds need rows that are observed from the start, with events whose times are known; this "
+                "model was calibrated on rows that enter late or have events between two times."
+            )
+        X = self._check_covariates(X, reset=False)
+        return scores.bound(self.estimator_.predict_distribution(X), level, self._largest_weight(X, scores.cutoff))
+
+    def _learn_bound(self, base: SurvivalDistribution, X: Any, outcome: Outcome, own: tuple[Any, Outcome]) -> None:
+        """Scores of the calibration rows; the censoring distribution and the cut-off from those of the fit."""
+        X_fit, fitted_to = own
+        curve = kaplan_meier(fitted_to, censoring=True)
+        if self.censoring is not None:
+            self.censoring_ = clone(self.censoring).fit(X_fit, replace(fitted_to, event=~fitted_to.event))
+
+        def followed(rows: Any, times: Array) -> Array:
+            return just_before(curve if self.censoring_ is None else self.censoring_.predict_distribution(rows), times)
+
+        cutoff = self.cutoff
+        if cutoff is None:
+            cutoff = choose_cutoff(self.estimator_.predict_distribution(X_fit), fitted_to, X_fit, followed)
+        self.scores_, self.cutoff_ = score_rows(base, outcome, X, followed, cutoff), cutoff
+        self.followed_ = float(just_before(curve, np.array([cutoff]))[0])
+
+    def _largest_weight(self, X: Any, cutoff: float) -> Array:
+        """1 / P(C >= c₀ | x)."""
+        if self.censoring_ is None:
+            return np.full(len(X), 1.0 / self.followed_)
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / just_before(self.censoring_.predict_distribution(X), np.full(len(X), cutoff)))
+
+    # ------------------------------------------------------------------ model files
+
+    def parts(self) -> list[SurvivalEstimator]:
+        """The estimator, and that of the censoring distribution."""
+        return [self.estimator_] + ([] if self.censoring_ is None else [self.censoring_])
+
+    @classmethod
+    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+        """The settings that hold estimators."""
+        names = ("estimator", "censoring")
+        return {name: clone(part) for name, part in zip(names, parts) if not (default and name == "estimator")}
+
+    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps of the calibration."""
+        fitted, tensors = super().state()
+        fitted["n_calibration_"] = self.n_calibration_
+        for name in ("levels_", "values_"):  # with the ends of the map: no tensor of a file is empty
+            tensors[name] = torch.from_numpy(np.concatenate([[0.0], getattr(self, name), [1.0]]))
+        if self.scores_ is not None:
+            fitted["bound"], more = self.scores_.state()
+            fitted["bound"]["followed_"] = self.followed_
+            tensors |= more
+        return fitted, tensors
+
+    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`, for a model that has its parts already."""
+        super().restore(fitted, tensors)
+        self.n_calibration_ = as_whole(fitted["n_calibration_"], "n_calibration_", low=1)
+        levels = tensor_of(tensors, "levels_", increasing=True, low=0.0, high=1.0).numpy()
+        values = tensor_of(tensors, "values_", len(levels), increasing=True, low=0.0, high=1.0).numpy()
+        if len(levels) < 2 or {levels[0], values[0]} != {0.0} or {levels[-1], values[-1]} != {1.0}:
+            raise ValueError("the map of survival probabilities does not go from 0 to 1")
+        self.levels_, self.values_ = levels[1:-1].copy(), values[1:-1].copy()
+        self.scores_ = None
+        if "bound" in fitted:
+            self.scores_ = BoundScores.restored(fitted["bound"], tensors)
+            self.followed_ = as_number(fitted["bound"]["followed_"], "followed_", above=0.0)
+        self.cutoff_ = None if self.scores_ is None else self.scores_.cutoff
+        if self.estimator_.n_features_in_ != self.n_features_in_:
+            raise ValueError("its parts have different numbers of columns")
+
+    def restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
+        """Take over the fitted parts of a model file."""
+        if len(parts) != 1 + (self.censoring is not None):
+            raise ValueError(f"it has {len(parts)} parts")
+        self.estimator_, self.censoring_ = parts[0], parts[1] if len(parts) > 1 else None

@@ -1,0 +1,24 @@
+"""What a fitted model makes of its columns: effects, importance, Shapley values, contrasts."""
+
+from sumosurv.explain._quantity import Quantity
+from sumosurv.explain.ale import accumulated_local_effects
+from sumosurv.explain.contrasts import Contrast, contrast, standardised_contrast
+from sumosurv.explain.effects import Effect, partial_dependence
+from sumosurv.explain.importance import Importance, permutation_importance
+from sumosurv.explain.regressor import QuantityRegressor
+from sumosurv.explain.shapley import SurvShap, survshap
+
+__all__ = [
+    "Contrast",
+    "Effect",
+    "Importance",
+    "Quantity",
+    "QuantityRegressor",
+    "SurvShap",
+    "accumulated_local_effects",
+    "contrast",
+    "partial_dependence",
+    "permutation_importance",
+    "standardised_contrast",
+    "survshap",
+]

@@ -1,0 +1,97 @@
+"""A survival model as a regressor of one number, for scikit-learn's inspection tools and the like."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from sumosurv.explain._quantity import QuantityName, ask, explanation
+from sumosurv.explain._rows import Rows
+from sumosurv.models import final_estimator
+
+__all__ = ["QuantityRegressor"]
+
+
+class QuantityRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """One number of a model's predictions as a regressor: a restricted mean, a median, the survival at a time.
+
+    scikit-learn's ``partial_dependence``, ``PartialDependenceDisplay`` and ``DecisionBoundaryDisplay``, and other
+    libraries' tools, take regressors or classifiers alone; survival estimators are neither, as
+    their outcome is no number. `sumosurv.explain.partial_dependence` knows whole curves.
+
+    Parameters
+    ----------
+    model : estimator, or pipeline or search around one
+        A fitted one is used as it is; ``fit`` fits a clone.
+    quantity : {"survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean", \
+"restricted_time_lost"}, optional
+        Survival by default; with a cause, its cumulative incidence.
+    times : float, optional
+        The time, or the horizon; the last training time by default, where that is not needed for a curve.
+    cause : int, optional
+
+    Examples
+    --------
+    >>> from sklearn.inspection import partial_dependence
+    >>> from sumosurv import CoxPH, datasets
+    >>> from sumosurv.explain import QuantityRegressor
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> number = QuantityRegressor(CoxPH().fit(data.X, data.y), "restricted_mean", times=1.0)
+    >>> partial_dependence(number, data.X, [0], grid_resolution=4)["average"].shape
+    (1, 4)
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        quantity: QuantityName | None = None,
+        times: float | None = None,
+        cause: int | None = None,
+    ) -> None:
+        self.model = model
+        self.quantity = quantity
+        self.times = times
+        self.cause = cause
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit a clone of the model."""
+        self.model_ = clone(self.model).fit(X, y)
+        return self
+
+    @explanation
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        """The number of each row."""
+        asked = ask(self._fitted(), Rows(X), self.quantity, self.times, self.cause)
+        count = len(asked.quantity.columns)
+        if count != 1:
+            raise ValueError(f"A regressor predicts one number, and this is {count}: give one time, times=5.0.")
+        return asked.values(Rows(X).table)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """That of the model: the mean log-likelihood."""
+        given = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(self._fitted().score(X, y, **given))
+
+    def _fitted(self) -> Any:
+        found = getattr(self, "model_", self.model)
+        check_is_fitted(final_estimator(found))
+        return found
+
+    def __sklearn_is_fitted__(self) -> bool:
+        try:
+            self._fitted()
+        except NotFittedError:
+            return False
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags

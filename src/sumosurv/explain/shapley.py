@@ -1,0 +1,329 @@
+"""SurvSHAP(t): Shapley values of a predicted curve, time by time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sumosurv.explain._quantity import Array, Asked, Precision, Quantity, QuantityName, ask, explanation
+from sumosurv.explain._results import mean_over_time, table_at_times
+from sumosurv.explain._rows import Rows
+
+__all__ = ["SurvShap", "survshap"]
+
+Method = Literal["auto", "exact", "permutations"]
+
+_EXACT_UNASKED, _EXACT_AT_MOST = 6, 14  # columns
+_RANKED = 2000  # rows among which those of the background are chosen
+_ROWS = 20_000  # predicted at once
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SurvShap:
+    """Shapley values of n subjects, p columns and m times: what `survshap` returns.
+
+    Attributes
+    ----------
+    columns : tuple of str
+    quantity : Quantity
+        What is explained, and at which times.
+    values : ndarray of shape (n, p, m)
+        They sum over columns to ``predicted - base``.
+    base : ndarray of shape (m,)
+        The mean over the background.
+    predicted : ndarray of shape (n, m)
+    std_error : ndarray of shape (n, p, m) or None
+        Of the sampling of permutations; None where the values are exact.
+    X : DataFrame
+        The subjects.
+    background : DataFrame
+        The rows against which they are compared.
+    """
+
+    columns: tuple[str, ...]
+    quantity: Quantity
+    values: Array
+    base: Array
+    predicted: Array
+    std_error: Array | None
+    X: pd.DataFrame = field(hash=False)
+    background: pd.DataFrame = field(hash=False)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def importance(self) -> pd.Series:
+        """The mean of absolute values over subjects and over time, largest first."""
+        each = mean_over_time(np.abs(self.values).mean(axis=0), self.quantity)
+        return pd.Series(each, index=list(self.columns), name="mean |value|").sort_values(ascending=False)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line for each subject, column and time: subject, column, time, value and its standard error."""
+        n, p, m = self.values.shape
+        made = pd.DataFrame(
+            {
+                "subject": np.repeat(self.X.index.to_numpy(), p * m),
+                "column": np.tile(np.repeat(np.array(self.columns, dtype=object), m), n),
+                "time": np.tile(self.quantity.columns, n * p),
+                "value": self.values.ravel(),
+            }
+        )
+        made["std_error"] = 0.0 if self.std_error is None else self.std_error.ravel()
+        return made.drop(columns="time") if self.quantity.name == "median" else made
+
+    def __repr__(self) -> str:
+        n, p, _ = self.values.shape
+        how = "exact" if self.std_error is None else "sampled permutations"
+        head = f"SurvSHAP values of the {self.quantity.label}: {n} subjects, {p} columns, {how}, "
+        head += f"against {len(self.background)} background rows\nmean absolute value over subjects"
+        mean = pd.DataFrame(np.abs(self.values).mean(axis=0), index=list(self.columns))
+        order = self.importance().index[:10]
+        return head + "\n" + table_at_times(mean.loc[order].to_numpy(), list(order), self.quantity)
+
+
+@explanation
+def survshap(
+    model: Any,
+    X: Any,
+    background: Any,
+    *,
+    quantity: QuantityName | None = None,
+    times: Any = None,
+    cause: int | None = None,
+    columns: Any = None,
+    method: Method = "auto",
+    n_permutations: int | None = None,
+    n_background: int = 32,
+    precision: Precision = "single",
+    random_state: Any = 0,
+) -> SurvShap:
+    r"""Time-dependent Shapley values of a model's predictions (SurvSHAP(t)).
+
+    For a subject x, a time t and a set A of columns let
+
+    .. math:: v_t(A) = \frac{1}{B} \sum_{b} S(t \mid x_A, z^{(b)}_{\text{not } A}),
+
+    the mean prediction when the columns of A are those of x and all others those of the background rows z. The value of
+    column j is its mean contribution :math:`v_t(A \cup j) - v_t(A)` over all orders in which columns can be put in.
+    Values of all columns sum to the prediction for x less the mean over the background, at every time.
+
+    Columns are those of the table as it was given: a category is one column, however the model encodes it.
+
+    Parameters
+    ----------
+    model : fitted estimator, or pipeline or search around one
+    X : DataFrame or array
+        The subjects to explain.
+    background : DataFrame or array
+        Rows that stand for the population, such as the training rows. Of more than ``n_background`` rows so many are
+        taken, at equal steps of the predicted quantity.
+    quantity : {"survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean", \
+"restricted_time_lost"}, optional
+        Survival by default; with a cause, its cumulative incidence.
+    times : float or array of shape (m,), optional
+        Times of the curve, or horizons of restricted means; by default 50 equal steps of the follow-up, or its end.
+    cause : int, optional
+        From one, where causes compete.
+    columns : mapping of names to columns, optional
+        Columns that enter together and share one value; all others enter on their own.
+    method : {"auto", "exact", "permutations"}
+        "exact" takes all sets of columns, 2 to the power of their number. "permutations" draws orders, each with its
+        reverse (antithetic pairs). "auto" is exact for up to six columns.
+    n_permutations : int, optional
+        Orders drawn for each subject, each also taken in reverse; rounded up to a multiple of the background rows, each
+        of which is used equally often. Once by default.
+    n_background : int
+    precision : {"single", "double"}
+        Of the predictions; the error of single precision, about 1e-6, is far below that of sampling.
+    random_state : seed or numpy.random.Generator
+
+    Returns
+    -------
+    SurvShap
+
+    Notes
+    -----
+    The mixed rows :math:`(x_A, z_{\text{not } A})` take columns for independent. Where they are not, some are unlike
+    any row the model has seen, and the values say how the model's formula uses a column, not what would happen if it
+    changed. Where a subject and a background row have the same value, it is not asked for twice.
+
+    References
+    ----------
+    M. Krzyziński, M. Spytek, H. Baniecki, P. Biecek: SurvSHAP(t), Knowledge-Based Systems 262 (2023).
+
+    Examples
+    --------
+    >>> from sumosurv import CoxPH, datasets
+    >>> from sumosurv.explain import survshap
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = CoxPH().fit(data.X, data.y)
+    >>> shap = survshap(model, data.X[:2], data.X, times=[0.5, 1.0])
+    >>> shap.values.shape
+    (2, 1, 2)
+    >>> np.allclose(shap.values.sum(axis=1), shap.predicted - shap.base)
+    True
+    """
+    rows, rng = Rows(X), np.random.default_rng(random_state)
+    asked = ask(model, rows, quantity, times, cause, precision)
+    players = rows.players(columns, all_columns=True)
+    others = _background(asked, Rows(background), n_background, rng)
+    pool = rows.below(others)
+    exact = _is_exact(method, len(players), n_permutations)
+    n, b = len(rows), len(others)
+    rounds = 1 if n_permutations is None else math.ceil(n_permutations / b)
+    ends = asked.values(pool.table)
+    games = _Games(pool, list(players.values()), ends)
+    total = np.zeros((n, len(players), ends.shape[1]))
+    squares = np.zeros_like(total)
+    for start, stop in _chunks(n, b * (2 ** len(players) if exact else 2 * rounds * len(players))):
+        pairs = [(i, n + j) for i in range(start, stop) for _ in range(1 if exact else rounds) for j in range(b)]
+        plans = [games.every_set(*pair) if exact else games.two_orders(*pair, rng) for pair in pairs]
+        found = games.play(asked, pairs, plans)
+        for (i, _), contributions in zip(pairs, found):
+            total[i] += contributions
+            squares[i] += contributions**2
+    count = b * (1 if exact else rounds)
+    values = total / count
+    error = None
+    if not exact:
+        spread = np.maximum(squares / count - values**2, 0.0)
+        error = np.sqrt(spread / max(count - 1, 1))
+    return SurvShap(
+        tuple(players), asked.quantity, values, ends[n:].mean(axis=0), ends[:n], error, _frame(rows), _frame(others)
+    )
+
+
+Coalition = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Sets of columns to be asked for, and how the contributions follow from the values of all sets.
+
+    ``sets`` has shape (s, players); the values are those of the empty set, of each of these, and of the full set.
+    ``share`` has shape (players, s + 2): contributions are ``share @ values``.
+    """
+
+    sets: Coalition
+    share: Array
+
+
+class _Games:
+    """Games between a subject and a background row: a set of columns is worth the prediction for the mixed row."""
+
+    def __init__(self, pool: Rows, players: Sequence[Sequence[int]], ends: Array) -> None:
+        self.pool, self.players, self.ends = pool, players, ends
+        self.codes = np.stack([pd.factorize(pool.column(j))[0] for j in range(pool.n_columns)], axis=1)
+        self.owner = np.empty(pool.n_columns, dtype=np.int64)  # the player of each column
+        for player, places in enumerate(players):
+            self.owner[list(places)] = player
+        self._exact: dict[int, tuple[Coalition, Array]] = {}
+
+    def differing(self, subject: int, other: int) -> npt.NDArray[np.int64]:
+        """The players in whose columns the two rows differ: all others contribute nothing."""
+        columns = np.flatnonzero(self.codes[subject] != self.codes[other])
+        return np.unique(self.owner[columns])
+
+    def two_orders(self, subject: int, other: int, rng: np.random.Generator) -> _Plan:
+        """An order of the columns and its reverse."""
+        differing = rng.permutation(self.differing(subject, other))
+        d, p = len(differing), len(self.players)
+        if d < 2:
+            return self._plain(differing)
+        rank = np.full(p, p)
+        rank[differing] = np.arange(d)
+        steps = np.arange(1, d)[:, None]
+        forward = rank < steps
+        backward = (rank >= d - steps) & (rank < d)
+        share = np.zeros((p, 2 * d))  # empty, d - 1 forward, d - 1 backward, full
+        for path, first in ((differing, 1), (differing[::-1], d)):
+            places = np.concatenate([[0], np.arange(first, first + d - 1), [2 * d - 1]])
+            share[path, places[1:]] += 0.5
+            share[path, places[:-1]] -= 0.5
+        return _Plan(np.concatenate([forward, backward]), share)
+
+    def every_set(self, subject: int, other: int) -> _Plan:
+        """All sets of columns, with Shapley's weights."""
+        differing = self.differing(subject, other)
+        d, p = len(differing), len(self.players)
+        if d < 2:
+            return self._plain(differing)
+        if d not in self._exact:
+            self._exact[d] = _all_sets(d)
+        own, weights = self._exact[d]
+        sets, share = np.zeros((len(own), p), dtype=np.bool_), np.zeros((p, len(own)))
+        sets[:, differing], share[differing] = own, weights
+        return _Plan(sets[1:-1], share)
+
+    def _plain(self, differing: npt.NDArray[np.int64]) -> _Plan:
+        """One column makes the whole difference, or there is none."""
+        share = np.zeros((len(self.players), 2))
+        share[differing] = (-1.0, 1.0)
+        return _Plan(np.zeros((0, len(self.players)), dtype=np.bool_), share)
+
+    def play(self, asked: Asked, pairs: Sequence[tuple[int, int]], plans: Sequence[_Plan]) -> Iterator[Array]:
+        """The contributions of all columns in each game, shape (players, m)."""
+        sizes = [len(plan.sets) for plan in plans]
+        worth = np.empty((0, self.ends.shape[1]))
+        if sum(sizes):
+            from_subject = np.concatenate([plan.sets for plan in plans])[:, self.owner]
+            subject, other = (np.repeat([pair[k] for pair in pairs], sizes)[:, None] for k in (0, 1))
+            worth = asked.values(self.pool.mixed(np.where(from_subject, subject, other)))
+        stops = np.cumsum(sizes)
+        for (i, j), plan, stop, size in zip(pairs, plans, stops, sizes):
+            yield plan.share @ np.concatenate([self.ends[[j]], worth[stop - size : stop], self.ends[[i]]])
+
+
+def _all_sets(d: int) -> tuple[Coalition, Array]:
+    """All sets of d players, the empty one first and the full one last, and Shapley's weights (d, 2^d)."""
+    numbers = np.arange(2**d)
+    sets = (numbers[:, None] >> np.arange(d)) & 1 == 1
+    size = sets.sum(axis=1)
+    joined = np.array([1.0 / (d * math.comb(d - 1, k - 1)) if k else 0.0 for k in range(d + 1)])
+    left = np.array([1.0 / (d * math.comb(d - 1, k)) if k < d else 0.0 for k in range(d + 1)])
+    return sets, np.where(sets, joined[size][:, None], -left[size][:, None]).T
+
+
+def _is_exact(method: Method, n_players: int, n_permutations: int | None) -> bool:
+    if method not in ("auto", "exact", "permutations"):
+        raise ValueError(f"method is 'auto', 'exact' or 'permutations'; got {method!r}.")
+    if n_permutations is not None and n_permutations < 1:
+        raise ValueError(f"n_permutations is at least 1; got {n_permutations}.")
+    if method == "exact" and n_players > _EXACT_AT_MOST:
+        raise ValueError(
+            f"Exact values of {n_players} columns need 2^{n_players} predictions for each pair of rows; sample "
+            "method='permutations', or let columns enter together with columns={...}."
+        )
+    return method == "exact" or (method == "auto" and n_permutations is None and n_players <= _EXACT_UNASKED)
+
+
+def _background(asked: Asked, background: Rows, count: int, rng: np.random.Generator) -> Rows:
+    """The rows themselves, or so many of them at equal steps of what is predicted for them."""
+    if count < 1:
+        raise ValueError(f"n_background is at least 1; got {count}.")
+    if len(background) <= count:
+        return background
+    drawn = np.sort(rng.permutation(len(background))[: max(_RANKED, count)])
+    among = background.take(drawn)
+    level = mean_over_time(asked.values(among.table), asked.quantity)
+    place = (np.arange(count) + 0.5) / count * len(among)
+    return among.take(np.argsort(level, kind="stable")[place.astype(np.int64)])
+
+
+def _chunks(n: int, per_subject: int) -> Iterator[tuple[int, int]]:
+    """Subjects whose rows are predicted together."""
+    step = max(1, _ROWS // per_subject)
+    for start in range(0, n, step):
+        yield start, min(n, start + step)
+
+
+def _frame(rows: Rows) -> pd.DataFrame:
+    if isinstance(rows.table, pd.DataFrame):
+        return rows.table.set_axis(rows.names, axis=1)
+    return pd.DataFrame(rows.table, columns=rows.names)

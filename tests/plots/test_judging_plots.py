@@ -1,0 +1,168 @@
+"""Pictures that judge a model or compare groups show the figures that they are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet, confidence_band, datasets, kaplan_meier
+from sumosurv.calibrate import smooth_calibration
+from sumosurv.distributions import Weibull
+from sumosurv.plots import (
+    plot_decision_curve,
+    plot_hazard_ratios,
+    plot_kaplan_meier,
+    plot_smooth_calibration,
+    plot_survival,
+)
+from sumosurv.scores import decision_curve
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def rows(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    scale = np.exp(0.7 * rng.normal(size=n))
+    t, c = scale * rng.weibull(1.4, n), rng.exponential(1.5, n)
+    return Weibull(scale, 1.4), Surv.from_arrays(t <= c, np.minimum(t, c))
+
+
+D, Y = rows()
+BY = pd.Series(np.where(np.arange(200) % 3, "new", "old"), name="drug")
+
+
+def test_decision_curves_of_several_models():
+    curves = {"a": decision_curve(D, Y, 0.8, n_bootstrap=20, random_state=0)}
+    curves["b"] = decision_curve(Weibull(np.ones(200), 1.4), Y, 0.8, n_bootstrap=0)
+    ax = plot_decision_curve(curves, thresholds=(0.1, 0.5))
+    for line, name in zip(ax.lines, ("a", "b")):
+        table = curves[name].table.loc[0.1:0.5]
+        np.testing.assert_array_equal(line.get_xdata(), table.index)
+        np.testing.assert_array_equal(line.get_ydata(), table["net_benefit"])
+    np.testing.assert_array_equal(ax.lines[2].get_ydata(), curves["a"].table.loc[0.1:0.5, "treat_all"])
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["a", "b", "treat all", "treat none", "95% limits"]
+    assert ax.get_xlabel() == "threshold of the risk at time 0.8"
+    assert plot_decision_curve(curves["a"]).get_xlim()[1] <= D.cdf(0.8).max()
+    with pytest.raises(ValueError, match="all at the same time"):
+        plot_decision_curve({"a": curves["a"], "b": decision_curve(D, Y, 0.5, n_bootstrap=0)})
+
+
+def test_smooth_calibration_with_limits_and_a_histogram():
+    result = smooth_calibration(D, Y, 0.8, n_bootstrap=10, random_state=0)
+    ax = plot_smooth_calibration(result)
+    np.testing.assert_array_equal(ax.lines[1].get_ydata(), result.curve)
+    assert len(ax.collections) == 1
+    heights = np.array([bar.get_height() for bar in ax.patches])
+    counts, _ = np.histogram(result.predicted, bins=40, range=(0.0, ax.get_xlim()[1]))
+    np.testing.assert_allclose(heights / heights.max(), counts / counts.max())
+    assert ax.get_title().startswith(f"ICI {result.ici:.3f}, E50 {result.e50:.3f}")
+    one = plot_smooth_calibration(result, label="first", ax=plt.figure().subplots())
+    two = plot_smooth_calibration(smooth_calibration(Weibull(np.ones(200) * 2, 1.4), Y, 0.8), label="second", ax=one)
+    texts = [text.get_text().split(",")[0] for text in two.get_legend().get_texts()]
+    assert texts == ["first", "second"]
+    assert two.lines[1].get_color() != two.lines[2].get_color()
+
+
+def test_kaplan_meier_curves_limits_and_numbers_at_risk():
+    ax = plot_kaplan_meier(Y, BY, unit="years")
+    assert ax.get_legend().get_title().get_text() == "drug"
+    for i, name in enumerate(("new", "old")):
+        own = Y[name == BY]
+        line = ax.lines[2 * i]
+        np.testing.assert_allclose(line.get_ydata(), kaplan_meier(own).survival(line.get_xdata())[0])
+        assert line.get_xdata()[-1] == own["time"].max()
+        marks = ax.lines[2 * i + 1]
+        assert len(marks.get_xdata()) == (~own["event"]).sum()
+        limits = confidence_band(own)
+        edges = ax.collections[i].get_paths()[0].vertices[:, 1]
+        assert np.nanmin(edges) == pytest.approx(limits["lower"].min())
+    (table,) = ax.child_axes
+    texts = [text.get_text() for text in table.texts]
+    ticks = [tick for tick in ax.get_xticks() if 0 <= tick <= Y["time"].max()]
+    assert texts[:2] == ["at risk", "new"]
+    expected = [str(int((Y["time"][BY == "new"] >= tick).sum())) for tick in ticks]
+    assert texts[2 : 2 + len(ticks)] == expected
+    assert ax.get_xlabel() == "time (years)"
+
+
+def test_kaplan_meier_of_one_group_with_late_entry_and_weights():
+    entry = 0.5 * Y["time"]
+    late = Surv.from_arrays(Y["event"], Y["time"], entry)
+    ax = plot_kaplan_meier(late, horizon=1.0, censoring=False, level=None, sample_weight=np.full(200, 2))
+    assert ax.get_legend() is None
+    assert ax.get_xlim() == (0.0, 1.0)
+    assert not ax.collections
+    tick = ax.get_xticks()[2]
+    number = int(ax.child_axes[0].texts[2 + 2].get_text())
+    assert number == 2 * ((entry < tick) & (Y["time"] >= tick)).sum()
+    assert not plot_kaplan_meier(Y, risk_table=False).child_axes
+    with pytest.raises(ValueError, match="interval-censored"):
+        plot_kaplan_meier(Surv.interval([0.0, 1.0], [1.0, 2.0]))
+    with pytest.raises(ValueError, match="one group for each of the 200 rows"):
+        plot_kaplan_meier(Y, by=["a"])
+    with pytest.raises(ValueError, match="by is missing"):
+        plot_kaplan_meier(Y, by=[None, *["a"] * 199])
+
+
+def test_a_forest_of_hazard_ratios():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"age": 10 * rng.normal(size=200), "sex": rng.choice(["f", "m"], 200), "same": 1.0})
+    with pytest.warns(UserWarning, match="Columns left out"):
+        model = CoxPH().fit(X, Y)
+    table = model.summary(0.9)
+    ax = plot_hazard_ratios(model, level=0.9, per={"age": 10})
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["age, per 10", "sex[m]", "same"]
+    ratios = ax.lines[1].get_xdata()
+    assert ratios[:2] == pytest.approx([table.loc["age", "hazard_ratio"] ** 10, table.loc["sex[m]", "hazard_ratio"]])
+    segments = ax.collections[0].get_segments()
+    assert segments[1][:, 0] == pytest.approx(
+        table.loc["sex[m]", ["hazard_ratio_lower", "hazard_ratio_upper"]].to_numpy(float)
+    )
+    assert ax.texts[2].get_text() == "left out"
+    assert ax.get_xscale() == "log"
+    with pytest.raises(ValueError, match="per names 'weight'; the terms are 'age'"):
+        plot_hazard_ratios(model, per={"weight": 1})
+    with pytest.raises(TypeError, match="those of a CoxPH"):
+        plot_hazard_ratios(KaplanMeier())
+
+
+def test_a_band_around_survival_curves():
+    data = datasets.simulate("weibull", 150, random_state=0)
+    model = WeibullNet(ensemble_size=3, max_epochs=2, random_state=0).fit(data.X, data.y)
+    d, members = model.predict_distribution(data.X[:2]), model.predict_members(data.X[:2])
+    ax = plot_survival(d, band=members, level=0.8, horizon=1.0)
+    lower, upper = model.predict_survival_band(data.X[:2], [1.0], 0.8)
+    for i in range(2):
+        points = ax.collections[i].get_paths()[0].vertices
+        at_end = points[np.isclose(points[:, 0], 1.0), 1]
+        assert at_end.min() == pytest.approx(lower[i, 0])
+        assert at_end.max() == pytest.approx(upper[i, 0])
+    assert [text.get_text() for text in ax.get_legend().get_texts()][-1] == "80% of the members"
+    with pytest.raises(ValueError, match="of the subjects that are drawn"):
+        plot_survival(d[:1], band=members)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: plot_decision_curve(decision_curve(D, Y, 0.8, n_bootstrap=0)),
+        lambda: plot_smooth_calibration(smooth_calibration(D, Y, 0.8)),
+        lambda: plot_kaplan_meier(Y, BY),
+        lambda: plot_hazard_ratios(CoxPH().fit(np.arange(200.0)[:, None] % 7, Y)),
+    ],
+)
+def test_pyplot_saves_what_was_drawn(draw, tmp_path):
+    draw()
+    plt.savefig(tmp_path / "picture.png")
+    pixels = plt.imread(tmp_path / "picture.png")[..., :3]
+    assert (pixels < 0.9).any(axis=2).mean() > 0.01
