@@ -1,4 +1,4 @@
-"""The command line: ``sumosurv fit | predict | evaluate | datasets``. Arguments only."""
+"""The command line: ``sumosurv fit | predict | evaluate | datasets | report | serve``. Arguments only."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sumosurv._version import __version__
+from sumosurv.report import command as report_command
+from sumosurv.serve import command as serve_command
 
 __all__ = ["main"]
 
@@ -185,6 +187,9 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write")
     data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated one")
     data.add_argument("--seed", type=int, default=0, help="of a simulated one")
+
+    report_command.add_arguments(commands, [table, outcome], _numbers)
+    serve_command.add_arguments(commands)
     return parser
 
 

@@ -22,7 +22,9 @@ from sumosurv.estimators import SumoNet
 from sumosurv.files import check_writable
 from sumosurv.io import load
 from sumosurv.outcome import Outcome, Surv, check_outcome
+from sumosurv.report import command as report_command
 from sumosurv.scores import SCORES, evaluate, log_likelihood, mean_and_error, usual_scores
+from sumosurv.serve import command as serve_command
 from sumosurv.tables import read_table, write_table
 
 __all__ = ["COMMANDS"]
@@ -264,11 +266,21 @@ def _datasets(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _report(arguments: argparse.Namespace) -> int:
+    _check_target(arguments.out, arguments.model, arguments.data)
+    frame, model = _read(arguments.data, arguments), load(arguments.model)
+    y = _outcome(frame, arguments, causes=model.n_causes_)
+    against = dict(_other_model(other, model, frame, len(y)) for other in arguments.against)
+    return report_command.run(arguments, model, _for_model(frame, model), y, against)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "fit": _fit,
     "predict": _predict,
     "evaluate": _evaluate,
     "datasets": _datasets,
+    "report": _report,
+    "serve": serve_command.run,
 }
 
 

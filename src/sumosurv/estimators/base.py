@@ -254,6 +254,29 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         save(self, path)
 
+    def report(self, X: Any, y: Any, path: str | Path | None = None, **options: Any) -> Any:
+        """One HTML file about the model on rows that it was not fitted to (extra ``report``).
+
+        Parameters
+        ----------
+        X : covariates
+        y : outcome
+        path : path, optional
+            Where to write the file.
+        **options
+            As in `sumosurv.report.make_report`: against, times, title, unit, causes, sample_weight, groups and others.
+
+        Returns
+        -------
+        sumosurv.report.Report
+        """
+        from sumosurv.report.making import make_report
+
+        made = make_report(self, X, y, **options)
+        if path is not None:
+            made.save(path)
+        return made
+
     # ------------------------------------------------------------------ model files
 
     def parts(self) -> list[SurvivalEstimator]:

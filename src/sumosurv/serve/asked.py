@@ -17,7 +17,7 @@ from sumosurv.serve.limits import Limits
 __all__ = ["Asked", "read_request"]
 
 _STEPS = 100  # of the follow-up, where no times are given
-_KNOWN = ("rows", "times", "after", "horizon", "band")
+_KNOWN = ("rows", "times", "after", "horizon", "band", "figures")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Asked:
         Of the restricted mean.
     band : float or None
         The share of the networks between the limits.
+    figures : bool
+        Whether median and restricted mean are wanted, which take longer than the curves.
     """
 
     frame: pd.DataFrame
@@ -43,6 +45,7 @@ class Asked:
     after: float
     horizon: float
     band: float | None
+    figures: bool = True
 
 
 def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: Limits, *, members: bool) -> Asked:
@@ -65,6 +68,8 @@ def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: L
         errors.append(FieldError("band", "expected a number between 0 and 1, such as 0.95, or null"))
     elif band is not None and not members:
         errors.append(FieldError("band", "this model has a single member, and no spread of members to show"))
+    if not isinstance(body.get("figures", True), bool):
+        errors.append(FieldError("figures", "expected true or false: whether median and restricted mean are wanted"))
     if errors:
         raise RowErrors(errors)
     grid = np.linspace(0.0, last_time, _STEPS + 1) if times is None else np.array(times, dtype=np.float64)
@@ -74,7 +79,8 @@ def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: L
     if band is not None and len(rows) > limits.band_rows:
         raise RowErrors([FieldError("rows", f"bands are computed for at most {limits.band_rows} rows of a request")])
     frame = read_rows(fields, rows)
-    return Asked(frame, grid, float(after), float(horizon), None if band is None else float(band))
+    share = None if band is None else float(band)
+    return Asked(frame, grid, float(after), float(horizon), share, body.get("figures", True))
 
 
 def _is_time(value: Any) -> bool:

@@ -104,8 +104,8 @@ def fields_of(model: Any) -> list[Field]:
     """The fields of a fitted model; a ValueError in words where its rows are no table that a form could fill in."""
     name = type(model).__name__
     part = model
-    while not hasattr(part, "preprocessor_") and getattr(part, "estimators_", None):
-        part = part.estimators_[0]  # those of a mixture, and of the causes, read the same columns
+    while not hasattr(part, "preprocessor_") and part.parts():
+        part = part.parts()[0]  # all of them read the same columns
     preprocessor = getattr(part, "preprocessor_", None)
     if preprocessor is None:
         raise ValueError(f"This {name} predicts the same for everybody: there are no covariates to set.")
@@ -123,7 +123,8 @@ def _field(column: NumericColumn | CategoricalColumn) -> Field:
         return ChoiceField(column.name, column.levels, column.common, column.missing_seen)
     if column.seen is not None:
         seen = column.seen
-        return NumberField(column.name, seen.low, seen.middle, seen.high, seen.whole, column.indicator)
+        middle = min(max(float(f"{seen.middle:.6g}"), seen.low), seen.high)  # to start from, in few digits
+        return NumberField(column.name, seen.low, middle, seen.high, seen.whole, column.indicator)
     if column.knots:  # a file that does not describe the range has quantiles, from the smallest to the largest value
         middle = column.knots[len(column.knots) // 2]
         return NumberField(column.name, column.knots[0], middle, column.knots[-1], False, column.indicator)

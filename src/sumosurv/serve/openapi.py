@@ -17,7 +17,7 @@ def openapi(served: ServedModel) -> dict[str, Any]:
     time = {"type": "number", "minimum": 0}
     curve = {"type": "array", "items": {"type": "number"}}
     unit = f", in {served.unit}" if served.unit else ""
-    asked = {
+    asked: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
         "required": ["rows"],
@@ -32,11 +32,12 @@ def openapi(served: ServedModel) -> dict[str, Any]:
             },
             "after": {**time, "default": 0, "description": "Subjects are known to be event-free at this time."},
             "horizon": {**time, "default": served.last_time, "description": "Where the restricted mean ends."},
+            "figures": {"type": "boolean", "default": True, "description": "Median and restricted mean too."},
         },
     }
-    row = {
+    row: dict[str, Any] = {
         "type": "object",
-        "required": ["survival", "median", "restricted_mean", "remarks"],
+        "required": ["survival", "remarks"],
         "properties": {
             "survival": {**curve, "description": "P(no event by t) at each time."},
             "median": {"type": ["number", "null"], "description": "Counted from time zero; null if there is none."},
@@ -46,16 +47,18 @@ def openapi(served: ServedModel) -> dict[str, Any]:
     }
     if served.n_causes > 1:
         text = f"P(event of a cause by t): a list of values for each of {', '.join(served.causes)}."
-        row["properties"]["incidence"] = {"type": "array", "items": curve, "description": text}  # type: ignore[index]
+        row["properties"]["incidence"] = {"type": "array", "items": curve, "description": text}
+    curves = [name for name in ("survival", "incidence") if name in row["properties"]]
     if served.has_members:
-        text = f"Limits of the survival curve: the central share of the model's networks; for {limits.band_rows} rows."
-        asked["properties"]["band"] = {  # type: ignore[index]
+        text = f"Limits of the curves: the central share of the model's networks; for {limits.band_rows} rows."
+        asked["properties"]["band"] = {
             "type": ["number", "null"],
             "exclusiveMinimum": 0,
             "exclusiveMaximum": 1,
             "description": text,
         }
-        row["properties"] |= {"low": curve, "high": curve}  # type: ignore[operator]
+        ends = {f"{name}_{end}": row["properties"][name] for name in curves for end in ("low", "high")}
+        row["properties"] |= ends
     answer = {
         "type": "object",
         "required": ["times", "after", "horizon", "last_time", "rows"],

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv._version import __version__
 from sumosurv.distributions import CompetingRisksDistribution
-from sumosurv.estimators.members import Members, spread
+from sumosurv.estimators.members import Members, limits
 from sumosurv.io import model_digest
 from sumosurv.serve.asked import Asked, read_request
-from sumosurv.serve.fields import fields_of, remarks
+from sumosurv.serve.fields import fields_of, read_rows, remarks
 from sumosurv.serve.limits import Limits
 
 __all__ = ["ServedModel"]
@@ -98,17 +98,12 @@ class ServedModel:
         X = self._as_trained(asked.frame)
         with torch.no_grad():
             distribution = self.model.predict_distribution(X)
-            known = distribution.conditional(after=asked.after) if asked.after > 0 else distribution
-            found: dict[str, Array] = {
-                "survival": known.survival(asked.times),
-                "median": known.median(),
-                "restricted_mean": known.restricted_mean(asked.horizon),
-            }
-            if isinstance(known, CompetingRisksDistribution):
-                found["incidence"] = np.swapaxes(known.cumulative_incidence(asked.times), 1, 2)  # causes before times
+            known = _given(distribution, asked)
+            found = _curves(known, asked.times)
+            if asked.figures:
+                found |= {"median": known.median(), "restricted_mean": known.restricted_mean(asked.horizon)}
             if asked.band is not None:
-                members = self.model.predict_members(X)
-                found["low"], found["high"] = _band(members, asked.times, asked.after, asked.band)
+                found |= _bands(self.model.predict_members(X), asked, asked.band)
         told = remarks(self.fields, asked.frame)
         rows = [
             {name: _plain(values[i]) for name, values in found.items()} | {"remarks": told[i]}
@@ -130,12 +125,8 @@ class ServedModel:
         return frame.to_numpy(dtype=object if (frame.dtypes == object).any() else np.float64)
 
     def _find_members(self) -> bool:
-        usual = {field.name: [field.read(_usual(field))] for field in self.fields}
-        try:
-            self.model.predict_members(self._as_trained(pd.DataFrame(usual)))
-        except ValueError:  # a method with a single member says so
-            return False
-        return True
+        usual = {field.name: _usual(field) for field in self.fields}
+        return len(self.model.predict_members(self._as_trained(read_rows(self.fields, [usual])))) > 1
 
 
 def _usual(field: Any) -> Any:
@@ -144,20 +135,34 @@ def _usual(field: Any) -> Any:
     return field.middle
 
 
-def _band(members: Members, times: Array, after: float, level: float) -> tuple[Array, Array]:
-    """Limits of S from the spread of the members; given survival to a time, each counts as it foresaw that."""
-    if after == 0:
-        return spread(members, times, level)
-    chances = np.stack([member.survival(after) for member in members.distributions])  # members, rows
-    weights = members.weights[:, None] * chances
-    weights = weights / weights.sum(axis=0)
-    parts = []
-    for i in range(weights.shape[1]):
-        kept = [k for k in range(len(members)) if weights[k, i] > 0]
-        curves = tuple(members.distributions[k][i : i + 1].conditional(after=after) for k in kept)
-        parts.append(spread(Members(curves, weights[kept, i]), times, level))
-    low, high = zip(*parts)
-    return np.concatenate(low), np.concatenate(high)
+def _bands(members: Members, asked: Asked, level: float) -> dict[str, Array]:
+    """Limits of each curve from the spread of the members; given survival to a time, each counts as it foresaw that."""
+    weights = np.repeat(members.weights[:, None], len(asked.frame), axis=1)
+    if asked.after > 0:
+        weights *= np.stack([member.survival(asked.after) for member in members.distributions])
+        weights /= weights.sum(axis=0)
+    curves: dict[str, list[Array]] = {}
+    for member in members.distributions:
+        for name, values in _curves(_given(member, asked), asked.times).items():
+            curves.setdefault(name, []).append(values)
+    found = {}
+    for name, values in curves.items():
+        stacked = np.stack(values)
+        both = [limits(stacked[:, i], weights[:, i], level) for i in range(len(asked.frame))]
+        found[f"{name}_low"], found[f"{name}_high"] = (np.stack(side) for side in zip(*both))
+    return found
+
+
+def _given(distribution: Any, asked: Asked) -> Any:
+    return distribution.conditional(after=asked.after) if asked.after > 0 else distribution
+
+
+def _curves(distribution: Any, times: Array) -> dict[str, Array]:
+    """Survival, (rows, times), and where causes compete their incidences, (rows, causes, times)."""
+    found = {"survival": distribution.survival(times)}
+    if isinstance(distribution, CompetingRisksDistribution):
+        found["incidence"] = np.swapaxes(distribution.cumulative_incidence(times), 1, 2)
+    return found
 
 
 def _plain(value: Any) -> Any:

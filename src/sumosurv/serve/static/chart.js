@@ -95,5 +95,8 @@ function drawChart(picture) {
       "stroke-dasharray": one.dash || "none" });
     part(svg, "text", { x: left + 34, y: row + 4, fill: theme.ink }, one.label);
   });
+  if (picture.series.some(one => one.mark && one.mark[0] <= picture.end)) {
+    part(svg, "text", { x: right, y: bottom + 54, fill: theme.soft, "text-anchor": "end" }, "dot: median");
+  }
   return svg;
 }

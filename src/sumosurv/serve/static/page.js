@@ -4,7 +4,7 @@
 
 const STEPS = 200, DELAY = 40, MOST_PINNED = 6;
 const byId = id => document.getElementById(id);
-const state = { schema: null, controls: [], current: null, pinned: [], names: 0, asked: 0, timer: 0 };
+const state = { schema: null, controls: [], current: null, pinned: [], names: 0, asked: 0, busy: false, timer: 0 };
 
 function element(name, attributes = {}, ...content) {
   const made = document.createElement(name);
@@ -141,24 +141,34 @@ function changed() {
   state.timer = setTimeout(update, DELAY);
 }
 
+// One question is asked at a time, the newest. Curves alone come first, at once; bands and figures follow, unless
+// something has changed by then.
 async function update() {
-  const number = ++state.asked;
-  const row = readForm();
-  if (row === null) return;
-  const { asked, end, at } = question([row, ...state.pinned.map(one => one.row)]);
-  try {
-    const answer = await predict(asked);
-    if (number !== state.asked) return;  // a later question is on its way
-    state.current = { row, answer, end, at };
-    byId("problem").hidden = true;
-    showRemarks(answer.rows[0].remarks);
-    show();
-    document.body.dataset.answered = String(number);
-  } catch (error) {
-    if (number !== state.asked) return;
-    byId("problem").textContent = error instanceof TypeError ? "The server does not answer." : error.message;
-    byId("problem").hidden = false;
+  state.asked++;
+  if (state.busy) return;
+  state.busy = true;
+  for (let done = 0; done !== state.asked;) {
+    done = state.asked;
+    const row = readForm();
+    if (row === null) continue;
+    const pinned = [...state.pinned];
+    const { asked, end, at } = question([row, ...pinned.map(one => one.row)]);
+    try {
+      const curves = await predict({ ...asked, band: null, figures: false });
+      state.current = { row, pinned, answer: curves, end, at };
+      showPicture();
+      if (done !== state.asked) continue;
+      state.current = { row, pinned, answer: await predict(asked), end, at };
+      byId("problem").hidden = true;
+      showRemarks(state.current.answer.rows[0].remarks);
+      show();
+      document.body.dataset.answered = String(done);
+    } catch (error) {
+      byId("problem").textContent = error instanceof TypeError ? "The server does not answer." : error.message;
+      byId("problem").hidden = false;
+    }
   }
+  state.busy = false;
 }
 
 function showRemarks(remarks) {
@@ -170,9 +180,9 @@ function showRemarks(remarks) {
 
 // ------------------------------------------------------------------ what is seen
 
-function subjects() {
-  return [{ name: "current", colour: 0 }, ...state.pinned].map((one, i) => ({
-    ...one, row: i ? one.row : state.current.row, found: state.current.answer.rows[i] }));
+function subjects() {  // those that the answer is about
+  const all = [{ name: "current", colour: 0, row: state.current.row }, ...state.current.pinned];
+  return all.map((one, i) => ({ ...one, found: state.current.answer.rows[i] }));
 }
 
 function viewed() {  // "survival", or the number of a cause
@@ -181,6 +191,11 @@ function viewed() {  // "survival", or the number of a cause
 
 function valuesOf(found) {
   return viewed() === "survival" ? found.survival : found.incidence[Number(viewed())];
+}
+
+function limitsOf(found, end) {
+  const own = found[`${viewed() === "survival" ? "survival" : "incidence"}_${end}`];
+  return own && viewed() !== "survival" ? own[Number(viewed())] : own;
 }
 
 function valueAt(found) {
@@ -195,14 +210,14 @@ function pictureOf(theme, width) {
   const series = subjects().map(({ name, colour, found }, i) => ({
     label: name, colour, dash: i ? ["7 4", "2 3", "10 3 2 3"][(i - 1) % 3] : "",
     times: answer.times, values: valuesOf(found),
-    low: survival ? found.low : undefined, high: survival ? found.high : undefined,
-    mark: survival && found.median !== null ? [found.median, 0.5] : null,
+    low: limitsOf(found, "low"), high: limitsOf(found, "high"),
+    mark: survival && found.median ? [found.median, 0.5] : null,
   }));
   const highest = Math.max(...series.map(one => Math.max(...one.values)));
   const top = survival ? 1 : Math.min(1, Math.ceil(11 * highest) / 10 || 0.1);
   const given = answer.after > 0 ? `, given no event until ${shortNumber(answer.after)}` : "";
   return drawChart({ series, end, lastTime: answer.last_time, after: answer.after, xLabel: `time${unit}`,
-    yLabel: what, top, theme, width, describe: `Chart of the ${what}${given}. ${inWords()}` });
+    yLabel: what, top, theme, width, describe: `Chart of the ${what}${given}.` });
 }
 
 function inWords() {
@@ -211,9 +226,9 @@ function inWords() {
   const what = viewed() === "survival" ? (state.schema.causes.length ? "no event by" : "survival to")
     : `${state.schema.causes[Number(viewed())]} by`;
   const far = t => t !== null && t > last ? " (extrapolated)" : "";
-  const median = found.median === null ? "no median: the curve stays above one half"
-    : `median ${shortNumber(found.median)}${unit}${far(found.median)}`;
-  const given = answer.after > 0 ? `Given no event until ${shortNumber(answer.after)}${unit}: ` : "";
+  const median = found.median === null ? "No median: the curve stays above one half"
+    : `Median ${shortNumber(found.median)}${unit}${far(found.median)}`;
+  const given = answer.after > 0 ? `Given no event until ${shortNumber(answer.after)}${unit}. ` : "";
   return `${given}${median}; expected event-free time up to ${shortNumber(answer.horizon)}${unit}: ` +
     `${shortNumber(found.restricted_mean)}${unit}${far(answer.horizon)}; ` +
     `probability of ${what} ${shortNumber(at)}${unit}: ${(100 * valueAt(found)).toFixed(1)} %${far(at)}.`;
@@ -223,9 +238,13 @@ function theme() {
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-function show() {
-  if (!state.current) return;
+function showPicture() {
   byId("picture").replaceChildren(pictureOf(theme(), byId("picture").clientWidth));
+}
+
+function show() {
+  if (!state.current || state.current.answer.rows[0].median === undefined) return;
+  showPicture();
   byId("summary").textContent = inWords();
   showTable();
 }
@@ -245,7 +264,7 @@ function showTable() {
     const last = element("td", {});
     if (i) {
       const remove = element("button", { type: "button", class: "small", "aria-label": `Remove ${one.name}` }, "Remove");
-      remove.addEventListener("click", () => unpin(i - 1));
+      remove.addEventListener("click", () => unpin(one.name));
       last.append(remove);
     }
     const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
@@ -259,16 +278,17 @@ function showTable() {
 // ------------------------------------------------------------------ pinned subjects, downloads
 
 function pin() {
-  if (!state.current || state.pinned.length >= MOST_PINNED) return;
+  const row = readForm();
+  if (row === null || state.pinned.length >= MOST_PINNED) return;
   const used = state.pinned.map(one => one.colour);
   const colour = [1, 2, 3, 4, 5, 6].find(number => !used.includes(number));
-  state.pinned.push({ name: `subject ${++state.names}`, colour, row: state.current.row });
+  state.pinned.push({ name: `subject ${++state.names}`, colour, row });
   byId("pin").disabled = state.pinned.length >= MOST_PINNED;
   update();
 }
 
-function unpin(place) {
-  state.pinned.splice(place, 1);
+function unpin(name) {
+  state.pinned = state.pinned.filter(one => one.name !== name);
   byId("pin").disabled = false;
   byId("pin").focus();
   update();
@@ -310,7 +330,8 @@ function numbers() {
   const lines = [head];
   for (const { name, row, found } of subjects()) {
     answer.times.forEach((t, k) => lines.push([name, ...names.map(key => row[key] ?? ""), answer.after, t,
-      found.survival[k], found.low ? found.low[k] : "", found.high ? found.high[k] : "",
+      found.survival[k], found.survival_low ? found.survival_low[k] : "",
+      found.survival_high ? found.survival_high[k] : "",
       ...causes.map((_, c) => found.incidence[c][k]), t > answer.last_time, found.median ?? "", answer.horizon,
       found.restricted_mean]));
   }
@@ -337,7 +358,7 @@ async function start() {
   }
   if (schema.band) {
     byId("band-row").hidden = false;
-    byId("band-note").textContent = "The band around a survival curve is the spread of the model's networks: what they " +
+    byId("band-note").textContent = "The band around a curve is the spread of the model's networks: what they " +
       "do not agree on. It is no confidence interval, and says nothing about how far apart the times of such subjects are.";
   }
   byId("at").value = byId("horizon").value = String(schema.last_time);
