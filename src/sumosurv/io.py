@@ -95,7 +95,7 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
 
 
 def model_digest(model: SurvivalEstimator) -> str:
-    """The SHA-256 digest that a file of this model holds, in hexadecimal: equal for a model and its file, read again."""
+    """The SHA-256 digest that a file of this model holds, in hexadecimal: the same for a model that was read."""
     return _digest(*_contents(model)).hex()
 
 

@@ -9,8 +9,8 @@ import threading
 
 import numpy as np
 import pytest
-from served_models import HOSTILE, ROW, frame, model, table
 
+from served_models import HOSTILE, ROW, frame, model, table
 from sumosurv.serve import Limits, make_app
 
 pytest.importorskip("starlette", reason="starlette (extra serve) is not installed")
@@ -113,7 +113,7 @@ def test_limits(app):
     assert ask(app, body=body(), headers={})[0] == 415
     status, _, text = ask(app, body=b" " * 20_001)
     assert (status, json.loads(text)["errors"][0]["field"]) == (413, "body")
-    assert ask(app, body=b" " * 19_000 + body()[: 1000])[0] in (200, 400)
+    assert ask(app, body=b" " * 19_000 + body()[:1000])[0] in (200, 400)
     assert ask(app, "/predict", method="GET")[0] == 405
     assert ask(app, "/../../etc/passwd", method="GET")[0] == 404
     assert ask(app, "/static/page.js", method="GET")[0] == 404

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from served_models import EMPTY, HOSTILE, ROW, frame, model, table
 
+from served_models import EMPTY, HOSTILE, ROW, frame, model, table
 from sumosurv import CauseSpecific, CoxPH, KaplanMeier, SumoNet, Surv, datasets, load
 from sumosurv.serve import Limits, ServedModel
-from sumosurv.serve.fields import RowErrors
+from sumosurv.serve.fields import RequestError
 
 TIMES = [0.0, 20.0, 55.5, 300.0]
 
@@ -35,7 +35,7 @@ def test_the_answer_is_the_librarys(served):
 
 
 def test_given_survival_to_a_time(served):
-    """S(t) / S(s) past s; the band is that of the members' own quotients, weighted by how they foresaw survival to s."""
+    """S(t) / S(s) past s; the band is that of the members' quotients, weighted by how they foresaw it."""
     answer = served.answer({"rows": [ROW], "times": [10.0, 40.0, 90.0], "after": 40.0, "band": 0.9})["rows"][0]
     whole = model().predict_survival_function(frame(ROW), [40.0, 90.0])[0]
     np.testing.assert_allclose(answer["survival"], [1.0, 1.0, whole[1] / whole[0]], rtol=1e-9)
@@ -49,6 +49,11 @@ def test_given_survival_to_a_time(served):
     found = [answer["survival_low"][2], answer["survival_high"][2]]
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert answer["median"] > 40.0
+
+
+def test_survival_to_a_time_that_nobody_reaches_is_refused(served):
+    with pytest.raises(RequestError, match=r"after: the model gives rows\[0\] no chance"):
+        served.answer({"rows": [ROW], "after": 1e12})
 
 
 def test_causes_have_incidences():
@@ -89,7 +94,7 @@ def test_columns_that_are_standardised_have_ranges_too():
     served = ServedModel(CoxPH().fit(data.X, data.y))
     assert served.fields[0].low == data.X["x"].min()
     assert not served.has_members
-    with pytest.raises(RowErrors, match="band: this model has a single member"):
+    with pytest.raises(RequestError, match="band: this model has a single member"):
         served.answer({"rows": [{"x": 0.5}], "band": 0.9})
 
 
@@ -148,7 +153,7 @@ BAD = [
 @pytest.mark.parametrize(("body", "field"), BAD)
 def test_a_wrong_request_names_its_field(body, field):
     small = ServedModel(model(), limits=Limits(rows=5, times=60, values=205, band_rows=2))
-    with pytest.raises(RowErrors) as caught:
+    with pytest.raises(RequestError) as caught:
         small.answer(body)
     assert [error.field for error in caught.value.errors] == [field]
 

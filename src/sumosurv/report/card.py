@@ -34,15 +34,22 @@ def limits_section(given: Given) -> Section:
     section.summary.append(text)
     odd = _unlike_training(given)
     if odd:
-        say(Note("Values unlike those of training, where the model extrapolates: " + "; ".join(odd) + ".", warning=True))
+        say(
+            Note("Values unlike those of training, where the model extrapolates: " + "; ".join(odd) + ".", warning=True)
+        )
     few = small_groups(given)
     if few:
         listed = "; ".join(few[:_SHOWN]) + (f"; and {len(few) - _SHOWN} more" if len(few) > _SHOWN else "")
         say(Note(f"Too few rows or events to say how the model does there: {listed}.", warning=True))
     events = int(outcome.had_event.sum())
     if events < 100:
-        say(Note(f"All figures rest on {events:,} events: intervals are wide, and their level is approximate.", warning=True))
-    say(Note("If the model was fitted to some of these rows, all figures flatter it: a model file does not know its rows."))
+        say(
+            Note(
+                f"All figures rest on {events:,} events: intervals are wide, and their level is approximate.",
+                warning=True,
+            )
+        )
+    say(Note("If the model was fitted to some of these rows, all figures flatter it; a model file does not tell."))
     say(Note("Scores weighted for censoring, calibration curves and observed risks take censoring to be independent of "
              "the event, given what they condition on; the likelihood, given the covariates."))  # fmt: skip
     say(Note("Not tested: other places, other times and other ways of measuring than those of these rows; fairness "
@@ -97,8 +104,10 @@ def card_section(given: Given) -> Section:
     settings = [[name, shown(str(_plain(value)))] for name, value in sorted(estimator.get_params(deep=False).items())]
     section.items.append(Table("Settings", ["setting", "value"], settings, text_columns=2))
     versions = [["sumosurv", __version__], ["Python", platform.python_version()]]
-    versions += [[name, version] for name in _PACKAGES if (version := _version(name))]
-    section.items.append(Table("Versions with which this report was made", ["package", "version"], versions, text_columns=2))
+    versions += [[name, version] for name in _PACKAGES if (version := _installed(name))]
+    section.items.append(
+        Table("Versions with which this report was made", ["package", "version"], versions, text_columns=2)
+    )
     return section
 
 
@@ -113,7 +122,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def _version(name: str) -> str | None:
+def _installed(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

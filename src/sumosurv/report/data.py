@@ -42,8 +42,7 @@ def data_section(given: Given) -> Section:
             lambda: draw(
                 lambda ax: plot_kaplan_meier(given.later, unit=given.unit, censoring=False, ax=ax),
                 f"Kaplan-Meier curve of all rows: {_curve_in_words(given)}.",
-                f"{what} over time (Kaplan-Meier), with 95 % limits and the number at risk. "
-                f"{_curve_in_words(given)}.",
+                f"{what} over time (Kaplan-Meier), with 95 % limits and the number at risk. {_curve_in_words(given)}.",
             ),
         )
     return section
@@ -65,7 +64,7 @@ def _facts(given: Given, outcome: Outcome) -> list[list[str]]:
     if outcome.cause is None:
         rows.append(["events", f"{outcome.had_event.sum():,} ({in_percent(outcome.had_event.mean())})"])
     for k, name in enumerate(given.causes, 1):
-        own = outcome.cause == k
+        own = np.asarray(outcome.cause == k)
         rows.append([f"events: {name}", f"{own.sum():,} ({in_percent(np.mean(own))})"])
     if outcome.upper is not None:
         inside = outcome.in_interval

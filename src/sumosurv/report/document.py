@@ -9,7 +9,19 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Item", "Note", "Picture", "Section", "Table", "attempt", "count", "in_percent", "interval", "number", "shown"]
+__all__ = [
+    "Item",
+    "Note",
+    "Picture",
+    "Section",
+    "Table",
+    "attempt",
+    "count",
+    "in_percent",
+    "interval",
+    "number",
+    "shown",
+]
 
 _LONGEST = 80  # characters of a value in a table
 
@@ -58,13 +70,12 @@ class Section:
     summary: list[str] = field(default_factory=list)  # sentences for the top of the report
 
 
-def attempt(what: str, make: Callable[[], Item | Sequence[Item]]) -> list[Item]:
-    """What a function makes, or a note that says why it cannot be shown for these rows."""
+def attempt(what: str, make: Callable[..., Item], *given: Any) -> list[Item]:
+    """What a function makes of what is given, or a note that says why it cannot be shown for these rows."""
     try:
-        made = make()
+        return [make(*given)]
     except ValueError as error:
         return [Note(f"{what}: not shown. {error}")]
-    return [made] if isinstance(made, (Note, Table, Picture)) else list(made)
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -74,7 +85,8 @@ def number(value: Any, digits: int = 4) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    text = f"{value:,.0f}" if 10 ** (digits - 1) <= abs(value) < 1e9 else f"{value:.{digits}g}"
+    text = f"{value:.{digits}g}" if abs(value) < 10 ** (digits - 1) or abs(value) >= 1e9 else f"{value:,.0f}"
+    text = text.replace(",", "") if abs(value) < 10_000 else text
     return text.replace("-", "−")
 
 

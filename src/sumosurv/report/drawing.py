@@ -17,9 +17,7 @@ _DPI = 150
 _WIDE, _SQUARE = (7.2, 4.4), (4.6, 4.4)
 
 
-def draw(
-    plot: Callable[[Any], Any], alt: str, caption: str, *, wide: bool = True, formulas: bool = True
-) -> Picture:
+def draw(plot: Callable[[Any], Any], alt: str, caption: str, *, wide: bool = True, formulas: bool = True) -> Picture:
     """The picture that a function draws on the axes it is given.
 
     Parameters
@@ -39,7 +37,7 @@ def draw(
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         raise ModuleNotFoundError('A report needs matplotlib and Jinja2: pip install "sumosurv[report]".') from None
-    settings = {"svg.hashsalt": "sumosurv", "text.parse_math": formulas, "text.usetex": False}
+    settings: dict[Any, Any] = {"svg.hashsalt": "sumosurv", "text.parse_math": formulas, "text.usetex": False}
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that no font here has
         figure = Figure(figsize=_WIDE if wide else _SQUARE, layout="constrained")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from sumosurv.explain import partial_dependence, permutation_importance
 from sumosurv.plots import plot_effect, plot_importance
 from sumosurv.report.data import frame_of
 from sumosurv.report.document import Item, Note, Section, Table, attempt, interval, number, shown
 from sumosurv.report.drawing import draw
 from sumosurv.report.given import Given
+from sumosurv.scores import log_likelihood
 
 __all__ = ["drivers_section"]
 
+_SCORES = {"log_likelihood": "log-likelihood (nats)", "integrated_brier": "integrated Brier score"}
 _REPEATS = 5
 _MOST_COLUMNS = 40  # whose importance is measured: the shuffles of wide tables would take hours
 _EFFECTS = 4
@@ -29,10 +33,12 @@ def drivers_section(given: Given) -> Section:
         return section
     rows = given.some_rows()
     X = given.X.iloc[rows] if hasattr(given.X, "iloc") else given.X[rows]
+    score = _score(given)
     found = permutation_importance(
         given.model,
         X,
         given.outcome[rows],
+        scores=score,
         n_repeats=_REPEATS,
         n_bootstrap=given.n_bootstrap,
         random_state=given.seed,
@@ -49,21 +55,29 @@ def drivers_section(given: Given) -> Section:
         draw(
             lambda ax: plot_importance(found, ax=ax),
             f"Bars of the importance of columns; the first are {first}.",
-            "Importance: by how much the mean log-likelihood falls when a column is shuffled among the rows. Columns "
+            f"Importance: by how much the {_SCORES[score]} gets worse when a column is shuffled among the rows. Columns "
             "that say the same share their importance.",
             formulas=False,
         ),
-        Table(f"Loss of log-likelihood by shuffling{some}", ["column", "loss (nats)", "95 % limits"], lines),
+        Table(f"Loss of {_SCORES[score]} by shuffling{some}", ["column", "loss", "95 % limits"], lines),
     ]
     columns = list(table["column"].head(_EFFECTS if not given.causes else _EFFECTS // 2))
     for cause in given.cause_numbers:
         for column in columns:
-            section.items += attempt(f"Effect of {column}", lambda k=cause, c=column: _effect(given, X, c, k))
+            section.items += attempt(f"Effect of {column}", _effect, given, X, column, cause)
     section.items.append(
-        Note("Importance and effects are about predictions. They do not tell what would happen if a column were changed "
-             "in a subject: that is a causal question, which these data alone do not answer.")  # fmt: skip
+        Note(
+            "Importance and effects are about predictions. They do not tell what would happen if a column were changed "
+            "in a subject: that is a causal question, which these data alone do not answer."
+        )
     )
     return section
+
+
+def _score(given: Given) -> str:
+    """The likelihood; the Brier score where a step curve calls some row impossible, so that there is nothing to lose."""
+    terms = log_likelihood(given.own, given.outcome, resolution=given.estimator.cells_ if given.exact else None)
+    return "log_likelihood" if np.isfinite(terms).all() or not given.exact else "integrated_brier"
 
 
 def _effect(given: Given, X: Any, column: Any, cause: int | None) -> Item:
@@ -82,4 +96,3 @@ def _effect(given: Given, X: Any, column: Any, cause: int | None) -> Item:
         "Short lines at the foot are deciles of the column.",
         formulas=False,
     )
-

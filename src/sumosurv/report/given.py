@@ -61,12 +61,12 @@ class Given:
     seed: int
 
     @property
-    def own(self) -> SurvivalDistribution:
-        """The model's predictions."""
+    def own(self) -> Any:
+        """The model's predictions: a SurvivalDistribution, with causes where they compete."""
         return self.curves[self.name]
 
     @property
-    def own_later(self) -> SurvivalDistribution:
+    def own_later(self) -> Any:
         """The model's predictions from each row's entry on."""
         return self.later_curves[self.name]
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.plots import plot_auc, plot_brier, plot_decision_curve, plot_smooth_calibration
-from sumosurv.report.document import Item, Note, Picture, Section, Table, attempt, in_percent, interval, number
+from sumosurv.report.document import Note, Picture, Section, Table, attempt, in_percent, interval, number
 from sumosurv.report.drawing import draw
 from sumosurv.report.given import Given
 from sumosurv.scores import decision_curve, evaluate
@@ -44,28 +44,34 @@ def quality_section(given: Given) -> Section:
     verdict = _verdict(given, table)
     section.summary.append(verdict)
     section.items.append(
-        Note(f"{verdict} A gain of 0.1 means that the outcomes were about 10 % more probable under the model, row by row.")
+        Note(f"{verdict} A gain of 0.1 means that the outcomes were about 10 % more probable, row by row.")
     )
     section.items.append(_scores(given, table))
     section.items += [Note(text) for text in [*table.notes, *_on_censoring(given)]]
     if not given.exact:
         section.items.append(
-            Note("Events lie between two times: AUC, Brier score, calibration curves and decision curves need known "
-                 "event times and are not shown.")  # fmt: skip
+            Note(
+                "Events lie between two times: AUC, Brier score, calibration curves and decision curves need known "
+                "event times and are not shown."
+            )
         )
         return section
     if given.outcome.entry is not None:
         section.items.append(Note("Rows enter late: what follows counts time from each row's entry."))
-    own = table[(table["model"] == given.name) & (table["against"] == "") & (table["score"] == "cumulative_dynamic_auc")]
+    own = table[
+        (table["model"] == given.name) & (table["against"] == "") & (table["score"] == "cumulative_dynamic_auc")
+    ]
     for cause in given.cause_numbers:
         of = own if cause is None else own[own["cause"] == cause]
         listed = ", ".join(f"{number(v, 3)} at {given.time(float(t))}" for v, t in zip(of["value"], given.times))
-        section.summary.append(f"AUC{'' if cause is None else f' of {given.of_cause(cause)}'}: {listed} (0.5 is chance).")
+        section.summary.append(
+            f"AUC{'' if cause is None else f' of {given.of_cause(cause)}'}: {listed} (0.5 is chance)."
+        )
     for cause in given.cause_numbers:
-        section.items += attempt("AUC over time", lambda cause=cause: _over_time(given, cause, "AUC"))
-        section.items += attempt("Brier score over time", lambda cause=cause: _over_time(given, cause, "Brier score"))
-        section.items += attempt("Calibration", lambda cause=cause: _calibration(given, cause))
-        section.items += attempt("Decision curve", lambda cause=cause: _decisions(given, cause))
+        section.items += attempt("AUC over time", _over_time, given, cause, "AUC")
+        section.items += attempt("Brier score over time", _over_time, given, cause, "Brier score")
+        section.items += attempt("Calibration", _calibration, given, cause)
+        section.items += attempt("Decision curve", _decisions, given, cause)
     return section
 
 
@@ -87,7 +93,13 @@ def _wanted(given: Given) -> dict[str, dict[str, Any]]:
     if not given.exact:
         return {"log_likelihood": {}, "d_calibration": {}}
     at = {"times": list(given.times)}
-    return {"log_likelihood": {}, "concordance_td": {}, "integrated_brier": {}, "brier": at, "cumulative_dynamic_auc": at}
+    return {
+        "log_likelihood": {},
+        "concordance_td": {},
+        "integrated_brier": {},
+        "brier": at,
+        "cumulative_dynamic_auc": at,
+    }
 
 
 def _on_censoring(given: Given) -> list[str]:
@@ -98,8 +110,8 @@ def _on_censoring(given: Given) -> list[str]:
     if isinstance(found, str) or not found.depends:
         return [str(found)]
     return [
-        f"{found} AUC and Brier score are weighted as if it did not: judge models by the likelihood first, which needs no "
-        "such weights."
+        f"{found} AUC and Brier score are weighted as if it did not: judge models by the likelihood first, which "
+        "needs no such weights."
     ]
 
 
@@ -138,12 +150,14 @@ def _over_time(given: Given, cause: int | None, what: str) -> Picture:
     values = ", ".join(f"{number(v, 3)} at {given.time(float(t))}" for v, t in zip(own["value"], given.times))
     of = f" of {given.of_cause(cause)}" if cause else ""
     meaning = (
-        "the probability that of two subjects the one with the higher predicted risk has the event earlier; 0.5 is chance"
+        "how often, of two subjects, the one with the higher predicted risk has the event earlier; 0.5 is chance"
         if what == "AUC"
         else "the mean squared distance between predicted probability and outcome; lower is better"
     )
     return draw(
-        lambda ax: plot(given.later_curves, given.later, unit=given.unit, n_bootstrap=_resamples(given), ax=ax, **_of(cause)),
+        lambda ax: plot(
+            given.later_curves, given.later, unit=given.unit, n_bootstrap=_resamples(given), ax=ax, **_of(cause)
+        ),
         f"{what}{of} over time of {', '.join(given.later_curves)}. {given.name}: {values}.",
         f"{what}{of} over time: {meaning}. {given.name}: {values}. Bands: 95 % at each time.",
         formulas=False,
@@ -157,7 +171,8 @@ def _calibration(given: Given, cause: int | None) -> Picture:
     low, high = found.ici_interval
     limits = "" if np.isnan(low) else f" (95 % interval {in_percent(low)} to {in_percent(high)})"
     of = f" of {given.of_cause(cause)}" if cause else ""
-    text = f"Predicted and observed risk{of} at {given.time(given.main)} differ by {in_percent(found.ici)}{limits} on average"
+    at, distance = given.time(given.main), f"{in_percent(found.ici)}{limits}"
+    text = f"Predicted and observed risk{of} at {at} differ by {distance} on average"
     return draw(
         lambda ax: plot_smooth_calibration(found, ax=ax),
         f"Calibration curve: observed against predicted risk. {text}.",
@@ -166,7 +181,7 @@ def _calibration(given: Given, cause: int | None) -> Picture:
     )
 
 
-def _decisions(given: Given, cause: int | None) -> list[Item]:
+def _decisions(given: Given, cause: int | None) -> Picture:
     marginal = list(given.curves)[1]
     found = {
         name: decision_curve(
@@ -183,15 +198,14 @@ def _decisions(given: Given, cause: int | None) -> list[Item]:
         else "At no threshold is acting on the model better than treating everyone or no one beyond chance."
     )
     of = f" of {given.of_cause(cause)}" if cause else ""
-    return [
-        draw(
-            lambda ax: plot_decision_curve(found, ax=ax),
-            f"Decision curve for the risk{of} at {given.time(given.main)}. {where}",
-            f"Decision curve: net benefit of treating those whose predicted risk{of} at {given.time(given.main)} is at "
-            f"least a threshold. {where}",
-            formulas=False,
-        )
-    ]
+    at = given.time(given.main)
+    return draw(
+        lambda ax: plot_decision_curve(found, ax=ax),
+        f"Decision curve for the risk{of} at {at}. {where}",
+        f"Decision curve: net benefit of treating those whose predicted risk{of} at {at} is at least a threshold. "
+        f"{where}",
+        formulas=False,
+    )
 
 
 def _ranges(thresholds: Any, good: Any) -> str:
@@ -201,7 +215,7 @@ def _ranges(thresholds: Any, good: Any) -> str:
     return ", ".join(f"{low:.0%} to {high:.0%}" if high > low else f"{low:.0%}" for low, high in runs)
 
 
-def _of(cause: int | None) -> dict[str, int]:
+def _of(cause: int | None) -> dict[str, Any]:
     return {} if cause is None else {"cause": cause}
 
 

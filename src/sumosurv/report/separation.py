@@ -31,10 +31,9 @@ def separation_section(given: Given) -> Section:
     risk = given.own_later.cdf(given.main)
     labels = _group_labels(risk, n_groups)
     for cause in given.cause_numbers:
-        section.items += attempt("Groups by risk", lambda cause=cause: _by_risk(given, n_groups, cause))
-    section.items += attempt(
-        "Kaplan-Meier by group",
-        lambda: draw(
+        section.items += attempt("Groups by risk", _by_risk, given, n_groups, cause)
+    section.items.append(
+        draw(
             lambda ax: plot_kaplan_meier(given.later, by=labels, unit=given.unit, censoring=False, ax=ax),
             f"Kaplan-Meier curves of {n_groups} groups of predicted risk, with the numbers at risk below.",
             f"Kaplan-Meier curves of groups by predicted risk at {given.time(given.main)}, with 95 % limits and the "
@@ -46,8 +45,8 @@ def separation_section(given: Given) -> Section:
         rows = [_line(given, f"group {g + 1}", _group_of(risk, n_groups) == g, risk, cause) for g in range(n_groups)]
         part = {2: "half", 3: "third", 4: "quarter"}[n_groups]
         section.summary.append(
-            f"Observed risk{_of(given, cause)} at {given.time(given.main)}: {rows[0][-1]} in the {part} with the lowest "
-            f"predicted risk, {rows[-1][-1]} in that with the highest."
+            f"Observed risk{_of(given, cause)} at {given.time(given.main)}: {rows[0][-1]} in the {part} with the "
+            f"lowest predicted risk, {rows[-1][-1]} in that with the highest."
         )
         section.items.append(_table(given, f"Groups by predicted risk{_of(given, cause)}", "group", rows))
     frame = frame_of(given.X)
@@ -63,7 +62,7 @@ def risk_of(given: Given, cause: int | None) -> Any:
     """The predicted risk of each row at the main horizon."""
     if cause is None:
         return given.own_later.cdf(given.main)
-    return given.own_later.cumulative_incidence(given.main)[:, cause - 1]  # type: ignore[attr-defined]
+    return given.own_later.cumulative_incidence(given.main)[:, cause - 1]
 
 
 def small_groups(given: Given) -> list[str]:
@@ -84,14 +83,20 @@ def _by_risk(given: Given, count: int, cause: int | None) -> Any:
         return draw(
             lambda ax: plot_risk_groups(given.own_later, given.later, groups=count, unit=given.unit, ax=ax),
             f"Predicted survival and Kaplan-Meier curves of {count} groups of predicted risk.",
-            "Groups of equal size by predicted survival: mean prediction (dashed) against what happened (Kaplan-Meier). "
-            "The further apart the groups, the better the model separates; the closer dashed and solid lines, the better "
-            "it is calibrated.",
+            "Groups of equal size by predicted survival: mean prediction (dashed) against what happened "
+            "(Kaplan-Meier). The further apart the groups, the better the model separates; the closer dashed and "
+            "solid lines, the better it is calibrated.",
         )
     label = given.of_cause(cause)
     return draw(
         lambda ax: plot_incidence_groups(
-            given.own_later, given.later, cause=cause, groups=count, label=label, unit=given.unit, ax=ax  # type: ignore[arg-type]
+            given.own_later,
+            given.later,
+            cause=cause,
+            groups=count,
+            label=label,
+            unit=given.unit,
+            ax=ax,
         ),
         f"Predicted incidence of {label} and Aalen-Johansen estimates of {count} groups of predicted risk.",
         f"Groups of equal size by predicted incidence of {label}: mean prediction (dashed) against Aalen-Johansen.",
@@ -120,7 +125,10 @@ def _levels(frame: pd.DataFrame, *, every: bool = False) -> list[tuple[str, str,
         if not few or len(values) < 2 or (not every and used >= _MOST_COLUMNS):
             continue
         used += 1
-        found += [(shown(str(name)), shown(value), (column == value).to_numpy(dtype=bool)) for value in sorted(values, key=str)]
+        found += [
+            (shown(str(name)), shown(value), (column == value).to_numpy(dtype=bool))
+            for value in sorted(values, key=str)
+        ]
     return found
 
 

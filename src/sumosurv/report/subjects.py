@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from sumosurv.models import predict_members
@@ -26,14 +29,17 @@ def subjects_section(given: Given) -> Section:
     own, end = given.own[rows], float(given.estimator.last_time_)
     own.last_time = end
     section.items.append(
-        Note("Three of the rows, at the 10 %, 50 % and 90 % quantile of predicted risk. They are real rows of the data: "
-             "leave this section out (subjects=False, --no-subjects) where that must not be shown.")  # fmt: skip
+        Note(
+            "Three of the rows, at the 10 %, 50 % and 90 % quantile of predicted risk. They are real rows of the data: "
+            "leave this section out (subjects=False, --no-subjects) where that must not be shown."
+        )
     )
     if given.causes:
         for i, label in enumerate(_LEVELS):
+            stack = partial(plot_incidences, own, subject=i, labels=given.causes, unit=given.unit, horizon=end)
             section.items.append(
                 draw(
-                    lambda ax, i=i: plot_incidences(own, subject=i, labels=given.causes, unit=given.unit, horizon=end, ax=ax),
+                    _on(stack),
                     f"Stacked incidences of the causes for the subject of {label}.",
                     f"Subject of {label}: probability of each cause by each time, stacked.",
                     formulas=False,
@@ -54,12 +60,16 @@ def subjects_section(given: Given) -> Section:
     return section
 
 
+def _on(plot: Any) -> Any:
+    return lambda ax: plot(ax=ax)
+
+
 def _table(given: Given, X: object, rows: list[int]) -> Table:
     own, end = given.own[rows], float(given.estimator.last_time_)
     medians = [f"{number(m)}{' (extrapolated)' if m > end else ''}" for m in own.median()]
     lines = [["median", *medians], [f"expected time up to {given.time(end)}", *map(number, own.restricted_mean(end))]]
     if given.causes:
-        incidence = own.cumulative_incidence(given.main)  # type: ignore[attr-defined]
+        incidence = own.cumulative_incidence(given.main)
         lines += [
             [f"{name} by {given.time(given.main)}", *map(in_percent, incidence[:, k])]
             for k, name in enumerate(given.causes)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sumosurv._version import __version__
-from sumosurv.serve.fields import FieldError, RowErrors
+from sumosurv.serve.fields import FieldError, RequestError
 from sumosurv.serve.openapi import openapi
 from sumosurv.serve.served import ServedModel
 from sumosurv.stored import parse_json
@@ -81,7 +81,7 @@ def build_app(served: ServedModel, hosts: Sequence[str]) -> App:
 
 
 class _Desk:
-    """Takes requests for predictions; one thread answers them one after the other, so that the model is never shared."""
+    """Takes requests for predictions; one thread answers them in turn, so that the model is never shared."""
 
     def __init__(self, served: ServedModel) -> None:
         self.served = served
@@ -119,7 +119,7 @@ class _Desk:
             return _error(400, "body", f"this is no JSON: {error!s:.200}")
         try:
             return _json(self.served.answer(asked))
-        except RowErrors as error:
+        except RequestError as error:
             return _errors(422, error.errors)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.serve.fields import Field, FieldError, RowErrors, read_rows
+from sumosurv.serve.fields import Field, FieldError, RequestError, read_rows
 from sumosurv.serve.limits import Limits
 
 __all__ = ["Asked", "read_request"]
@@ -49,12 +49,13 @@ class Asked:
 
 
 def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: Limits, *, members: bool) -> Asked:
-    """What the body asks for; RowErrors that name fields where it cannot be answered."""
+    """What the body asks for; RequestError that name fields where it cannot be answered."""
     if not isinstance(body, dict):
-        raise RowErrors([FieldError("body", 'expected an object, {"rows": [...]}')])
+        raise RequestError([FieldError("body", 'expected an object, {"rows": [...]}')])
     unknown = [name for name in body if name not in _KNOWN]
     errors = [FieldError(name[:100], f"there is no such option; they are {', '.join(_KNOWN)}") for name in unknown[:5]]
-    rows, times = body.get("rows"), body.get("times")
+    rows: Any = body.get("rows")
+    times = body.get("times")
     if not isinstance(rows, list) or not 1 <= len(rows) <= limits.rows:
         errors.append(FieldError("rows", f"expected a list of 1 to {limits.rows} objects, one for each subject"))
     if times is not None and not _are_times(times, limits.times):
@@ -71,20 +72,20 @@ def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: L
     if not isinstance(body.get("figures", True), bool):
         errors.append(FieldError("figures", "expected true or false: whether median and restricted mean are wanted"))
     if errors:
-        raise RowErrors(errors)
+        raise RequestError(errors)
     grid = np.linspace(0.0, last_time, _STEPS + 1) if times is None else np.array(times, dtype=np.float64)
     if len(rows) * len(grid) > limits.values:
         text = f"{len(rows)} rows at {len(grid)} times are more than {limits.values} values; ask in several requests"
-        raise RowErrors([FieldError("rows", text)])
+        raise RequestError([FieldError("rows", text)])
     if band is not None and len(rows) > limits.band_rows:
-        raise RowErrors([FieldError("rows", f"bands are computed for at most {limits.band_rows} rows of a request")])
+        raise RequestError([FieldError("rows", f"bands are computed for at most {limits.band_rows} rows of a request")])
     frame = read_rows(fields, rows)
     share = None if band is None else float(band)
     return Asked(frame, grid, float(after), float(horizon), share, body.get("figures", True))
 
 
 def _is_time(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and 0.0 <= value and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and value >= 0.0 and math.isfinite(value)
 
 
 def _are_times(values: Any, most: int) -> bool:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn
 
-__all__ = ["ChoiceField", "Field", "FieldError", "NumberField", "RowErrors", "fields_of", "read_rows", "remarks"]
+__all__ = ["ChoiceField", "Field", "FieldError", "NumberField", "RequestError", "fields_of", "read_rows", "remarks"]
 
 _SHOWN = 8  # levels named in a message
 _MOST_ERRORS = 20
@@ -26,7 +26,7 @@ class FieldError:
     message: str
 
 
-class RowErrors(ValueError):
+class RequestError(ValueError):
     """A request that cannot be answered, field by field."""
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
@@ -132,7 +132,7 @@ def _field(column: NumericColumn | CategoricalColumn) -> Field:
 
 
 def read_rows(fields: Sequence[Field], rows: Sequence[Any]) -> pd.DataFrame:
-    """A table with one column per field, of rows as JSON has them; RowErrors that name fields."""
+    """A table with one column per field, of rows as JSON has them; RequestError that name fields."""
     errors: list[FieldError] = []
     known = {field.name for field in fields}
     values: dict[str, list[Any]] = {field.name: [] for field in fields}
@@ -152,7 +152,7 @@ def read_rows(fields: Sequence[Field], rows: Sequence[Any]) -> pd.DataFrame:
             except ValueError as error:
                 errors.append(FieldError(_place(i, field.name), str(error)))
     if errors:
-        raise RowErrors(sorted(errors[:_MOST_ERRORS], key=lambda error: error.field))
+        raise RequestError(sorted(errors[:_MOST_ERRORS], key=lambda error: error.field))
     kinds = {field.name: np.float64 if isinstance(field, NumberField) else object for field in fields}
     return pd.DataFrame({name: pd.Series(column, dtype=kinds[name]) for name, column in values.items()})
 

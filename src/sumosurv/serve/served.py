@@ -15,7 +15,7 @@ from sumosurv.distributions import CompetingRisksDistribution
 from sumosurv.estimators.members import Members, limits
 from sumosurv.io import model_digest
 from sumosurv.serve.asked import Asked, read_request
-from sumosurv.serve.fields import fields_of, read_rows, remarks
+from sumosurv.serve.fields import ChoiceField, Field, FieldError, RequestError, fields_of, read_rows, remarks
 from sumosurv.serve.limits import Limits
 
 __all__ = ["ServedModel"]
@@ -86,7 +86,7 @@ class ServedModel:
         }
 
     def read(self, body: Any) -> Asked:
-        """What a request asks for, checked; `RowErrors` otherwise."""
+        """What a request asks for, checked; `RequestError` otherwise."""
         return read_request(body, self.fields, self.last_time, self.limits, members=self.has_members)
 
     def answer(self, body: Any) -> dict[str, Any]:
@@ -98,6 +98,8 @@ class ServedModel:
         X = self._as_trained(asked.frame)
         with torch.no_grad():
             distribution = self.model.predict_distribution(X)
+            if asked.after > 0:
+                _check_alive(distribution.survival(asked.after))
             known = _given(distribution, asked)
             found = _curves(known, asked.times)
             if asked.figures:
@@ -122,15 +124,16 @@ class ServedModel:
         """The rows as a table with names, or as an array if the model was fitted to one."""
         if hasattr(self.model, "feature_names_in_"):
             return frame
-        return frame.to_numpy(dtype=object if (frame.dtypes == object).any() else np.float64)
+        choices = any(isinstance(field, ChoiceField) for field in self.fields)
+        return frame.to_numpy(dtype=object if choices else np.float64)
 
     def _find_members(self) -> bool:
         usual = {field.name: _usual(field) for field in self.fields}
         return len(self.model.predict_members(self._as_trained(read_rows(self.fields, [usual])))) > 1
 
 
-def _usual(field: Any) -> Any:
-    if hasattr(field, "levels"):
+def _usual(field: Field) -> Any:
+    if isinstance(field, ChoiceField):
         return field.levels[field.common] if field.levels else None
     return field.middle
 
@@ -146,11 +149,18 @@ def _bands(members: Members, asked: Asked, level: float) -> dict[str, Array]:
         for name, values in _curves(_given(member, asked), asked.times).items():
             curves.setdefault(name, []).append(values)
     found = {}
-    for name, values in curves.items():
-        stacked = np.stack(values)
-        both = [limits(stacked[:, i], weights[:, i], level) for i in range(len(asked.frame))]
-        found[f"{name}_low"], found[f"{name}_high"] = (np.stack(side) for side in zip(*both))
+    for name, parts in curves.items():
+        stacked, counted = np.stack(parts), weights > 0
+        ends = [limits(stacked[counted[:, i], i], weights[counted[:, i], i], level) for i in range(len(asked.frame))]
+        found[f"{name}_low"], found[f"{name}_high"] = (np.stack(side) for side in zip(*ends))
     return found
+
+
+def _check_alive(survival: Array) -> None:
+    """Raise a RequestError if the model holds it for impossible that a row is event-free so long."""
+    none = np.flatnonzero(survival <= 0)
+    if len(none):
+        raise RequestError([FieldError("after", f"the model gives rows[{none[0]}] no chance to be event-free then")])
 
 
 def _given(distribution: Any, asked: Asked) -> Any:
