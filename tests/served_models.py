@@ -42,5 +42,5 @@ EMPTY = {"age": 61, "marker": None, "arm": "b", "treated": True, HOSTILE: "plain
 
 
 def frame(*rows: dict) -> pd.DataFrame:
-    made = pd.DataFrame(list(rows))
+    made = pd.DataFrame(list(rows), columns=list(table().columns))
     return made.astype({"age": float, "marker": float, "arm": object, "treated": object, HOSTILE: object})

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-from served_models import HOSTILE
 
-from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, load
+from served_models import HOSTILE
+from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
 from sumosurv.cli import main
 from sumosurv.io import model_digest
 from sumosurv.report import make_report
@@ -118,7 +118,7 @@ def test_the_figures_are_the_librarys(plain, cox):
     y = Surv.from_arrays(NEW_EVENT, NEW_TIME)
     ours, theirs = (log_likelihood(m.predict_distribution(NEW), y, resolution=net.cells_).mean() for m in (net, cox))
     assert f"{ours - theirs:.3g}".replace("-", "−") + " nats per row over Cox" in page.text
-    auc = cumulative_dynamic_auc(net.predict_distribution(NEW), y, 1.0)
+    auc = cumulative_dynamic_auc(net.predict_distribution(NEW), y, 1.0, censoring=kaplan_meier(y, censoring=True))
     assert f"{float(np.ravel(auc)[0]):.3g} at 1 years" in page.text
     assert model_digest(net) in page.text
     titles = [section.title for section in report.sections]

@@ -55,8 +55,8 @@ def drivers_section(given: Given) -> Section:
         draw(
             lambda ax: plot_importance(found, ax=ax),
             f"Bars of the importance of columns; the first are {first}.",
-            f"Importance: by how much the {_SCORES[score]} gets worse when a column is shuffled among the rows. Columns "
-            "that say the same share their importance.",
+            f"Importance: by how much the {_SCORES[score]} gets worse when a column is shuffled among the rows. "
+            "Columns that say the same share their importance.",
             formulas=False,
         ),
         Table(f"Loss of {_SCORES[score]} by shuffling{some}", ["column", "loss", "95 % limits"], lines),
@@ -75,7 +75,7 @@ def drivers_section(given: Given) -> Section:
 
 
 def _score(given: Given) -> str:
-    """The likelihood; the Brier score where a step curve calls some row impossible, so that there is nothing to lose."""
+    """The likelihood, or the Brier score where a step curve calls some row impossible: -inf has nothing to lose."""
     terms = log_likelihood(given.own, given.outcome, resolution=given.estimator.cells_ if given.exact else None)
     return "log_likelihood" if np.isfinite(terms).all() or not given.exact else "integrated_brier"
 
