@@ -28,6 +28,7 @@ LAYERS = {
     "training": 4,
     "estimators": 5,
     "tables": 4,
+    "export": 6,
     "io": 6,
     "search": 6,
     "plots": 7,
@@ -45,12 +46,15 @@ FORBIDDEN = {
     ("training", "scores"),
     ("training", "datasets"),
     ("estimators", "datasets"),
+    ("export", "datasets"),
+    ("export", "scores"),
     ("io", "datasets"),
     ("io", "scores"),
 }
 
 # Imports inside functions that close a cycle on purpose: (module, part it reaches up to or module beside it).
 LAZY = {
+    ("sumosurv.estimators.base", "export"),  # model.export_onnx(path)
     ("sumosurv.estimators.base", "io"),  # model.save(path)
     ("sumosurv.scores.censoring", "estimators"),  # whether censoring depends on x is tested by a Cox model
 }

@@ -73,13 +73,18 @@ class CategoricalColumn:
         """Number of codes."""
         return len(self.levels) + _FIRST_LEVEL
 
+    @property
+    def missing_code(self) -> int:
+        """The code of a missing value: that of a level not seen, where training rows had none missing."""
+        return _MISSING if self.missing_seen else _UNSEEN
+
     def transform(self, values: pd.Series) -> npt.NDArray[np.int64]:
         """The codes of a column."""
         plain = values.astype(object)
         missing = plain.isna().to_numpy()
         found = pd.Index(self.levels, dtype=object).get_indexer(pd.Index(plain.where(~missing, None), dtype=object))
         codes = np.where(found >= 0, found + _FIRST_LEVEL, _UNSEEN)
-        return np.where(missing, _MISSING if self.missing_seen else _UNSEEN, codes).astype(np.int64)
+        return np.where(missing, self.missing_code, codes).astype(np.int64)
 
 
 class Preprocessor:

@@ -213,6 +213,39 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         save(self, path)
 
+    def export_onnx(self, path: str | Path, *, precision: Precision = "double") -> None:
+        """Write the fitted model as an ONNX file, to be run without this library.
+
+        Preprocessing and mixture are inside. Inputs are ``numbers``, (rows, columns) in float64, NaN where missing;
+        ``categories``, (rows, columns) as text, empty where missing; and ``times``, (times,). Outputs are ``survival``
+        and ``density``, (rows, times), ``risk``, (rows,), and ``incidence``, (rows, times, causes), where causes
+        compete. The metadata entry ``sumosurv`` names the columns and levels, as JSON. See docs/export.md.
+
+        Parameters
+        ----------
+        path : path
+        precision : {"double", "single"}
+            Of the networks: "double" gives what the library gives; "single" is half the size and faster, with an error
+            in S of about 1e-6.
+
+        Raises
+        ------
+        TypeError
+            The method has no exact curve to write: steps, or the solution of an equation.
+        """
+        from sumosurv.export import export_onnx
+
+        export_onnx(self, path, precision=precision)
+
+    def export_torch(self, path: str | Path, *, precision: Precision = "double") -> None:
+        """Write the fitted model as a ``torch.export`` program (.pt2), to be run with torch alone.
+
+        As `export_onnx`, but categories are codes, (rows, columns) in int64; the extra file ``sumosurv.json`` has them.
+        """
+        from sumosurv.export import export_torch
+
+        export_torch(self, path, precision=precision)
+
     # ------------------------------------------------------------------ model files
 
     def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -344,7 +344,7 @@ class SumoNet(TimeFeaturesMixin):
     def _mixture(self, inputs: Inputs) -> SurvivalDistribution:
         """The weighted mixture of all kinds."""
         # parametric kinds have tails of their own, which no rows support: past T they go on as the networks do
-        last, growth = self.time_origin_ + self.time_unit_, self._growth() / self.time_unit_
+        last, growth = self.time_origin_ + self.time_unit_, self.growth_ / self.time_unit_
         parts = [
             made
             if isinstance(part, SumoNet) or isinstance(made, CompetingRisksDistribution)
@@ -354,7 +354,8 @@ class SumoNet(TimeFeaturesMixin):
         ]
         return mixture(parts, self.weights_)
 
-    def _growth(self) -> float:
+    @property
+    def growth_(self) -> float:
         """The growth of the hazard past the last training time, in units of 1/T, as the largest networks have it."""
         found = [part.network_.growth for part in self.parts_.values() if isinstance(part.network_, TailedNetwork)]
         return float(found[0]) if found else 0.0
