@@ -33,7 +33,6 @@ LAYERS = {
     "search": 6,
     "plots": 7,
     "report": 8,
-    "commands": 9,
     "cli": 10,
     "__init__": 11,
     "__main__": 11,
