@@ -7,6 +7,7 @@ from typing import Any
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.export.program import preprocessor_of
+from sumosurv.levels import ways_to_write
 from sumosurv.preprocessing import CategoricalColumn
 
 __all__ = ["described", "spellings"]
@@ -31,16 +32,15 @@ def described(model: SurvivalEstimator) -> dict[str, Any]:
 def spellings(column: CategoricalColumn) -> dict[str, int]:
     """The text of each level, in all ways that it may be written, and its code.
 
-    Empty text is a missing value, unless it is a level; numbers may have a ".0", and truth values any case.
+    A level's own text counts before another way to write some other level. Empty text is a missing value, unless it is
+    a level.
     """
-    found: dict[str, int] = {}
-    for code, level in enumerate(column.levels, start=column.n_codes - len(column.levels)):
-        texts = [str(level)]
-        if isinstance(level, bool):
-            texts += [str(level).lower(), str(level).upper()]
-        elif isinstance(level, (int, float)) and float(level).is_integer():
-            texts += [str(int(level)), f"{int(level)}.0"]
-        for text in texts:
-            found.setdefault(text, code)
-    found.setdefault("", int(column.missing_code))
+    first = column.n_codes - len(column.levels)
+    found = {str(level): code for code, level in enumerate(column.levels, start=first)}
+    other: dict[str, set[int]] = {}
+    for code, level in enumerate(column.levels, start=first):
+        for text in ways_to_write(level):
+            other.setdefault(text, set()).add(code)
+    found |= {text: codes.pop() for text, codes in other.items() if text not in found and len(codes) == 1}
+    found.setdefault("", column.missing_code)
     return found
