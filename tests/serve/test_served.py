@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from forging import forged, saved
+from forging import table as forged_table
 from served_models import EMPTY, HOSTILE, ROW, frame, model, table
 from sumosurv import CauseSpecific, CoxPH, KaplanMeier, SumoNet, Surv, datasets, load
+from sumosurv.cli import main
 from sumosurv.serve import Limits, ServedModel
 from sumosurv.serve.fields import RequestError
 
@@ -168,3 +173,38 @@ def test_remarks_on_values_unlike_those_of_training(served):
     }
     assert found[1]["remarks"] == []
     assert "median" not in found[0]
+
+
+def test_files_that_do_not_tell_ranges_are_read_and_served(tmp_path):
+    """As older versions wrote them: quantiles give the range of a column, and where there are none there is no slider."""
+
+    def older(description, tensors):
+        for column in description["fitted"]["learned"]["preprocessor"]["columns"]:
+            column.pop("seen", None)
+            column.pop("common", None)
+
+    def without_quantiles(description, tensors):
+        older(description, tensors)
+        description["fitted"]["learned"]["preprocessor"]["columns"][0]["knots"] = []
+
+    true = saved("SumoNet")
+    X, _ = forged_table()
+    fields = ServedModel(load(forged(true, tmp_path / "older", older))).fields
+    assert (fields[0].low, fields[0].high) == (X["number"].min(), X["number"].max())
+    fields = ServedModel(load(forged(true, tmp_path / "bare", without_quantiles))).fields
+    assert (fields[0].low, fields[0].high) == (None, None)
+
+
+def test_the_command_serves_at_this_machine_alone(tmp_path, monkeypatch, capsys):
+    uvicorn = pytest.importorskip("uvicorn", reason="uvicorn (extra serve) is not installed")
+    model().save(tmp_path / "m.sumo")
+    heard = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: heard.append(sockets[0].getsockname()))
+    assert main(["serve", str(tmp_path / "m.sumo"), "--port", "0"]) == 0
+    assert heard[0][0] == "127.0.0.1"
+    assert f"http://127.0.0.1:{heard[0][1]}/" in capsys.readouterr().out
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        assert main(["serve", str(tmp_path / "m.sumo"), "--port", str(taken.getsockname()[1])]) == 1
+    assert "cannot listen at 127.0.0.1" in capsys.readouterr().err

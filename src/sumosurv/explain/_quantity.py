@@ -13,8 +13,9 @@ import torch
 
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.explain._members import predict_members
 from sumosurv.explain._rows import Rows
-from sumosurv.models import predict_distribution, predict_members
+from sumosurv.models import predict_distribution
 
 __all__ = ["Array", "Asked", "Precision", "Quantity", "QuantityName", "ask", "explanation"]
 
