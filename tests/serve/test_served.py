@@ -176,7 +176,7 @@ def test_remarks_on_values_unlike_those_of_training(served):
 
 
 def test_files_that_do_not_tell_ranges_are_read_and_served(tmp_path):
-    """As older versions wrote them: quantiles give the range of a column, and where there are none there is no slider."""
+    """As older versions wrote them: quantiles give the range of a column; without any there is no slider."""
 
     def older(description, tensors):
         for column in description["fitted"]["learned"]["preprocessor"]["columns"]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sumosurv.models import predict_members
+from sumosurv.models import innermost
 from sumosurv.plots import plot_incidences, plot_survival
 from sumosurv.report.data import frame_of
 from sumosurv.report.document import Note, Section, Table, in_percent, number, shown
@@ -46,7 +46,8 @@ def subjects_section(given: Given) -> Section:
                 )
             )
     else:
-        members = predict_members(given.model, X)
+        estimator, read = innermost(given.model, X)
+        members = estimator.predict_members(read)
         band = members if len(members) > 1 else None
         spread = " Bands show how far apart the networks of the model are (95 %)." if band else ""
         section.items.append(
