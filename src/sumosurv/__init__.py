@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from sumosurv import distributions as distributions
     from sumosurv import explain as explain
     from sumosurv import plots as plots
+    from sumosurv import report as report
     from sumosurv import scores as scores
+    from sumosurv import serve as serve
     from sumosurv.distributions import SurvivalDistribution as SurvivalDistribution
     from sumosurv.estimators import *
     from sumosurv.io import ModelFileError as ModelFileError
@@ -56,7 +58,7 @@ _HOMES = {
     "restricted_mean_test": "nonparametric",
     "turnbull": "nonparametric",
 }
-_PACKAGES = ("calibrate", "datasets", "distributions", "explain", "plots", "scores")
+_PACKAGES = ("calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve")
 
 
 def __getattr__(name: str) -> Any:

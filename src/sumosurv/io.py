@@ -20,7 +20,7 @@ from sumosurv.estimators import SurvivalEstimator
 from sumosurv.files import check_writable, replacing
 from sumosurv.stored import as_flag, as_list, parse_json
 
-__all__ = ["ModelFileError", "load", "save"]
+__all__ = ["ModelFileError", "load", "model_digest", "save"]
 
 _FORMAT = 2
 _KEY = "sumosurv"
@@ -55,12 +55,8 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
 
     check_is_fitted(model)
     check_writable(path)
-    own, tensors = _describe(model)
-    description = {"format": _FORMAT, "version": __version__, **own}
-    text = json.dumps(description, default=_plain, allow_nan=False)
+    text, tensors = _contents(model)
     parse_json(text)  # what could not be read again is not written
-    # copies: the parts of a mixture may share what they know of their rows
-    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
     with replacing(path) as partial:
         # the digest is a tensor: safetensors writes several header entries in no fixed order, and a file should not
         # depend on chance
@@ -96,6 +92,19 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
     """
     description, tensors = _read(Path(path))
     return _rebuild(path, description, tensors, encoder)
+
+
+def model_digest(model: SurvivalEstimator) -> str:
+    """The SHA-256 digest that a file of this model holds, in hexadecimal: the same for a model that was read."""
+    return _digest(*_contents(model)).hex()
+
+
+def _contents(model: Any) -> tuple[str, dict[str, Tensor]]:
+    """What a file holds of a model: its description as JSON, and its tensors."""
+    own, tensors = _describe(model)
+    text = json.dumps({"format": _FORMAT, "version": __version__, **own}, default=_plain, allow_nan=False)
+    # copies: the parts of a mixture may share what they know of their rows
+    return text, {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
 
 
 def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:

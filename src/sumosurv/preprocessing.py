@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import marginal_curve
 from sumosurv.outcome import Outcome
 from sumosurv.quantiles import mean_and_width, quantiles
+from sumosurv.ranges import Range
 from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole, check_values
 
 __all__ = [
@@ -52,6 +53,7 @@ class NumericColumn:
     width: float
     indicator: bool
     knots: tuple[float, ...] = ()  # quantiles of the training rows, for normal scores
+    seen: Range | None = None  # of the training rows; older files do not have it
 
     def transform(self, values: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
         """One column, or two with the indicator of missing values."""
@@ -76,6 +78,7 @@ class CategoricalColumn:
     name: str
     levels: tuple[Any, ...]
     missing_seen: bool
+    common: int = 0  # place of the level that most training rows have
 
     @property
     def n_codes(self) -> int:
@@ -241,14 +244,16 @@ class Preprocessor:
                 advise_on_text(name, levels, len(present))
             kinds = {type(level) for level in levels}
             ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
-            return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()))
+            common = _most_common(ordered, values, weight)
+            return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()), common)
         numbers = _numbers(values, name)
         present = numbers[~np.isnan(numbers)]
         indicator = len(present) < len(numbers)
         if weight is not None:
             weight = weight[~np.isnan(numbers)]
-        if len(present) == 0 or present.max() == present.min():
-            return NumericColumn(name, float(present[0]) if len(present) else 0.0, 1.0, indicator)
+        seen = Range.of(present, weight)
+        if seen is None or seen.low == seen.high:
+            return NumericColumn(name, 0.0 if seen is None else seen.low, 1.0, indicator, seen=seen)
         # a thousand values mostly tell; sorting millions of them would take longer than an epoch
         several = len(np.unique(present[:1000])) > 2 or len(np.unique(present)) > 2
         if self.scaling == "quantile" and several:
@@ -256,11 +261,11 @@ class Preprocessor:
             places = quantiles(present, np.linspace(0, 1, min(_KNOTS, count)), weight)
             knots = tuple(float(v) for v in places)
             centre, width = mean_and_width(NumericColumn(name, 0.0, 1.0, False, knots).transform(present)[0], weight)
-            return NumericColumn(name, centre, width or 1.0, indicator, knots)
+            return NumericColumn(name, centre, width or 1.0, indicator, knots, seen)
         size = float(np.abs(present).max())
         size = size if size > 1e100 else 1.0  # squares of larger numbers overflow
         centre, width = mean_and_width(present / size, weight)
-        return NumericColumn(name, size * centre, size * width or 1.0, indicator)
+        return NumericColumn(name, size * centre, size * width or 1.0, indicator, seen=seen)
 
     # ------------------------------------------------------------------ model files
 
@@ -272,8 +277,8 @@ class Preprocessor:
             "named": self.named,
             "row_shape": self.row_shape,
             "columns": [
-                {"kind": "numeric", **vars(c)} if isinstance(c, NumericColumn) else {"kind": "categorical", **vars(c)}
-                for c in self.columns
+                {"kind": "numeric" if isinstance(column, NumericColumn) else "categorical", **asdict(column)}
+                for column in self.columns
             ],
         }
 
@@ -313,7 +318,10 @@ def _column(state: dict[str, Any]) -> NumericColumn | CategoricalColumn:
         levels = as_list(state["levels"], "levels")
         if not all(isinstance(level, (str, bool, int, float)) for level in levels) or len(set(levels)) < len(levels):
             raise ValueError(f"column {name!r} has levels that are no values, or the same twice")
-        return CategoricalColumn(name, tuple(levels), as_flag(state["missing_seen"], "missing_seen"))
+        common = as_whole(state.get("common", 0), "common")
+        if common >= max(len(levels), 1):
+            raise ValueError(f"column {name!r} has {len(levels)} levels, and the most common is that at {common}")
+        return CategoricalColumn(name, tuple(levels), as_flag(state["missing_seen"], "missing_seen"), common)
     if state["kind"] != "numeric":
         raise ValueError(f"no such kind of column: {state['kind']!r}")
     knots = [as_number(knot, "a knot") for knot in as_list(state["knots"], "knots")]
@@ -325,6 +333,7 @@ def _column(state: dict[str, Any]) -> NumericColumn | CategoricalColumn:
         as_number(state["width"], "width", above=0.0),
         as_flag(state["indicator"], "indicator"),
         tuple(knots),
+        Range.from_state(state.get("seen")),
     )
 
 
@@ -416,6 +425,14 @@ def _numbers(values: pd.Series, name: str) -> npt.NDArray[np.float64]:
             f"Column {name!r} contains infinity in rows {rows}; replace these values or mark them as missing (NaN)."
         )
     return np.array(numbers)
+
+
+def _most_common(levels: list[Any], values: pd.Series, weight: npt.NDArray[np.float64] | None) -> int:
+    """The place of the level that most rows have; the first of several."""
+    places = pd.Index(levels, dtype=object).get_indexer(pd.Index(values.astype(object), dtype=object))
+    rows = places >= 0
+    counts = np.bincount(places[rows], None if weight is None else weight[rows], minlength=max(len(levels), 1))
+    return int(counts.argmax())
 
 
 def _plain(level: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: ``sumosurv fit | search | predict | evaluate | export | datasets``.
+"""The command line: ``sumosurv fit | search | predict | evaluate | report | serve | export | datasets``.
 
 To add a command: its arguments in `parser.py`, a function of them that returns an exit code, and a line in `COMMANDS`.
 """
@@ -23,6 +23,8 @@ COMMANDS = {
     "search": "sumosurv.cli.fit:run_search",
     "predict": "sumosurv.cli.predict:run_predict",
     "evaluate": "sumosurv.cli.evaluate:run_evaluate",
+    "report": "sumosurv.cli.report:run_report",
+    "serve": "sumosurv.serve.command:run",
     "export": "sumosurv.cli.files:run_export",
     "datasets": "sumosurv.cli.files:run_datasets",
 }

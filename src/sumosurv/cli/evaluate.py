@@ -15,7 +15,7 @@ from sumosurv.outcome import Outcome
 from sumosurv.scores import SCORES, evaluate, log_likelihood, mean_and_error, usual_scores
 from sumosurv.tables import write_table
 
-__all__ = ["run_evaluate"]
+__all__ = ["other_model", "run_evaluate"]
 
 _BLOCK = 20_000  # rows from which on a bar is shown
 _MARGINAL = "kaplan-meier"  # of --against: the curve of the training rows, which every model file holds
@@ -31,7 +31,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     y = outcome_of(frame, arguments, causes=model.n_causes_)
     curves = {name: fitted.predict_distribution(for_model(frame, fitted)) for name, fitted in named.items()}
     for other in arguments.against:
-        name, curve = _other_model(other, model, frame, len(y))
+        name, curve = other_model(other, model, frame, len(y))
         if name in curves:
             raise ValueError(f"--against names {name!r}, which is compared already; rename one of the files.")
         curves[name] = curve
@@ -64,7 +64,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _other_model(name: str, model: Any, frame: pd.DataFrame, n: int) -> tuple[str, Any]:
+def other_model(name: str, model: Any, frame: pd.DataFrame, n: int) -> tuple[str, Any]:
     """Curves to compare with: those of another model file, or the one of the training rows."""
     if name == _MARGINAL:
         return name, model.training_curve_.repeat(n)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sumosurv._version import __version__
+from sumosurv.report import command as report
+from sumosurv.serve import command as serve
 
 __all__ = ["make_parser"]
 
@@ -45,6 +47,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_search(commands, [table, outcome, method])
     _add_predict(commands, [table])
     _add_evaluate(commands, [table, outcome])
+    report.add_arguments(commands, [table, outcome], _numbers)
+    serve.add_arguments(commands)
     _add_export(commands)
     _add_datasets(commands)
     return parser

@@ -175,6 +175,29 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
         save(self, path)
 
+    def report(self, X: Any, y: Any, path: str | Path | None = None, **options: Any) -> Any:
+        """One HTML file about the model on rows that it was not fitted to (extra ``report``).
+
+        Parameters
+        ----------
+        X : covariates
+        y : outcome
+        path : path, optional
+            Where to write the file.
+        **options
+            As in `sumosurv.report.make_report`: against, times, title, unit, causes, sample_weight, groups and others.
+
+        Returns
+        -------
+        sumosurv.report.Report
+        """
+        from sumosurv.report.making import make_report
+
+        made = make_report(self, X, y, **options)
+        if path is not None:
+            made.save(path)
+        return made
+
     def export_onnx(self, path: str | Path, *, precision: Precision = "double") -> None:
         """Write the fitted model as an ONNX file, to be run without this library.
 

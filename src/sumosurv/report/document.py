@@ -1,0 +1,113 @@
+"""What a report is made of: sections of paragraphs, tables and pictures. All text is plain; the template escapes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "Item",
+    "Note",
+    "Picture",
+    "Section",
+    "Table",
+    "attempt",
+    "count",
+    "in_percent",
+    "interval",
+    "number",
+    "shown",
+]
+
+_LONGEST = 80  # characters of a value in a table
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph; a warning stands out."""
+
+    text: str
+    warning: bool = False
+    kind: str = "note"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text below a heading; all columns but the first few are numbers."""
+
+    caption: str
+    heading: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text_columns: int = 1
+    kind: str = "table"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as a data URI, with words for those who do not see it and a caption for all."""
+
+    source: str
+    alt: str
+    caption: str
+    wide: bool = True
+    kind: str = "picture"
+
+
+Item = Note | Table | Picture
+
+
+@dataclass
+class Section:
+    """A part of the report with a heading of its own."""
+
+    name: str
+    title: str
+    items: list[Item] = field(default_factory=list)
+    summary: list[str] = field(default_factory=list)  # sentences for the top of the report
+
+
+def attempt(what: str, make: Callable[..., Item], *given: Any) -> list[Item]:
+    """What a function makes of what is given, or a note that says why it cannot be shown for these rows."""
+    try:
+        return [make(*given)]
+    except ValueError as error:
+        return [Note(f"{what}: not shown. {error}")]
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A number in few digits, with a true minus sign."""
+    value = float(value)
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    text = f"{value:.{digits}g}" if abs(value) < 10 ** (digits - 1) or abs(value) >= 1e9 else f"{value:,.0f}"
+    text = text.replace(",", "") if abs(value) < 10_000 else text
+    return text.replace("-", "−")
+
+
+def count(number: int, what: str) -> str:
+    """A number of things."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def interval(low: Any, high: Any, digits: int = 4) -> str:
+    """Two limits, or nothing where there are none."""
+    return "" if np.isnan(low) or np.isnan(high) else f"{number(low, digits)} to {number(high, digits)}"
+
+
+def in_percent(value: Any) -> str:
+    """A share."""
+    return "–" if np.isnan(value) else f"{100 * float(value):.1f} %"
+
+
+def shown(value: Any) -> str:
+    """A value of a table of covariates."""
+    if value is None or value is np.nan or (isinstance(value, float) and math.isnan(value)):
+        return "missing"
+    text = number(value, 6) if isinstance(value, (float, np.floating)) else str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,0 +1,108 @@
+"""Serve a model: make the application, and run it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sumosurv.serve.limits import Limits
+from sumosurv.serve.served import ServedModel
+
+__all__ = ["make_app", "serve"]
+
+_OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_NEEDS = 'The what-if page needs Starlette and uvicorn: pip install "sumosurv[serve]".'
+
+
+def make_app(
+    model: Any,
+    *,
+    name: str = "",
+    unit: str = "",
+    causes: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    hosts: Sequence[str] = (),
+) -> Any:
+    """An ASGI application with the what-if page and the JSON interface of a fitted model.
+
+    Parameters
+    ----------
+    model : fitted estimator or search
+    name, unit, causes, limits
+        As in `ServedModel`.
+    hosts : sequence of str
+        Names in the Host header that are answered, beside those of this machine itself.
+
+    Returns
+    -------
+    ASGI application
+    """
+    try:
+        from sumosurv.serve.app import build_app
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "starlette":
+            raise
+        raise ModuleNotFoundError(_NEEDS) from None
+    served = ServedModel(model, name=name, unit=unit, causes=causes, limits=limits)
+    return build_app(served, [*_OWN_NAMES, *hosts])
+
+
+def serve(
+    model: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    hosts: Sequence[str] = (),
+    log_level: str = "warning",
+    on_start: Callable[[str], None] = print,
+    **options: Any,
+) -> None:
+    """Serve the what-if page of a fitted model until Ctrl-C.
+
+    There is no login: whoever reaches the address can ask the model. It is that of this machine alone by default.
+
+    Parameters
+    ----------
+    model : fitted estimator or search
+    host : str
+        The address to listen at.
+    port : int
+        0 for any that is free.
+    hosts : sequence of str
+        Names under which browsers may ask for the page, if it listens at more than this machine's own address.
+    log_level : str
+        Of uvicorn; "info" shows every request.
+    on_start : callable
+        Told the address of the page in words, once it can be opened.
+    **options
+        As in `make_app`: name, unit, causes, limits.
+    """
+    try:
+        import uvicorn
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(_NEEDS) from None
+    literal = f"[{host}]" if ":" in host else host
+    app = make_app(model, hosts=[literal, *hosts], **options)
+    limits = options.get("limits") or Limits()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen at {host}, port {port}: {error.strerror}") from None
+        listening.listen(128)
+        config = uvicorn.Config(
+            app,
+            log_level=log_level,
+            server_header=False,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=5,
+            limit_concurrency=8 * limits.waiting,
+            h11_max_incomplete_event_size=65536,
+            ws="none",
+            lifespan="off",
+        )
+        on_start(f"http://{literal}:{listening.getsockname()[1]}/")
+        uvicorn.Server(config).run(sockets=[listening])

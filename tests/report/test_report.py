@@ -1,0 +1,210 @@
+"""Reports: one file that needs nothing else, with the figures that the library computes, for every kind of outcome."""
+
+from __future__ import annotations
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from served_models import HOSTILE
+from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
+from sumosurv.cli import main
+from sumosurv.io import model_digest
+from sumosurv.report import make_report
+from sumosurv.scores import cumulative_dynamic_auc, log_likelihood
+
+pytest.importorskip("jinja2", reason="jinja2 (extra report) is not installed")
+pytest.importorskip("matplotlib", reason="matplotlib (extra report) is not installed")
+
+QUICK = {"n_bootstrap": 8, "max_rows": 40, "times": [0.5, 1.0]}
+DOLLARS = r"$\frac{1} \badcommand$"
+
+
+def rows(n=160, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({
+        HOSTILE: rng.normal(size=n),
+        DOLLARS: np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n)),
+        "arm": rng.choice(["<b>a</b>", "b"], n),
+    })  # fmt: skip
+    time = rng.weibull(1.3, n) * np.exp(-0.8 * X[HOSTILE].to_numpy())
+    censor = rng.exponential(2.0, n)
+    return X, np.minimum(time, censor), (time <= censor), rng
+
+
+X, TIME, EVENT, _ = rows()
+NEW, NEW_TIME, NEW_EVENT, _ = rows(seed=1)
+
+
+class Reader(HTMLParser):
+    """Tags with their attributes, and the text of the document."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def cox():
+    return CoxPH(alpha=0.1).fit(X, Surv.from_arrays(EVENT, TIME))
+
+
+@pytest.fixture(scope="module")
+def plain(cox):
+    net = SumoNet(ensemble_size=2, max_epochs=4, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
+    net.fit(X, Surv.from_arrays(EVENT, TIME))
+    report = net.report(NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), against={"Cox": cox}, unit="years", **QUICK)
+    return net, report, Reader(report.html)
+
+
+def test_the_file_is_whole_and_safe(plain):
+    """No script, nothing from elsewhere, all text of the data escaped, below 3 MB."""
+    _, report, page = plain
+    assert len(report.html.encode()) < 3_000_000
+    known = {name for name, _ in page.tags}
+    assert not known & {"script", "iframe", "object", "link", "form", "b"}
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
+        for name in ("src", "href"):
+            assert attributes.get(name, "#").startswith(("data:image/", "#"))
+    assert all(not image["src"].startswith("x") for image in page.all("img"))
+    assert HOSTILE in page.text
+    assert "<b>a</b>" in page.text
+    policy = next(m["content"] for m in page.all("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy
+
+
+def test_it_can_be_read_by_everyone(plain):
+    """Language, one heading of the first level, none skipped, words for each picture, scopes of table headings."""
+    _, report, page = plain
+    assert page.all("html")[0]["lang"] == "en"
+    assert [name for name, _ in page.tags if re.fullmatch("h[1-6]", name)].count("h1") == 1
+    assert "h3" not in {name for name, _ in page.tags}
+    assert all(len(image["alt"]) > 20 for image in page.all("img"))
+    assert all(head.get("scope") in ("col", "row") for head in page.all("th"))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {link["href"][1:] for link in page.all("a")} <= set(ids)
+    assert "prefers-color-scheme: dark" in report.html
+    assert "@media print" in report.html
+
+
+def test_pictures_are_pictures(plain):
+    sources = [image["src"] for image in plain[2].all("img")]
+    assert len(sources) >= 10
+    for source in sources:
+        kind, _, content = source.partition(";base64,")
+        raw = base64.b64decode(content, validate=True)
+        assert (b"<svg" in raw) if kind == "data:image/svg+xml" else raw.startswith(b"\x89PNG")
+        assert b"<script" not in raw
+
+
+def test_the_figures_are_the_librarys(plain, cox):
+    net, report, page = plain
+    y = Surv.from_arrays(NEW_EVENT, NEW_TIME)
+    ours, theirs = (log_likelihood(m.predict_distribution(NEW), y, resolution=net.cells_).mean() for m in (net, cox))
+    assert f"{ours - theirs:.3g}".replace("-", "−") + " nats per row over Cox" in page.text
+    auc = cumulative_dynamic_auc(net.predict_distribution(NEW), y, 1.0, censoring=kaplan_meier(y, censoring=True))
+    assert f"{float(np.ravel(auc)[0]):.3g} at 1 years" in page.text
+    assert model_digest(net) in page.text
+    titles = [section.title for section in report.sections]
+    assert titles == ["The data", "How good the model is", "Whom it separates", "What drives the predictions",
+                      "Three subjects", "Limits", "The model"]  # fmt: skip
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Pictures are composed and not rendered, which takes most of the time."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(b"<svg/>"))
+
+
+def test_unlike_rows_and_small_groups_are_told(cox, undrawn):
+    odd = NEW.assign(arm="new")
+    odd.iloc[0, 0] = 1e6
+    with pytest.warns(UserWarning, match="not seen in training"):
+        report = cox.report(odd, Surv.from_arrays(NEW_EVENT, NEW_TIME), subjects=False, **QUICK)
+    warned = [item.text for section in report.sections for item in section.items if getattr(item, "warning", False)]
+    assert any("160 rows (levels not seen in training)" in text for text in warned)
+    assert any("1 rows (outside" in text for text in warned)
+    assert "Three subjects" not in [section.title for section in report.sections]
+
+
+def test_competing_causes(undrawn):
+    rng = np.random.default_rng(3)
+    cause = np.where(EVENT, rng.integers(1, 3, len(X)), 0)
+    net = SumoNet(ensemble_size=2, max_epochs=3, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
+    net.fit(X, Surv.from_arrays(cause, TIME))
+    new = np.where(NEW_EVENT, rng.integers(1, 3, len(X)), 0)
+    report = make_report(net, NEW, Surv.from_arrays(new, NEW_TIME), causes=["relapse <1>", "death"], **QUICK)
+    page = Reader(report.html)
+    for name in ("relapse <1>", "death"):
+        assert f"AUC of {name} over time" in page.text
+        assert f"Groups by predicted risk: {name}" in page.text
+    assert "Aalen-Johansen of the training rows" in page.text
+    with pytest.raises(ValueError, match="causes names each of the causes"):
+        make_report(net, NEW, Surv.from_arrays(new, NEW_TIME), causes=["one"], **QUICK)
+
+
+@pytest.mark.parametrize("kind", ["entry", "intervals", "weights and groups"])
+def test_other_outcomes(kind, undrawn):
+    rng = np.random.default_rng(4)
+    more = {}
+    if kind == "intervals":
+        lower = np.floor(NEW_TIME * 4) / 4
+        y, old = Surv.interval(lower, np.where(NEW_EVENT, lower + 0.25, np.inf)), Surv.from_arrays(EVENT, TIME)
+        model = KaplanMeier().fit(X, old)
+    else:
+        entry = 0.3 * TIME if kind == "entry" else None
+        model = CoxPH(alpha=0.1).fit(X, Surv.from_arrays(EVENT, TIME, entry))
+        y = Surv.from_arrays(NEW_EVENT, NEW_TIME, 0.3 * NEW_TIME if kind == "entry" else None)
+        if kind == "weights and groups":
+            more = {"sample_weight": rng.integers(0, 3, len(NEW)), "groups": np.arange(len(NEW)) // 2}
+    report = make_report(model, NEW, y, **QUICK, **more)
+    page = Reader(report.html)
+    assert "not shown" in page.text if kind == "intervals" else page.all("img")
+    if kind == "entry":
+        assert "rows that enter late" in page.text
+    if kind == "weights and groups":
+        assert f"{(more['sample_weight'] > 0).sum()} rows with" in page.text
+        assert "subjects" in page.text
+
+
+def test_the_command(tmp_path, cox, capsys, undrawn):
+    frame = NEW.assign(years=NEW_TIME, died=NEW_EVENT.astype(int))
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    cox.save(tmp_path / "cox.sumo")
+    KaplanMeier().fit(X, Surv.from_arrays(EVENT, TIME)).save(tmp_path / "other.sumo")
+    command = ["report", "cox.sumo", "new.csv", "--time", "years", "--event", "died", "--against", "other.sumo",
+               "--out", "report.html", "--bootstrap", "0", "--times", "1", "--quiet", "--no-subjects"]  # fmt: skip
+    words = [str(tmp_path / word) if "." in word else word for word in command]
+    assert main(words) == 0
+    assert "Report written to" in capsys.readouterr().out
+    text = (tmp_path / "report.html").read_text()
+    assert model_digest(load(tmp_path / "cox.sumo")) in text
+    words[words.index(str(tmp_path / "report.html"))] = str(tmp_path / "cox.sumo")
+    assert main(words) == 1
+    assert "would replace" in capsys.readouterr().err
+
+
+def test_what_cannot_be_reported_is_said(cox):
+    y = Surv.from_arrays(NEW_EVENT, NEW_TIME)
+    with pytest.raises(ValueError, match="times are positive"):
+        make_report(cox, NEW, y, times=[-1.0])
+    with pytest.raises(ValueError, match="as another one is"):
+        make_report(cox, NEW, y, name="Cox", against={"Cox": cox})
+    with pytest.raises(ValueError, match=r"1 cause\(s\) apart, and the rows have 2"):
+        make_report(cox, NEW, Surv.from_arrays(NEW_EVENT * 2, NEW_TIME, causes=2))

@@ -1,0 +1,210 @@
+"""What is answered is what the library predicts; what cannot be answered is refused field by field. Without the web."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forging import forged, saved
+from forging import table as forged_table
+from served_models import EMPTY, HOSTILE, ROW, frame, model, table
+from sumosurv import CauseSpecific, CoxPH, KaplanMeier, SumoNet, Surv, datasets, load
+from sumosurv.cli import main
+from sumosurv.serve import Limits, ServedModel
+from sumosurv.serve.fields import RequestError
+
+TIMES = [0.0, 20.0, 55.5, 300.0]
+
+
+@pytest.fixture(scope="module")
+def served():
+    return ServedModel(model(), unit="days")
+
+
+def test_the_answer_is_the_librarys(served):
+    rows = [ROW, EMPTY]
+    answer = served.answer({"rows": rows, "times": TIMES, "horizon": 80.0, "band": 0.8})
+    X = frame(*rows)
+    low, high = model().predict_survival_band(X, TIMES, 0.8)
+    for i, found in enumerate(answer["rows"]):
+        np.testing.assert_allclose(found["survival"], model().predict_survival_function(X, TIMES)[i], atol=1e-12)
+        np.testing.assert_allclose(found["survival_low"], low[i], atol=1e-12)
+        np.testing.assert_allclose(found["survival_high"], high[i], atol=1e-12)
+        assert found["median"] == pytest.approx(model().predict_median(X)[i], rel=1e-9)
+        assert found["restricted_mean"] == pytest.approx(model().predict_restricted_mean(X, 80.0)[i], rel=1e-9)
+    assert answer["times"] == TIMES
+    assert answer["last_time"] == model().last_time_
+
+
+def test_given_survival_to_a_time(served):
+    """S(t) / S(s) past s; the band is that of the members' quotients, weighted by how they foresaw it."""
+    answer = served.answer({"rows": [ROW], "times": [10.0, 40.0, 90.0], "after": 40.0, "band": 0.4})["rows"][0]
+    whole = model().predict_survival_function(frame(ROW), [40.0, 90.0])[0]
+    np.testing.assert_allclose(answer["survival"], [1.0, 1.0, whole[1] / whole[0]], rtol=1e-9)
+    members = model().predict_members(frame(ROW))
+    at, later = (np.array([m.survival(t)[0] for m in members.distributions]) for t in (40.0, 90.0))
+    weights = members.weights * at / (members.weights * at).sum()
+    assert weights @ (later / at) == pytest.approx(answer["survival"][2], rel=1e-9)  # they are the mixture's own
+    order = np.argsort(later / at)
+    middle = np.cumsum(weights[order]) - 0.5 * weights[order]
+    expected = np.interp([0.3, 0.7], middle, (later / at)[order])
+    found = [answer["survival_low"][2], answer["survival_high"][2]]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert answer["median"] > 40.0
+
+
+def test_survival_to_a_time_that_nobody_reaches_is_refused(served):
+    with pytest.raises(RequestError, match=r"after: the model gives rows\[0\] no chance"):
+        served.answer({"rows": [ROW], "after": 1e12})
+
+
+def test_causes_have_incidences():
+    served = ServedModel(model(2), causes=["relapse", "death"])
+    answer = served.answer({"rows": [ROW, EMPTY], "times": TIMES, "band": 0.9})
+    expected = model(2).predict_cumulative_incidence(frame(ROW, EMPTY), TIMES)
+    for i, found in enumerate(answer["rows"]):
+        np.testing.assert_allclose(np.array(found["incidence"]).T, expected[i], atol=1e-12)
+        total = np.array(found["survival"]) + np.sum(found["incidence"], axis=0)
+        np.testing.assert_allclose(total, 1.0, atol=1e-9)
+        assert (np.array(found["incidence_low"]) <= np.array(found["incidence_high"])).all()
+    assert served.schema()["causes"] == ["relapse", "death"]
+    with pytest.raises(ValueError, match="2 causes apart; got names for 1"):
+        ServedModel(model(2), causes=["one"])
+
+
+def test_fields_have_the_ranges_of_training(served, tmp_path):
+    X = table()
+    fields = {field["name"]: field for field in served.schema()["fields"]}
+    assert fields["age"] == {
+        "kind": "number", "name": "age", "low": X["age"].min(), "middle": np.floor(X["age"].median()),
+        "high": X["age"].max(), "whole": True, "missing": False,
+    }  # fmt: skip
+    marker = fields["marker"]
+    assert (marker["low"], marker["high"]) == (X["marker"].min(), X["marker"].max())
+    assert marker["middle"] == pytest.approx(X["marker"].median(), rel=1e-5)
+    assert marker["missing"]
+    assert not marker["whole"]
+    assert fields["arm"]["levels"][fields["arm"]["common"]] == "b"
+    assert fields[HOSTILE]["levels"] == ["</script>", "plain"]
+    model().save(tmp_path / "m.sumo")
+    again = ServedModel(load(tmp_path / "m.sumo"), unit="days")
+    assert again.schema() == served.schema()  # the digest too
+
+
+def test_columns_that_are_standardised_have_ranges_too():
+    data = datasets.simulate("weibull", 100, random_state=0)
+    served = ServedModel(CoxPH().fit(data.X, data.y))
+    assert served.fields[0].low == data.X["x"].min()
+    assert not served.has_members
+    with pytest.raises(RequestError, match="band: this model has a single member"):
+        served.answer({"rows": [{"x": 0.5}], "band": 0.9})
+
+
+def test_models_of_arrays_and_of_parts():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)), Surv.from_arrays(rng.integers(0, 3, 80), rng.exponential(size=80))
+    fitted = CauseSpecific(CoxPH()).fit(X, y)
+    answer = ServedModel(fitted).answer({"rows": [{"0": 0.5, "1": -1}], "times": [1.0]})["rows"][0]
+    expected = fitted.predict_cumulative_incidence(np.array([[0.5, -1.0]]), [1.0])[0, 0]
+    np.testing.assert_allclose(np.ravel(answer["incidence"]), expected, rtol=1e-12)
+
+
+def test_what_cannot_be_shown_is_refused_in_words():
+    X, y = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "s": list("abab")}), Surv.from_arrays([1, 1, 0, 1], [1, 2, 3, 4])
+    with pytest.raises(ValueError, match="predicts the same for everybody"):
+        ServedModel(KaplanMeier().fit(X, y))
+    with pytest.raises(ValueError, match="has strata"):
+        ServedModel(CoxPH(strata="s", alpha=1.0).fit(X, y))
+    with pytest.raises(ValueError, match="The limit rows is positive"):
+        Limits(rows=0)
+    with pytest.raises(ValueError, match="not fitted"):
+        ServedModel(SumoNet())
+
+
+BAD = [
+    ([], "body"),
+    ({}, "rows"),
+    ({"rows": []}, "rows"),
+    ({"rows": [ROW] * 6}, "rows"),
+    ({"rows": ROW}, "rows"),
+    ({"rows": [1]}, "rows[0]"),
+    ({"rows": [ROW, {**ROW, "age": "61"}]}, "rows[1].age"),
+    ({"rows": [{**ROW, "age": True}]}, "rows[0].age"),
+    ({"rows": [{**ROW, "age": [61]}]}, "rows[0].age"),
+    ({"rows": [{**ROW, "arm": "c"}]}, "rows[0].arm"),
+    ({"rows": [{**ROW, "arm": 1}]}, "rows[0].arm"),
+    ({"rows": [{**ROW, "treated": 1}]}, "rows[0].treated"),
+    ({"rows": [{**ROW, "more": 1}]}, "rows[0].more"),
+    ({"rows": [{k: v for k, v in ROW.items() if k != "marker"}]}, "rows[0].marker"),
+    ({"rows": [ROW], "times": 3}, "times"),
+    ({"rows": [ROW], "times": []}, "times"),
+    ({"rows": [ROW], "times": [-1]}, "times"),
+    ({"rows": [ROW], "times": [True]}, "times"),
+    ({"rows": [ROW], "times": [1] * 61}, "times"),
+    ({"rows": [ROW] * 5, "times": [1] * 50}, "rows"),
+    ({"rows": [ROW], "after": -1}, "after"),
+    ({"rows": [ROW], "after": "1"}, "after"),
+    ({"rows": [ROW], "horizon": None}, "horizon"),
+    ({"rows": [ROW], "band": 95}, "band"),
+    ({"rows": [ROW] * 3, "band": 0.9}, "rows"),
+    ({"rows": [ROW], "figures": 1}, "figures"),
+    ({"rows": [ROW], "time": [1]}, "time"),
+]
+
+
+@pytest.mark.parametrize(("body", "field"), BAD)
+def test_a_wrong_request_names_its_field(body, field):
+    small = ServedModel(model(), limits=Limits(rows=5, times=60, values=205, band_rows=2))
+    with pytest.raises(RequestError) as caught:
+        small.answer(body)
+    assert [error.field for error in caught.value.errors] == [field]
+
+
+def test_remarks_on_values_unlike_those_of_training(served):
+    odd = {**ROW, "age": 120, "arm": None}
+    with pytest.warns(UserWarning, match="not seen in training"):
+        found = served.answer({"rows": [odd, EMPTY], "figures": False})["rows"]
+    assert {remark["field"]: remark["message"] for remark in found[0]["remarks"]} == {
+        "age": f"lies outside the training range, {table()['age'].min():g} to {table()['age'].max():g}",
+        "arm": "was never missing in training",
+    }
+    assert found[1]["remarks"] == []
+    assert "median" not in found[0]
+
+
+def test_files_that_do_not_tell_ranges_are_read_and_served(tmp_path):
+    """As older versions wrote them: quantiles give the range of a column; without any there is no slider."""
+
+    def older(description, tensors):
+        for column in description["fitted"]["learned"]["preprocessor"]["columns"]:
+            column.pop("seen", None)
+            column.pop("common", None)
+
+    def without_quantiles(description, tensors):
+        older(description, tensors)
+        description["fitted"]["learned"]["preprocessor"]["columns"][0]["knots"] = []
+
+    true = saved("SumoNet")
+    X, _ = forged_table()
+    fields = ServedModel(load(forged(true, tmp_path / "older", older))).fields
+    assert (fields[0].low, fields[0].high) == (X["number"].min(), X["number"].max())
+    fields = ServedModel(load(forged(true, tmp_path / "bare", without_quantiles))).fields
+    assert (fields[0].low, fields[0].high) == (None, None)
+
+
+def test_the_command_serves_at_this_machine_alone(tmp_path, monkeypatch, capsys):
+    uvicorn = pytest.importorskip("uvicorn", reason="uvicorn (extra serve) is not installed")
+    model().save(tmp_path / "m.sumo")
+    heard = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: heard.append(sockets[0].getsockname()))
+    assert main(["serve", str(tmp_path / "m.sumo"), "--port", "0"]) == 0
+    assert heard[0][0] == "127.0.0.1"
+    assert f"http://127.0.0.1:{heard[0][1]}/" in capsys.readouterr().out
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        assert main(["serve", str(tmp_path / "m.sumo"), "--port", str(taken.getsockname()[1])]) == 1
+    assert "cannot listen at 127.0.0.1" in capsys.readouterr().err
