@@ -91,6 +91,19 @@ def test_each_trial_has_its_own_learning_rate_and_dropout(parts):
             assert (np.ptp(history) > 1e-5) == (given["dropout"] == 0.9)
 
 
+@pytest.mark.parametrize("shapes", ["padded", "grouped"])
+def test_a_trial_scores_the_same_alone_and_beside_others(parts, shapes):
+    """Every layer has the dropout of its own trial, whatever that of the first trial beside it."""
+    space = {"dropout": [0.0, 0.2, 0.5], "learning_rate": [0.01, 0.02], "covariate_layers": [(8,), (12, 12, 12)]}
+    together, alone = (
+        search(space, 6, shapes=shapes, trials_per_round=size).fit(*parts[0], validation_data=parts[1])
+        for size in (6, 1)
+    )
+    assert len({point["dropout"] for point in together.cv_results_["params"]}) > 1
+    assert together.cv_results_["params"] == alone.cv_results_["params"]
+    np.testing.assert_allclose(together.cv_results_["valid_score"], alone.cv_results_["valid_score"], atol=1e-5)
+
+
 def test_trials_with_the_same_settings_have_seeds_of_their_own(parts):
     fitted = search({"dropout": [0.1]}, 4).fit(*parts[0], validation_data=parts[1])
     assert len(set(fitted.cv_results_["valid_score"])) == 4

@@ -39,7 +39,7 @@ def test_every_number_is_asked_for_once_by_whoever_is_first(tmp_path):
     with closing(opened(storage)) as a, closing(opened(storage)) as b:
         asked = [a.ask(2, 5), b.ask(2, 5), a.ask(2, 5), b.ask(2, 5)]
         assert [[number for number, _ in part] for part in asked] == [[0, 1], [2, 3], [4], []]
-        for number, point in sum(asked, []):
+        for number, point in [new for part in asked for new in part]:
             assert point == decode(SPACE, draw(SPACE, 0, number))
         assert a.unfinished(5)
         for study, numbers in ((a, (0, 1, 4)), (b, (2, 3))):
@@ -113,10 +113,12 @@ def test_two_that_begin_a_study_agree_on_its_seed_and_shapes(tmp_path, monkeypat
 def test_trials_of_a_process_that_is_gone_are_failed_and_tried_again(tmp_path, monkeypatch):
     storage = tmp_path / "study.db"
     with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
+        monkeypatch.setattr(stored, "this_process", lambda: "the dead one")
         lost = dead.ask(2, 3)
+        monkeypatch.undo()
         assert [number for number, _ in alive.ask(3, 3)] == [2]
         assert alive.ask(3, 3) == []  # not yet
-        monkeypatch.setattr(stored, "is_gone", lambda process: process == liveness.this_process())
+        monkeypatch.setattr(stored, "is_gone", lambda process: process == "the dead one")
         again = alive.ask(2, 2)
         assert again == lost  # the same numbers, the same points
         monkeypatch.undo()
@@ -228,7 +230,7 @@ def test_a_trial_without_a_score_counts_as_tried(tmp_path):
 
 def test_tpe_proposes_after_a_kill_what_it_would_have_proposed(tmp_path):
     def score(number):
-        return -((number - 11) ** 2) / 10.0
+        return -((number - 11.3) ** 2) / 10.0
 
     def rounds_of(study, count):
         found = {}
@@ -309,7 +311,7 @@ def test_a_search_that_breaks_off_leaves_no_trial_running(tmp_path, monkeypatch)
         with pytest.raises(MemoryError):
             fitted(tmp_path / "study.db")
     assert len(fitted(tmp_path / "study.db").cv_results_["trial"]) == 3
-    assert threading.active_count() == 1 or not any("heartbeat" in thread.name for thread in threading.enumerate())
+    assert not any("heartbeat" in thread.name for thread in threading.enumerate())
 
 
 def test_a_study_of_another_program_is_refused(tmp_path):
