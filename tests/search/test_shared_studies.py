@@ -72,12 +72,12 @@ def test_two_that_attempt_the_same_trial_agree_on_whose_it_is(tmp_path, monkeypa
 def test_many_threads_never_try_a_trial_twice_and_never_one_too_many(tmp_path):
     storage, told, errors = tmp_path / "study.db", [], []
     with ExitStack() as stack:
-        studies = [stack.enter_context(closing(opened(storage))) for _ in range(4)]
+        studies = [stack.enter_context(closing(opened(storage))) for _ in range(3)]
 
         def work(study):
             try:
-                while study.unfinished(12):
-                    for number, _ in study.ask(2, 12):
+                while study.unfinished(8):
+                    for number, _ in study.ask(2, 8):
                         told.append(number)
                         study.tell(number, 1.0)
             except BaseException as error:
@@ -91,7 +91,7 @@ def test_many_threads_never_try_a_trial_twice_and_never_one_too_many(tmp_path):
         for thread in threads:
             thread.join()
     assert not errors
-    assert sorted(told) == list(range(12))
+    assert sorted(told) == list(range(8))
 
 
 def test_two_that_begin_a_study_agree_on_its_seed_and_shapes(tmp_path, monkeypatch):
@@ -235,21 +235,21 @@ def test_tpe_proposes_after_a_kill_what_it_would_have_proposed(tmp_path):
     def rounds_of(study, count):
         found = {}
         for _ in range(count):
-            new = study.ask(8, 40)
+            new = study.ask(8, 32)
             found |= dict(new)
             for number, _ in new:
                 study.tell(number, score(number))
         return found
 
     with closing(opened(None, sampler="tpe")) as study:
-        whole = rounds_of(study, 5)
+        whole = rounds_of(study, 4)
     with closing(opened(tmp_path / "study.db", sampler="tpe")) as study:
         first = rounds_of(study, 3)
-        study.ask(8, 40)  # given up in the middle of a round
+        study.ask(8, 32)  # given up in the middle of a round
     with closing(opened(tmp_path / "study.db", sampler="tpe")) as study:
-        first |= rounds_of(study, 2)
+        first |= rounds_of(study, 1)
     assert first == whole
-    assert len({str(point) for point in whole.values()}) == 40
+    assert len({str(point) for point in whole.values()}) == 32
 
 
 def fitted(storage, **options):

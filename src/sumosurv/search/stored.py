@@ -195,8 +195,10 @@ class OptunaStudy(Study):
         """Set the last state of an attempt, unless another process took it for abandoned and ended it."""
         if self._heartbeat is not None:
             self._heartbeat.remove(attempt)
-        with suppress(RuntimeError):  # that it has ended; failures of the database are no RuntimeErrors
-            self._storage.set_trial_state_values(attempt, state, None if score is None else [score])
+        number = self._storage.get_trial_number_from_id(attempt)
+        with suppress(RuntimeError):  # ended at this moment; failures of the database are no RuntimeErrors
+            # by the study and not by its storage: the sampler then looks at its trials anew
+            self._study.tell(number, score, state=state, skip_if_finished=True)
 
     def _fail_abandoned(self) -> None:
         """End the attempts of processes that are no more, so that their trials can be attempted again."""
