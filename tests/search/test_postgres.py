@@ -152,15 +152,15 @@ def test_two_processes_share_a_study_and_one_is_killed(server):
 
 
 def test_tpe_and_signs_of_life(server, monkeypatch):
-    from sumosurv.search import liveness, stored
+    from sumosurv.search import liveness, optuna_study
 
     monkeypatch.setattr(liveness, "BEAT", 0.05)
     tpe = search(server, study_name="tpe", method="tpe", n_trials=4)
     assert len(tpe.cv_results_["trial"]) == 4
-    monkeypatch.setattr(stored, "this_process", lambda: "another boot/another space/1:1")
-    monkeypatch.setattr(stored, "GRACE", 1)
+    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
+    monkeypatch.setattr(optuna_study, "GRACE", 1)
     given = {"sampler": "random", "storage": server, "name": "quiet"}
-    dead, alive = (stored.OptunaStudy({"dropout": [0.1, 0.2]}, 0, **given) for _ in range(2))
+    dead, alive = (optuna_study.OptunaStudy({"dropout": [0.1, 0.2]}, 0, **given) for _ in range(2))
     try:
         dead.ask(1, 1)
         deadline = time.monotonic() + 3

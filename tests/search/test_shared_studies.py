@@ -16,14 +16,14 @@ from sumosurv import SumoNet, SumoNetSearch, datasets
 
 optuna = pytest.importorskip("optuna", reason="stored studies need Optuna (the extra 'search')")
 
-from sumosurv.search import liveness, rounds, stored  # noqa: E402
+from sumosurv.search import liveness, optuna_study, rounds  # noqa: E402
 from sumosurv.search.space import decode, draw  # noqa: E402
 
 SPACE = {"dropout": [0.0, 0.2], "learning_rate": stats.loguniform(0.005, 0.03), "alpha": stats.uniform(0.1, 0.8)}
 
 
 def opened(storage, seed=0, sampler="random", **options):
-    return stored.OptunaStudy(SPACE, seed, sampler=sampler, storage=storage, name="shared", **options)
+    return optuna_study.OptunaStudy(SPACE, seed, sampler=sampler, storage=storage, name="shared", **options)
 
 
 def states(storage):
@@ -54,14 +54,14 @@ def test_two_that_attempt_the_same_trial_agree_on_whose_it_is(tmp_path, monkeypa
     """Both see number 0 as free before either has made its attempt."""
     storage = tmp_path / "study.db"
     with closing(opened(storage)) as a, closing(opened(storage)) as b:
-        real, asked = stored.OptunaStudy._attempt, {}
+        real, asked = optuna_study.OptunaStudy._attempt, {}
 
         def attempt(self, number):
             if self is a and "b" not in asked:
                 asked["b"] = b.ask(1, 1)  # in between
             real(self, number)
 
-        monkeypatch.setattr(stored.OptunaStudy, "_attempt", attempt)
+        monkeypatch.setattr(optuna_study.OptunaStudy, "_attempt", attempt)
         asked["a"] = a.ask(1, 1)
         assert [number for number, _ in asked["b"]] == [0]
         assert asked["a"] == []
@@ -96,7 +96,7 @@ def test_many_threads_never_try_a_trial_twice_and_never_one_too_many(tmp_path):
 
 def test_two_that_begin_a_study_agree_on_its_seed_and_shapes(tmp_path, monkeypatch):
     storage, others = tmp_path / "study.db", []
-    real = stored.OptunaStudy._trials
+    real = optuna_study.OptunaStudy._trials
 
     def trials(self):
         found = real(self)
@@ -105,7 +105,7 @@ def test_two_that_begin_a_study_agree_on_its_seed_and_shapes(tmp_path, monkeypat
             others[0] = opened(storage, seed=7, way="grouped")
         return found
 
-    monkeypatch.setattr(stored.OptunaStudy, "_trials", trials)
+    monkeypatch.setattr(optuna_study.OptunaStudy, "_trials", trials)
     with closing(opened(storage, seed=5, way="padded")) as study, closing(others[0]) as other:
         assert (study.seed, study.way) == (other.seed, other.way) == (7, "grouped")
 
@@ -113,12 +113,12 @@ def test_two_that_begin_a_study_agree_on_its_seed_and_shapes(tmp_path, monkeypat
 def test_trials_of_a_process_that_is_gone_are_failed_and_tried_again(tmp_path, monkeypatch):
     storage = tmp_path / "study.db"
     with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
-        monkeypatch.setattr(stored, "this_process", lambda: "the dead one")
+        monkeypatch.setattr(optuna_study, "this_process", lambda: "the dead one")
         lost = dead.ask(2, 3)
         monkeypatch.undo()
         assert [number for number, _ in alive.ask(3, 3)] == [2]
         assert alive.ask(3, 3) == []  # not yet
-        monkeypatch.setattr(stored, "is_gone", lambda process: process == "the dead one")
+        monkeypatch.setattr(optuna_study, "is_gone", lambda process: process == "the dead one")
         again = alive.ask(2, 2)
         assert again == lost  # the same numbers, the same points
         monkeypatch.undo()
@@ -131,8 +131,8 @@ def test_trials_of_a_process_that_is_gone_are_failed_and_tried_again(tmp_path, m
 
 def test_without_a_sign_of_life_a_trial_is_abandoned_whatever_machine_it_was_on(tmp_path, monkeypatch):
     storage = tmp_path / "study.db"
-    monkeypatch.setattr(stored, "this_process", lambda: "another boot/another space/1:1")
-    monkeypatch.setattr(stored, "GRACE", 1)
+    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
+    monkeypatch.setattr(optuna_study, "GRACE", 1)
     with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
         dead.ask(1, 1)
         dead._heartbeat.remove(dead._asked[0])
@@ -145,7 +145,7 @@ def test_without_a_sign_of_life_a_trial_is_abandoned_whatever_machine_it_was_on(
 
 def test_a_process_killed_before_its_first_sign_of_life_is_noticed(tmp_path, monkeypatch):
     storage, clock = tmp_path / "study.db", [0.0]
-    monkeypatch.setattr(stored, "this_process", lambda: "another boot/another space/1:1")
+    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
     with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
 
         def killed(trial):
@@ -155,18 +155,18 @@ def test_a_process_killed_before_its_first_sign_of_life_is_noticed(tmp_path, mon
             patch.setattr(dead._heartbeat, "add", killed)
             with pytest.raises(MemoryError):
                 dead.ask(1, 1)
-        monkeypatch.setattr(stored.time, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(optuna_study.time, "monotonic", lambda: clock[0])
         assert alive.ask(1, 1) == []
-        clock[0] = stored.GRACE - 1.0
+        clock[0] = optuna_study.GRACE - 1.0
         assert alive.ask(1, 1) == []
-        clock[0] = stored.GRACE + 1.0
+        clock[0] = optuna_study.GRACE + 1.0
         assert [number for number, _ in alive.ask(1, 1)] == [0]
 
 
 def test_signs_of_life_keep_a_long_trial(tmp_path, monkeypatch):
     storage = tmp_path / "study.db"
-    monkeypatch.setattr(stored, "this_process", lambda: "another boot/another space/1:1")
-    monkeypatch.setattr(stored, "GRACE", 2)
+    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
+    monkeypatch.setattr(optuna_study, "GRACE", 2)
     monkeypatch.setattr(liveness, "BEAT", 0.2)
     with closing(opened(storage)) as busy, closing(opened(storage)) as other:
         busy.ask(1, 1)
@@ -285,7 +285,7 @@ def test_a_search_waits_for_the_last_trials_of_others(tmp_path, monkeypatch):
     """Another process has trial 1 and tells its score after two looks; nothing beyond n_trials is tried."""
     fitted(tmp_path / "study.db", n_trials=1)
     monkeypatch.setattr(rounds, "_POLL", 0.0)
-    real, looks, others = stored.OptunaStudy.ask, [], []
+    real, looks, others = optuna_study.OptunaStudy.ask, [], []
 
     def ask(self, count, below):
         if not others:
@@ -295,7 +295,7 @@ def test_a_search_waits_for_the_last_trials_of_others(tmp_path, monkeypatch):
             self.tell(1, 0.25)
         return looks[-1]
 
-    monkeypatch.setattr(stored.OptunaStudy, "ask", ask)
+    monkeypatch.setattr(optuna_study.OptunaStudy, "ask", ask)
     search = fitted(tmp_path / "study.db", n_trials=3, mixture=1)
     assert [[number for number, _ in look] for look in looks] == [[2], [], [], []]
     assert search.cv_results_["valid_score"][1] == 0.25

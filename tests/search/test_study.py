@@ -187,11 +187,11 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been_killed(data, tmp_path):
 
 def test_two_processes_share_a_study(data, tmp_path):
     storage = tmp_path / "study.db"
-    workers = [start(storage, 8) for _ in range(2)]
+    workers = [start(storage, 5) for _ in range(2)]
     assert [worker.wait(timeout=240) for worker in workers] == [0, 0]
-    assert finished(storage) == 8
-    shared = search(storage=storage, n_trials=8, mixture=1).fit(data.X, data.y)
-    alone = search(n_trials=8, trials_per_round=1, mixture=1).fit(data.X, data.y)
+    assert finished(storage) == 5
+    shared = search(storage=storage, n_trials=5, mixture=1).fit(data.X, data.y)
+    alone = search(n_trials=5, trials_per_round=1, mixture=1).fit(data.X, data.y)
     assert shared.cv_results_["params"] == alone.cv_results_["params"]
     np.testing.assert_allclose(shared.cv_results_["valid_score"], alone.cv_results_["valid_score"], atol=1e-5)
 
@@ -199,7 +199,7 @@ def test_two_processes_share_a_study(data, tmp_path):
 def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
     import optuna
 
-    from sumosurv.search import stored
+    from sumosurv.search import optuna_study
 
     real, calls, waits = optuna.create_study, [], []
 
@@ -210,13 +210,13 @@ def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
         return real(**options)
 
     monkeypatch.setattr(optuna, "create_study", create)
-    monkeypatch.setattr(stored.time, "sleep", waits.append)
-    stored.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
+    monkeypatch.setattr(optuna_study.time, "sleep", waits.append)
+    optuna_study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
     assert waits == pytest.approx([0.1, 0.2, 0.3])
     calls[:] = []
-    monkeypatch.setattr(stored, "_TRIES", 2)
+    monkeypatch.setattr(optuna_study, "_TRIES", 2)
     with pytest.raises(ValueError, match=r"'busy' in None could not be opened: database is locked"):
-        stored.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
+        optuna_study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
 
 
 @pytest.mark.parametrize(
@@ -229,10 +229,10 @@ def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
     ],
 )
 def test_trials_come_in_rounds_where_results_are_told_or_stored(data, tmp_path, monkeypatch, options, rounds_of):
-    from sumosurv.search import rounds, stored, study
+    from sumosurv.search import optuna_study, rounds, study
 
     asked = []
-    for kind in (study.RandomStudy, stored.OptunaStudy):
+    for kind in (study.RandomStudy, optuna_study.OptunaStudy):
 
         def ask(self, count, below, real=kind.ask):
             asked.append(len(new := real(self, count, below)))

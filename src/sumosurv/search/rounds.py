@@ -19,11 +19,11 @@ from sumosurv.outcome import check_outcome
 from sumosurv.search.choice import Choice, choose, rank_trials
 from sumosurv.search.grouping import Way, Widths, cheaper_way
 from sumosurv.search.jobs import Job, TrialMember
+from sumosurv.search.optuna_study import OptunaStudy
 from sumosurv.search.population import Population, train_members
 from sumosurv.search.progress import SearchProgress
 from sumosurv.search.run import SearchRun, SearchSettings, assemble
 from sumosurv.search.space import Space, decode, default_space, draw, widest_layers
-from sumosurv.search.stored import OptunaStudy
 from sumosurv.search.study import RandomStudy, Study
 
 __all__ = ["SearchResult", "run_searches"]
