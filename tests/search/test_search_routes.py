@@ -277,7 +277,7 @@ def test_every_network_of_a_mixture_counts_once_whatever_population_it_is_in(par
 
 
 def test_halving_trains_the_best_third_longer(parts):
-    """Those that go on are the best of searches whose trials train no longer than the rung; scores of all stay known."""
+    """Those that go on are the best of searches that train no longer than the rung; scores of all stay known."""
 
     def fit(epochs, **options):
         made = SumoNet(max_epochs=epochs, covariate_layers=(8,), mixed_layers=(6,), dropout=0.0, device="cpu")
