@@ -30,7 +30,7 @@ from sumosurv import (
 from sumosurv.scores import log_likelihood
 from sumosurv.search import fit_folds, paper_space, recipe_space
 from sumosurv.search.choice import mixture_scores
-from sumosurv.search.space import default_space, draw
+from sumosurv.search.space import decode, default_space, draw
 
 SPACE = {
     "covariate_layers": [(8,), (16, 16)],
@@ -259,10 +259,18 @@ def test_the_start_of_the_clock_is_searched_where_many_share_the_first_time(data
 
 
 def test_draws_lie_in_the_space():
-    random = np.random.RandomState(0)
-    points = [draw(SPACE, random) for _ in range(50)]
+    points = [decode(SPACE, draw(SPACE, 0, number)) for number in range(50)]
     assert {point["dropout"] for point in points} == {0.0, 0.3}
     assert all(0.005 <= point["learning_rate"] <= 0.03 for point in points)
+    assert len({point["learning_rate"] for point in points}) == 50
+
+
+def test_a_draw_depends_on_seed_and_number_alone():
+    assert draw(SPACE, 3, 7) == draw(dict(reversed(SPACE.items())), 3, 7)
+    assert draw(SPACE, 3, 7) != draw(SPACE, 4, 7)
+    assert list(decode(SPACE, draw(SPACE, 3, 7))) == list(SPACE)
+    mixed = {"dropout": [False, 0, 0.0]}  # equal to each other, and yet not the same
+    assert {type(decode(mixed, draw(mixed, 0, number))["dropout"]) for number in range(20)} == {bool, int, float}
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,8 @@ def test_scores_are_those_of_the_estimators(kind, data, fitted):
 def test_with_folds_a_trial_is_the_mixture_of_its_networks(kind, data):
     X, y = data[0], outcome(data, kind)
     found = search(cv=2).fit(X, y)
-    for place, row in enumerate(found.trial_log_likelihoods(X, y)):
-        np.testing.assert_allclose(row, log_likelihood(found.trial(place).predict_distribution(X), y), atol=1e-6)
+    for place, row in enumerate(found.trial_log_likelihoods(X, y)):  # one of the two is in single precision
+        np.testing.assert_allclose(row, log_likelihood(found.trial(place).predict_distribution(X), y), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["causes", "all"])

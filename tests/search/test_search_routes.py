@@ -77,7 +77,7 @@ def test_each_trial_has_its_own_weight_decay(parts):
 def test_each_trial_has_its_own_learning_rate_and_dropout(parts):
     """A rate at which nothing moves; a dropout under which training rows look worse than they are."""
     space = {"learning_rate": [1e-12, 0.02], "dropout": [0.0, 0.9]}
-    fitted = search(space, 8).fit(*parts[0], validation_data=parts[1])
+    fitted = search(space, 16).fit(*parts[0], validation_data=parts[1])
     assert {tuple(p.values()) for p in fitted.cv_results_["params"]} == {
         (r, d) for r in (1e-12, 0.02) for d in (0.0, 0.9)
     }
@@ -89,6 +89,19 @@ def test_each_trial_has_its_own_learning_rate_and_dropout(parts):
         assert np.allclose(weights(where, place), start, atol=1e-6) == (given["learning_rate"] == 1e-12)
         if given["learning_rate"] == 1e-12:  # what varies from epoch to epoch is dropout alone
             assert (np.ptp(history) > 1e-5) == (given["dropout"] == 0.9)
+
+
+@pytest.mark.parametrize("shapes", ["padded", "grouped"])
+def test_a_trial_scores_the_same_alone_and_beside_others(parts, shapes):
+    """Every layer has the dropout of its own trial, whatever that of the first trial beside it."""
+    space = {"dropout": [0.0, 0.2, 0.5], "learning_rate": [0.01, 0.02], "covariate_layers": [(8,), (12, 12, 12)]}
+    together, alone = (
+        search(space, 6, shapes=shapes, trials_per_round=size).fit(*parts[0], validation_data=parts[1])
+        for size in (6, 1)
+    )
+    assert len({point["dropout"] for point in together.cv_results_["params"]}) > 1
+    assert together.cv_results_["params"] == alone.cv_results_["params"]
+    np.testing.assert_allclose(together.cv_results_["valid_score"], alone.cv_results_["valid_score"], atol=1e-5)
 
 
 def test_trials_with_the_same_settings_have_seeds_of_their_own(parts):
@@ -264,17 +277,21 @@ def test_every_network_of_a_mixture_counts_once_whatever_population_it_is_in(par
 
 
 def test_halving_trains_the_best_third_longer(parts):
-    """Trials that cannot move are dropped at the first rung; scores of all stay known."""
-    estimator = SumoNet(max_epochs=9, covariate_layers=(8,), mixed_layers=(6,), dropout=0.0, device="cpu")
-    fitted = search({"learning_rate": [1e-12, 0.02]}, 9, estimator, method="halving").fit(
-        *parts[0], validation_data=parts[1]
-    )
-    rates = np.array([point["learning_rate"] for point in fitted.cv_results_["params"]])
-    assert 3 <= (rates > 0.01).sum() < 9
+    """Those that go on are the best of searches that train no longer than the rung; scores of all stay known."""
+
+    def fit(epochs, **options):
+        made = SumoNet(max_epochs=epochs, covariate_layers=(8,), mixed_layers=(6,), dropout=0.0, device="cpu")
+        return search({"learning_rate": [0.001, 0.02]}, 9, made, **options).fit(*parts[0], validation_data=parts[1])
+
+    fitted = fit(9, method="halving")
     epochs = np.array([len(networks(fitted)[trial][0][0].history.train) for trial in range(9)])
     assert sorted(epochs) == [1, 1, 1, 1, 1, 1, 3, 3, 9]
-    assert (rates[epochs > 1] == 0.02).all()
-    assert fitted.best_index_ == epochs.argmax()
+    first, second = fit(1).cv_results_["valid_score"], fit(3).cv_results_["valid_score"]
+    going = np.argsort(-first)[:3]
+    assert set(np.flatnonzero(epochs > 1)) == set(going)
+    assert epochs.argmax() == going[np.argmax(second[going])]
+    np.testing.assert_allclose(fitted.cv_results_["valid_score"][epochs == 1], first[epochs == 1], atol=1e-5)
+    np.testing.assert_allclose(fitted.cv_results_["valid_score"][epochs == 3], second[epochs == 3], atol=1e-5)
 
 
 # ---------------------------------------------------------------------- how many to mix

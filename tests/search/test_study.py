@@ -52,7 +52,11 @@ def test_an_interrupted_search_stores_finished_trials_alone(data, tmp_path, monk
     assert len(first.cv_results_["trial"]) == 4  # the weights of that epoch are kept here
     second = search(storage=storage, shapes="padded").fit(data.X, data.y)
     assert len(second.cv_results_["trial"]) == 6
-    np.testing.assert_array_equal(second.cv_results_["trial"][:3], [0, 1, 4])
+    whole = search(shapes="padded").fit(data.X, data.y)  # never interrupted, never stored
+    np.testing.assert_array_equal(second.cv_results_["trial"], whole.cv_results_["trial"])
+    assert second.cv_results_["params"] == whole.cv_results_["params"]
+    np.testing.assert_allclose(second.cv_results_["valid_score"], whole.cv_results_["valid_score"], atol=1e-5)
+    np.testing.assert_allclose(second.predict_median(data.X[:5]), whole.predict_median(data.X[:5]), rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["random", "tpe"])
@@ -97,8 +101,12 @@ def test_a_study_of_other_rows_or_another_space_is_refused(data, tmp_path):
         search(storage=storage).fit(data.X + 1.0, data.y)
     with pytest.raises(ValueError, match="another estimator"):
         search(storage=storage).set_params(estimator__max_epochs=3).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="another set of rows"):
+        search(storage=storage).fit(data.X.rename(columns=lambda name: f"{name}_"), data.y)
     with pytest.raises(ValueError, match="another estimator"):
         search(storage=storage, cv=3).fit(data.X, data.y)
+    loud = search(storage=storage, n_trials=2).set_params(estimator__on_epoch=lambda epoch: None)
+    assert len(loud.fit(data.X, data.y).cv_results_["trial"]) == 2  # a search makes no use of it
     turned = dict(reversed(SPACE.items()))
     assert len(search(storage=storage, n_trials=2, space=turned).fit(data.X, data.y).cv_results_["trial"]) == 2
 
@@ -158,31 +166,40 @@ def finished(storage):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="kills a process the POSIX way")
-def test_a_killed_search_loses_no_finished_trial(data, tmp_path):
+def test_a_killed_search_goes_on_as_if_it_had_not_been_killed(data, tmp_path):
     storage = tmp_path / "study.db"
     worker = start(storage, 10_000)
     until = time.monotonic() + 120
     while finished(storage) < 2 and time.monotonic() < until:
-        time.sleep(0.2)
+        time.sleep(0.05)
     worker.send_signal(signal.SIGKILL)
     worker.wait()
     done = finished(storage)
     assert done >= 2
-    resumed = search(storage=storage, n_trials=done + 1, trials_per_round=1).fit(data.X, data.y)
-    assert len(resumed.cv_results_["trial"]) == done + 1
+    resumed = search(storage=storage, n_trials=done + 2, trials_per_round=1).fit(data.X, data.y)
+    whole = search(n_trials=done + 2, trials_per_round=1).fit(data.X, data.y)
+    np.testing.assert_array_equal(resumed.cv_results_["trial"], np.arange(done + 2))
+    assert resumed.cv_results_["params"] == whole.cv_results_["params"]
+    np.testing.assert_allclose(resumed.cv_results_["valid_score"], whole.cv_results_["valid_score"], atol=1e-5)
+    with closing(sqlite3.connect(storage)) as database:
+        assert database.execute("select count(*) from trials where state = 'RUNNING'").fetchone()[0] == 0
 
 
-def test_two_processes_share_a_study(tmp_path):
+def test_two_processes_share_a_study(data, tmp_path):
     storage = tmp_path / "study.db"
-    workers = [start(storage, 8) for _ in range(2)]
+    workers = [start(storage, 5) for _ in range(2)]
     assert [worker.wait(timeout=240) for worker in workers] == [0, 0]
-    assert finished(storage) in (8, 9)  # both may be busy with the last one
+    assert finished(storage) == 5
+    shared = search(storage=storage, n_trials=5, mixture=1).fit(data.X, data.y)
+    alone = search(n_trials=5, trials_per_round=1, mixture=1).fit(data.X, data.y)
+    assert shared.cv_results_["params"] == alone.cv_results_["params"]
+    np.testing.assert_allclose(shared.cv_results_["valid_score"], alone.cv_results_["valid_score"], atol=1e-5)
 
 
 def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
     import optuna
 
-    from sumosurv.search import study
+    from sumosurv.search import optuna_study
 
     real, calls, waits = optuna.create_study, [], []
 
@@ -193,13 +210,13 @@ def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
         return real(**options)
 
     monkeypatch.setattr(optuna, "create_study", create)
-    monkeypatch.setattr(study.time, "sleep", waits.append)
-    study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
+    monkeypatch.setattr(optuna_study.time, "sleep", waits.append)
+    optuna_study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
     assert waits == pytest.approx([0.1, 0.2, 0.3])
     calls[:] = []
-    monkeypatch.setattr(study, "_TRIES", 2)
+    monkeypatch.setattr(optuna_study, "_TRIES", 2)
     with pytest.raises(ValueError, match=r"'busy' in None could not be opened: database is locked"):
-        study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
+        optuna_study.OptunaStudy({"dropout": [0.1]}, 0, sampler="random", storage=None, name="busy")
 
 
 @pytest.mark.parametrize(
@@ -212,14 +229,14 @@ def test_a_study_that_another_process_is_making_is_waited_for(monkeypatch):
     ],
 )
 def test_trials_come_in_rounds_where_results_are_told_or_stored(data, tmp_path, monkeypatch, options, rounds_of):
-    from sumosurv.search import rounds, study
+    from sumosurv.search import optuna_study, rounds, study
 
     asked = []
-    for kind in (study.RandomStudy, study.OptunaStudy):
+    for kind in (study.RandomStudy, optuna_study.OptunaStudy):
 
-        def ask(self, count, real=kind.ask):
-            asked.append(count)
-            return real(self, count)
+        def ask(self, count, below, real=kind.ask):
+            asked.append(len(new := real(self, count, below)))
+            return new
 
         monkeypatch.setattr(kind, "ask", ask)
     monkeypatch.setattr(rounds, "_ROUND", {"tpe": 2, "random": 3})

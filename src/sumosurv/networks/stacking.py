@@ -113,8 +113,9 @@ def _fills(template: nn.Module) -> dict[str, float]:
 
 
 def _stack_buffers(parts: Sequence[nn.Module], template: nn.Module, members: Sequence[int]) -> None:
-    names = [name for name, buffer in template.named_buffers() if buffer.ndim]
-    own = [dict(part.named_buffers()) for part in parts]
+    # under all their names: the dropout layers of a network may hold one and the same tensor
+    names = [name for name, buffer in template.named_buffers(remove_duplicate=False) if buffer.ndim]
+    own = [dict(part.named_buffers(remove_duplicate=False)) for part in parts]
     for name in names:
         if name.rpartition(".")[2] == "active":
             continue

@@ -55,6 +55,7 @@ class NetworkSearch(_FittedSearch):
         our defaults, or your own: a parameter's name to a list of choices or to a frozen distribution of
         ``scipy.stats``.
     n_trials : int
+        In all, those that a stored study has already included.
     method : {"random", "tpe", "halving"}
         Independent draws; Optuna's tree-structured Parzen estimator, asked for a batch of trials at a time;
         or successive halving: all trials for a ninth of the epochs, the best third anew for a third of
@@ -74,10 +75,11 @@ class NetworkSearch(_FittedSearch):
         share of the rows, the estimator's ``validation_fraction``, is held out.
     shapes : {"auto", "padded", "grouped"}
         How networks of different widths and depths run side by side: padded to the widest, or in groups of
-        equal shape. "auto" takes what should be faster, by prices that were measured on a CPU and on an H200.
+        equal shape. "auto" takes what should be faster, by prices that were measured on a CPU and on an H200; it is
+        settled once for all trials of a study, and a stored study keeps it.
     storage : path or URL, optional
-        Keep the study in a SQLite file (or any storage of Optuna's): a search that was killed goes on from its
-        finished trials, and several processes can share one. Needs Optuna.
+        Keep the study in a SQLite file, or in a database by its URL (any that Optuna knows): a search that was killed
+        goes on as if it had not been, and several processes can share one. Needs Optuna.
     study_name : str
         Of the study in the storage.
     trials_per_round : int, optional

@@ -10,9 +10,10 @@ from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.search.jobs import Job, TrialMember, frozen
 from sumosurv.training import find_device
 
-__all__ = ["Group", "Shapes", "Widths", "group_members"]
+__all__ = ["Group", "Shapes", "Way", "Widths", "cheaper_way", "group_members"]
 
-Shapes = Literal["auto", "padded", "grouped"]
+Way = Literal["padded", "grouped"]
+Shapes = Literal["auto"] | Way
 Widths = Mapping[str, tuple[int, ...]]  # of padded networks, by the name of the setting; empty: not padded
 Group = tuple[Widths, list[TrialMember]]
 
@@ -21,23 +22,20 @@ Group = tuple[Widths, list[TrialMember]]
 _SECONDS = {"cpu": (3e-3, 1e-8, 5e-10), "cuda": (8e-4, 5e-12, 1e-12)}
 
 
-def group_members(members: Sequence[TrialMember], jobs: Sequence[Job], shapes: Shapes, widest: Widths) -> list[Group]:
-    """Members that can train together, and the widths to which they are padded.
+def group_members(members: Sequence[TrialMember], jobs: Sequence[Job], way: Way, widest: Widths) -> list[Group]:
+    """Members that can train together, and the widths to which they are padded."""
+    groups: dict[Hashable, Group] = {}
+    for member in members:
+        settings = jobs[member.job].settings(member.parameters)
+        widths = widest if way == "padded" and _fits(settings, widest) else {}
+        groups.setdefault(_in_common(settings, widths), (widths, []))[1].append(member)
+    return list(groups.values())
 
-    "auto" takes what costs less: a step has a price of its own, and padding multiplies with zeros.
-    """
-    ways = {"padded": (True,), "grouped": (False,), "auto": (True, False)}[shapes]
-    found = []
-    for pad in ways:
-        groups: dict[Hashable, Group] = {}
-        for member in members:
-            settings = jobs[member.job].settings(member.parameters)
-            widths = widest if pad and _fits(settings, widest) else {}
-            groups.setdefault(_in_common(settings, widths), (widths, []))[1].append(member)
-        parts = list(groups.values())
-        price = 0.0 if len(ways) == 1 else sum(_seconds(group, jobs) for group in parts)
-        found.append((price, parts))
-    return min(found, key=lambda priced: priced[0])[1]
+
+def cheaper_way(members: Sequence[TrialMember], jobs: Sequence[Job], widest: Widths) -> Way:
+    """Which way to group costs less: a step has a price of its own, and padding multiplies with zeros."""
+    ways: tuple[Way, Way] = ("padded", "grouped")
+    return min(ways, key=lambda way: sum(_seconds(group, jobs) for group in group_members(members, jobs, way, widest)))
 
 
 def _seconds(group: Group, jobs: Sequence[Job]) -> float:

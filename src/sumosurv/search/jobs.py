@@ -31,6 +31,11 @@ class Job:
         self._learned: dict[Hashable, Learned] = {}
         self._shapes: dict[Hashable, Hashable] = {}
 
+    @property
+    def has_validation_data(self) -> bool:
+        """Whether validation rows were given."""
+        return self._given[2] is not None
+
     def settings(self, parameters: Parameters) -> NetworkEstimator:
         """An estimator, not fitted, with the settings of a trial. It is shared: copy it before changing it."""
         key = frozen(parameters)

@@ -19,7 +19,7 @@ from sumosurv.networks import Observed, PopulationNetwork, Rows, Table, Training
 from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
 from sumosurv.outcome import Outcome
 from sumosurv.scores import log_likelihood
-from sumosurv.search.grouping import Shapes, Widths, group_members
+from sumosurv.search.grouping import Way, Widths, group_members
 from sumosurv.search.jobs import Job, TrialMember
 from sumosurv.training import Epoch, History, Member, find_device, threads, train
 
@@ -89,7 +89,7 @@ def train_members(
     members: Sequence[TrialMember],
     jobs: Sequence[Job],
     *,
-    shapes: Shapes,
+    way: Way,
     widest: Widths,
     max_epochs: int | None = None,
     after_epoch: Callable[[int, int], None] | None = None,
@@ -100,7 +100,7 @@ def train_members(
     ----------
     members, jobs
         What to train, and on which rows.
-    shapes : {"auto", "padded", "grouped"}
+    way : {"padded", "grouped"}
         How networks of different widths and depths run side by side; see `group_members`.
     widest : mapping
         Widths of padded networks, by the name of the setting.
@@ -114,7 +114,7 @@ def train_members(
     list of Population, and whether Ctrl-C ended the training early
     """
     done: list[Population] = []
-    for widths, group in group_members(members, jobs, shapes, widest):
+    for widths, group in group_members(members, jobs, way, widest):
         # jobs whose networks differ in shape are parted
         parts: dict[Hashable, list[TrialMember]] = {}
         for member in group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
@@ -16,17 +17,20 @@ from sklearn.utils import check_random_state
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.outcome import check_outcome
 from sumosurv.search.choice import Choice, choose, rank_trials
-from sumosurv.search.grouping import Widths
-from sumosurv.search.jobs import TrialMember
+from sumosurv.search.grouping import Way, Widths, cheaper_way
+from sumosurv.search.jobs import Job, TrialMember
+from sumosurv.search.optuna_study import OptunaStudy
 from sumosurv.search.population import Population, train_members
 from sumosurv.search.progress import SearchProgress
 from sumosurv.search.run import SearchRun, SearchSettings, assemble
-from sumosurv.search.space import Space, default_space, widest_layers
-from sumosurv.search.study import OptunaStudy, RandomStudy, Study
+from sumosurv.search.space import Space, decode, default_space, draw, widest_layers
+from sumosurv.search.study import RandomStudy, Study
 
 __all__ = ["SearchResult", "run_searches"]
 
 _ROUND = {"tpe": 32, "random": 100}  # trials that train together before results are told or stored
+_POLL = 1.0  # seconds between two looks at what other processes have finished
+_UNUSED = ("verbose", "on_epoch")  # settings of the estimator that a search has no use for
 _HALVINGS = 2  # rungs before the last one of successive halving: a ninth and a third of the epochs
 _KEPT = 3  # one in so many trials goes on to the next rung
 _TRAINED_AGAIN = 64  # best trials that "auto" looks at where some of them were trained by another process
@@ -56,22 +60,22 @@ def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]])
     """One search on each of several sets of rows (X, y, validation_data), the trials of all as common populations."""
     seed = int(check_random_state(settings.random_state).randint(0, 2**31 - 1))
     space = _common_space(settings, rows)
-    with closing(_open_study(settings, space, seed, rows[0])) as study:
-        return _run_searches(settings, rows, space, study)
+    jobs = [Job(settings.estimator, *given) for given in rows]
+    way = _way(settings, space, seed, jobs)
+    with closing(_open_study(settings, space, seed, way, rows[0])) as study:
+        return _run_searches(settings, jobs, space, study)
 
 
-def _run_searches(
-    settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]], space: Space, study: Study
-) -> list[SearchResult]:
-    runs = [SearchRun.open(settings, given, number, study.seed) for number, given in enumerate(rows)]
-    jobs, widest = [run.job for run in runs], widest_layers(space, settings.estimator)
+def _run_searches(settings: SearchSettings, jobs: Sequence[Job], space: Space, study: Study) -> list[SearchResult]:
+    runs = [SearchRun.open(settings, job, number, study.seed) for number, job in enumerate(jobs)]
+    widest = widest_layers(space, settings.estimator)
     with SearchProgress(settings.n_trials, len(runs) * len(runs[0].splits), shown=bool(settings.verbose)) as progress:
 
         def train(members: Sequence[TrialMember], max_epochs: int | None = None, share: float = 1.0) -> bool:
             populations, stopped = train_members(
                 members,
                 jobs,
-                shapes=settings.shapes,
+                way=study.way,
                 widest=widest,
                 max_epochs=max_epochs,
                 after_epoch=progress.after_epoch(share),
@@ -92,7 +96,7 @@ def _run_searches(
             _check_worth_keeping(runs)
         results = [_choose(run, study, train, space, interrupted) for run in runs]
         if settings.refit and not interrupted:
-            _refit(results, widest)
+            _refit(results, study.way, widest)
     return results
 
 
@@ -113,29 +117,52 @@ def _common_space(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]]
     return spaces[0]
 
 
-def _open_study(settings: SearchSettings, space: Space, seed: int, rows: tuple[Any, Any, Any]) -> Study:
+def _way(settings: SearchSettings, space: Space, seed: int, jobs: Sequence[Job]) -> Way:
+    """How networks of different shapes train together, once for the whole study: scores depend on it."""
+    if settings.shapes != "auto":
+        return settings.shapes
+    runs = [SearchRun.open(settings, job, number, seed) for number, job in enumerate(jobs)]
+    points = {number: decode(space, draw(space, seed, number)) for number in range(_per_round(settings))}
+    members = [m for run in runs for number, point in points.items() for m in run.members(number, point)]
+    return cheaper_way(members, jobs, widest_layers(space, settings.estimator))
+
+
+def _per_round(settings: SearchSettings) -> int:
+    """Trials that train together before results are told or stored."""
+    if settings.storage is None and settings.method != "tpe":
+        return settings.trials_per_round or settings.n_trials  # nobody waits for results
+    return settings.trials_per_round or _ROUND[settings.method]
+
+
+def _open_study(settings: SearchSettings, space: Space, seed: int, way: Way, rows: tuple[Any, Any, Any]) -> Study:
     if settings.method != "tpe" and settings.storage is None:
-        return RandomStudy(space, seed)
+        return RandomStudy(space, seed, way)
     estimator = settings.estimator
+    used = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _UNUSED}
     return OptunaStudy(
         space,
         seed,
         sampler="tpe" if settings.method == "tpe" else "random",
         storage=settings.storage,
         name=settings.study_name,
+        way=way,
+        shapes=settings.shapes,
         rows=_digest(rows),
-        model=repr((type(estimator).__name__, estimator.get_params(deep=False), settings.cv)),
+        model=repr((type(estimator).__name__, used, settings.cv)),
     )
 
 
 def _rounds(runs: Sequence[SearchRun], study: Study, train: Train, progress: SearchProgress) -> bool:
     """Ask for trials, train them, tell their scores, until there are enough; True if interrupted."""
     settings = runs[0].settings
-    at_once = settings.storage is None and settings.method == "random"
-    per_round = settings.trials_per_round or (settings.n_trials if at_once else _ROUND[settings.method])
     progress.start(len(study.finished()))
-    while (left := settings.n_trials - len(study.finished())) > 0:
-        asked = study.ask(min(per_round, left))
+    while study.unfinished(settings.n_trials):
+        asked = study.ask(_per_round(settings), settings.n_trials)
+        if not asked:  # other processes are at work on the last ones
+            time.sleep(_POLL)
+            continue
+        for run in runs:
+            run.forget([number for number, _ in asked])  # one that another process took for abandoned comes twice
         stopped = train([m for run in runs for number, point in asked for m in run.members(number, point)])
         # a stored study hears of trials alone that were trained to the end
         done = [n for n, _ in asked if not stopped or all(run.finished(n) for run in runs)]
@@ -148,9 +175,9 @@ def _rounds(runs: Sequence[SearchRun], study: Study, train: Train, progress: Sea
         progress.found(max(scores.values(), default=-np.inf))
         if stopped:
             return True
-        if not any(np.isfinite(list(scores.values()))):
+        if not any(np.isfinite(trial.score) for trial in study.finished()):
             raise ValueError(
-                "Not one trial of a round had a finite likelihood; look at the data, or try smaller learning rates."
+                "Not one trial so far had a finite likelihood; look at the data, or try smaller learning rates."
             )
     return False
 
@@ -159,7 +186,7 @@ def _halve(runs: Sequence[SearchRun], study: Study, train: Train, progress: Sear
     """Successive halving: many trials for few epochs, the best of them anew for more; True if interrupted."""
     (run,) = runs  # folds never run together here: whether a trial goes on depends on its results
     epochs = run.settings.estimator.setting("max_epochs")
-    asked = dict(study.ask(run.settings.n_trials))
+    asked = dict(study.ask(run.settings.n_trials, run.settings.n_trials))
     going = list(asked)
     rungs = [max(1, epochs // _KEPT**rung) for rung in range(_HALVINGS, -1, -1)]
     cost = sum(rung / _KEPT**i for i, rung in enumerate(rungs))
@@ -195,11 +222,10 @@ def _choose(run: SearchRun, study: Study, train: Train, space: Space, interrupte
     return SearchResult(run, choice, scores, space, interrupted, single, mixed)
 
 
-def _refit(results: Sequence[SearchResult], widest: Widths) -> None:
+def _refit(results: Sequence[SearchResult], way: Way, widest: Widths) -> None:
     """Train the chosen settings again on all rows, validation rows included; Ctrl-C leaves the results as they are."""
     members = [m for result in results for m in result.run.members_on_all_rows(result.choice)]
-    jobs, shapes = [result.run.job for result in results], results[0].run.settings.shapes
-    populations, stopped = train_members(members, jobs, shapes=shapes, widest=widest)
+    populations, stopped = train_members(members, [result.run.job for result in results], way=way, widest=widest)
     if stopped:
         text = "Training on all rows was interrupted; the networks of the search are kept and can be used."
         warnings.warn(text, RuntimeWarning, stacklevel=7)
@@ -226,6 +252,7 @@ def _digest(rows: tuple[Any, Any, Any]) -> str:
             if hasattr(covariates, "columns")
             else pd.DataFrame(np.reshape(covariates, (len(covariates), -1)))
         )
+        text.update(repr([str(name) for name in table.columns]).encode())
         text.update(pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes())
         record = check_outcome(outcome, sample_weight=weight[0] if weight else None)
         text.update(record.array().tobytes())

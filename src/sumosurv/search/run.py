@@ -71,11 +71,10 @@ class SearchRun:
     places: dict[int, list[tuple[Population, int]]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, settings: SearchSettings, given: tuple[Any, Any, Any], number: int, seed: int) -> SearchRun:
+    def open(cls, settings: SearchSettings, job: Job, number: int, seed: int) -> SearchRun:
         """Read the rows and lay down on which of them trials are trained and compared."""
-        job = Job(settings.estimator, *given)
         rows = job.rows({})
-        if given[2] is not None:
+        if job.has_validation_data:
             train, valid = rows.own_rows()
         elif settings.cv is not None:
             return cls(settings, job, number, seed, _folds(rows.outcome, settings.cv, seed % (2**31)))

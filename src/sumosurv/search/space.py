@@ -11,7 +11,16 @@ from scipy import stats
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
 
-__all__ = ["Space", "default_space", "draw", "paper_space", "recipe_space", "widest_layers"]
+__all__ = [
+    "Space",
+    "decode",
+    "default_space",
+    "draw",
+    "paper_space",
+    "recipe_space",
+    "trial_seeds",
+    "widest_layers",
+]
 
 Space = Mapping[str, Any]  # a parameter's name: a list of choices, or a frozen distribution of scipy.stats
 
@@ -98,16 +107,33 @@ def _hashable(choice: Any) -> Any:
     return tuple(choice) if isinstance(choice, list) else choice
 
 
-def draw(space: Space, random: np.random.RandomState) -> dict[str, Any]:
-    """One point of the space."""
+def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
+    """The point of the space that belongs to a trial's number, whoever draws it; `decode` gives its settings.
+
+    Returns
+    -------
+    dict
+        A parameter's name to its value, or to the place of its value in a list of choices.
+    """
+    random = np.random.RandomState(np.random.MT19937(trial_seeds(seed, number)))
     point = {}
-    for name, choices in space.items():
-        if hasattr(choices, "rvs"):
-            value = choices.rvs(random_state=random)
-            point[name] = value.item() if isinstance(value, np.generic) else value
-        else:
-            point[name] = list(choices)[random.randint(len(choices))]
+    for name in sorted(space):  # whatever the order in which the space was written down
+        choices = space[name]
+        value = choices.rvs(random_state=random) if hasattr(choices, "rvs") else random.randint(len(choices))
+        point[name] = value.item() if isinstance(value, np.generic) else value
     return point
+
+
+def decode(space: Space, point: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a point, in the order of the space."""
+    return {
+        name: point[name] if hasattr(choices, "rvs") else list(choices)[point[name]] for name, choices in space.items()
+    }
+
+
+def trial_seeds(seed: int, number: int) -> np.random.SeedSequence:
+    """Of what is drawn for a trial: from the study's seed and the trial's number alone."""
+    return np.random.SeedSequence(seed, spawn_key=(number,))
 
 
 def widest_layers(space: Space, estimator: NetworkEstimator) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,341 @@
+"""Who owns a trial where several processes work on one study, and what becomes of those of the dead."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, closing
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sumosurv import SumoNet, SumoNetSearch, datasets
+
+optuna = pytest.importorskip("optuna", reason="stored studies need Optuna (the extra 'search')")
+
+from sumosurv.search import liveness, optuna_study, rounds  # noqa: E402
+from sumosurv.search.space import decode, draw  # noqa: E402
+
+SPACE = {"dropout": [0.0, 0.2], "learning_rate": stats.loguniform(0.005, 0.03), "alpha": stats.uniform(0.1, 0.8)}
+
+
+def opened(storage, seed=0, sampler="random", **options):
+    return optuna_study.OptunaStudy(SPACE, seed, sampler=sampler, storage=storage, name="shared", **options)
+
+
+def states(storage):
+    study = optuna.load_study(study_name="shared", storage=f"sqlite:///{storage}")
+    found = [(t.user_attrs.get("sumosurv_number"), t.state.name) for t in study.get_trials()]
+    study._storage.remove_session()
+    study._storage._backend.engine.dispose()
+    return found[1:]  # the first holds what all agree on
+
+
+def test_every_number_is_asked_for_once_by_whoever_is_first(tmp_path):
+    storage = tmp_path / "study.db"
+    with closing(opened(storage)) as a, closing(opened(storage)) as b:
+        asked = [a.ask(2, 5), b.ask(2, 5), a.ask(2, 5), b.ask(2, 5)]
+        assert [[number for number, _ in part] for part in asked] == [[0, 1], [2, 3], [4], []]
+        for number, point in [new for part in asked for new in part]:
+            assert point == decode(SPACE, draw(SPACE, 0, number))
+        assert a.unfinished(5)
+        for study, numbers in ((a, (0, 1, 4)), (b, (2, 3))):
+            for number in numbers:
+                study.tell(number, float(number))
+        assert not b.unfinished(5)
+        assert b.unfinished(6)
+        assert [(t.number, t.score) for t in a.finished()] == [(i, float(i)) for i in range(5)]
+
+
+def test_two_that_attempt_the_same_trial_agree_on_whose_it_is(tmp_path, monkeypatch):
+    """Both see number 0 as free before either has made its attempt."""
+    storage = tmp_path / "study.db"
+    with closing(opened(storage)) as a, closing(opened(storage)) as b:
+        real, asked = optuna_study.OptunaStudy._attempt, {}
+
+        def attempt(self, number):
+            if self is a and "b" not in asked:
+                asked["b"] = b.ask(1, 1)  # in between
+            real(self, number)
+
+        monkeypatch.setattr(optuna_study.OptunaStudy, "_attempt", attempt)
+        asked["a"] = a.ask(1, 1)
+        assert [number for number, _ in asked["b"]] == [0]
+        assert asked["a"] == []
+        b.tell(0, 1.0)
+    assert states(storage) == [(0, "COMPLETE"), (0, "FAIL")]
+
+
+def test_many_threads_never_try_a_trial_twice_and_never_one_too_many(tmp_path):
+    storage, told, errors = tmp_path / "study.db", [], []
+    with ExitStack() as stack:
+        studies = [stack.enter_context(closing(opened(storage))) for _ in range(3)]
+
+        def work(study):
+            try:
+                while study.unfinished(8):
+                    for number, _ in study.ask(2, 8):
+                        told.append(number)
+                        study.tell(number, 1.0)
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                study._storage.remove_session()
+
+        threads = [threading.Thread(target=work, args=(study,)) for study in studies]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not errors
+    assert sorted(told) == list(range(8))
+
+
+def test_two_that_begin_a_study_agree_on_its_seed_and_shapes(tmp_path, monkeypatch):
+    storage, others = tmp_path / "study.db", []
+    real = optuna_study.OptunaStudy._trials
+
+    def trials(self):
+        found = real(self)
+        if not others:  # seen as empty, and begun by another before we write
+            others.append(None)
+            others[0] = opened(storage, seed=7, way="grouped")
+        return found
+
+    monkeypatch.setattr(optuna_study.OptunaStudy, "_trials", trials)
+    with closing(opened(storage, seed=5, way="padded")) as study, closing(others[0]) as other:
+        assert (study.seed, study.way) == (other.seed, other.way) == (7, "grouped")
+
+
+def test_trials_of_a_process_that_is_gone_are_failed_and_tried_again(tmp_path, monkeypatch):
+    storage = tmp_path / "study.db"
+    with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
+        monkeypatch.setattr(optuna_study, "this_process", lambda: "the dead one")
+        lost = dead.ask(2, 3)
+        monkeypatch.undo()
+        assert [number for number, _ in alive.ask(3, 3)] == [2]
+        assert alive.ask(3, 3) == []  # not yet
+        monkeypatch.setattr(optuna_study, "is_gone", lambda process: process == "the dead one")
+        again = alive.ask(2, 2)
+        assert again == lost  # the same numbers, the same points
+        monkeypatch.undo()
+        dead.tell(0, -5.0)  # it was only asleep: too late, and no harm done
+        for number in range(3):
+            alive.tell(number, 1.0)
+        assert [trial.score for trial in alive.finished()] == [1.0, 1.0, 1.0]
+    assert sorted(states(storage)) == sorted([(n, "FAIL") for n in (0, 1)] + [(n, "COMPLETE") for n in (0, 1, 2)])
+
+
+def test_without_a_sign_of_life_a_trial_is_abandoned_whatever_machine_it_was_on(tmp_path, monkeypatch):
+    storage = tmp_path / "study.db"
+    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
+    monkeypatch.setattr(optuna_study, "GRACE", 1)
+    with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
+        dead.ask(1, 1)
+        dead._heartbeat.remove(dead._asked[0])
+        assert alive.ask(1, 1) == []
+        until = time.monotonic() + 15
+        while not (again := alive.ask(1, 1)) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert [number for number, _ in again] == [0]
+
+
+def test_a_process_killed_before_its_first_sign_of_life_is_noticed(tmp_path, monkeypatch):
+    storage, clock = tmp_path / "study.db", [0.0]
+    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
+    with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
+
+        def killed(trial):
+            raise MemoryError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(dead._heartbeat, "add", killed)
+            with pytest.raises(MemoryError):
+                dead.ask(1, 1)
+        monkeypatch.setattr(optuna_study.time, "monotonic", lambda: clock[0])
+        assert alive.ask(1, 1) == []
+        clock[0] = optuna_study.GRACE - 1.0
+        assert alive.ask(1, 1) == []
+        clock[0] = optuna_study.GRACE + 1.0
+        assert [number for number, _ in alive.ask(1, 1)] == [0]
+
+
+def test_signs_of_life_keep_a_long_trial(tmp_path, monkeypatch):
+    storage = tmp_path / "study.db"
+    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
+    monkeypatch.setattr(optuna_study, "GRACE", 2)
+    monkeypatch.setattr(liveness, "BEAT", 0.2)
+    with closing(opened(storage)) as busy, closing(opened(storage)) as other:
+        busy.ask(1, 1)
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            assert other.ask(1, 1) == []
+            time.sleep(0.3)
+    assert states(storage) == [(0, "FAIL")]  # closed without a result: free for others
+
+
+def test_a_heartbeat_outlives_a_database_that_is_away(monkeypatch):
+    monkeypatch.setattr(liveness, "BEAT", 0.01)
+    signs, enough = [], threading.Event()
+
+    def beat(trial):
+        signs.append(trial)
+        if len(signs) == 2:
+            raise OSError("away")
+        if len(signs) >= 4:
+            enough.set()
+
+    heart = liveness.Heartbeat(beat, lambda: None)
+    heart.add(3)
+    assert enough.wait(20)
+    heart.stop()
+    count = len(signs)
+    time.sleep(0.05)
+    assert len(signs) == count
+    assert set(signs) == {3}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process ids are looked up on Linux alone")
+def test_a_process_is_known_to_be_gone_only_where_that_can_be_seen():
+    mine = liveness.this_process()
+    assert mine
+    assert not liveness.is_gone(mine)
+    assert liveness.is_gone(mine.rpartition(":")[0] + ":1")  # the id was given to another since
+    assert not liveness.is_gone("")
+    assert not liveness.is_gone("another boot/" + mine.partition("/")[2])
+    child = subprocess.Popen(["sleep", "60"])
+    name = liveness._name(child.pid)
+    assert not liveness.is_gone(name)
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, but not yet fetched by its parent
+    assert liveness.is_gone(name)
+    child.wait()
+    assert liveness.is_gone(name)
+
+
+def test_a_trial_without_a_score_counts_as_tried(tmp_path):
+    storage = tmp_path / "study.db"
+    with closing(opened(storage)) as study:
+        study.ask(2, 2)
+        study.tell(0, -np.inf)
+        study.tell(1, 1.0)
+        assert not study.unfinished(2)
+        assert [trial.score for trial in study.finished()] == [-np.inf, 1.0]
+    with closing(opened(storage)) as study:
+        assert study.ask(5, 2) == []
+
+
+def test_tpe_proposes_after_a_kill_what_it_would_have_proposed(tmp_path):
+    def score(number):
+        return -((number - 11.3) ** 2) / 10.0
+
+    def rounds_of(study, count):
+        found = {}
+        for _ in range(count):
+            new = study.ask(8, 32)
+            found |= dict(new)
+            for number, _ in new:
+                study.tell(number, score(number))
+        return found
+
+    with closing(opened(None, sampler="tpe")) as study:
+        whole = rounds_of(study, 4)
+    with closing(opened(tmp_path / "study.db", sampler="tpe")) as study:
+        first = rounds_of(study, 3)
+        study.ask(8, 32)  # given up in the middle of a round
+    with closing(opened(tmp_path / "study.db", sampler="tpe")) as study:
+        first |= rounds_of(study, 1)
+    assert first == whole
+    assert len({str(point) for point in whole.values()}) == 32
+
+
+def fitted(storage, **options):
+    data = datasets.simulate("weibull", 120, random_state=1)
+    space = {"covariate_layers": [(4,), (16, 16)], "dropout": [0.0, 0.2]}
+    given = {"space": space, "n_trials": 3, "random_state": 0, "trials_per_round": 1, "storage": storage}
+    return SumoNetSearch(SumoNet(max_epochs=2, device="cpu"), **(given | options)).fit(data.X, data.y)
+
+
+def test_shapes_are_those_with_which_the_study_began(tmp_path):
+    first = fitted(tmp_path / "study.db", shapes="padded")
+    with pytest.raises(ValueError, match=r"has shapes='padded'; with 'grouped' its trials would have other scores"):
+        fitted(tmp_path / "study.db", shapes="grouped")
+    more = fitted(tmp_path / "study.db", n_trials=6, trials_per_round=6)  # which by itself might be grouped
+    whole = fitted(None, n_trials=6, shapes="padded")
+    other = fitted(None, n_trials=6, shapes="grouped")
+    np.testing.assert_allclose(more.cv_results_["valid_score"], whole.cv_results_["valid_score"], atol=1e-5)
+    assert np.abs(other.cv_results_["valid_score"] - whole.cv_results_["valid_score"]).max() > 1e-3
+    np.testing.assert_array_equal(more.cv_results_["valid_score"][:3], first.cv_results_["valid_score"])
+
+
+def test_auto_is_settled_once_and_not_by_every_round(tmp_path, monkeypatch):
+    answers = iter(["grouped", "padded", "padded"])
+    monkeypatch.setattr(rounds, "cheaper_way", lambda *_: next(answers))
+    fitted(tmp_path / "study.db", n_trials=2)
+    resumed = fitted(tmp_path / "study.db", n_trials=4, mixture=2)
+    whole = fitted(None, n_trials=4, shapes="grouped", mixture=2)
+    np.testing.assert_allclose(resumed.cv_results_["valid_score"], whole.cv_results_["valid_score"], atol=1e-5)
+    assert resumed.mixture_score_ == pytest.approx(whole.mixture_score_, abs=1e-5)
+
+
+def test_a_search_waits_for_the_last_trials_of_others(tmp_path, monkeypatch):
+    """Another process has trial 1 and tells its score after two looks; nothing beyond n_trials is tried."""
+    fitted(tmp_path / "study.db", n_trials=1)
+    monkeypatch.setattr(rounds, "_POLL", 0.0)
+    real, looks, others = optuna_study.OptunaStudy.ask, [], []
+
+    def ask(self, count, below):
+        if not others:
+            others.append(real(self, 1, below))  # as if asked for by another
+        looks.append(real(self, count, below))
+        if len(looks) == 4:
+            self.tell(1, 0.25)
+        return looks[-1]
+
+    monkeypatch.setattr(optuna_study.OptunaStudy, "ask", ask)
+    search = fitted(tmp_path / "study.db", n_trials=3, mixture=1)
+    assert [[number for number, _ in look] for look in looks] == [[2], [], [], []]
+    assert search.cv_results_["valid_score"][1] == 0.25
+    assert len(search.cv_results_["trial"]) == 3
+
+
+def test_a_search_that_breaks_off_leaves_no_trial_running(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise MemoryError("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds, "train_members", broken)
+        with pytest.raises(MemoryError):
+            fitted(tmp_path / "study.db")
+    assert len(fitted(tmp_path / "study.db").cv_results_["trial"]) == 3
+    assert not any("heartbeat" in thread.name for thread in threading.enumerate())
+
+
+def test_a_study_of_another_program_is_refused(tmp_path):
+    with closing(opened(tmp_path / "study.db")) as study:
+        url = str(study._storage.url)
+    other = optuna.create_study(storage=url, study_name="sumosurv")
+    other.ask()
+    with pytest.raises(ValueError, match="has trials that another program, or an earlier version of this one, made"):
+        fitted(tmp_path / "study.db")
+    other._storage.remove_session()
+    other._storage._backend.engine.dispose()
+
+
+def test_a_password_is_not_shown(tmp_path):
+    pytest.importorskip("psycopg", reason="needs a driver to be refused by its server")
+    with pytest.raises(ValueError, match="could not be opened") as caught:
+        opened("postgresql+psycopg://me:secret@127.0.0.1:1/none")
+    assert "secret" not in str(caught.value)
+    assert "me:***@127.0.0.1" in str(caught.value)
+
+
+def test_a_driver_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"me:\*\*\*@there/db is not installed: pip install 'sumosurv\[search-"
+    ):
+        opened("postgresql+psycopg2://me:secret@there/db")
