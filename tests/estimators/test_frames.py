@@ -27,7 +27,12 @@ def test_curves_have_times_as_columns(name):
 
 
 def test_one_number_for_each_row_is_a_series():
-    for name, options in (("median", {}), ("mean", {}), ("restricted_mean", {"horizon": 1.0}), ("quantile", {"q": 0.1})):
+    for name, options in (
+        ("median", {}),
+        ("mean", {}),
+        ("restricted_mean", {"horizon": 1.0}),
+        ("quantile", {"q": 0.1}),
+    ):
         ask = getattr(MODEL, f"predict_{name}")
         made = ask(X, **options, as_frame=True)
         assert isinstance(made, pd.Series)

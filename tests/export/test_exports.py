@@ -177,6 +177,18 @@ def test_a_torch_program_equals_the_library(tmp_path):
         check(found, model, rows, times, 1e-12)
 
 
+def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
+    pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'export')")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for part in page.split("```python\n")[1:]:
+        exec(part.split("```")[0], names)
+    found = names["model"].predict_survival_function(np.array([[0.3], [np.nan]]), [0.5, 1.0])
+    np.testing.assert_allclose(names["survival"], found, rtol=0, atol=1e-12)
+
+
 def test_javascript_reads_a_file(tmp_path):
     """The consumer of docs/export.md, where node and onnxruntime-node are there ($SUMOSURV_NODE_MODULES names them)."""
     modules = os.environ.get("SUMOSURV_NODE_MODULES")

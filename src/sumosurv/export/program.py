@@ -83,7 +83,8 @@ class _Networks(nn.Module):
         embedding = self.network.encoder(shared)
         incidence = None
         if isinstance(self.network, CausesNetwork):
-            pairs = [part.log_terms_on_grid(embedding, own) for part in self.network.causes]
+            causes: Any = self.network.causes
+            pairs = [part.log_terms_on_grid(embedding, own) for part in causes]
             shares = torch.exp(self.network.shares(embedding))[:, :, None]
             each = torch.stack([torch.exp(pair[0]) for pair in pairs], dim=3)
             survival, incidence = (shares * each).sum(3), (shares * (1.0 - each)).mean(0).double()
