@@ -14,7 +14,7 @@ import torch
 from scipy.special import log_ndtr, ndtri
 
 import export_cases as cases
-from sumosurv import CoxPH, KaplanMeier, SumoNet, SurvivalMixture, datasets
+from sumosurv import CoxPH, KaplanMeier, NetworkSearch, SumoNet, SurvivalMixture, WeibullNet, datasets
 from sumosurv.export import special
 from sumosurv.export.description import described, spellings
 from sumosurv.export.program import SurvivalProgram
@@ -143,6 +143,26 @@ def test_methods_without_exact_curves_say_so(tmp_path):
         with pytest.raises(TypeError, match="cannot be exported"):
             model.fit(X[["age"]], y).export_onnx(tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_parts_that_read_other_levels_are_refused(tmp_path):
+    X, cause, time = cases.table()
+    few = X["stage"] != "III"
+    parts = [
+        WeibullNet(**cases.SMALL).fit(X[rows], (time[rows], cause[rows] > 0)) for rows in (few, np.ones(len(X), bool))
+    ]
+    with pytest.raises(TypeError, match="different types or levels"):
+        SurvivalMixture.of(parts).export_onnx(tmp_path / "model.onnx")
+
+
+def test_a_search_exports_what_it_chose(tmp_path):
+    X, cause, time = cases.table()
+    search = NetworkSearch(WeibullNet(max_epochs=2), space={"dropout": [0.0, 0.2]}, n_trials=3, random_state=0)
+    search.fit(X, (time, cause > 0))
+    session = open_onnx(search, tmp_path / "model.onnx")
+    times = grid(search)
+    found = session.run(None, cases.feeds(search.best_estimator_, cases.new_rows(), times))
+    check(found, search, cases.new_rows(), times, 1e-12)
 
 
 def test_what_cannot_be_written_is_said(tmp_path):
