@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import log_ndtr, ndtri
@@ -205,7 +206,7 @@ def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for part in page.split("```python\n")[1:]:
         exec(part.split("```")[0], names)
-    found = names["model"].predict_survival_function(np.array([[0.3], [np.nan]]), [0.5, 1.0])
+    found = names["model"].predict_survival_function(pd.DataFrame({"x": [0.3, np.nan]}), [0.5, 1.0])
     np.testing.assert_allclose(names["survival"], found, rtol=0, atol=1e-12)
 
 

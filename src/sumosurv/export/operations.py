@@ -45,8 +45,8 @@ def _stack(parts: Sequence[Any], dim: int = 0) -> Value:
 
 
 def _baddbmm(bias: Any, a: Any, b: Any) -> Value:
-    product: Value = _bmm(a, b)
-    return product + bias
+    made: Value = _bmm(a, b).binary("Add", bias)
+    return made
 
 
 def _bmm(a: Any, b: Any) -> Value:
