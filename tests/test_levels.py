@@ -26,7 +26,7 @@ from sumosurv.preprocessing import Preprocessor
 )
 def test_values_find_the_level_they_mean(levels, values, places):
     assert find_rewritten(levels, np.array(values, dtype=object)).tolist() == places
-    texts = [text for text in ways_to_write(levels[0])]
+    texts = ways_to_write(levels[0])
     assert (find_rewritten(levels[:1], np.array(texts, dtype=object)) != 0).sum() == (texts == ["a"])
 
 
@@ -45,7 +45,7 @@ def test_codes_do_not_depend_on_how_levels_are_written(trained_on):
 
 def test_unseen_and_missing_values_stay_what_they_are():
     fitted = Preprocessor().fit(pd.DataFrame({"c": pd.Categorical([0, 1, None])}))
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="of 4 values") as told:
         codes = fitted.transform(pd.DataFrame({"c": ["1", "7", None, "0"]})).codes[:, 0].tolist()
     assert codes == [3, 0, 1, 2]
     texts = sorted(str(one.message) for one in told)

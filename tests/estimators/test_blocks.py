@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sumosurv import SumoNet, datasets
-from sumosurv.estimators import base
+from sumosurv.estimators import predictions
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_blocks_give_what_one_call_gives(fitted, ask, monkeypatch):
     monkeypatch.setattr(SumoNet, "predict_distribution", lambda m, X: sizes.append(len(X)) or original(m, X))
     at_once = ask(model, data.X, data.y)
     assert sizes == [200]
-    monkeypatch.setattr(base, "_BLOCK", 33)
+    monkeypatch.setattr(predictions, "_BLOCK", 33)
     sizes.clear()
     np.testing.assert_allclose(ask(model, data.X, data.y), at_once, rtol=1e-12)
     assert sizes == [33] * 6 + [2]
@@ -48,7 +48,7 @@ def test_horizons_are_shared_or_each_row_s_own(fitted, monkeypatch):
     np.testing.assert_allclose(grid[:, 3], model.predict_restricted_mean(X, float(horizons[3])), rtol=1e-9)
     own = model.predict_restricted_mean(X, own_horizons=horizons)
     np.testing.assert_allclose(own, np.diagonal(grid), rtol=1e-9)
-    monkeypatch.setattr(base, "_BLOCK", 20)
+    monkeypatch.setattr(predictions, "_BLOCK", 20)
     for wrong in (horizons[:40], data.y["time"], np.ones((50, 2)), 1.0):
         with pytest.raises(ValueError, match=r"one horizon for each of 50 rows; got shape"):
             model.predict_restricted_mean(X, own_horizons=wrong)

@@ -9,12 +9,13 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import log_ndtr, ndtri
 
 import export_cases as cases
-from sumosurv import CoxPH, KaplanMeier, SumoNet, SurvivalMixture, datasets
+from sumosurv import CoxPH, KaplanMeier, NetworkSearch, SumoNet, SurvivalMixture, WeibullNet, datasets
 from sumosurv.export import special
 from sumosurv.export.description import described, spellings
 from sumosurv.export.program import SurvivalProgram
@@ -145,6 +146,26 @@ def test_methods_without_exact_curves_say_so(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_parts_that_read_other_levels_are_refused(tmp_path):
+    X, cause, time = cases.table()
+    few = X["stage"] != "III"
+    parts = [
+        WeibullNet(**cases.SMALL).fit(X[rows], (time[rows], cause[rows] > 0)) for rows in (few, np.ones(len(X), bool))
+    ]
+    with pytest.raises(TypeError, match="different types or levels"):
+        SurvivalMixture.of(parts).export_onnx(tmp_path / "model.onnx")
+
+
+def test_a_search_exports_what_it_chose(tmp_path):
+    X, cause, time = cases.table()
+    search = NetworkSearch(WeibullNet(max_epochs=2), space={"dropout": [0.0, 0.2]}, n_trials=3, random_state=0)
+    search.fit(X, (time, cause > 0))
+    session = open_onnx(search, tmp_path / "model.onnx")
+    times = grid(search)
+    found = session.run(None, cases.feeds(search.best_estimator_, cases.new_rows(), times))
+    check(found, search, cases.new_rows(), times, 1e-12)
+
+
 def test_what_cannot_be_written_is_said(tmp_path):
     model = cases.fitted("one kind")
     with pytest.raises(ValueError, match="precision is"):
@@ -175,6 +196,18 @@ def test_a_torch_program_equals_the_library(tmp_path):
         codes = cases.codes(json.loads(extra["sumosurv.json"]), given)
         found = program(torch.from_numpy(given["numbers"]), codes, torch.from_numpy(given["times"]))
         check(found, model, rows, times, 1e-12)
+
+
+def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
+    pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'export')")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for part in page.split("```python\n")[1:]:
+        exec(part.split("```")[0], names)
+    found = names["model"].predict_survival_function(pd.DataFrame({"x": [0.3, np.nan]}), [0.5, 1.0])
+    np.testing.assert_allclose(names["survival"], found, rtol=0, atol=1e-12)
 
 
 def test_javascript_reads_a_file(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from sumosurv.estimators.frames import framed, incidence_frame
 __all__ = ["Precision", "Predictions", "count_rows"]
 
 Precision = Literal["double", "single"]
-Predicted = npt.NDArray[np.float64] | pd.Series | pd.DataFrame
+Predicted: TypeAlias = "npt.NDArray[np.float64] | pd.Series | pd.DataFrame"
 
 _BLOCK = 20_000  # rows predicted at a time
 

@@ -126,3 +126,13 @@ class Graph:
         if not any(isinstance(size, Size) for size in shape):
             return self.numbers(*[size for size in shape if isinstance(size, int)])
         return self.add("Concat", [self.size(size) for size in shape], axis=0)
+
+    def prune(self, outputs: Sequence[str]) -> None:
+        """Leave out nodes and constants that no output needs."""
+        wanted, kept = set(outputs), []
+        for node in reversed(self.nodes):
+            if wanted & set(node.output):
+                kept.append(node)
+                wanted |= set(node.input)
+        self.nodes = kept[::-1]
+        self.initializers = [constant for constant in self.initializers if constant.name in wanted]

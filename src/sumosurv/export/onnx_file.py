@@ -55,6 +55,7 @@ def write_onnx(model: SurvivalEstimator, path: str | Path, precision: Literal["d
         graph.nodes.append(helper.make_node("Identity", [result.name], [name]))
         shape: list[Any] = ["rows", "times", model.n_causes_][: result.ndim]
         outputs.append(helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape))
+    graph.prune(_OUTPUTS[: len(results)])
     made = helper.make_model(
         helper.make_graph(graph.nodes, "survival", inputs, outputs, graph.initializers),
         producer_name="sumosurv",

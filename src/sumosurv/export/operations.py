@@ -35,7 +35,7 @@ def _cat(parts: Sequence[Any], dim: int = 0) -> Value:
     kept = [value for value in values if value.shape[axis] != 0] or values[:1]
     shape = list(kept[0].shape)
     for value in kept[1:]:
-        shape[axis] = value.shape[axis] + shape[axis]  # type: ignore[operator]
+        shape[axis] = value.shape[axis] + shape[axis]
     return kept[0] if len(kept) == 1 else anchor.new("Concat", [v.name for v in kept], shape, kept[0].dtype, axis=axis)
 
 
@@ -45,7 +45,8 @@ def _stack(parts: Sequence[Any], dim: int = 0) -> Value:
 
 
 def _baddbmm(bias: Any, a: Any, b: Any) -> Value:
-    return _bmm(a, b) + bias
+    made: Value = _bmm(a, b).binary("Add", bias)
+    return made
 
 
 def _bmm(a: Any, b: Any) -> Value:
@@ -154,7 +155,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log_sigmoid": lambda x: -_softplus(-x),
     "ones_like": lambda x: x.like(torch.ones((1,) * x.ndim, dtype=x.dtype)).expand(x.shape),
     "searchsorted": special.searchsorted,
-    "silu": lambda x, inplace=False: x * x.unary("Sigmoid"),
+    # no product with Sigmoid, which onnxruntime replaces by a function that it has in single precision alone
+    "silu": lambda x, inplace=False: x * (0.5 + 0.5 * (0.5 * x).unary("Tanh")),
     "softplus": _softplus,
     "special_log_ndtr": special.log_ndtr,
     "special_ndtri": special.ndtri,

@@ -15,7 +15,7 @@ from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.export.columns import ColumnReader
 from sumosurv.networks import CausesNetwork, GridNetwork, Inputs, ModuleEncoder
 from sumosurv.networks.tail import TailedNetwork
-from sumosurv.preprocessing import Preprocessor
+from sumosurv.preprocessing import CategoricalColumn, Preprocessor
 
 __all__ = ["SurvivalProgram", "check_exportable", "preprocessor_of"]
 
@@ -83,7 +83,8 @@ class _Networks(nn.Module):
         embedding = self.network.encoder(shared)
         incidence = None
         if isinstance(self.network, CausesNetwork):
-            pairs = [part.log_terms_on_grid(embedding, own) for part in self.network.causes]
+            causes: Any = self.network.causes
+            pairs = [part.log_terms_on_grid(embedding, own) for part in causes]
             shares = torch.exp(self.network.shares(embedding))[:, :, None]
             each = torch.stack([torch.exp(pair[0]) for pair in pairs], dim=3)
             survival, incidence = (shares * each).sum(3), (shares * (1.0 - each)).mean(0).double()
@@ -197,11 +198,23 @@ def preprocessor_of(model: SurvivalEstimator) -> Preprocessor:
     return model.preprocessor_
 
 
+def _categories(columns: Preprocessor) -> tuple[Any, ...]:
+    """Which columns are categories, and their codes."""
+    return tuple(
+        (c.name, c.levels, c.missing_seen) if isinstance(c, CategoricalColumn) else c.name for c in columns.columns
+    )
+
+
 def check_exportable(model: SurvivalEstimator) -> None:
     """Raise a TypeError if the curves of a fitted estimator are no fixed sequence of operations."""
     if isinstance(model, SurvivalMixture):
         for part in model.estimators_:
             check_exportable(part)
+        if len({_categories(preprocessor_of(part)) for part in model.estimators_}) > 1:
+            raise TypeError(
+                "A mixture whose parts were fitted on columns of different types or levels cannot be exported, "
+                "since a file has one way to read them; export each part by itself."
+            )
         return
     networks: list[Any] = []
     if isinstance(model, NetworkEstimator):

@@ -203,6 +203,16 @@ class NetworkSearch(_FittedSearch):
         check_is_fitted(self)
         self.best_estimator_.save(path)
 
+    def export_onnx(self, path: str | Path, *, precision: Literal["double", "single"] = "double") -> None:
+        """Write ``best_estimator_`` as an ONNX file; see `SurvivalEstimator.export_onnx`."""
+        check_is_fitted(self)
+        self.best_estimator_.export_onnx(path, precision=precision)
+
+    def export_torch(self, path: str | Path, *, precision: Literal["double", "single"] = "double") -> None:
+        """Write ``best_estimator_`` as a torch.export program; see `SurvivalEstimator.export_torch`."""
+        check_is_fitted(self)
+        self.best_estimator_.export_torch(path, precision=precision)
+
     # ------------------------------------------------------------------ what the base class asks for
 
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
