@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from sumosurv import CoxPH, Surv, kaplan_meier
-from sumosurv.distributions import Weibull
+from sumosurv.distributions import Tabulated, Weibull
 from sumosurv.outcome import check_outcome
-from sumosurv.scores import brier, censoring_given_x, evaluate, integrated_brier, uno_c
+from sumosurv.scores import CensoringCheck, brier, censoring_given_x, evaluate, integrated_brier, uno_c
 from sumosurv.scores.censoring import check_censoring, large_weights
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
@@ -162,3 +162,25 @@ def test_the_true_g_makes_the_truth_best():
     assert weighted == pytest.approx(uncensored, abs=0.0015)
     assert abs(marginal - uncensored) > 0.003
     assert uno_c(d, y, censoring=Weibull(2.0, 1.0)) > 0.5
+
+
+def test_weights_given_x_are_used_up_to_where_they_are_finite():
+    """A horizon at which somebody's weight is 1/0 does not take G given x from the earlier ones."""
+
+    class UpToTwo(CoxPH):
+        def predict_distribution(self, X):
+            return Tabulated([1.0, 2.0], np.tile([0.5, 0.0], (len(X), 1)))
+
+    X, y, d = rows()
+    table = evaluate(d, X, y, scores="brier", times=[0.5, 1.5, 3.0], censoring=UpToTwo(), n_bootstrap=0)
+    assert list(zip(table["times"], table["censoring"])) == [
+        ("0.5", "marginal"), ("0.5", "given x"), ("1.5", "marginal"), ("1.5", "given x"), ("3", "marginal"),
+    ]  # fmt: skip
+    assert "Scores up to time 3 or later are given with one G for all" in table.notes[1]
+    assert "by time 1.5" in table.notes[2]
+
+
+def test_a_model_of_the_censoring_that_gains_nothing_is_said_to_gain_nothing():
+    check = CensoringCheck("a Cox model", -0.008, 0.005, Weibull([1.0], 1.0))
+    assert "has no higher likelihood than Kaplan-Meier (-0.008 nats a row" in str(check)
+    assert "has a higher likelihood" in str(CensoringCheck("a Cox model", 0.7, 0.05, Weibull([1.0], 1.0)))

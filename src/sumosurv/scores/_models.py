@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,28 @@ import numpy.typing as npt
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells
 
-__all__ = ["cells_of", "predict", "take_rows"]
+__all__ = ["cells_of", "check_names", "predict", "take_rows"]
+
+
+def check_names(models: Mapping[Any, Any]) -> dict[str, Any]:
+    """Several models by their names, none of which is empty or stands for two of them."""
+    named = {str(name): model for name, model in models.items()}
+    if len(named) < len(models) or "" in named:
+        raise ValueError(f"Each model needs a name of its own; got {list(models)}.")
+    return named
 
 
 def predict(model: Any, X: Any) -> SurvivalDistribution:
     """The distribution that a model predicts, also inside a search or a pipeline of scikit-learn."""
     if isinstance(model, SurvivalDistribution):
         return model
+    if isinstance(model, type):
+        raise TypeError(f"{model.__name__} is a class; pass a fitted estimator, {model.__name__}().fit(X, y).")
+    if X is None and (hasattr(model, "predict_distribution") or hasattr(model, "steps")):
+        raise ValueError(
+            f"There are no covariates to predict from: pass X beside {type(model).__name__}, or in its place the "
+            "distribution that it predicts, model.predict_distribution(X)."
+        )
     if hasattr(model, "predict_distribution"):
         distribution = model.predict_distribution(X)
     elif hasattr(model, "best_estimator_"):
@@ -26,7 +42,7 @@ def predict(model: Any, X: Any) -> SurvivalDistribution:
     else:
         raise TypeError(
             f"{type(model).__name__} has no predict_distribution(X) and is no SurvivalDistribution; "
-            "for other libraries' curves pass Tabulated(times, survival)."
+            'for other libraries\' curves pass Tabulated(times, survival), for several models {"name": model, ...}.'
         )
     if not isinstance(distribution, SurvivalDistribution):
         raise TypeError(f"predict_distribution gave {type(distribution).__name__}, not a SurvivalDistribution.")

@@ -22,7 +22,7 @@ from sumosurv.scores._inputs import (
     of_cause,
     time_grid,
 )
-from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio, share_of_pairs
 from sumosurv.scores._weighting import OnZero, Weighting
 
 __all__ = [
@@ -228,7 +228,7 @@ def _auc_terms(
     def combine(means: Array) -> Array:
         # sums over pairs, each to first order: a subject's pairs change with it and with its partners
         won, case, control = means.reshape(len(means), m, 3).transpose(2, 0, 1)
-        return _average(ratio(won - whole, case * controls + cases * control - cases * controls), share)
+        return _average(share_of_pairs(won - whole, case * controls + cases * control - cases * controls), share)
 
     return MeanTerms(values, combine, outcome.weight)
 
@@ -366,4 +366,4 @@ class _OwnWeightAuc:
         top = weight @ of_won + of_alive * (resamples.counts @ under) - won
         pairs = controls * (weight @ of_case) - cases * controls
         pairs += cases * (weight @ of_control + of_alive * (resamples.counts @ alive))
-        return _average(ratio(top, pairs), self.share)
+        return _average(share_of_pairs(top, pairs), self.share)

@@ -52,11 +52,16 @@ class CensoringCheck:
         """Whether the gain is more than two standard errors above zero."""
         return self.gain > 2.0 * self.std_error
 
+    def of_rows(self, rows: npt.NDArray[np.intp]) -> CensoringCheck:
+        """The same finding, with G of some of the rows."""
+        return replace(self, distribution=self.distribution[rows])
+
     def __str__(self) -> str:
         found = "Censoring depends on the covariates" if self.depends else "No sign that censoring depends on x"
+        higher = "a higher" if self.gain > 0 else "no higher"
         return (
-            f"{found}: on held-out rows {self.name} of the censoring times is more likely than Kaplan-Meier by "
-            f"{self.gain:.3f} nats a row (standard error {self.std_error:.3f})."
+            f"{found}: on held-out rows {self.name} fitted to the censoring times has {higher} likelihood than "
+            f"Kaplan-Meier ({self.gain:+.3f} nats a row, standard error {self.std_error:.3f})."
         )
 
 
