@@ -38,6 +38,8 @@ def predict_members(model: Any, X: Any) -> Members:
 
 def _innermost(model: Any, X: Any) -> tuple[Any, Any]:
     """The estimator that predicts, and the rows as it reads them."""
+    if isinstance(model, type):
+        raise TypeError(f"{model.__name__} is a class; pass a fitted estimator, {model.__name__}().fit(X, y).")
     if hasattr(model, "predict_distribution"):
         return model, X
     if hasattr(model, "best_estimator_"):

@@ -55,8 +55,10 @@ def test_the_range_is_that_of_the_follow_up_and_beyond_is_shaded():
     end = ax.get_xlim()[1]
     assert (Y["time"] > end).mean() == pytest.approx(0.05, abs=0.01)
     assert not ax.texts
-    longer = plot_brier(d, Y, times=np.linspace(0.1, 2 * Y["time"].max(), 10), n_bootstrap=0)
+    longer = plot_brier(d, Y, times=np.linspace(0.1, 2 * Y["time"].max(), 50), n_bootstrap=0, seen=0.5)
     assert [text.get_text() for text in longer.texts] == ["beyond the data"]
+    drawn = longer.lines[0].get_xdata()
+    assert 0.9 * Y["time"].max() < drawn[-1] < Y["time"].max()  # later nobody is followed, and there is no score
     own = plt.subplots()[1]
     assert plot_auc(d, Y, n_bootstrap=0, ax=own) is own
     assert [text.get_text() for text in own.texts] == ["chance"]
