@@ -340,7 +340,7 @@ def test_mistakes_in_what_is_compared_are_named():
         evaluate({"cox": CoxPH}, X, Y)
     with pytest.raises(ValueError, match="There are no covariates to predict from"):
         evaluate(CoxPH().fit(X, Y), None, Y)
-    with pytest.raises(TypeError, match="for several models"):
+    with pytest.raises(TypeError, match="Where several models are taken, name them"):
         evaluate([TRUTH, TRUTH], X, Y)
 
 

@@ -13,9 +13,9 @@ from scipy import stats
 from sklearn.base import clone
 
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.models import check_names, take_rows
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import median_time
-from sumosurv.scores._models import check_names, take_rows
 from sumosurv.scores._requests import Asked, find_score, usual_scores
 from sumosurv.scores.censoring import check_censoring
 from sumosurv.scores.evaluation import evaluate
