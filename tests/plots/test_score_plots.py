@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sumosurv import CoxPH, Surv, kaplan_meier
-from sumosurv.distributions import Weibull
+from sumosurv.distributions import CauseMixture, Weibull
 from sumosurv.plots import plot_auc, plot_brier
 from sumosurv.scores import brier, cumulative_dynamic_auc
 
@@ -70,3 +70,12 @@ def test_what_cannot_be_drawn_is_refused():
         plot_auc(MODELS, late)
     with pytest.raises(ValueError, match="mapping is empty"):
         plot_brier({}, Y)
+
+
+def test_of_several_causes_one_is_drawn():
+    d = CauseMixture(np.zeros((40, 2)), [Weibull(np.linspace(1, 3, 40), 1.0)] * 2)
+    time, cause = d.sample(random_state=0)
+    y = Surv.from_arrays(cause, time, causes=2)
+    assert len(plot_brier(d, y, times=[0.5, 1.0], cause=2, n_bootstrap=0).lines) == 1
+    with pytest.raises(ValueError, match="tells 2 causes apart: say of which the score is meant, cause=1"):
+        plot_brier(d, y, times=[0.5, 1.0])

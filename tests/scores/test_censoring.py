@@ -184,3 +184,11 @@ def test_a_model_of_the_censoring_that_gains_nothing_is_said_to_gain_nothing():
     check = CensoringCheck("a Cox model", -0.008, 0.005, Weibull([1.0], 1.0))
     assert "has no higher likelihood than Kaplan-Meier (-0.008 nats a row" in str(check)
     assert "has a higher likelihood" in str(CensoringCheck("a Cox model", 0.7, 0.05, Weibull([1.0], 1.0)))
+
+
+def test_weighted_scores_of_intervals_are_refused_in_their_own_words():
+    """Not by the model of the censoring times, which nobody asked for."""
+    X, y, d = rows(200)
+    lies = Surv.interval(y["time"], np.where(y["event"], y["time"] + 0.1, np.inf))
+    with pytest.raises(ValueError, match="This score needs to know when events happened"):
+        evaluate(d, X, lies, scores="brier", times=0.5)

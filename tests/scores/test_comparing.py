@@ -349,3 +349,16 @@ def test_times_past_the_follow_up_are_pointed_out():
     table = evaluate(TRUTH, None, Y, scores=["brier"], times=[0.5, last, 2 * last], n_bootstrap=0)
     assert f"No row is followed past time {last:g}" in table.notes[0]
     assert evaluate(TRUTH, None, Y, scores=["brier"], times=[0.5], n_bootstrap=0).notes == []
+
+
+def test_long_names_are_cut_to_fit_and_stay_apart():
+    names = ["a gradient boosted proportional hazards model", "a gradient boosted accelerated failure time model"]
+    models = {name: Weibull(np.exp(s * X[:, 0]), 1.4) for name, s in zip(names, (0.8, 0.5))}
+    table = evaluate(models, None, Y, scores=["brier", "log_likelihood"], times=0.5, n_bootstrap=20)
+    lines = repr(table).splitlines()
+    assert max(map(len, lines)) <= 80
+    first, second, difference = (line.strip().split("  ")[0] for line in lines[2:5])
+    assert first != second
+    assert first[:7] == second[:7] == names[0][:7]
+    assert difference.startswith(f"{second} - {first}")
+    assert table["model"].unique().tolist() == names

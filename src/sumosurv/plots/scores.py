@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sumosurv.distributions import SurvivalDistribution
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import check_outcome
 from sumosurv.plots._figure import COLOURS, axes, below, finish, last_seen, mark, shade_beyond
 from sumosurv.scores import evaluate
@@ -121,6 +121,9 @@ def _over_time(
     models = distribution if isinstance(distribution, Mapping) else {"": distribution}
     if not models:
         raise ValueError("There is no model to draw: the mapping is empty.")
+    several = [d.n_causes for d in models.values() if isinstance(d, CompetingRisksDistribution) and d.n_causes > 1]
+    if cause is None and several:
+        raise ValueError(f"The distribution tells {several[0]} causes apart: say of which the score is meant, cause=1.")
     outcome = check_outcome(y)
     if outcome.entry is not None or outcome.upper is not None:
         raise ValueError(

@@ -250,7 +250,8 @@ def _summary(
                 difference = values[:, i] - values[:, 0]
             shown.append((name, names[0], difference, float(won.mean()) if len(won) else np.nan))
         for name, against, found, share in shown:
-            mean = float(np.mean(found))
+            with np.errstate(invalid="ignore"):  # of infinite values with either sign there is no mean
+                mean = float(np.mean(found))
             spread = float(np.std(found, ddof=1)) if n_folds > 1 and np.isfinite(found).all() else np.nan
             error = spread * np.sqrt(1.0 / n_folds + ratio)
             interval = {"low": mean - half * error, "high": mean + half * error}

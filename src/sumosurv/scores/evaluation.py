@@ -263,17 +263,16 @@ def _with_censoring(
         raise TypeError(
             f"censoring is a distribution, an estimator with fit(X, y), 'auto' or 'marginal'; got {censoring!r}."
         )
+    if outcome.upper is not None:
+        return requests, []  # the scores say that they need to know when events happened
     if X is None:
         if not by_name:
             raise ValueError(
                 "censoring is an estimator, and there is no X to fit it on; pass X beside the distribution."
             )
         return requests, []
-    check: CensoringCheck | str
-    if isinstance(censoring, CensoringCheck):
-        check = censoring
-    else:
-        check = check_censoring(censoring, X, outcome, random_state=random_state)
+    known = isinstance(censoring, CensoringCheck)
+    check = censoring if known else check_censoring(censoring, X, outcome, random_state=random_state)
     if isinstance(check, str):
         return requests, [check]
     notes = [str(check)]
