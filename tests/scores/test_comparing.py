@@ -306,7 +306,8 @@ def test_cross_evaluation_asks_once_for_all_folds_whether_censoring_depends_on_x
     rest = result.table[result.table["censoring"] != "given x"]
     assert rest["value"].to_numpy() == pytest.approx(marginal["value"].to_numpy(), rel=1e-12)
     g = censoring_given_x(CoxPH(alpha=1.0), x, y)  # the same curves, a distribution for each row
-    given = cross_evaluate(models, x, y, 6, scores="brier", censoring=g, times=0.7, verbose=False).table
+    scores = {"brier": {"times": 0.7, "min_followed": 0.05}}
+    given = cross_evaluate(models, x, y, 6, scores=scores, censoring=g, verbose=False).table
     found = result.table.loc[result.table["censoring"] == "given x", "value"]
     assert given["value"].to_numpy() == pytest.approx(found.to_numpy(), rel=1e-12)
 

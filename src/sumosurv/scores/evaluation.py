@@ -11,12 +11,11 @@ import numpy as np
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.models import cells_of, check_names, predict_distribution, take_rows
-from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.scores._inputs import Array, remembering
 from sumosurv.scores._requests import Asked, counted_rows, in_cells, make_requests, usual_scores
 from sumosurv.scores._resampling import Bootstrap
-from sumosurv.scores.censoring import CensoringCheck, check_censoring, large_weights
+from sumosurv.scores.censoring import MIN_FOLLOWED, CensoringCheck, check_censoring, large_weights, share_left_out
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.score import Request
 
@@ -281,25 +280,16 @@ def _with_censoring(
         return requests, notes
     last = float(outcome.time.max())
     ends = sorted({r.horizon or last for r in wanted})
-    shares = {end: large_weights(check.distribution, outcome, end) for end in ends}  # None where one is infinite
-    reached = [end for end in ends if shares[end] is not None]
-    if len(reached) < len(ends):
-        notes.append(
-            "Given x, some rows have a weight of 1/0: nobody like them is followed so long. Scores up to time "
-            f"{min(end for end in ends if shares[end] is None):g} or later are given with one G for all; end the times "
-            "earlier."
-        )
-    if reached:
-        marginal = large_weights(kaplan_meier(outcome.any_cause(), censoring=True), outcome, reached[-1])
-        notes.append(_large_in_words(check, [marginal, shares[reached[-1]]], reached[-1]))
+    missed = {end: share_left_out(check.distribution, outcome, end) for end in ends}
+    notes.append(_in_words(check, large_weights(check.distribution, outcome, last), missed))
     made: list[Request] = []
     for request in requests:
         if not any(request is other for other in wanted):
             made.append(request)
             continue
         made.append(replace(request, censoring="marginal"))
-        if (request.horizon or last) in reached:
-            options = {**request.options, "censoring": check.distribution}
+        if request.score.times == "range" or missed[request.horizon or last] < 1:
+            options = {**request.options, "censoring": check.distribution, "min_followed": MIN_FOLLOWED}
             made.append(replace(request, options=options, censoring="given x"))
     return made, notes
 
@@ -317,12 +307,13 @@ def _past_follow_up(requests: list[Request], outcome: Outcome) -> list[str]:
     ]
 
 
-def _large_in_words(check: CensoringCheck, shares: list[float | None], horizon: float) -> str:
-    known = [f"{share:.1%}" for share in shares if share is not None]
+def _in_words(check: CensoringCheck, large: float | None, missed: Mapping[float, float]) -> str:
+    some = [f"{share:.1%} at time {end:g}" for end, share in missed.items() if share > 0]
+    weights = "" if large is None else f" {large:.1%} of rows have weights above 10."
     return (
         "Weighted scores are given with one G for all rows (marginal), which may then prefer the wrong model, and with "
-        f"G given x, by {check.name}. Weights above 10 by time {horizon:g}: {known[0]} of rows with one G, "
-        f"{known[-1]} given x."
+        f"G given x, by {check.name}; there rows are left out at times at which fewer than {MIN_FOLLOWED:.0%} of their "
+        f"like are still followed ({', '.join(some) if some else 'none'})." + weights
     )
 
 
