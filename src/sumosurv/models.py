@@ -45,7 +45,7 @@ def innermost(model: Any, X: Any) -> tuple[Any, Any]:
     """The estimator that predicts, inside a search or at the end of a pipeline, and the rows as it reads them."""
     if isinstance(model, type):
         raise TypeError(f"{model.__name__} is a class; pass a fitted estimator, {model.__name__}().fit(X, y).")
-    if X is None and any(hasattr(model, name) for name in ("predict_distribution", "best_estimator_", "steps")):
+    if X is None and hasattr(model, "get_params"):  # an estimator, which reads covariates
         raise ValueError(
             f"There are no covariates to predict from: pass X beside {type(model).__name__}, or in its place the "
             "distribution that it predicts, model.predict_distribution(X)."
