@@ -164,3 +164,11 @@ def test_what_is_refused():
         smooth_calibration(scale, y, T0)
     with pytest.raises(ValueError, match="for 400 subjects and y has 3 rows"):
         smooth_calibration(d, y[:3], T0)
+
+
+def test_a_time_that_nobody_reaches_is_refused():
+    scale, y = sample()
+    last = y["time"].max()
+    assert np.isfinite(smooth_calibration(Weibull(scale, 1.4), y, 0.9 * last).ici)
+    with pytest.raises(ValueError, match=f"Nobody is followed up to time .*: the last time is {last:g}"):
+        smooth_calibration(Weibull(scale, 1.4), y, 1.1 * last)

@@ -146,6 +146,11 @@ def smooth_calibration(
         raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
     if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
         raise ValueError(f"n_bootstrap is a whole number, 0 or more; got {n_bootstrap!r}.")
+    last = float(outcome.time[outcome.weights > 0].max())
+    if last < float(time):
+        raise ValueError(
+            f"Nobody is followed up to time {float(time):g}: the last time is {last:g}. Take an earlier one."
+        )
     scale = _log_hazard(distribution, outcome, float(time), cause)
     predicted = -np.expm1(-np.exp(scale))
     smoother = _Smoother(outcome, scale, float(time), cause, knots, stop)

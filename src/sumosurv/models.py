@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells
 
-__all__ = ["cells_of", "final_estimator", "innermost", "predict_distribution", "take_rows"]
+__all__ = ["cells_of", "check_names", "final_estimator", "innermost", "predict_distribution", "take_rows"]
 
 
 def predict_distribution(model: Any, X: Any) -> SurvivalDistribution:
@@ -32,8 +33,23 @@ def predict_distribution(model: Any, X: Any) -> SurvivalDistribution:
     return distribution
 
 
+def check_names(models: Mapping[Any, Any]) -> dict[str, Any]:
+    """Several models by their names, none of which is empty or stands for two of them."""
+    named = {str(name): model for name, model in models.items()}
+    if len(named) < len(models) or "" in named:
+        raise ValueError(f"Each model needs a name of its own; got {list(models)}.")
+    return named
+
+
 def innermost(model: Any, X: Any) -> tuple[Any, Any]:
     """The estimator that predicts, inside a search or at the end of a pipeline, and the rows as it reads them."""
+    if isinstance(model, type):
+        raise TypeError(f"{model.__name__} is a class; pass a fitted estimator, {model.__name__}().fit(X, y).")
+    if X is None and hasattr(model, "get_params"):  # an estimator, which reads covariates
+        raise ValueError(
+            f"There are no covariates to predict from: pass X beside {type(model).__name__}, or in its place the "
+            "distribution that it predicts, model.predict_distribution(X)."
+        )
     if hasattr(model, "predict_distribution"):
         return model, X
     if hasattr(model, "best_estimator_"):
@@ -43,7 +59,7 @@ def innermost(model: Any, X: Any) -> tuple[Any, Any]:
     raise TypeError(
         f"{type(model).__name__} has no predict_distribution(X); give a fitted estimator of this library, a "
         "scikit-learn pipeline or search that ends in one, or a SurvivalDistribution: of other libraries' curves, "
-        "Tabulated(times, survival)."
+        'Tabulated(times, survival). Where several models are taken, name them: {"name": model, ...}.'
     )
 
 

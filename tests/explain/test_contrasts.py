@@ -9,7 +9,7 @@ import pytest
 from explain.formulas import Formula, TwoCauses, data
 from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet, datasets
 from sumosurv.estimators.members import limits
-from sumosurv.explain import contrast, standardised_contrast
+from sumosurv.explain import contrast, partial_dependence, standardised_contrast
 
 TIMES = np.array([0.3, 1.0])
 
@@ -191,3 +191,15 @@ def test_on_real_data(real_data):
     found = standardised_contrast(model, X, binary)
     assert found.quantity.times[-1] == model.last_time_
     assert np.isfinite(found.difference).all()
+
+
+def test_what_is_extrapolated_is_said_to_be(fitted):
+    model, X, y = fitted
+    last = float(y["time"].max())
+    far = contrast(model, X.iloc[[0]], X.iloc[[5]], times=TIMES, horizons=2 * last)
+    assert f"Past {last:.4g}, the last training time, predictions are extrapolated." in repr(far)
+    assert repr(far).startswith("survival probability S(t): first less second\n")
+    near = standardised_contrast(model, X, "a", (1.0, 0.0), times=0.1 * last, horizons=0.5 * last)
+    assert "extrapolated" not in repr(near)
+    effect = partial_dependence(model, X, "a", times=[0.5 * last, 2 * last], max_rows=20)
+    assert repr(effect).endswith("predictions are extrapolated.")

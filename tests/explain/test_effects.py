@@ -303,3 +303,18 @@ def test_text_and_frames(fitted):
     local = accumulated_local_effects(model, X, "a", quantity="median", n_intervals=3)
     assert list(local.to_frame().columns) == ["a", "value", "low", "high"]
     assert "Accumulated local effects of the median time on a" in repr(local)
+
+
+def test_rows_with_a_missing_value_are_averaged_over_and_counted():
+    X, y = data()
+    X = X.assign(a=X["a"].where(np.arange(len(X)) % 2 == 0))
+    model = WeibullNet(ensemble_size=1, max_epochs=2, covariate_layers=(8,), random_state=0).fit(X, y)
+    effect = partial_dependence(model, X, "a", times=1.0, values=[0.0], max_rows=None)
+    assert (effect.n_rows, len(effect.individual)) == (len(X), len(X))
+    assert f", {len(X)} rows" in repr(effect)
+    assert ", 1 row\n" in repr(partial_dependence(model, X[:1], "a", times=1.0))
+    for wrong in ({"n_values": -3}, {"n_values": 2.5}, {"max_rows": 0}, {"max_rows": 1.5}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is a whole number, 1 or more"):
+            partial_dependence(model, X, "b", times=1.0, **wrong)
+    with pytest.raises(TypeError, match="WeibullNet is a class; pass a fitted estimator"):
+        partial_dependence(WeibullNet, X, "b", times=1.0)

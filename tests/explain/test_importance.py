@@ -201,3 +201,10 @@ def test_what_cannot_be_is_named():
         permutation_importance(Ended(lambda X: np.ones(len(X))), X, y)
     cox = CoxPH(alpha=0.1).fit(X, y)
     assert len(permutation_importance(cox, X, y, scores="integrated_brier", n_repeats=2).table) == 2
+
+
+def test_a_horizon_before_anybody_is_observed_is_refused():
+    X, y, model = simulated()
+    late = Surv.from_arrays(y["event"], 10.0 + y["time"], np.full(len(X), 10.0))
+    with pytest.raises(ValueError, match="By time 5 nothing is known of any row: the first comes under observation"):
+        permutation_importance(model, X, late, times=[5.0, 11.0], n_repeats=1, n_bootstrap=0)

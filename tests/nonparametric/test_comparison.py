@@ -214,3 +214,16 @@ def test_what_is_refused():
         restricted_mean_test(y, by, 0.0)
     with pytest.raises(ValueError, match="level is a probability"):
         restricted_mean_test(y, by, 0.5, level=95)
+
+
+def test_groups_that_are_never_at_risk_do_not_count():
+    """As without their rows: those that weigh nothing, and those that left before the first event."""
+    y, by = sample()
+    without = logrank_test(y[by != "c"], by[by != "c"])
+    found = logrank_test(y, by, sample_weight=(by != "c").astype(float))
+    assert (found.df, found.p_value) == (1, pytest.approx(without.p_value))
+    early = Surv.from_arrays(np.append(y["event"], [False, False]), np.append(y["time"], [0.01, 0.02]))
+    found, plain = logrank_test(early, np.append(by, ["a0", "a0"])), logrank_test(y, by)
+    assert (found.df, found.p_value) == (plain.df, pytest.approx(plain.p_value))
+    with pytest.raises(ValueError, match="no event happened while rows of two or more groups were at risk"):
+        logrank_test(Surv.from_arrays([0, 0, 0], [1.0, 2.0, 3.0]), ["a", "b", "b"])

@@ -27,7 +27,7 @@ def test_calibration(data):
     np.testing.assert_array_equal(diagonal.get_xydata(), [[0, 0], [1, 1]])
     np.testing.assert_array_equal(curve.get_xdata(), result.expected)
     np.testing.assert_array_equal(curve.get_ydata(), result.observed)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["Weibull"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [f"Weibull, score {result.score:.3g}"]
 
 
 def test_d_calibration(data):

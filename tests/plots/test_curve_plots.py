@@ -122,3 +122,15 @@ def test_training_history():
     assert [text.get_text() for text in several.texts] == ["a", "b"]
     without = plot_training(history.assign(valid=np.nan))
     assert "validation rows" not in {line.get_label() for line in without.lines}
+
+
+def test_training_of_a_model():
+    X = np.linspace(0, 1, 40)[:, None]
+    model = WeibullNet(ensemble_size=2, max_epochs=3, random_state=0).fit(
+        X, Surv.from_arrays(np.ones(40, bool), 1 + X[:, 0])
+    )
+    drawn = [line.get_ydata() for line in plot_training(model.history_).lines]
+    for line, expected in zip(plot_training(model).lines, drawn, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), expected)
+    with pytest.raises(TypeError, match="CoxPH has none to draw"):
+        plot_training(CoxPH())

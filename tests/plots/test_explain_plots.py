@@ -140,3 +140,14 @@ def test_contrasts(fitted):
     np.testing.assert_array_equal(lines(ax)["other"].get_ydata(), found.curves[1])
     alone = standardised_contrast(Formula(lambda X: np.exp(X[:, 0])), np.eye(4), 0, times=[0.5, 1.0])
     assert len(plot_contrast(alone).collections) == 0
+
+
+def test_a_column_with_one_value_narrow_cells_and_the_legend_of_contrasts(fitted):
+    model, X, _ = fitted
+    one = plot_effect(partial_dependence(model, X, "a", times=1.0, values=[0.5], max_rows=20))
+    assert lines(one)["t = 1"].get_marker() == "o"
+    wide = partial_dependence(model, X, ["a", "c"], times=1.0, values=([0.0, 0.01, 0.02, 5.0], ["u", "v"]), max_rows=20)
+    assert len(plot_two_way_effect(wide).texts) < wide.mean.size
+    ax = plot_contrast(contrast(model, X.iloc[[0]], X.iloc[[5]], times=[0.5, 1.0], horizons=1.0))
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().y1 <= ax.get_window_extent().y0

@@ -10,17 +10,21 @@ from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet, confidence_band, data
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.distributions import Weibull
 from sumosurv.plots import (
+    plot_auc,
+    plot_brier,
     plot_decision_curve,
     plot_hazard_ratios,
     plot_kaplan_meier,
+    plot_km_calibration,
     plot_smooth_calibration,
     plot_survival,
 )
-from sumosurv.scores import decision_curve
+from sumosurv.scores import decision_curve, km_calibration
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
+to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
 
 
 @pytest.fixture(autouse=True)
@@ -166,3 +170,39 @@ def test_pyplot_saves_what_was_drawn(draw, tmp_path):
     plt.savefig(tmp_path / "picture.png")
     pixels = plt.imread(tmp_path / "picture.png")[..., :3]
     assert (pixels < 0.9).any(axis=2).mean() > 0.01
+
+
+def test_one_point_is_seen():
+    """A model without covariates has one prediction, and a score may be drawn at one time: a line would not show."""
+    same = smooth_calibration(Weibull(np.ones(200), 1.4), Y, 0.8, n_bootstrap=10, random_state=0)
+    assert plot_smooth_calibration(same).lines[1].get_marker() == "o"
+    assert plot_brier(D, Y, times=0.8, n_bootstrap=10).lines[0].get_marker() == "o"
+    assert plot_brier(D, Y, times=[0.5, 0.8], n_bootstrap=0).lines[0].get_marker() == "None"
+
+
+def test_what_would_be_an_empty_picture_is_refused():
+    never, last = Surv.from_arrays(np.zeros(200, bool), Y["time"]), Y["time"].max()
+    with pytest.raises(ValueError, match="There is nothing to draw"):
+        plot_auc(D, never)
+    with pytest.raises(ValueError, match="Nobody is followed past time"):
+        plot_brier(D, Y, times=[2 * last])
+    with pytest.raises(ValueError, match="Nobody is followed up to time"):
+        plot_decision_curve(decision_curve(D, Y, 2 * last, n_bootstrap=0))
+
+
+def test_calibration_of_several_models_has_the_test_of_each():
+    first, second = km_calibration(D, Y, 0.8), km_calibration(Weibull(D.scale[:, 0] * 2, 1.4), Y, 0.8)
+    ax = plot_km_calibration(second, label="second", ax=plot_km_calibration(first, label="first"))
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == [f"first, p = {first.p_value:.3g}", f"second, p = {second.p_value:.3g}"]
+    assert ax.get_title() == "At time 0.8"
+    assert [c.get_color()[0].tolist() for c in ax.collections] == [list(to_rgba(c)) for c in ("#0072B2", "#D55E00")]
+
+
+def test_many_groups_can_be_told_apart_and_their_legend_hides_nothing():
+    ax = plot_kaplan_meier(Y, np.arange(200) % 9, level=None, censoring=False)
+    looks = {(line.get_color(), str(line.get_linestyle()) + str(line._dash_pattern)) for line in ax.lines}
+    assert len(looks) == 9
+    ax.figure.draw_without_rendering()
+    inside, legend = ax.get_window_extent(), ax.get_legend().get_window_extent()
+    assert legend.x0 >= inside.x1 - 1

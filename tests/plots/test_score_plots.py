@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sumosurv import CoxPH, Surv, kaplan_meier
-from sumosurv.distributions import Weibull
+from sumosurv.distributions import CauseMixture, Weibull
 from sumosurv.plots import plot_auc, plot_brier
 from sumosurv.scores import brier, cumulative_dynamic_auc
 
@@ -55,8 +55,10 @@ def test_the_range_is_that_of_the_follow_up_and_beyond_is_shaded():
     end = ax.get_xlim()[1]
     assert (Y["time"] > end).mean() == pytest.approx(0.05, abs=0.01)
     assert not ax.texts
-    longer = plot_brier(d, Y, times=np.linspace(0.1, 2 * Y["time"].max(), 10), n_bootstrap=0)
+    longer = plot_brier(d, Y, times=np.linspace(0.1, 2 * Y["time"].max(), 50), n_bootstrap=0, seen=0.5)
     assert [text.get_text() for text in longer.texts] == ["beyond the data"]
+    drawn = longer.lines[0].get_xdata()
+    assert 0.9 * Y["time"].max() < drawn[-1] < Y["time"].max()  # later nobody is followed, and there is no score
     own = plt.subplots()[1]
     assert plot_auc(d, Y, n_bootstrap=0, ax=own) is own
     assert [text.get_text() for text in own.texts] == ["chance"]
@@ -68,3 +70,12 @@ def test_what_cannot_be_drawn_is_refused():
         plot_auc(MODELS, late)
     with pytest.raises(ValueError, match="mapping is empty"):
         plot_brier({}, Y)
+
+
+def test_of_several_causes_one_is_drawn():
+    d = CauseMixture(np.zeros((40, 2)), [Weibull(np.linspace(1, 3, 40), 1.0)] * 2)
+    time, cause = d.sample(random_state=0)
+    y = Surv.from_arrays(cause, time, causes=2)
+    assert len(plot_brier(d, y, times=[0.5, 1.0], cause=2, n_bootstrap=0).lines) == 1
+    with pytest.raises(ValueError, match="tells 2 causes apart: say of which the score is meant, cause=1"):
+        plot_brier(d, y, times=[0.5, 1.0])

@@ -8,9 +8,18 @@ import pandas as pd
 import pytest
 
 from sumosurv import CoxPH, Surv, kaplan_meier
-from sumosurv.distributions import Weibull
+from sumosurv.distributions import Tabulated, Weibull
 from sumosurv.outcome import check_outcome
-from sumosurv.scores import brier, censoring_given_x, evaluate, integrated_brier, uno_c
+from sumosurv.scores import (
+    SCORES,
+    CensoringCheck,
+    brier,
+    censoring_given_x,
+    cumulative_dynamic_auc,
+    evaluate,
+    integrated_brier,
+    uno_c,
+)
 from sumosurv.scores.censoring import check_censoring, large_weights
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
@@ -30,7 +39,7 @@ def test_dependence_is_found_where_it_is():
     table = evaluate(d, X, y, scores=["log_likelihood", "brier", "uno_c"], n_bootstrap=0)
     assert list(table["censoring"]) == ["", "marginal", "given x", ""]
     assert table.notes[0].startswith("Censoring depends on the covariates: on held-out rows a Cox model")
-    assert "Weights above 10" in table.notes[1]
+    assert "weights above 10" in table.notes[1]
     assert max(map(len, repr(table).splitlines())) <= 80
 
 
@@ -162,3 +171,82 @@ def test_the_true_g_makes_the_truth_best():
     assert weighted == pytest.approx(uncensored, abs=0.0015)
     assert abs(marginal - uncensored) > 0.003
     assert uno_c(d, y, censoring=Weibull(2.0, 1.0)) > 0.5
+
+
+def test_weights_given_x_are_used_up_to_where_somebody_is_followed():
+    """A horizon that nobody reaches, by G given x, does not take it from the earlier ones."""
+
+    class UpToTwo(CoxPH):
+        def predict_distribution(self, X):
+            return Tabulated([1.0, 2.0], np.tile([0.5, 0.0], (len(X), 1)))
+
+    X, y, d = rows()
+    table = evaluate(d, X, y, scores="brier", times=[0.5, 1.5, 3.0], censoring=UpToTwo(), n_bootstrap=0)
+    assert list(zip(table["times"], table["censoring"])) == [
+        ("0.5", "marginal"), ("0.5", "given x"), ("1.5", "marginal"), ("1.5", "given x"), ("3", "marginal"),
+    ]  # fmt: skip
+    assert "(100.0% at time 3)" in table.notes[1]
+
+
+def short_follow_up(n=2000, seed=0):
+    """One hazard for all; every other row is followed for a year at most. A model whose curves fall to zero there."""
+    rng = np.random.default_rng(seed)
+    x = np.arange(n) % 2
+    t, c = rng.exponential(5.0, n), np.where(x == 1, rng.uniform(0.5, 1.0, n), rng.uniform(1.0, 6.0, n))
+    truth, steep = Weibull(np.full(n, 5.0), 1.0), Weibull(np.where(x == 1, 1.0, 5.0), np.where(x == 1, 12.0, 1.0))
+    return pd.DataFrame({"x": x}), Surv.from_arrays(t <= c, np.minimum(t, c)), truth, steep
+
+
+def test_rows_whose_like_are_not_followed_are_left_out():
+    """Past the end of their follow-up only events are seen: a curve that falls to zero there would gain."""
+    X, y, truth, steep = short_follow_up()
+    x, time, event = X["x"].to_numpy(), y["time"], y["event"]
+    edges = np.linspace(0.01, 6.0, 600)
+    g = Tabulated(edges, np.where(x[:, None] == 1, np.clip(2 - 2 * edges, 0, 1), np.clip((6 - edges) / 5, 0, 1)))
+    at = 2.0
+    kept = x == 0  # G(2|x) is zero for the others
+    for d in (truth, steep):
+        s = d.survival([at])[:, 0]
+        weight = np.where(time > at, 1 / g.survival([at])[:, 0].clip(1e-9), 0.0)
+        before = g.survival(own_times=np.nextafter(time, 0.0))
+        weight = np.where((time <= at) & event, 1 / before.clip(1e-9), weight)
+        expected = (weight * np.where(time > at, (1 - s) ** 2, s**2))[kept].mean()
+        assert brier(d, y, at, censoring=g, min_followed=0.05).mean() == pytest.approx(expected)
+        terms = SCORES["brier"].terms(d, y, times=at, censoring=g, min_followed=0.05)
+        assert terms.value == pytest.approx(expected)
+        for name in ("integrated_brier", "integrated_binomial_log_likelihood"):
+            options = {"times": (0.1, 4.0), "censoring": g, "min_followed": 0.05}
+            found = SCORES[name].function(d, y, **options).mean()
+            assert SCORES[name].terms(d, y, **options).value == pytest.approx(found)
+    wins = {least: [integrated_brier(d, y, times=(0.1, 5.0), censoring=g, min_followed=least, on_zero="drop").mean()
+                    for d in (truth, steep)] for least in (0.0, 0.05)}  # fmt: skip
+    assert wins[0.0][0] > wins[0.0][1]  # the wrong one, though G given x is known
+    assert wins[0.05][0] < wins[0.05][1]
+    risk = -np.arange(len(x), dtype=float)
+    auc = cumulative_dynamic_auc(risk, y, at, censoring=g, min_followed=0.05)
+    own = cumulative_dynamic_auc(risk[kept], y[kept], at, censoring=g[np.flatnonzero(kept)])
+    assert auc == pytest.approx(own)
+    with pytest.raises(ValueError, match="min_followed is a probability"):
+        brier(truth, y, at, censoring=g, min_followed=1.5)
+
+
+def test_evaluate_leaves_out_rows_whose_like_are_not_followed():
+    X, y, truth, steep = short_follow_up()
+    table = evaluate({"truth": truth, "steep": steep}, X, y, scores="integrated_brier", n_bootstrap=0)
+    gain = table[table["against"] != ""].set_index("censoring")["value"]
+    assert gain["marginal"] < 0 < gain["given x"]
+    assert "fewer than 5% of their like are still followed" in table.notes[1]
+
+
+def test_a_model_of_the_censoring_that_gains_nothing_is_said_to_gain_nothing():
+    check = CensoringCheck("a Cox model", -0.008, 0.005, Weibull([1.0], 1.0))
+    assert "has no higher likelihood than Kaplan-Meier (-0.008 nats a row" in str(check)
+    assert "has a higher likelihood" in str(CensoringCheck("a Cox model", 0.7, 0.05, Weibull([1.0], 1.0)))
+
+
+def test_weighted_scores_of_intervals_are_refused_in_their_own_words():
+    """Not by the model of the censoring times, which nobody asked for."""
+    X, y, d = rows(200)
+    lies = Surv.interval(y["time"], np.where(y["event"], y["time"] + 0.1, np.inf))
+    with pytest.raises(ValueError, match="This score needs to know when events happened"):
+        evaluate(d, X, lies, scores="brier", times=0.5)

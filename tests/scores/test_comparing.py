@@ -13,6 +13,7 @@ from sumosurv.scores import (
     HORIZON_SCORES,
     SCORES,
     brier,
+    censoring_given_x,
     concordance_td,
     cross_evaluate,
     cumulative_dynamic_auc,
@@ -287,3 +288,78 @@ def test_cross_evaluation_takes_splitters_groups_weights_and_frames(capsys):
     result = cross_evaluate(models, frame, Y, KFold(3), scores="integrated_brier")
     assert result.table["times"].nunique() == 1
     assert "cross-validation" in capsys.readouterr().err
+
+
+def test_cross_evaluation_asks_once_for_all_folds_whether_censoring_depends_on_x():
+    """In small folds the answer would differ from fold to fold, and scores with one G and the other would be mixed."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(240, 2))
+    t, c = np.exp(0.7 * x[:, 0]) * rng.exponential(1.0, 240), 1.5 * np.exp(0.7 * x[:, 1]) * rng.exponential(1.0, 240)
+    y = Surv.from_arrays(t <= c, np.minimum(t, c))
+    models = {"km": KaplanMeier(), "cox": CoxPH()}
+    scores = ["log_likelihood", "brier", "uno_c"]
+    result = cross_evaluate(models, x, y, 6, scores=scores, censoring="auto", times=0.7, verbose=False)
+    assert result.table["censoring"].tolist() == [""] * 3 + ["marginal"] * 3 + ["given x"] * 3 + [""] * 3
+    assert result.table.notes[1].startswith("Censoring depends on the covariates")
+    assert max(map(len, repr(result).splitlines())) <= 80
+    marginal = cross_evaluate(models, x, y, 6, scores=scores, times=0.7, verbose=False).table
+    rest = result.table[result.table["censoring"] != "given x"]
+    assert rest["value"].to_numpy() == pytest.approx(marginal["value"].to_numpy(), rel=1e-12)
+    g = censoring_given_x(CoxPH(alpha=1.0), x, y)  # the same curves, a distribution for each row
+    scores = {"brier": {"times": 0.7, "min_followed": 0.05}}
+    given = cross_evaluate(models, x, y, 6, scores=scores, censoring=g, verbose=False).table
+    found = result.table.loc[result.table["censoring"] == "given x", "value"]
+    assert given["value"].to_numpy() == pytest.approx(found.to_numpy(), rel=1e-12)
+
+
+def test_folds_without_a_score_and_infinite_ones():
+    """A score that some folds do not have is said to be missing; two infinite ones are a tie, and nothing warns."""
+
+    class Sure(Fixed):
+        def predict_distribution(self, X):
+            return Weibull(np.full(len(X), 1e-3), 200.0)  # S is zero early on: every censored row is impossible
+
+    models = {"a": Sure(), "b": Sure(), "c": Fixed(0.8)}
+    table = cross_evaluate(models, X, Y, 4, scores="binomial_log_likelihood", times=0.5, verbose=False).table
+    assert np.isneginf(table["value"][:2]).all()
+    assert table["won"].tolist()[3:] == [0.5, 1.0]
+    few = cross_evaluate({"c": Fixed(0.8)}, X[:30], Y[:30], 15, scores="harrell_c", verbose=False).table
+    assert np.isnan(few["value"][0])
+    assert "not defined in" in few.notes[1]
+
+
+@pytest.mark.parametrize("models", [{"": TRUTH, "b": TRUTH}, {1: TRUTH, "1": TRUTH}])
+def test_every_model_has_a_name_of_its_own(models):
+    with pytest.raises(ValueError, match="a name of its own"):
+        evaluate(models, None, Y)
+
+
+def test_mistakes_in_what_is_compared_are_named():
+    with pytest.raises(ValueError, match="n_repeats is a whole number, 1 or more; got 0"):
+        cross_evaluate({"cox": CoxPH()}, X, Y, n_repeats=0)
+    with pytest.raises(TypeError, match=r"CoxPH is a class; pass a fitted estimator, CoxPH\(\)"):
+        evaluate({"cox": CoxPH}, X, Y)
+    with pytest.raises(ValueError, match="There are no covariates to predict from"):
+        evaluate(CoxPH().fit(X, Y), None, Y)
+    with pytest.raises(TypeError, match="Where several models are taken, name them"):
+        evaluate([TRUTH, TRUTH], X, Y)
+
+
+def test_times_past_the_follow_up_are_pointed_out():
+    last = float(Y["time"].max())
+    table = evaluate(TRUTH, None, Y, scores=["brier"], times=[0.5, last, 2 * last], n_bootstrap=0)
+    assert f"No row is followed past time {last:g}" in table.notes[0]
+    assert evaluate(TRUTH, None, Y, scores=["brier"], times=[0.5], n_bootstrap=0).notes == []
+
+
+def test_long_names_are_cut_to_fit_and_stay_apart():
+    names = ["a gradient boosted proportional hazards model", "a gradient boosted accelerated failure time model"]
+    models = {name: Weibull(np.exp(s * X[:, 0]), 1.4) for name, s in zip(names, (0.8, 0.5))}
+    table = evaluate(models, None, Y, scores=["brier", "log_likelihood"], times=0.5, n_bootstrap=20)
+    lines = repr(table).splitlines()
+    assert max(map(len, lines)) <= 80
+    first, second, difference = (line.strip().split("  ")[0] for line in lines[2:5])
+    assert first != second
+    assert first[:7] == second[:7] == names[0][:7]
+    assert difference.startswith(f"{second} - {first}")
+    assert table["model"].unique().tolist() == names

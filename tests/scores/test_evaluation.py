@@ -348,7 +348,7 @@ def test_mistakes_are_named():
         make_survival_scorer("ibs")
     with pytest.raises(TypeError, match="no predict_distribution"):
         evaluate(StandardScaler(), X, y)
-    with pytest.raises(ValueError, match="n_bootstrap is 0 or more"):
+    with pytest.raises(ValueError, match="n_bootstrap is a whole number, 0 or more"):
         evaluate(Weibull(np.ones(20), 1.0), None, y, n_bootstrap=-1)
 
 
@@ -367,10 +367,21 @@ def test_rank_correlation():
     assert rank_correlation(frame, by="dataset").loc["concordance_td"].isna().all()
 
 
-@pytest.mark.parametrize("wrong", [{"confidence": 0.0}, {"confidence": 1.0}, {"confidence": 1.5}, {"n_bootstrap": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"confidence": 0.0},
+        {"confidence": 1.0},
+        {"confidence": 1.5},
+        {"n_bootstrap": -1},
+        {"n_bootstrap": 1.5},
+        {"n_bootstrap": None},
+    ],
+)
 def test_levels_and_numbers_of_resamples_that_cannot_be(wrong):
     y = Surv.from_arrays([True, False, True], [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="n_bootstrap is 0 or more and confidence lies in"):
+    expected = "n_bootstrap is a whole number, 0 or more" if "n_bootstrap" in wrong else "confidence is a probability"
+    with pytest.raises(ValueError, match=expected):
         evaluate(Weibull([1.0, 2.0, 3.0], 1.0), None, y, scores="log_likelihood", **({"n_bootstrap": 5} | wrong))
 
 

@@ -247,3 +247,23 @@ def test_infinite_values_stay_in_their_own_column():
     values = np.array([[1.0, 2.0, -np.inf], [3.0, np.inf, 4.0]])
     sums = WeightedSums(values)(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]]))
     np.testing.assert_array_equal(sums, [[4.0, np.inf, -np.inf], [2.0, 4.0, -np.inf], [6.0, np.inf, 8.0]])
+
+
+@pytest.mark.parametrize("name", ["concordance_td", "harrell_c", "uno_c", "cumulative_dynamic_auc", "integrated_auc"])
+@pytest.mark.parametrize("own", [True, False])
+def test_shares_of_pairs_stay_between_0_and_1(name, own):
+    """With three events first-order sums over pairs can be near zero, or negative, in a resample."""
+    rng = np.random.default_rng(0)
+    time = rng.exponential(1.0, 200)
+    event = np.isin(np.arange(200), [3, 50, 120])
+    y, d = Surv.from_arrays(event, time), Weibull(rng.exponential(1.0, 200), 1.0)
+    score = SCORES[name]
+    options = {} if own or not score.needs_censoring else {"censoring": Weibull(5.0, 1.0)}
+    if score.times == "single":
+        options["times"] = float(np.median(time))
+    counts = np.concatenate([_drawn(rng, 200)[1] for _ in range(300)])
+    found = score.terms(d, y, **options).resampled(Resamples(check_outcome(y), counts))
+    found = found[~np.isnan(found)]
+    assert len(found) > 100
+    assert found.min() >= 0
+    assert found.max() <= 1

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sumosurv.explain._quantity import Array, Quantity
 
-__all__ = ["as_text", "mean_over_time", "spread_out", "table_at_times"]
+__all__ = ["as_text", "beyond", "check_count", "counted", "mean_over_time", "spread_out", "table_at_times"]
 
 _SHOWN = 5
 
@@ -38,7 +38,30 @@ def table_at_times(values: Array, names: Sequence[str], quantity: Quantity) -> s
     else:
         heads = [f"{'to' if quantity.name.startswith('restricted') else 't ='} {quantity.times[i]:.4g}" for i in chosen]
     frame = pd.DataFrame(values[:, chosen], index=[_short(name) for name in names], columns=heads)
-    return str(frame.to_string(float_format=lambda value: f"{value:.4g}"))
+    text = str(frame.to_string(float_format=lambda value: f"{value:.4g}"))
+    return text + beyond(quantity.times[chosen] if quantity.name != "median" else np.empty(0), quantity)
+
+
+def check_count(name: str, given: Any, usual: int) -> int:
+    """A whole number of things, 1 or more; the usual one where none is given."""
+    if given is None:
+        return usual
+    if not isinstance(given, (int, np.integer)) or given < 1:
+        raise ValueError(f"{name} is a whole number, 1 or more, or None; got {given!r}.")
+    return int(given)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things in words: 1 row, 2 rows."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def beyond(times: Array, quantity: Quantity) -> str:
+    """A line that says which of some times lie past the training data; nothing if none does."""
+    last = quantity.last_time
+    if last is None or not (times > last).any():
+        return ""
+    return f"\nPast {last:.4g}, the last training time, predictions are extrapolated."
 
 
 def as_text(value: Any) -> str:

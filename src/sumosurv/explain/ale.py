@@ -11,6 +11,7 @@ import pandas as pd
 
 from sumosurv.estimators.members import check_level, limits
 from sumosurv.explain._quantity import Array, Asked, QuantityName, ask, explanation
+from sumosurv.explain._results import check_count
 from sumosurv.explain._rows import Rows
 from sumosurv.explain.effects import Effect, drawn_rows
 
@@ -92,8 +93,7 @@ def accumulated_local_effects(
     (6, 1)
     """
     level = check_level(level)
-    if n_intervals < 1:
-        raise ValueError(f"n_intervals is at least 1; got {n_intervals}.")
+    n_intervals = check_count("n_intervals", n_intervals, 20)
     rows, weight = drawn_rows(Rows(X), sample_weight, max_rows, random_state)
     asked = ask(model, rows, quantity, times, cause)
     place = rows.place(column)
@@ -120,6 +120,7 @@ def accumulated_local_effects(
         level,
         None,
         (rows.column(place).to_numpy(),),
+        len(rows),
     )
 
 

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from sumosurv.estimators.members import check_level, limits
 from sumosurv.explain._quantity import Array, Quantity, explanation
-from sumosurv.explain._results import as_text, spread_out
+from sumosurv.explain._results import as_text, beyond, spread_out
 from sumosurv.explain._rows import Rows
 from sumosurv.explain._sides import Questions, Side, ask_for_sides
 from sumosurv.explain.effects import drawn_rows
@@ -51,7 +51,7 @@ class Contrast:
     n_rows : int
         Rows over which curves are averaged; 1 for two subjects.
     meaning : str
-        What the difference may be taken for.
+        What the difference may be taken for, and whether some of it is extrapolated.
     """
 
     labels: tuple[str, str]
@@ -77,7 +77,10 @@ class Contrast:
         return made
 
     def __repr__(self) -> str:
-        head = f"{self.quantity.label}: {self.labels[0]} (first) less {self.labels[1]} (second)"
+        named = [
+            name if name == place else f"{name} ({place})" for name, place in zip(self.labels, ("first", "second"))
+        ]
+        head = f"{self.quantity.label}: {named[0]} less {named[1]}"
         head += f", mean of {self.n_rows} rows" if self.n_rows > 1 else ""
         frame = self.to_frame()
         lines = frame.iloc[spread_out(len(frame), 5)].set_index("time").rename(index=lambda t: f"t = {t:.4g}")
@@ -290,6 +293,7 @@ def _contrast(
             limits(ones - others, weights, level) if several and np.isfinite(ones - others).all() else (np.nan, np.nan)
         )
         numbers.loc[name] = [one, other, one - other, *map(float, ends)]
+    reach = np.concatenate([quantity.times, horizons, [a.median, b.median]])
     return Contrast(
         labels,
         quantity,
@@ -303,7 +307,7 @@ def _contrast(
         source if several else "none",
         level,
         n_rows,
-        meaning,
+        meaning + beyond(reach, quantity),
     )
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from sumosurv.estimators.members import check_level, limits
 from sumosurv.explain._quantity import Array, Asked, Quantity, QuantityName, ask, explanation
-from sumosurv.explain._results import as_text, table_at_times
+from sumosurv.explain._results import as_text, check_count, counted, table_at_times
 from sumosurv.explain._rows import Kind, Rows
 from sumosurv.outcome.checks import check_weight
 
@@ -44,6 +44,8 @@ class Effect:
         The curve of each row (ICE); of partial dependence on one column.
     observed : tuple of arrays
         The values of the columns in the rows in which none of them is missing.
+    n_rows : int
+        How many rows were looked at.
     """
 
     method: Literal["partial dependence", "accumulated local effects"]
@@ -57,6 +59,7 @@ class Effect:
     level: float
     individual: Array | None
     observed: tuple[Any, ...]
+    n_rows: int
 
     def to_frame(self) -> pd.DataFrame:
         """One line for each value (or pair of values) and time."""
@@ -72,7 +75,7 @@ class Effect:
 
     def __repr__(self) -> str:
         head = f"{self.method.capitalize()} of the {self.quantity.label} on {' and '.join(self.columns)}"
-        head += f", {len(self.observed[0])} rows"
+        head += f", {counted(self.n_rows, 'row')}"
         names = [", ".join(map(as_text, point)) for point in product(*self.grid)]
         values = self.mean.reshape(len(names), -1)
         shown = np.unique(np.linspace(0, len(names) - 1, min(12, len(names))).round().astype(int))
@@ -151,7 +154,7 @@ def partial_dependence(
     places = [rows.place(column) for column in (columns if pair else [columns])]
     if not 1 <= len(places) <= 2 or len(set(places)) < len(places):
         raise ValueError(f"Give one column, or a pair of different ones; got {columns!r}.")
-    n_values = n_values or (20 if len(places) == 1 else 10)
+    n_values = check_count("n_values", n_values, 20 if len(places) == 1 else 10)
     given = [None] * len(places) if values is None else list(values) if len(places) == 2 else [values]
     if len(given) != len(places):
         raise ValueError(f"Give values for both columns, ([...], [...]); got {len(given)}.")
@@ -174,6 +177,7 @@ def partial_dependence(
         level,
         individual,
         _observed(rows, places),
+        len(rows),
     )
 
 
@@ -185,12 +189,11 @@ def _observed(rows: Rows, places: Sequence[int]) -> tuple[Any, ...]:
 
 def drawn_rows(rows: Rows, sample_weight: Any, max_rows: int | None, random_state: Any) -> tuple[Rows, Array | None]:
     """The rows that count, at most so many of them, and their weights."""
+    most = check_count("max_rows", max_rows, len(rows))
     weight = None if sample_weight is None else check_weight(sample_weight, len(rows))
     kept = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)
-    if max_rows is not None and len(kept) > max_rows:
-        if max_rows < 1:
-            raise ValueError(f"max_rows is at least 1, or None; got {max_rows}.")
-        kept = np.sort(np.random.default_rng(random_state).permutation(kept)[:max_rows])
+    if len(kept) > most:
+        kept = np.sort(np.random.default_rng(random_state).permutation(kept)[:most])
     return rows.take(kept), None if weight is None else weight[kept]
 
 

@@ -227,7 +227,13 @@ def _measures(
             cells = cells_of(model)
             if cells is not None and outcome.upper is None:
                 options["resolution"] = cells
+            first = 0.0 if outcome.entry is None else float(outcome.entry.min())
             for t in [np.nan] if horizons is None else horizons:
+                if t <= first:
+                    raise ValueError(
+                        f"By time {t:g} nothing is known of any row: the first comes under observation at {first:g}. "
+                        "Horizons of the log-likelihood are on the clock of y, not times since entry."
+                    )
                 yield _Measure(name, None, t, sign, _likelihood(options, t), False)
             continue
         if horizons is not None:

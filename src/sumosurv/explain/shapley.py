@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.explain._quantity import Array, Asked, Precision, Quantity, QuantityName, ask, explanation
-from sumosurv.explain._results import mean_over_time, table_at_times
+from sumosurv.explain._results import counted, mean_over_time, table_at_times
 from sumosurv.explain._rows import Rows
 
 __all__ = ["SurvShap", "survshap"]
@@ -80,8 +80,9 @@ class SurvShap:
     def __repr__(self) -> str:
         n, p, _ = self.values.shape
         how = "exact" if self.std_error is None else "sampled permutations"
-        head = f"SurvSHAP values of the {self.quantity.label}: {n} subjects, {p} columns, {how}, "
-        head += f"against {len(self.background)} background rows\nmean absolute value over subjects"
+        head = f"SurvSHAP values of the {self.quantity.label}: {counted(n, 'subject')}, "
+        head += f"{counted(p, 'column')}, {how}, against {counted(len(self.background), 'background row')}"
+        head += "\nmean absolute value over subjects"
         mean = pd.DataFrame(np.abs(self.values).mean(axis=0), index=list(self.columns))
         order = self.importance().index[:10]
         return head + "\n" + table_at_times(mean.loc[order].to_numpy(), list(order), self.quantity)

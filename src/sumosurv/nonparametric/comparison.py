@@ -30,7 +30,7 @@ class LogrankTest:
     statistic : float
         Chi-squared with ``df`` degrees of freedom if all groups have the same hazard.
     df : int
-        The number of groups less one.
+        The number of groups less one; groups of which nobody was at risk when an event happened do not count.
     p_value : float
     groups : DataFrame
         By group: ``rows`` (or their weights), ``events``, and ``expected``, the number of events if all groups had the
@@ -119,12 +119,18 @@ def logrank_test(
     u = np.sum([part.observed - part.expected for part in parts], axis=0)
     robust = outcome.weight is not None and not bool((outcome.weight == np.round(outcome.weight)).all())
     v = _robust_variance(parts, outcome.group is not None) if robust else np.sum([p.variance for p in parts], axis=0)
-    df = len(names) - 1
-    statistic = float(u[:-1] @ np.linalg.pinv(v[:-1, :-1], hermitian=True) @ u[:-1])
+    expected = np.sum([part.plain_expected for part in parts], axis=0)
+    compared = np.flatnonzero(expected > 0)
+    if len(compared) < 2:
+        raise ValueError(
+            "There is nothing to compare: no event happened while rows of two or more groups were at risk."
+        )
+    df, some = len(compared) - 1, compared[:-1]
+    statistic = float(u[some] @ np.linalg.pinv(v[np.ix_(some, some)], hermitian=True) @ u[some])
     table = {
         "rows": np.bincount(group[kept], weights=outcome.weights[kept], minlength=len(names)),
         "events": np.sum([part.events.sum(axis=0) for part in parts], axis=0),
-        "expected": np.sum([part.plain_expected for part in parts], axis=0),
+        "expected": expected,
     }
     found = pd.DataFrame(table, index=pd.Index(names, name="group"))
     return LogrankTest(statistic, df, float(chi2.sf(statistic, df)), found)
@@ -140,7 +146,7 @@ def labels_of(given: Any, n: int, name: str) -> tuple[list[Hashable], npt.NDArra
         raise ValueError(f"{name} is missing in row {row}; leave such rows out, or make them a group of their own.")
     codes, found = pd.factorize(values, sort=True)
     if len(found) < 2 and name == "by":
-        raise ValueError(f"{name} has one group, {found[0]!r}; there is nothing to compare.")
+        raise ValueError(f"{name} has one group, {str(found[0])!r}; there is nothing to compare.")
     return list(found), np.asarray(codes, dtype=np.intp)
 
 

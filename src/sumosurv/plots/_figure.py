@@ -6,7 +6,7 @@ from typing import Any
 
 from sumosurv.distributions import SurvivalDistribution
 
-__all__ = ["COLOURS", "axes", "below", "finish", "last_seen", "shade_beyond"]
+__all__ = ["COLOURS", "axes", "below", "finish", "last_seen", "mark", "shade_beyond"]
 
 # Colours that readers with any colour vision can tell apart (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -56,9 +56,16 @@ def shade_beyond(ax: Any, seen: float | None, end: float, *, cover: bool = False
     )
 
 
-def below(ax: Any, *, columns: int) -> None:
-    """The legend under the axes, where it hides nothing."""
-    ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=columns)
+def below(ax: Any, *, columns: int, handles: Any = None, names: Any = None) -> None:
+    """The legend under the axes, where it hides nothing: of all that has a label, or of some handles."""
+    if handles is None:
+        handles, names = ax.get_legend_handles_labels()
+    ax.legend(handles, names, frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=columns)
+
+
+def mark(x: Any) -> str | None:
+    """The marker of a line through these points: one point alone would not show."""
+    return "o" if len(x) == 1 else None
 
 
 def finish(ax: Any, x_label: str, y_label: str, end: float, *, top: float = 1.02) -> None:

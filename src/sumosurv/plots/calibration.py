@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sumosurv.calibrate import SmoothCalibration
-from sumosurv.plots._figure import COLOURS, axes
+from sumosurv.plots._figure import COLOURS, axes, mark
 from sumosurv.scores import Calibration, DCalibration, IncidenceCalibration, KMCalibration
 
 __all__ = [
@@ -50,10 +50,11 @@ def plot_calibration(result: Calibration, *, ax: Any = None, label: str | None =
     """
     ax = axes(ax, _SIZE)
     _diagonal(ax)
-    ax.plot(result.expected, result.observed, "o-", color=None if label else _MODEL, ms=5, label=label)
+    named = label and f"{label}, score {result.score:.3g}"
+    ax.plot(result.expected, result.observed, "o-", color=_next_colour(ax), ms=5, label=named)
     ax.set(xlabel="probability p", ylabel="share of subjects with F(z|x) ≤ p", xlim=(0, 1), ylim=(0, 1))
     ax.set_aspect("equal")
-    ax.set_title(f"Calibration, score {result.score:.3g}")
+    ax.set_title("Calibration" if label else f"Calibration, score {result.score:.3g}")
     return _finish(ax, label)
 
 
@@ -115,8 +116,9 @@ def plot_km_calibration(result: KMCalibration, *, ax: Any = None, label: str | N
     >>> plot_km_calibration(km_calibration(Weibull(np.ones(50), 1.0), y, 1.0)).get_ylabel()
     'Kaplan-Meier'
     """
-    ax = _plot_groups(result, "S", "Kaplan-Meier", 1.0, ax, label)
-    ax.set_title(f"At time {result.time:.3g}, p = {result.p_value:.3g}")
+    test = f"p = {result.p_value:.3g}"
+    ax = _plot_groups(result, "S", "Kaplan-Meier", 1.0, ax, label and f"{label}, {test}")
+    ax.set_title(f"At time {result.time:.4g}" + ("" if label else f", {test}"))
     return ax
 
 
@@ -152,7 +154,7 @@ def plot_incidence_calibration(result: IncidenceCalibration, *, ax: Any = None, 
     of = "F" if result.cause is None else f"F$_{{{result.cause}}}$"
     ax = _plot_groups(result, of, "Aalen-Johansen", min(1.0, 1.08 * float(highest.max())) or 1.0, ax, label)
     about = "Any cause" if result.cause is None else f"Cause {result.cause}"
-    ax.set_title(f"{about} at time {result.time:.3g}")
+    ax.set_title(f"{about} at time {result.time:.4g}")
     return ax
 
 
@@ -186,12 +188,14 @@ def plot_smooth_calibration(result: SmoothCalibration, *, ax: Any = None, label:
     first = not ax.lines
     if first:
         _diagonal(ax)
-    colour = _MODEL if label is None else COLOURS[(len(ax.lines) - 1) % len(COLOURS)]
+    colour = _next_colour(ax)
     if not np.isnan(result.lower).all():
         ax.fill_between(result.grid, result.lower, result.upper, color=colour, alpha=0.18, lw=0)
-    ax.plot(result.grid, result.curve, color=colour, lw=2, label=label)
+    ax.plot(result.grid, result.curve, color=colour, lw=2, label=label, marker=mark(result.grid))
     reach = max(float(result.predicted.max()), float(result.curve.max()), float(np.nan_to_num(result.upper).max()))
     top = min(1.0, 1.05 * reach) if first else max(ax.get_xlim()[1], min(1.0, 1.05 * reach))
+    if len(result.grid) == 1 and not np.isnan(result.lower).all():
+        ax.vlines(result.grid, result.lower, result.upper, color=colour, lw=2, alpha=0.4)
     heights, edges = np.histogram(result.predicted, bins=40, range=(0.0, top))
     bars = 0.12 * top * heights / heights.max()  # a tenth of the picture, under the curve
     ax.bar(edges[:-1], bars, np.diff(edges), align="edge", color=colour, alpha=0.35, lw=0, zorder=1)
@@ -211,6 +215,8 @@ def _plot_groups(
 ) -> Any:
     """What was observed against what was predicted in each group, with 95 % intervals cut at 0 and 1."""
     ax = axes(ax, _SIZE)
+    if ax.lines:
+        top = max(top, ax.get_xlim()[1])
     _diagonal(ax)
     seen = ~np.isnan(result.observed)
     observed, half = result.observed[seen], 1.96 * result.std_error[seen]
@@ -219,16 +225,21 @@ def _plot_groups(
         observed,
         yerr=[np.minimum(half, observed), np.minimum(half, 1.0 - observed)],
         fmt="o",
-        color=None if label else _MODEL,
+        color=_next_colour(ax),
         ms=5,
         capsize=2,
         lw=1.2,
         label=label,
     )
-    ax.set(xlabel=f"predicted {of}({result.time:.3g}|x), mean of group", ylabel=estimate)
+    ax.set(xlabel=f"predicted {of}({result.time:.4g}|x), mean of group", ylabel=estimate)
     ax.set(xlim=(0, top), ylim=(0, top))
     ax.set_aspect("equal")
     return _finish(ax, label)
+
+
+def _next_colour(ax: Any) -> str:
+    """The colour of the next model: one for each that has a name in the legend."""
+    return COLOURS[len(ax.get_legend_handles_labels()[1]) % len(COLOURS)]
 
 
 def _diagonal(ax: Any) -> None:

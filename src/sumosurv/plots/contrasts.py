@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sumosurv.explain import Contrast
-from sumosurv.plots._figure import COLOURS, axes, shade_beyond
+from sumosurv.plots._figure import COLOURS, axes, below, shade_beyond
 
 __all__ = ["plot_contrast"]
 
@@ -38,11 +38,11 @@ def plot_contrast(contrast: Contrast, *, difference: bool = True, unit: str = ""
         sides = [(contrast.curves[i], low[i], high[i]) for i in (0, 1)]
         names = list(contrast.labels)
     spread = {"members": "of the members", "bootstrap": "of the fits to resampled rows"}.get(contrast.limits_from)
-    for number, ((curve, below, above), name) in enumerate(zip(sides, names)):
+    for number, ((curve, lower, upper), name) in enumerate(zip(sides, names)):
         colour = COLOURS[number]
-        if below is not None and above is not None:
+        if lower is not None and upper is not None:
             band = f"{contrast.level:.0%} {spread}" if number == len(sides) - 1 else None
-            ax.fill_between(times, below, above, color=colour, alpha=0.2, lw=0, label=band)
+            ax.fill_between(times, lower, upper, color=colour, alpha=0.2, lw=0, label=band)
         ax.plot(times, curve, color=colour, lw=2.2, label=name, marker="o" if len(times) == 1 else None)
     end = float(times[-1])
     ax.set_xlim(0, end)
@@ -55,5 +55,5 @@ def plot_contrast(contrast: Contrast, *, difference: bool = True, unit: str = ""
     ax.spines[["top", "right"]].set_visible(False)
     handles, labels = ax.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: labels[i] not in names)  # curves before the band
-    ax.legend([handles[i] for i in order], [labels[i] for i in order], frameon=False, fontsize=9)
+    below(ax, columns=3, handles=[handles[i] for i in order], names=[labels[i] for i in order])
     return ax

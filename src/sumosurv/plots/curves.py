@@ -155,13 +155,13 @@ def plot_risk_groups(
     return ax
 
 
-def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: Any = None) -> Any:
+def plot_training(history: Any, *, baseline: float | None = None, ax: Any = None) -> Any:
     """Mean log-likelihood per epoch: each member thin, their mean thick; of several kinds of networks, one mean each.
 
     Parameters
     ----------
-    history : DataFrame
-        ``history_`` of a fitted network estimator.
+    history : DataFrame, or fitted network estimator
+        ``model.history_``, or the model.
     baseline : float, optional
         A horizontal line, for example the likelihood of Kaplan-Meier.
     ax : matplotlib Axes, optional
@@ -170,6 +170,11 @@ def plot_training(history: pd.DataFrame, *, baseline: float | None = None, ax: A
     -------
     matplotlib Axes
     """
+    history = getattr(history, "history_", history)
+    if not isinstance(history, pd.DataFrame):
+        raise TypeError(
+            f"history is model.history_ of a network that was fitted; {type(history).__name__} has none to draw."
+        )
     ax = axes(ax, _SIZE)
     kinds = list(history.groupby("kind", sort=False)) if "kind" in history else [("", history)]
     for column, colour, name in (

@@ -51,6 +51,8 @@ def plot_decision_curve(
     if not several or len({(curve.time, curve.cause) for curve in several.values()}) != 1:
         raise ValueError("Give one or several decision curves, all at the same time and of the same cause.")
     first = next(iter(several.values()))
+    if all(curve.table["net_benefit"].isna().all() for curve in several.values()):
+        raise ValueError(f"Nobody is followed up to time {first.time:g}, so that net benefit is not known there.")
     ax = axes(ax, _SIZE)
     if thresholds is None:
         used = [curve.table.index[curve.table["treated"] > 0.01] for curve in several.values()]

@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from sumosurv.explain import Effect
 from sumosurv.plots._explained import at_times, name_of_time, quantity_label
-from sumosurv.plots._figure import COLOURS, axes
+from sumosurv.plots._figure import COLOURS, axes, mark
 
 __all__ = ["plot_effect", "plot_two_way_effect"]
 
 _SIZE = (7.2, 4.6)
+_NARROW = 0.05  # share of the axis that a cell needs for a number
 _DOTS = 300  # rows drawn over a map
 _INDIVIDUAL = 60  # curves drawn of partial dependence at one time
 
@@ -65,7 +66,9 @@ def plot_effect(
             continue
         if effect.low is not None and effect.high is not None:
             ax.fill_between(x, effect.low[:, place], effect.high[:, place], color=colour, alpha=0.18, lw=0)
-        ax.plot(x, effect.mean[:, place], color=colour, lw=2.2, label=label, zorder=4)
+        ax.plot(x, effect.mean[:, place], color=colour, lw=2.2, label=label, zorder=4, marker=mark(x))
+        if len(x) == 1 and effect.low is not None and effect.high is not None:
+            ax.vlines(x, effect.low[:, place], effect.high[:, place], color=colour, lw=6, alpha=0.3)
     _finish_column(ax, effect, x, category)
     is_local = effect.method == "accumulated local effects"
     if is_local:
@@ -112,6 +115,8 @@ def plot_two_way_effect(effect: Effect, *, time: float | None = None, unit: str 
         image = ax.pcolormesh(*(_edges(point) for point in points), values, cmap="cividis")
         middle = 0.5 * (values.min() + values.max())
         for (j, i), value in np.ndenumerate(values):
+            if min(_share(points[0], i), _share(points[1], j)) < _NARROW:
+                continue  # no room for a number; its colour says it
             ink = "white" if value < middle else "black"
             ax.text(points[0][i], points[1][j], f"{value:.2g}", ha="center", va="center", fontsize=8, color=ink)
     if all(numbers):
@@ -146,7 +151,7 @@ def _finish_column(ax: Any, effect: Effect, x: npt.NDArray[np.float64], category
         return
     deciles = np.quantile(np.asarray(effect.observed[0], dtype=np.float64), np.linspace(0.1, 0.9, 9))
     ax.plot(deciles, np.zeros(9), "|", color="0.2", ms=10, mew=1.0, transform=ax.get_xaxis_transform(), clip_on=False)
-    ax.set_xlim(x.min(), x.max() if x.max() > x.min() else x.min() + 1.0)
+    ax.set_xlim(*((x.min(), x.max()) if len(x) > 1 else (x[0] - 0.5, x[0] + 0.5)))
 
 
 def _legend(ax: Any, effect: Effect, individual: bool) -> None:
@@ -163,6 +168,12 @@ def _legend(ax: Any, effect: Effect, individual: bool) -> None:
         handles = [*handles, Line2D([], [], color="0.2", ls="", marker="|", ms=9)]
         names = [*names, "deciles"]
     ax.legend(handles, names, frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def _share(points: npt.NDArray[np.float64], place: int) -> float:
+    """The width of a cell, as a share of the axis."""
+    edges = _edges(points)
+    return float((edges[place + 1] - edges[place]) / (edges[-1] - edges[0]))
 
 
 def _edges(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

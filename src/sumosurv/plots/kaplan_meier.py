@@ -13,6 +13,7 @@ from sumosurv.plots._figure import COLOURS, axes, finish
 __all__ = ["plot_kaplan_meier"]
 
 _SIZE = (7.2, 4.6)
+_INSIDE = 4  # groups whose legend finds room beside the curves
 _LINE = 0.055  # of the height of the axes, for each line of the table
 
 
@@ -75,8 +76,9 @@ def plot_kaplan_meier(
         curve = kaplan_meier(own)
         times = np.unique(np.concatenate([[0.0], curve.times.numpy(), [last]]))
         ax.step(
-            times, curve.survival(times)[0], where="post", color=colour, lw=2, label=name if by is not None else None
-        )
+            times, curve.survival(times)[0], where="post", color=colour, ls=_style(i), lw=2,
+            label=name if by is not None else None,
+        )  # fmt: skip
         if level is not None:
             band = confidence_band(own, level=level)
             low, high = (np.append(1.0, band[side]) for side in ("lower", "upper"))
@@ -90,10 +92,16 @@ def plot_kaplan_meier(
             ax.plot(ended, curve.survival(ended)[0], "|", color=colour, ms=6, mew=0.9, alpha=0.7)
     finish(ax, "time" + (f" ({unit})" if unit else ""), "survival probability", end)
     if by is not None:
-        ax.legend(frameon=False, fontsize=9, title=getattr(by, "name", None), loc="best")
+        place = {"loc": "best"} if len(groups) <= _INSIDE else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+        ax.legend(frameon=False, fontsize=9, title=getattr(by, "name", None), **place)
     if risk_table:
         _at_risk(ax, outcome, groups, end)
     return ax
+
+
+def _style(number: int) -> Any:
+    """The line of a group: where colours are used up, dashed."""
+    return ("-", (0, (4, 1.5)), (0, (1, 1)))[number // len(COLOURS) % 3]
 
 
 def _groups(outcome: Outcome, by: Any) -> list[tuple[str, Any]]:

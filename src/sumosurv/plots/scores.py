@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sumosurv.distributions import SurvivalDistribution
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.outcome import check_outcome
-from sumosurv.plots._figure import COLOURS, axes, finish, last_seen, shade_beyond
+from sumosurv.plots._figure import COLOURS, axes, below, finish, last_seen, mark, shade_beyond
 from sumosurv.scores import evaluate
 
 __all__ = ["plot_auc", "plot_brier"]
@@ -43,6 +43,7 @@ def plot_brier(
         Of the same subjects.
     times : array, optional
         By default 40 times up to that past which 5 % of the rows are followed: beyond it few rows carry all weight.
+        Of given times only those are drawn past which somebody is followed.
     censoring : SurvivalDistribution or "marginal"
         G, as in `brier`; with `censoring_given_x` where censoring depends on x.
     cause : int, optional
@@ -120,28 +121,35 @@ def _over_time(
     models = distribution if isinstance(distribution, Mapping) else {"": distribution}
     if not models:
         raise ValueError("There is no model to draw: the mapping is empty.")
+    several = [d.n_causes for d in models.values() if isinstance(d, CompetingRisksDistribution) and d.n_causes > 1]
+    if cause is None and several:
+        raise ValueError(f"The distribution tells {several[0]} causes apart: say of which the score is meant, cause=1.")
     outcome = check_outcome(y)
     if outcome.entry is not None or outcome.upper is not None:
         raise ValueError(
             "Scores over time are drawn for rows that are observed from the start, with known event times; pass "
             "distribution.remaining(entry) and the time since entry, and leave out interval-censored rows."
         )
-    grid = _grid(outcome.time) if times is None else np.atleast_1d(np.asarray(times, dtype=np.float64))
+    grid = _grid(outcome.time) if times is None else _drawn(times, float(outcome.time.max()))
     wanted: dict[str, Any] = {"times": list(grid)} | ({} if cause is None else {"cause": cause})
-    table = evaluate(dict(models), None, y, scores={score: wanted}, censoring=censoring, **options)
+    table = evaluate(distribution, None, y, scores={score: wanted}, censoring=censoring, **options)
+    if table["value"].isna().all():
+        raise ValueError("There is nothing to draw: up to the last of these times no event can be compared.")
     ax, top = axes(ax, _SIZE), 0.0
     for i, name in enumerate(models):
         rows = table if "model" not in table else table[(table["model"] == name) & (table["against"] == "")]
         colour = COLOURS[i % len(COLOURS)]
         value, low, high = (rows[column].to_numpy(dtype=np.float64) for column in ("value", "low", "high"))
-        ax.plot(grid, value, color=colour, lw=2, label=name or None)
+        ax.plot(grid, value, color=colour, lw=2, label=name or None, marker=mark(grid))
         if not np.isnan(low).all():
             ax.fill_between(grid, low, high, color=colour, alpha=0.15, lw=0)
+            if len(grid) == 1:
+                ax.vlines(grid, low, high, color=colour, lw=2, alpha=0.4)
         top = max(top, float(np.nanmax(np.where(np.isnan(high), value, high))))
-    end = float(grid[-1])
+    end = float(grid[-1]) * (1.0 if len(grid) > 1 else 2.0)
     shade_beyond(ax, last_seen(next(iter(models.values())), seen), end)
     if any(models):
-        ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=min(len(models), 4))
+        below(ax, columns=min(len(models), 4))
     return ax, end, top
 
 
@@ -150,6 +158,15 @@ def _grid(time: Any) -> Any:
     if end >= time.max():  # many rows end with the study
         end = float(time[time < time.max()].max(initial=0.0)) or float(time.max())
     return np.linspace(0.0, end, _TIMES + 1)[1:]
+
+
+def _drawn(times: Any, last: float) -> Any:
+    """The given times past which somebody is followed."""
+    given = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    kept = given[given < last]
+    if len(kept) == 0:
+        raise ValueError(f"Nobody is followed past time {last:g}; give an earlier time than {given.min():g}.")
+    return kept
 
 
 def _time(unit: str) -> str:

@@ -67,6 +67,7 @@ def weighted_terms(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    min_followed: float = 0.0,
     cause: int | None = None,
 ) -> Terms:
     """What each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ).
@@ -78,11 +79,14 @@ def weighted_terms(
     event, time = observed.event, observed.time
     curves, other = of_cause(distribution, observed, cause)
     g = kaplan_meier(outcome, censoring=True) if censoring is None else censoring
-    weighting = Weighting(g, left_limit, on_zero, max_weight, normalize)
+    if censoring is None and min_followed > 0:
+        raise ValueError("min_followed is for a censoring distribution that is given, with G(t|x) of each row.")
+    weighting = Weighting(g, left_limit, on_zero, max_weight, normalize, min_followed)
     weights = GridWeights(weighting, event, time, grid)
     n, m = len(time), len(grid)
     if censoring is not None:
         values = np.empty((n, 2 * m if normalize else 1))
+        share = share if normalize else share * weights.scale(outcome.weight, share)
         for rows, curve in curve_blocks(curves, grid, log=log):
             weight, alive = weights.block(rows)
             scored = weighted(loss, curve, weight, free_of(alive, other, rows))

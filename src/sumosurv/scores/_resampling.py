@@ -25,6 +25,7 @@ __all__ = [
     "incidence_steps",
     "product_limit",
     "ratio",
+    "share_of_pairs",
     "shrinkage",
 ]
 
@@ -205,6 +206,15 @@ class WeightedSums:
 def ratio(top: Array, bottom: Array) -> Array:
     """top / bottom, nan where the bottom is not positive."""
     return np.asarray(np.divide(top, bottom, out=np.full(np.shape(bottom), np.nan), where=bottom > 0))
+
+
+def share_of_pairs(top: Array, bottom: Array) -> Array:
+    """`ratio` of two sums over pairs that are right to first order, cut at 0 and 1.
+
+    A share of pairs lies between 0 and 1. Its first-order value need not, where a resample has few of the pairs of the
+    sample; the end of the range is then nearer to the share than what lies outside.
+    """
+    return np.clip(ratio(top, bottom), 0.0, 1.0)
 
 
 # ------------------------------------------------------------------ what subjects contribute

@@ -27,6 +27,7 @@ class Weighting:
     on_zero: OnZero = "raise"
     max_weight: float = np.inf
     normalize: bool = False
+    min_followed: float = 0.0
 
     def check(self, n: int) -> None:
         """Refuse what is no censoring distribution of n subjects."""
@@ -41,8 +42,16 @@ class Weighting:
             )
         if self.on_zero not in ("raise", "drop"):
             raise ValueError(f"on_zero is 'raise' or 'drop'; got {self.on_zero!r}.")
+        if not 0.0 <= self.min_followed < 1.0:
+            raise ValueError(f"min_followed is a probability, zero or more and below one; got {self.min_followed!r}.")
         if not self.max_weight > 0:
             raise ValueError(f"max_weight is positive; got {self.max_weight}.")
+
+    def kept(self, grid: Array, rows: slice = slice(None)) -> npt.NDArray[np.bool_]:
+        """Whether G(t|x) is at least ``min_followed``, (k, m); one row if there is one G for all."""
+        with torch.no_grad():
+            g = self.censoring if len(self.censoring) == 1 else self.censoring[rows]
+            return np.asarray(g.survival(grid)) >= self.min_followed
 
     def of_events(self, event: npt.NDArray[np.bool_], time: Array) -> Array:
         """d / G(z-) of each subject, 0 for the censored."""
@@ -70,8 +79,9 @@ class Weighting:
         zero = needed & np.isinf(weight)
         at_zero = self.max_weight
         if np.isinf(self.max_weight) and zero.any():
-            at_zero = 0.0 if self.on_zero == "drop" else np.nan
-            if self.on_zero == "raise" and time is not None:
+            dropped = self.on_zero == "drop" or self.min_followed > 0  # such rows are left out
+            at_zero = 0.0 if dropped else np.nan
+            if not dropped and time is not None:
                 first = float(np.broadcast_to(time, zero.shape)[zero].min())
                 raise ValueError(
                     f"The censoring distribution gives {int(zero.sum())} weights 1/0, the first at time {first:g}: "
@@ -100,17 +110,21 @@ class GridWeights:
         of_alive = self.of_alive
         if of_alive is None:
             of_alive = self._alive(self.weighting.censoring[rows], alive)
-        return np.where(alive, of_alive, self.of_event[rows, None]), alive
+        weight = np.where(alive, of_alive, self.of_event[rows, None])
+        if self.weighting.min_followed > 0:
+            weight = np.where(self.weighting.kept(self.grid, rows), weight, 0.0)
+        return weight, alive
 
-    def scale(self, own: Array | None = None) -> Any:
+    def scale(self, own: Array | None = None, share: Array | None = None) -> Any:
         """1, or with ``normalize`` one over the mean weight at each time (0 where nobody has a weight).
 
-        Subjects count ``own`` times in that mean.
+        Subjects count ``own`` times in that mean. Where some are left out at some times, one over the share that is
+        not: at each time, or over all of them, time k counting ``share[k]``; nan if nobody is left.
         """
-        if not self.weighting.normalize:
-            return 1.0
         if own is None:
             own = np.ones(len(self.time))
+        if not self.weighting.normalize:
+            return 1.0 if self.weighting.min_followed == 0 else self._one_over_kept(own, share)
         if self.of_alive is not None:
             order = np.argsort(self.time)
             gone = np.searchsorted(self.time[order], self.grid, side="right")
@@ -123,3 +137,12 @@ class GridWeights:
             blocks = (own[part] @ self.block(part)[0] for part in parts)
             total = np.sum(list(blocks), axis=0)
         return np.divide(own.sum(), total, out=np.zeros_like(total), where=total > 0)
+
+    def _one_over_kept(self, own: Array, share: Array | None) -> Any:
+        step = max(1, (1 << 17) // len(self.grid))
+        parts = [slice(i, i + step) for i in range(0, len(self.time), step)]
+        mass = np.sum([(own[part, None] * self.weighting.kept(self.grid, part)).sum(axis=0) for part in parts], axis=0)
+        if share is None:
+            return np.divide(own.sum(), mass, out=np.full(len(mass), np.nan), where=mass > 0)
+        total = float(share @ mass)
+        return own.sum() * share.sum() / total if total > 0 else np.nan

@@ -22,7 +22,7 @@ from sumosurv.scores._inputs import (
     of_cause,
     time_grid,
 )
-from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio, share_of_pairs
 from sumosurv.scores._weighting import OnZero, Weighting
 
 __all__ = [
@@ -42,6 +42,7 @@ def cumulative_dynamic_auc(
     cause: int | None = None,
     left_limit: bool = True,
     on_zero: OnZero = "raise",
+    min_followed: float = 0.0,
     sample_weight: Any = None,
 ) -> Any:
     r"""Cumulative/dynamic AUC at given times; higher is better; not proper.
@@ -64,7 +65,7 @@ def cumulative_dynamic_auc(
         G, for example ``kaplan_meier(y_train, censoring=True)``; see `brier`.
     cause : int, optional
         Counted from one; an event is one of any cause by default.
-    left_limit, on_zero
+    left_limit, on_zero, min_followed
         As in `brier`. With ``left_limit=False`` and ``on_zero="drop"``, without a cause, this is scikit-survival's.
     sample_weight : array of shape (n,), optional
         How many subjects each row counts for.
@@ -88,7 +89,7 @@ def cumulative_dynamic_auc(
     """
     outcome = check_rows(y, sample_weight)
     grid = check_times(times)
-    weighting = Weighting(censoring, left_limit, on_zero)
+    weighting = Weighting(censoring, left_limit, on_zero, min_followed=min_followed)
     markers, other = _markers(distribution, outcome, grid, cause)
     values = np.array([sides.value for sides in _all_sides(outcome, other, markers, grid, weighting)])
     return float(values[0]) if np.ndim(times) == 0 else values
@@ -103,12 +104,15 @@ def cumulative_dynamic_auc_terms(
     cause: int | None = None,
     left_limit: bool = True,
     on_zero: OnZero = "raise",
+    min_followed: float = 0.0,
 ) -> Terms:
     """Each subject's share of the pairs of `cumulative_dynamic_auc` at one time.
 
     Without ``censoring`` G is that of the rows themselves.
     """
-    return _auc_terms(distribution, y, check_times(times), np.ones(1), censoring, cause, left_limit, on_zero)
+    return _auc_terms(
+        distribution, y, check_times(times), np.ones(1), censoring, cause, left_limit, on_zero, min_followed
+    )
 
 
 def integrated_auc(
@@ -121,6 +125,7 @@ def integrated_auc(
     cause: int | None = None,
     left_limit: bool = True,
     on_zero: OnZero = "raise",
+    min_followed: float = 0.0,
     sample_weight: Any = None,
 ) -> float:
     r"""The cumulative/dynamic AUC averaged over times; higher is better; not proper.
@@ -132,7 +137,7 @@ def integrated_auc(
 
     Parameters
     ----------
-    distribution, y, censoring, cause, left_limit, on_zero, sample_weight
+    distribution, y, censoring, cause, left_limit, on_zero, min_followed, sample_weight
         As in `cumulative_dynamic_auc`.
     times : array of shape (m,), tuple (low, high) or None
         A grid; or a range, or None for that from the smallest positive to the largest time of y, filled with
@@ -166,6 +171,7 @@ def integrated_auc(
         cause=cause,
         left_limit=left_limit,
         on_zero=on_zero,
+        min_followed=min_followed,
     )
     return float(_average(values[None], _event_shares(outcome, grid, cause))[0])
 
@@ -180,12 +186,13 @@ def integrated_auc_terms(
     cause: int | None = None,
     left_limit: bool = True,
     on_zero: OnZero = "raise",
+    min_followed: float = 0.0,
 ) -> Terms:
     """Each subject's share of the pairs of `integrated_auc`; the weights of the times stay in resamples."""
     outcome = check_rows(y)
     grid = time_grid(times, outcome.time, n_times)
     share = _event_shares(outcome, grid, cause)
-    return _auc_terms(distribution, outcome, grid, share, censoring, cause, left_limit, on_zero)
+    return _auc_terms(distribution, outcome, grid, share, censoring, cause, left_limit, on_zero, min_followed)
 
 
 def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
@@ -212,10 +219,13 @@ def _auc_terms(
     cause: int | None,
     left_limit: bool,
     on_zero: OnZero,
+    min_followed: float,
 ) -> Terms:
     outcome = check_rows(y)
     g = kaplan_meier(outcome.any_cause(), censoring=True) if censoring is None else censoring
-    weighting = Weighting(g, left_limit, on_zero)
+    if censoring is None and min_followed > 0:
+        raise ValueError("min_followed is for a censoring distribution that is given, with G(t|x) of each row.")
+    weighting = Weighting(g, left_limit, on_zero, min_followed=min_followed)
     markers, other = _markers(distribution, outcome, grid, cause)
     sides = _all_sides(outcome, other, markers, grid, weighting)
     if censoring is None:
@@ -228,7 +238,7 @@ def _auc_terms(
     def combine(means: Array) -> Array:
         # sums over pairs, each to first order: a subject's pairs change with it and with its partners
         won, case, control = means.reshape(len(means), m, 3).transpose(2, 0, 1)
-        return _average(ratio(won - whole, case * controls + cases * control - cases * controls), share)
+        return _average(share_of_pairs(won - whole, case * controls + cases * control - cases * controls), share)
 
     return MeanTerms(values, combine, outcome.weight)
 
@@ -314,6 +324,9 @@ def _sides(
     if alive.any():
         g = np.asarray(weighting.censoring.survival(at), dtype=np.float64)
         control = control + weighting.inverse(np.broadcast_to(g, alive.shape), alive, np.full(len(alive), at))
+    if weighting.min_followed > 0:
+        kept = weighting.kept(np.array([at]))[:, 0]
+        case, control = np.where(kept, case, 0.0), np.where(kept, control, 0.0)
     _, place = np.unique(marker, return_inverse=True)
     own = outcome.weights
     cases, controls = (np.bincount(place, weights=own * weight).astype(np.float64) for weight in (case, control))
@@ -366,4 +379,4 @@ class _OwnWeightAuc:
         top = weight @ of_won + of_alive * (resamples.counts @ under) - won
         pairs = controls * (weight @ of_case) - cases * controls
         pairs += cases * (weight @ of_control + of_alive * (resamples.counts @ alive))
-        return _average(ratio(top, pairs), self.share)
+        return _average(share_of_pairs(top, pairs), self.share)

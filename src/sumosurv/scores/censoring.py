@@ -17,12 +17,21 @@ from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import Array
 from sumosurv.scores._weighting import Weighting
 
-__all__ = ["CensoringCheck", "censoring_given_x", "check_censoring", "large_weights", "mean_and_error"]
+__all__ = [
+    "MIN_FOLLOWED",
+    "CensoringCheck",
+    "censoring_given_x",
+    "check_censoring",
+    "large_weights",
+    "mean_and_error",
+    "share_left_out",
+]
 
 _FOLDS = 5
 _FEWEST = 20  # censored rows, below which nothing can be said of what they depend on
 _WIDEST = 200  # numbers per row, up to which a Cox model of the censoring is tried unasked
 _CELLS = 20  # of the censoring times
+MIN_FOLLOWED = 0.05  # G(t|x) below which a row is left out at t, where G is estimated given x
 _BOUND = 10.0  # weights above it are called large
 
 
@@ -52,11 +61,16 @@ class CensoringCheck:
         """Whether the gain is more than two standard errors above zero."""
         return self.gain > 2.0 * self.std_error
 
+    def of_rows(self, rows: npt.NDArray[np.intp]) -> CensoringCheck:
+        """The same finding, with G of some of the rows."""
+        return replace(self, distribution=self.distribution[rows])
+
     def __str__(self) -> str:
         found = "Censoring depends on the covariates" if self.depends else "No sign that censoring depends on x"
+        higher = "a higher" if self.gain > 0 else "no higher"
         return (
-            f"{found}: on held-out rows {self.name} of the censoring times is more likely than Kaplan-Meier by "
-            f"{self.gain:.3f} nats a row (standard error {self.std_error:.3f})."
+            f"{found}: on held-out rows {self.name} fitted to the censoring times has {higher} likelihood than "
+            f"Kaplan-Meier ({self.gain:+.3f} nats a row, standard error {self.std_error:.3f})."
         )
 
 
@@ -156,6 +170,12 @@ def large_weights(censoring: SurvivalDistribution, outcome: Outcome, horizon: fl
     weighting, until = Weighting(censoring, on_zero="drop"), np.minimum(outcome.time, horizon)
     weight = weighting.of_events(np.ones(len(until), dtype=np.bool_), until)
     return None if (weight == 0).any() else float(outcome.weights @ (weight > _BOUND) / outcome.weights.sum())
+
+
+def share_left_out(censoring: SurvivalDistribution, outcome: Outcome, time: float) -> float:
+    """The share of rows with a G(t|x) so small that they are left out at t."""
+    kept = Weighting(censoring, min_followed=MIN_FOLLOWED).kept(np.array([time]))[:, 0]
+    return float(outcome.weights @ ~np.broadcast_to(kept, len(outcome)) / outcome.weights.sum())
 
 
 # ------------------------------------------------------------------ folds, fits, cells

@@ -18,7 +18,7 @@ from sumosurv.scores._inputs import (
     check_subjects,
 )
 from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cell, count_later
-from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, share_of_pairs
 from sumosurv.scores._weighting import OnZero, Weighting
 
 __all__ = [
@@ -212,7 +212,7 @@ def pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
     def combine(means: Array) -> Array:
         # Σᵢⱼ cᵢ cⱼ h(i, j) to first order about each subject's weight: its pairs change with it and with its partners
         both = 2.0 * means - whole
-        return ratio(both[:, 0], both[:, 1])
+        return share_of_pairs(both[:, 0], both[:, 1])
 
     return MeanTerms(values, combine, weight)
 
@@ -249,4 +249,4 @@ class _OwnWeightPairs:
         weight = np.square(self.weighting.of_resampled_events(resamples, self.rows))
         both = (resamples.counts[:, self.rows] * weight) @ self.later
         both += resamples.counts @ self.earlier - self.outcome.weights @ self.earlier
-        return ratio(both[:, 0], both[:, 1])
+        return share_of_pairs(both[:, 0], both[:, 1])

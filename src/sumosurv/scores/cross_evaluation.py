@@ -12,14 +12,18 @@ import pandas as pd
 from scipy import stats
 from sklearn.base import clone
 
-from sumosurv.models import take_rows
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.models import check_names, take_rows
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import median_time
 from sumosurv.scores._requests import Asked, find_score, usual_scores
+from sumosurv.scores.censoring import check_censoring
 from sumosurv.scores.evaluation import evaluate
-from sumosurv.scores.evaluation_table import Evaluation
+from sumosurv.scores.evaluation_table import COLUMNS, Evaluation
 
 __all__ = ["CrossEvaluation", "cross_evaluate"]
+
+_OF_SUMMARY = ("against", "low", "high", "std_error", "won")  # columns that single folds have not
 
 Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
@@ -79,8 +83,9 @@ def cross_evaluate(
         an object with ``split``.
     scores, times, censoring
         As in `evaluate`. Times are the same in all folds: by default the median time of y, or from the smallest
-        positive time to the largest that every fold reaches. An estimator or "auto" for ``censoring`` is fitted to the
-        test rows of each fold.
+        positive time to the largest that every fold reaches. An estimator or "auto" for ``censoring`` is cross-fitted
+        on all rows once, and whether censoring depends on x is decided once, for all folds; a distribution is that of
+        all rows together, or has a curve for each of them.
     n_repeats : int
         How often the rows are split anew, where ``cv`` is a number.
     confidence : float
@@ -114,29 +119,57 @@ def cross_evaluate(
         raise ValueError('estimators is a mapping of names to estimators, such as {"cox": CoxPH(), "sumo": SumoNet()}.')
     if not 0 < confidence < 1:
         raise ValueError(f"confidence lies in (0, 1); got {confidence}.")
+    if not isinstance(n_repeats, (int, np.integer)) or n_repeats < 1:
+        raise ValueError(f"n_repeats is a whole number, 1 or more; got {n_repeats!r}.")
+    estimators = check_names(estimators)
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     splits = list(_splits(cv, X, outcome, n_repeats, random_state))
     scores = _with_times(scores, times, outcome, [test for _, test in splits])
+    weighting, notes = _censoring(censoring, scores, X, outcome, random_state)
     parts = []
     with _Progress(len(splits) * len(estimators), verbose) as step:
         for fold, (train, test) in enumerate(splits):
             fitted = {}
             for name, estimator in estimators.items():
                 step(f"fold {fold + 1} of {len(splits)}: {name}")
-                fitted[str(name)] = clone(estimator).fit(take_rows(X, train), _outcome_for_fit(outcome[train]))
-            found = evaluate(
-                fitted, take_rows(X, test), outcome[test], scores=scores, censoring=censoring, n_bootstrap=0
-            )
+                fitted[name] = clone(estimator).fit(take_rows(X, train), _outcome_for_fit(outcome[train]))
+            g = weighting(test)
+            found = evaluate(fitted, take_rows(X, test), outcome[test], scores=scores, censoring=g, n_bootstrap=0)
+            if fold == 0:
+                notes += [f"In the first fold: {note}" for note in found.notes if note not in notes]
             parts.append(pd.DataFrame(found[found["against"] == ""]).assign(fold=fold))
         step("")
     folds = pd.concat(parts, ignore_index=True)
+    for column in ("cause", "censoring"):
+        folds[column] = folds[column].fillna("") if column in folds else ""
     ratio = float(np.mean([len(test) / len(train) for train, test in splits]))
-    rows = list(_summary(folds, [str(name) for name in estimators], len(splits), ratio, confidence))
-    note = (
-        f"Means over {len(splits)} folds; intervals allow for training sets that overlap. "
-        "Folds won: the share of folds in which the score is better than that of the first model."
-    )
-    return CrossEvaluation(Evaluation.of(rows, [note]), folds.drop(columns=["against", "low", "high", "std_error"]))
+    rows, left_out = _summary(folds, list(estimators), len(splits), ratio, confidence)
+    note = f"Means over {len(splits)} folds; intervals allow for training sets that overlap."
+    if len(estimators) > 1:
+        note += " Folds won: the share of folds in which the score is better than that of the first model."
+    kept = [column for column in ("fold", *COLUMNS) if column in folds and column not in _OF_SUMMARY]
+    return CrossEvaluation(Evaluation.of(rows, [note, *left_out, *notes]), folds[kept])
+
+
+def _censoring(
+    censoring: Any, scores: Mapping[str, Mapping[str, Any]], X: Any, outcome: Outcome, random_state: Any
+) -> tuple[Callable[[npt.NDArray[np.intp]], Any], list[str]]:
+    """G for the test rows of a fold, the same question being answered for all folds, and what is to be said of it."""
+    if isinstance(censoring, SurvivalDistribution):
+        own = len(censoring) == len(outcome)
+        return lambda test: censoring[test] if own else censoring, []
+    asked = [find_score(name) for name, options in scores.items() if options.get("censoring") is None]
+    if not any(score.needs_censoring and score.given_x for score in asked):
+        return lambda test: "marginal", []
+    by_name = isinstance(censoring, str)
+    if (by_name and censoring != "auto") or not (by_name or hasattr(censoring, "fit")):
+        return lambda test: censoring, []  # evaluate knows it, or says what is wrong
+    check = check_censoring(censoring, X, outcome.since_entry(), random_state=random_state)
+    if isinstance(check, str):
+        return lambda test: "marginal", [check]
+    if by_name and not check.depends:
+        return lambda test: "marginal", [str(check)]
+    return check.of_rows, [str(check)]
 
 
 def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int | None) -> Iterator[Split]:
@@ -188,36 +221,43 @@ def _with_times(
 
 def _summary(
     folds: pd.DataFrame, names: list[str], n_folds: int, ratio: float, confidence: float
-) -> Iterator[dict[str, Any]]:
-    """Rows of the table: means over folds, then differences from the first."""
-    about = [name for name in ("score", "greater_is_better", "proper") if name in folds]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of the table, means over folds and then differences from the first, and what is to be said of them."""
     half = float(stats.t.ppf(0.5 + 0.5 * confidence, n_folds - 1)) if n_folds > 1 else np.nan
-    keys = folds.groupby(["fold", "model"], sort=False).cumcount()
-    for _, part in folds.groupby(keys, sort=False):
+    told = folds["score"].map(lambda name: find_score(name).times != "none")  # others say how they were computed
+    times = folds["times"].where(told, "")
+    rows, notes = [], []
+    keys = [folds["score"], folds["cause"], folds["censoring"], times]
+    place = folds.groupby([folds["fold"], folds["model"], *keys]).cumcount()  # times may look alike in words
+    for _, part in folds.groupby([*keys, place], sort=False):
         row = part.iloc[0]
+        about = {name: row[name] for name in ("score", "cause", "censoring", "times", "greater_is_better", "proper")}
+        what = " ".join(filter(None, (row["score"], f"with G {row['censoring']}" if row["censoring"] else "")))
+        if part["fold"].nunique() < n_folds:
+            notes.append(f"Left out: {what}, which {n_folds - part['fold'].nunique()} of {n_folds} folds do not have.")
+            continue
         values = part.pivot(index="fold", columns="model", values="value")[names].to_numpy()
+        missing = int(np.isnan(values).any(axis=1).sum())
+        if missing:
+            notes.append(f"There is no mean of {what}: it is not defined in {missing} of {n_folds} folds.")
+        sign = 1.0 if row["greater_is_better"] else -1.0
         shown = [(name, "", values[:, i], np.nan) for i, name in enumerate(names)]
         for i, name in enumerate(names[1:], 1):
-            difference = values[:, i] - values[:, 0]
-            better = difference if row["greater_is_better"] else -difference
-            shown.append((name, names[0], difference, float(np.mean((better > 0) + 0.5 * (better == 0)))))
-        for name, against, found, won in shown:
-            mean = float(np.mean(found))
+            own, first = sign * values[:, i], sign * values[:, 0]
+            known = ~np.isnan(own + first) | (own == first)
+            won = np.where(own == first, 0.5, own > first)[known]
+            with np.errstate(invalid="ignore"):
+                difference = values[:, i] - values[:, 0]
+            shown.append((name, names[0], difference, float(won.mean()) if len(won) else np.nan))
+        for name, against, found, share in shown:
+            with np.errstate(invalid="ignore"):  # of infinite values with either sign there is no mean
+                mean = float(np.mean(found))
             spread = float(np.std(found, ddof=1)) if n_folds > 1 and np.isfinite(found).all() else np.nan
             error = spread * np.sqrt(1.0 / n_folds + ratio)
             interval = {"low": mean - half * error, "high": mean + half * error}
-            yield {
-                **{name: row[name] for name in about},
-                "times": row["times"],
-                "cause": row.get("cause", ""),
-                "censoring": row.get("censoring", ""),
-                "model": name,
-                "against": against,
-                "value": mean,
-                **interval,
-                "std_error": error,
-                "won": won,
-            }
+            values_of = {"value": mean, **interval, "std_error": error, "won": share}
+            rows.append(about | values_of | {"model": name, "against": against})
+    return rows, list(dict.fromkeys(notes))
 
 
 class _Progress:

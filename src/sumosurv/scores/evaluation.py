@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
-from sumosurv.models import cells_of, predict_distribution, take_rows
-from sumosurv.nonparametric import kaplan_meier
+from sumosurv.models import cells_of, check_names, predict_distribution, take_rows
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.scores._inputs import Array, remembering
 from sumosurv.scores._requests import Asked, counted_rows, in_cells, make_requests, usual_scores
 from sumosurv.scores._resampling import Bootstrap
-from sumosurv.scores.censoring import CensoringCheck, check_censoring, large_weights
+from sumosurv.scores.censoring import MIN_FOLLOWED, CensoringCheck, check_censoring, large_weights, share_left_out
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.score import Request
 
@@ -74,13 +73,14 @@ def evaluate(
         Names in `SCORES`; a mapping gives the options of each, ``{"log_likelihood": {"resolution": 1.0}}``. By default
         the likelihood, concordance, integrated scores and D-calibration; with single ``times`` also Brier score, AUC,
         binomial log-likelihood and calibration at each of them.
-    censoring : "auto", "marginal", SurvivalDistribution or estimator
+    censoring : "auto", "marginal", SurvivalDistribution, estimator or CensoringCheck
         G of the weighted scores. "marginal": Kaplan-Meier of the censoring in y itself. "auto": the same, and if X is
         given, whether censoring depends on x is tested: a Cox model of the censoring times, cross-fitted on these rows,
         against Kaplan-Meier, by the likelihood of held-out rows. If it does, scores are given with either G, since
         those with one G for all may prefer the wrong model; ``notes`` says what was found. An estimator takes the
         place of the Cox model, and its G is used whatever the test says. A distribution is taken as it is:
-        ``kaplan_meier(y_train, censoring=True)`` for that of the training rows. `uno_c` has weights for one G only.
+        ``kaplan_meier(y_train, censoring=True)`` for that of the training rows. A `CensoringCheck` is what was found
+        on these rows before. `uno_c` has weights for one G only.
     times : float, array, or tuple (low, high), optional
         For every score that is taken at times, unless its own options say otherwise. A number or a list of times for
         scores at single times (`brier`, `cumulative_dynamic_auc`, `km_calibration` and the like), which get one row
@@ -133,9 +133,15 @@ def evaluate(
       b        0.1135
       b - a  0.008687
     """
-    if n_bootstrap < 0 or not 0 < confidence < 1:
-        raise ValueError(f"n_bootstrap is 0 or more and confidence lies in (0, 1); got {n_bootstrap} and {confidence}.")
-    models = model_or_distribution if isinstance(model_or_distribution, Mapping) else {"": model_or_distribution}
+    if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
+        raise ValueError(f"n_bootstrap is a whole number, 0 or more; got {n_bootstrap!r}.")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is a probability between 0 and 1, such as 0.95; got {confidence!r}.")
+    models = (
+        check_names(model_or_distribution)
+        if isinstance(model_or_distribution, Mapping)
+        else {"": model_or_distribution}
+    )
     curves, outcome, counted = _curves(models, X, check_outcome(y, sample_weight=sample_weight, groups=groups))
     causes = _causes(curves)
     if scores is None:
@@ -147,7 +153,10 @@ def evaluate(
     requests = make_requests(scores, later, fixed, times, causes, cells)
     requests = [request.of_rows(counted) for request in requests]
     rows = None if X is None else (X if counted.all() else take_rows(X, np.flatnonzero(counted)))
+    if isinstance(censoring, CensoringCheck):
+        censoring = censoring.of_rows(np.flatnonzero(counted))
     requests, notes = _with_censoring(requests, censoring, rows, later, random_state)
+    notes += _past_follow_up(requests, later)
     bootstrap = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
     clocks = (outcome, bootstrap), (later, bootstrap if later is outcome else bootstrap.on_clock(later))
     found: dict[tuple[int, str], _Found] = {}
@@ -249,51 +258,62 @@ def _with_censoring(
         raise ValueError(f'censoring is "auto", "marginal", a distribution or an estimator; got {censoring!r}.')
     if not open_ones or censoring is None or censoring == "marginal" or isinstance(censoring, SurvivalDistribution):
         return requests, []
-    if not by_name and not hasattr(censoring, "fit"):
+    if not by_name and not isinstance(censoring, CensoringCheck) and not hasattr(censoring, "fit"):
         raise TypeError(
             f"censoring is a distribution, an estimator with fit(X, y), 'auto' or 'marginal'; got {censoring!r}."
         )
+    if outcome.upper is not None:
+        return requests, []  # the scores say that they need to know when events happened
     if X is None:
         if not by_name:
             raise ValueError(
                 "censoring is an estimator, and there is no X to fit it on; pass X beside the distribution."
             )
         return requests, []
-    check = check_censoring(censoring, X, outcome, random_state=random_state)
+    known = isinstance(censoring, CensoringCheck)
+    check = censoring if known else check_censoring(censoring, X, outcome, random_state=random_state)
     if isinstance(check, str):
         return requests, [check]
     notes = [str(check)]
     wanted = [r for r in open_ones if r.score.given_x]
     if not wanted or (by_name and not check.depends):
         return requests, notes
-    horizon = max(r.horizon or float(outcome.time.max()) for r in wanted)
-    shares = [
-        large_weights(g, outcome, horizon)
-        for g in (kaplan_meier(outcome.any_cause(), censoring=True), check.distribution)
-    ]
-    if shares[1] is None:
-        notes.append(
-            "Given x, some rows have a weight of 1/0: nobody like them is followed so long. Scores are given with one "
-            "G for all; end the times earlier."
-        )
-        return requests, notes
-    notes.append(_large_in_words(check, shares, horizon))
+    last = float(outcome.time.max())
+    ends = sorted({r.horizon or last for r in wanted})
+    missed = {end: share_left_out(check.distribution, outcome, end) for end in ends}
+    notes.append(_in_words(check, large_weights(check.distribution, outcome, last), missed))
     made: list[Request] = []
     for request in requests:
         if not any(request is other for other in wanted):
             made.append(request)
             continue
-        given = replace(request, options={**request.options, "censoring": check.distribution}, censoring="given x")
-        made += [replace(request, censoring="marginal"), given]
+        made.append(replace(request, censoring="marginal"))
+        if request.score.times == "range" or missed[request.horizon or last] < 1:
+            options = {**request.options, "censoring": check.distribution, "min_followed": MIN_FOLLOWED}
+            made.append(replace(request, options=options, censoring="given x"))
     return made, notes
 
 
-def _large_in_words(check: CensoringCheck, shares: list[float | None], horizon: float) -> str:
-    known = [f"{share:.1%}" for share in shares if share is not None]
+def _past_follow_up(requests: list[Request], outcome: Outcome) -> list[str]:
+    """What is to be said of scores at times past which nobody is followed."""
+    last = float(outcome.time.max())
+    late = [r for r in requests if r.score.times == "single" and (r.horizon or 0.0) >= last]
+    if not late:
+        return []
+    names = list(dict.fromkeys(r.score.name for r in late))
+    return [
+        f"No row is followed past time {last:g}, so that nobody is known to be event-free later: {', '.join(names)} at "
+        f"time {min(r.horizon or 0.0 for r in late):g} and later say nothing of who lives on. Take earlier times."
+    ]
+
+
+def _in_words(check: CensoringCheck, large: float | None, missed: Mapping[float, float]) -> str:
+    some = [f"{share:.1%} at time {end:g}" for end, share in missed.items() if share > 0]
+    weights = "" if large is None else f" {large:.1%} of rows have weights above 10."
     return (
         "Weighted scores are given with one G for all rows (marginal), which may then prefer the wrong model, and with "
-        f"G given x, by {check.name}. Weights above 10 by time {horizon:g}: {known[0]} of rows with one G, "
-        f"{known[-1]} given x."
+        f"G given x, by {check.name}; there rows are left out at times at which fewer than {MIN_FOLLOWED:.0%} of their "
+        f"like are still followed ({', '.join(some) if some else 'none'})." + weights
     )
 
 

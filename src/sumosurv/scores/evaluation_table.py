@@ -27,6 +27,7 @@ COLUMNS = (
 )
 _OPTIONAL = {"cause": "", "model": "", "against": "", "censoring": "", "won": None}  # left out where all are this
 _WIDTH = 80
+_SHORTEST = 8  # to which names of models are cut, where lines are too long
 
 
 class Evaluation(pd.DataFrame):  # type: ignore[misc]
@@ -60,8 +61,11 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
         known = [name for name in COLUMNS if name in self.columns]
         if self.empty or list(self.columns) != known or not set(COLUMNS) - set(_OPTIONAL) <= set(known):
             return str(super().__repr__())
-        for digits, gap in ((4, 2), (4, 1), (3, 1), (2, 1)):
-            lines = self._by_model(digits, gap) if "model" in self.columns else self._lines(digits, " " * gap)
+        longest = max(map(len, self["model"])) if "model" in self.columns else 0
+        tries = [(*sizes, longest) for sizes in ((4, 2), (4, 1), (3, 1))]
+        tries += [(3, 1, length) for length in range(longest - 1, _SHORTEST - 1, -1)] + [(2, 1, _SHORTEST)]
+        for digits, gap, length in tries:
+            lines = self._by_model(digits, gap, length) if longest else self._lines(digits, " " * gap)
             if max(map(len, lines)) <= _WIDTH:
                 break
         notes = [line for note in self.notes for line in textwrap.wrap(note, _WIDTH)]
@@ -84,9 +88,11 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
             columns += [["times", *self["times"]]]
         return _joined(columns, range(first, last), gap)
 
-    def _by_model(self, digits: int, gap: int) -> list[str]:
-        """Scores as headings, models below them, and their differences from the first."""
-        columns = [["", *(f"  {_label(*pair)}" for pair in zip(self["model"], self["against"]))]]
+    def _by_model(self, digits: int, gap: int, length: int) -> list[str]:
+        """Scores as headings, models below them by names of some length, and their differences from the first."""
+        short = _shortened(list(dict.fromkeys(self["model"])), length) | {"": ""}
+        pairs = zip(self["model"].map(short), self["against"].map(short))
+        columns = [["", *(f"  {_label(*pair)}" for pair in pairs)]]
         if "censoring" in self.columns:
             columns += [["G", *self["censoring"]]]
         first = len(columns)
@@ -102,6 +108,14 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
             made += [heading] if place == 0 or headings[place - 1] != heading else []
             made.append(line)
         return made
+
+
+def _shortened(names: list[str], length: int) -> dict[str, str]:
+    """Names cut to some length; numbered where the cut makes them alike."""
+    cut = {name: name if len(name) <= length else name[: length - 1] + "…" for name in names}
+    if len(set(cut.values())) < len(names):
+        cut = {name: name if len(name) <= length else f"{name[: length - 3]}…{i}" for i, name in enumerate(names, 1)}
+    return cut
 
 
 def _label(model: str, against: str) -> str:

@@ -47,6 +47,7 @@ def brier(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    min_followed: float = 0.0,
     cause: int | None = None,
     sample_weight: Any = None,
 ) -> Array:
@@ -76,6 +77,10 @@ def brier(
         earlier: raise an error that names the time, or give the row the weight 0, as scikit-survival does.
     max_weight : float
         Weights are cut here; with a finite one, G = 0 gives this weight and nothing is raised (pycox).
+    min_followed : float
+        Leave a row out at times t with G(t|x) below this, whatever became of it, and take the mean over the others.
+        Where nobody with such x is followed up to t, only events are seen, and a curve that falls to zero there gains;
+        no weights can mend that.
     sample_weight : array of shape (n,), optional
         How many rows each row counts for: values are multiplied by weights with a mean of one, so that their mean is
         the weighted mean. G does not know of them: give it the same, ``kaplan_meier(y, censoring=True,
@@ -111,7 +116,7 @@ def brier(
            [0.0489, 0.    ],
            [0.0236, 0.6394]])
     """
-    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
+    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
     outcome = check_rows(y, sample_weight)
     values = _at_times(distribution, outcome, times, weighting, squared, log=False, cause=cause)
     return times_weight(values, sample_weight)
@@ -128,6 +133,7 @@ def binomial_log_likelihood(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    min_followed: float = 0.0,
     cause: int | None = None,
     sample_weight: Any = None,
 ) -> Array:
@@ -161,7 +167,7 @@ def binomial_log_likelihood(
     >>> binomial_log_likelihood(d, y, 2.5, censoring=kaplan_meier(y, censoring=True)).round(4)
     array([-0.0857, -0.    , -1.6667])
     """
-    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
+    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
     return times_weight(
         _at_times(
             distribution, check_rows(y, sample_weight), times, weighting, logarithmic(floor), log=True, cause=cause
@@ -182,6 +188,7 @@ def integrated_brier(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    min_followed: float = 0.0,
     cause: int | None = None,
     sample_weight: Any = None,
 ) -> Array:
@@ -215,7 +222,7 @@ def integrated_brier(
     >>> float(integrated_brier(d, y, censoring=kaplan_meier(y, censoring=True)).mean().round(4))
     0.1889
     """
-    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
+    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
     return times_weight(
         integrated(
             distribution, check_rows(y, sample_weight), times, n_times, rule, weighting, squared, log=False, cause=cause
@@ -237,6 +244,7 @@ def integrated_binomial_log_likelihood(
     left_limit: bool = True,
     on_zero: OnZero = "raise",
     max_weight: float = np.inf,
+    min_followed: float = 0.0,
     cause: int | None = None,
     sample_weight: Any = None,
 ) -> Array:
@@ -265,7 +273,7 @@ def integrated_binomial_log_likelihood(
     >>> float(score.mean().round(4))
     -0.5019
     """
-    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize)
+    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
     return times_weight(
         integrated(
             distribution,
@@ -324,7 +332,7 @@ def integrated(
     curves, other = of_cause(distribution, observed, cause)
     grid, share = _quadrature(times, time, n_times, rule)
     weights = GridWeights(weighting, event, time, grid)
-    share = share * weights.scale(observed.weight)
+    share = share * weights.scale(observed.weight, share)
     score = np.empty(len(time))
     for rows, curve in curve_blocks(curves, grid, log=log):
         weight, alive = weights.block(rows)
