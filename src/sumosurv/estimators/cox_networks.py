@@ -106,7 +106,7 @@ class CoxCC(_CaseControlNet):
     n_controls : int
         Controls per case.
     shrink : float
-        Penalty on the mean of |g| over case and controls: only differences of g matter, this holds its level.
+        Penalty on the mean of \|g\| over case and controls: only differences of g matter, this holds its level.
     half_width : int
         k of the interpolated density; see `Tabulated`.
     ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
@@ -153,7 +153,7 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
     n_controls : int
         Controls per case.
     shrink : float
-        Penalty on the mean of |g| over case and controls.
+        Penalty on the mean of \|g\| over case and controls.
     half_width : int
         k of the interpolated density; see `Tabulated`.
     ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
