@@ -30,7 +30,7 @@ extensions = [
     "repository_pages",
 ]
 exclude_patterns = ["_build", "_ext", "_templates"]
-suppress_warnings = ["toc.empty_glob", "config.cache"]
+suppress_warnings = ["config.cache"]
 default_role = "py:obj"
 
 # Markdown
@@ -64,11 +64,11 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_favicon = "_static/mark.svg"
+html_favicon = html_logo = "_static/mark.svg"
 html_show_sourcelink = False
 html_math_renderer = "mathml"
 html_theme_options: dict[str, Any] = {
-    "logo": {"text": "sumosurv", "image_light": "_static/mark.svg", "image_dark": "_static/mark.svg"},
+    "logo": {"text": "sumosurv"},
     "github_url": repository,
     "show_toc_level": 2,
     "navbar_align": "left",

@@ -110,8 +110,9 @@ def partial_dependence(
         The rows to average over.
     columns : column, or pair of columns
         By name; in arrays by position.
-    quantity : {"survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean", \
-"restricted_time_lost"}, optional
+    quantity : str, optional
+        One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
+        "restricted_time_lost".
         Survival by default; with a cause, its cumulative incidence.
     times : float or array of shape (m,), optional
         Times of the curve, or horizons of restricted means; by default 50 equal steps of the follow-up, or its end.
