@@ -51,7 +51,9 @@ def speed():
     """How many times as long others take."""
     way = "S, from inputs, double"
     ratios = {row["peer"]: row for row in record("performance_inference_cpu")["ratios"] if row["case"] == "support"}
-    network = {row["networks"]: row for row in record("performance_training_cuda")["ratios"] if row["case"] == "population"}
+    network = {
+        row["networks"]: row for row in record("performance_training_cuda")["ratios"] if row["case"] == "population"
+    }
     most = max(network)
     lines = [
         ("survival curves of 1,775 subjects at 100 times, one CPU thread", "code released with the paper",

@@ -21,7 +21,9 @@ from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, plots, scores
 rng = np.random.default_rng(5)
 n, pathways, size = 240, 15, 100
 activity = rng.normal(size=(n, pathways))
-genes = np.repeat(activity, size, axis=1) * rng.uniform(0.3, 1.0, pathways * size) + rng.normal(size=(n, pathways * size))
+genes = np.repeat(activity, size, axis=1) * rng.uniform(0.3, 1.0, pathways * size) + rng.normal(
+    size=(n, pathways * size)
+)
 X = pd.DataFrame(genes.astype("float32"), columns=[f"gene_{i}" for i in range(pathways * size)])
 log_risk = 0.9 * activity[:, 0] - 0.7 * activity[:, 1]
 life = 50 * rng.weibull(1.3, n) * np.exp(-log_risk / 1.3)

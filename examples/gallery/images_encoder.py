@@ -52,7 +52,9 @@ print(scores.evaluate(model, images[test], y[test], scores=["log_likelihood", "c
 # -------------------
 
 shown = [int(test[np.flatnonzero(digits.target[test] == digit)[0]]) for digit in (0, 4, 9)]
-figure, axes = plt.subplot_mosaic([["a", "curves"], ["b", "curves"], ["c", "curves"]], width_ratios=[1, 4], figsize=(8, 4.5))
+figure, axes = plt.subplot_mosaic(
+    [["a", "curves"], ["b", "curves"], ["c", "curves"]], width_ratios=[1, 4], figsize=(8, 4.5)
+)
 for name, row in zip("abc", shown):
     axes[name].imshow(digits.images[row], cmap="gray_r")
     axes[name].axis("off")

@@ -30,7 +30,10 @@ def listed() -> set[str]:
 
 
 def test_the_api_reference_lists_what_users_import():
-    on_pages = {getattr(importlib.import_module(module), name) for module, name in (full.rsplit(".", 1) for full in listed() if full.count("."))}
+    on_pages = {
+        getattr(importlib.import_module(module), name)
+        for module, name in (full.rsplit(".", 1) for full in listed() if full.count("."))
+    }
     wanted = {name: getattr(sumosurv, name) for name in sumosurv.__all__ if name not in MODULES}
     for package in PACKAGES:
         module = importlib.import_module(f"sumosurv.{package}")
@@ -52,7 +55,14 @@ def test_the_citation_names_the_version():
 
 def test_the_site_builds(tmp_path):
     """All but the gallery's scripts, which ``make docs`` runs."""
-    for package in ("sphinx", "myst_parser", "pydata_sphinx_theme", "sphinx_gallery", "sphinx_design", "sphinx_copybutton"):
+    for package in (
+        "sphinx",
+        "myst_parser",
+        "pydata_sphinx_theme",
+        "sphinx_gallery",
+        "sphinx_design",
+        "sphinx_copybutton",
+    ):
         pytest.importorskip(package, reason="the extra docs is not installed; make docs builds the site")
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
     command += ["-D", "plot_gallery=0", "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(tmp_path / "html")]
