@@ -85,8 +85,8 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
     if first in methods:
         lines += ["", f"## {first} against each of the others", ""]
         lines += [
-            "Tables on which it is better / not clearly different / worse, beyond noise; a method that alone fails on a",
-            "table loses it.",
+            "Tables on which it is better / not clearly different / worse, beyond noise; a method that alone fails on",
+            "a table loses it.",
             "",
         ]
         others = [m for m in methods if m != first]

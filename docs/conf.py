@@ -72,7 +72,7 @@ html_theme_options: dict[str, Any] = {
     "github_url": repository,
     "show_toc_level": 2,
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "footer_start": ["copyright"],
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],

@@ -68,7 +68,7 @@ customers = pd.DataFrame(
 d = model.predict_distribution(customers)
 figure, both = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
 for subject, ax in enumerate(both):
-    plots.plot_incidences(d, subject=subject, labels=["cancels", "payment fails"], unit="months", horizon=36, ax=ax)
+    plots.plot_incidences(d, subject=subject, labels=["cancels", "payment fails"], unit="months", horizon=30, ax=ax)
     ax.set_title(f"{customers['plan'][subject]} plan, {customers['logins'][subject]} logins")
 plt.show()
 print("months of the first two years lost to each reason:", d.restricted_time_lost(24.0).round(1).tolist())

@@ -17,6 +17,9 @@ import pandas as pd
 
 from sumosurv import CoxPH, KaplanMeier, LogNormalNet, SumoNet, Surv, plots, scores
 
+plt.rcParams["axes.prop_cycle"] = plt.cycler(color=["#0072B2", "#D55E00", "#009E73"])
+plt.rcParams["axes.spines.top"] = plt.rcParams["axes.spines.right"] = False
+
 rng = np.random.default_rng(6)
 n = 900
 treated = rng.random(n) < 0.5
@@ -62,7 +65,7 @@ for ax, name in zip(both, ("Cox", "SumoNet")):
     times = np.linspace(0, 10, 200)
     for curve, label in zip(fitted[name].predict_survival_function(arms, times), ("control", "treated")):
         ax.plot(times, curve, label=label)
-    ax.set(title=name, xlabel="years")
+    ax.set(title=name, xlabel="years", xlim=(0, 10), ylim=(0, 1.02))
 both[0].set_ylabel("survival")
 both[0].legend(frameon=False)
 plt.show()

@@ -53,13 +53,13 @@ print(scores.evaluate(model, images[test], y[test], scores=["log_likelihood", "c
 
 shown = [int(test[np.flatnonzero(digits.target[test] == digit)[0]]) for digit in (0, 4, 9)]
 figure, axes = plt.subplot_mosaic(
-    [["a", "curves"], ["b", "curves"], ["c", "curves"]], width_ratios=[1, 4], figsize=(8, 4.5)
+    [["a", "curves"], ["b", "curves"], ["c", "curves"]], width_ratios=[1, 4], figsize=(8, 4.5), layout="constrained"
 )
 for name, row in zip("abc", shown):
     axes[name].imshow(digits.images[row], cmap="gray_r")
     axes[name].axis("off")
 predicted = model.predict_distribution(images[shown])
-plots.plot_survival(predicted, labels=["picture of 0", "of 4", "of 9"], unit="years", horizon=9, ax=axes["curves"])
+plots.plot_survival(predicted, labels=["picture of 0", "of 4", "of 9"], unit="years", horizon=8, ax=axes["curves"])
 plt.show()
 
 medians = model.predict_median(images[test])

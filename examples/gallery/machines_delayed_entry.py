@@ -19,6 +19,9 @@ import pandas as pd
 from sumosurv import SumoNet, Surv, kaplan_meier, plots
 from sumosurv.distributions import Weibull
 
+plt.rcParams["axes.prop_cycle"] = plt.cycler(color=["#0072B2", "#D55E00", "#009E73"])
+plt.rcParams["axes.spines.top"] = plt.rcParams["axes.spines.right"] = False
+
 rng = np.random.default_rng(2)
 n = 4000
 load = rng.choice([0.6, 1.0, 1.4], n)
@@ -47,7 +50,9 @@ ax = plt.subplots(figsize=(7, 4.5), layout="constrained")[1]
 ax.plot(ages, Weibull([9.0], 2.2).survival(ages)[0], color="black", label="truth")
 ax.plot(ages, right.predict_survival_function(machine, ages)[0], label="with entry ages")
 ax.plot(ages, naive.predict_survival_function(machine, ages)[0], "--", label="entry ages ignored")
-ax.set(xlabel="age, years", ylabel="share still running", title="A machine under normal load", ylim=(0, 1.02))
+ax.set(
+    xlim=(0, 15), xlabel="age, years", ylabel="share still running", title="A machine under normal load", ylim=(0, 1.02)
+)
 ax.legend(frameon=False)
 plt.show()
 

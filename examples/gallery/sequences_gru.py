@@ -18,6 +18,9 @@ from torch import nn
 
 from sumosurv import CoxPH, SumoNet, Surv, plots, scores
 
+plt.rcParams["axes.prop_cycle"] = plt.cycler(color=["#0072B2", "#D55E00", "#009E73"])
+plt.rcParams["axes.spines.top"] = plt.rcParams["axes.spines.right"] = False
+
 rng = np.random.default_rng(4)
 n, weeks = 800, 12
 level, trend = rng.normal(size=n), rng.normal(size=n)
@@ -74,7 +77,7 @@ for row in shown:
     left.plot(range(1, weeks + 1), series[row, :, 0])
 left.set(xlabel="week", ylabel="first signal", title="what the network reads")
 plots.plot_survival(
-    model.predict_distribution(series[shown]), labels=["falls", "stays", "rises"], unit="months", horizon=24, ax=right
+    model.predict_distribution(series[shown]), labels=["falls", "stays", "rises"], unit="months", horizon=23, ax=right
 )
 right.set_title("what it predicts")
 plt.show()

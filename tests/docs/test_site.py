@@ -24,16 +24,14 @@ def listed() -> set[str]:
         for line in page.read_text(encoding="utf-8").splitlines():
             if found := re.match(r"\.\. currentmodule:: (\S+)", line):
                 module = found[1]
-            elif found := re.fullmatch(r"   (\w+)", line):
+            elif module and (found := re.fullmatch(r"   (\w+)", line)):
                 names.add(f"{module}.{found[1]}")
     return names
 
 
 def test_the_api_reference_lists_what_users_import():
-    on_pages = {
-        getattr(importlib.import_module(module), name)
-        for module, name in (full.rsplit(".", 1) for full in listed() if full.count("."))
-    }
+    split = [full.rsplit(".", 1) for full in listed()]
+    on_pages = {getattr(importlib.import_module(module), name) for module, name in split}
     wanted = {name: getattr(sumosurv, name) for name in sumosurv.__all__ if name not in MODULES}
     for package in PACKAGES:
         module = importlib.import_module(f"sumosurv.{package}")
