@@ -34,7 +34,7 @@ def accumulated_local_effects(
     sample_weight: Any = None,
     random_state: Any = 0,
 ) -> Effect:
-    r"""Mean change of the prediction along a column, each step of it among the rows that lie there.
+    r"""Mean change of the prediction along a column, each step averaged over the rows near it.
 
     The range of a number is cut into intervals with about equally many rows. In each, the rows that lie in it are set
     to its two ends; the mean differences of all intervals are added up and centred, so that their mean over the rows is

@@ -24,7 +24,7 @@ _ROWS = 20_000  # predicted at once
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effect:
-    """What a model predicts along one column, or two: what the functions of this package about columns return.
+    """What a model predicts along one column, or two; returned by the functions that vary columns.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ def partial_dependence(
     sample_weight: Any = None,
     random_state: Any = 0,
 ) -> Effect:
-    r"""Mean prediction when a column is set to each of some values in all rows, and the curve of each row (ICE).
+    r"""Mean prediction with a column set to given values in all rows, and the curve of each row (ICE).
 
     .. math:: \frac{1}{n} \sum_i S(t \mid x_j = v, \; \text{all other columns of row } i).
 

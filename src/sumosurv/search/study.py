@@ -149,7 +149,7 @@ class OptunaStudy(Study):
         self.tell(number, -np.inf)
 
     def finished(self) -> list[Finished]:
-        """All completed trials of the study, whoever ran them."""
+        """All completed trials of the study, of every process."""
         complete = self._study.get_trials(deepcopy=False, states=(self._optuna.trial.TrialState.COMPLETE,))
         return [Finished(t.number, self._decode(t.params), float(t.value)) for t in complete if t.value is not None]
 
