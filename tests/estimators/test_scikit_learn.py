@@ -37,6 +37,15 @@ def data(n=90, seed=0):
     return X, Surv.from_arrays(rng.random(n) < 0.8, time)
 
 
+def test_tags_say_what_is_read():
+    tags = SumoNet().__sklearn_tags__()
+    assert tags.target_tags.required
+    assert tags.target_tags.positive_only
+    assert tags.input_tags.allow_nan
+    assert tags.input_tags.string
+    assert tags.input_tags.categorical
+
+
 def test_clone_and_parameters():
     model = SumoNet(**SMALL, dropout=0.1, learning_rate=0.05)
     twin = clone(model)

@@ -270,7 +270,7 @@ def test_what_cannot_be_is_named(fitted):
         ({"columns": "a", "quantity": "restricted_mean", "times": 0.0}, "positive; got 0"),
         ({"columns": "a", "quantity": "mean"}, "quantity is one of survival"),
         ({"columns": "a", "quantity": "median", "times": 1.0}, "leave times out"),
-        ({"columns": "a", "level": 95}, "level lies between 0 and 1"),
+        ({"columns": "a", "level": 95}, "level is a probability between 0 and 1"),
         ({"columns": "a", "cause": 2}, "numbered from 1 to 1; got 2"),
     ):
         with pytest.raises(ValueError, match=message):

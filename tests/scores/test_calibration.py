@@ -62,6 +62,7 @@ def test_d_calibration_against_the_definition(seed, n, share, bins):
         result.shares, direct.d_calibration(d.cdf(own_times=y["time"]), y["event"], bins), atol=1e-12
     )
     assert result.shares.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(result.edges, np.arange(bins + 1) / bins, atol=1e-15)
     assert result.statistic == pytest.approx(n * bins * ((result.shares - 1 / bins) ** 2).sum())
     p = rng.permutation(n)
     again = d_calibration(Rescaled(d, 3.0)[p], Surv.from_arrays(y["event"], 3.0 * y["time"])[p], bins=bins)

@@ -13,8 +13,9 @@ import torch
 
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.explain._members import predict_members
 from sumosurv.explain._rows import Rows
-from sumosurv.models import predict_distribution, predict_members
+from sumosurv.models import predict_distribution
 
 __all__ = ["Array", "Asked", "Precision", "Quantity", "QuantityName", "ask", "explanation"]
 
@@ -193,11 +194,11 @@ def ask(
     if quantity not in get_args(QuantityName):
         raise ValueError(f"quantity is one of {', '.join(get_args(QuantityName))}; got {quantity!r}.")
     with torch.no_grad():
-        first = predict_distribution(model, X.take([0]).table)
-        weights = predict_members(model, X.take([0]).table).weights
+        members = predict_members(model, X.take([0]).table)
+    first = members.distributions[0]
     cause = _check_cause(first, quantity, cause)
     made = Quantity(quantity, _check_times(first, quantity, times), cause, first.last_time)
-    return Asked(model, made, weights, precision)
+    return Asked(model, made, members.weights, precision)
 
 
 def _check_cause(first: SurvivalDistribution, quantity: QuantityName, cause: int | None) -> int | None:

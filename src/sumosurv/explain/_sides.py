@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from sumosurv.explain._members import predict_members
 from sumosurv.explain._quantity import Array, Asked, QuantityName, ask
 from sumosurv.explain._rows import Rows
-from sumosurv.models import predict_distribution, predict_members
+from sumosurv.models import predict_distribution
 
 __all__ = ["Questions", "Side", "ask_for_sides"]
 

@@ -14,7 +14,7 @@ from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribut
 from sumosurv.estimators.members import check_level
 from sumosurv.explain._quantity import Array, explanation
 from sumosurv.explain._rows import Rows
-from sumosurv.models import final_estimator, predict_distribution
+from sumosurv.models import cells_of, predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores import SCORES, Bootstrap
 
@@ -224,7 +224,7 @@ def _measures(
             options["censoring"] = censoring
         sign = 1.0 if score.greater_is_better else -1.0
         if name == _AT_HORIZONS:
-            cells = getattr(final_estimator(model), "cells_", None)
+            cells = cells_of(model)
             if cells is not None and outcome.upper is None:
                 options["resolution"] = cells
             for t in [np.nan] if horizons is None else horizons:

@@ -39,7 +39,8 @@ def plot_survival(
     distribution : SurvivalDistribution
         Of the subjects to draw.
     horizon : float, optional
-        Last time drawn; by default where the curves are down to 2 %, or twice ``seen``.
+        Last time drawn; by default where the curves are down to 2 %, and no later than ``seen``: give a later one
+        to see what is extrapolated, shaded.
     labels : sequence of str, optional
     unit : str
         Of time, for the axis.
@@ -65,7 +66,7 @@ def plot_survival(
         ends = distribution.quantile(0.98)
         horizon = float(ends[np.isfinite(ends)].max()) if np.isfinite(ends).any() else float(seen or 1.0)
         if seen is not None:
-            horizon = min(horizon, 2.0 * seen)
+            horizon = min(horizon, seen)
     grid = np.linspace(0.0, horizon, 400)
     curves = distribution.survival(grid)
     limits = None if band is None else spread(band, grid, level)

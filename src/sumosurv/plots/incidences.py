@@ -35,7 +35,8 @@ def plot_incidences(
     subject : int
         Its row.
     horizon : float, optional
-        Last time drawn; by default where survival is down to 2 %, or twice ``seen``.
+        Last time drawn; by default where survival is down to 2 %, and no later than ``seen``: give a later one to see
+        what is extrapolated, shaded.
     labels : sequence of str, optional
         Names of the K causes.
     unit : str
@@ -66,7 +67,7 @@ def plot_incidences(
         end = float(one.quantile(0.98)[0])
         horizon = end if np.isfinite(end) else float(seen or 1.0)
         if seen is not None:
-            horizon = min(horizon, 2.0 * seen)
+            horizon = min(horizon, seen)
     grid = np.linspace(0.0, horizon, 400)
     parts = np.column_stack([one.cumulative_incidence(grid)[0], one.survival(grid)[0]])
     edges = np.column_stack([np.zeros(len(grid)), np.cumsum(parts, axis=1)])

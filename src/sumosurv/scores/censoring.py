@@ -11,10 +11,10 @@ import torch
 from sklearn.base import clone
 
 from sumosurv.distributions import Joined, SurvivalDistribution
+from sumosurv.models import predict_distribution, take_rows
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import Array
-from sumosurv.scores._models import predict, take_rows
 from sumosurv.scores._weighting import Weighting
 
 __all__ = ["CensoringCheck", "censoring_given_x", "check_censoring", "large_weights", "mean_and_error"]
@@ -182,7 +182,7 @@ def _predicted(estimator: Any, X: Any, outcome: Outcome, held_out: npt.NDArray[n
     flipped = replace(outcome[others], event=~outcome.event[others], cause=None)
     y = flipped.array() if flipped.weight is None and flipped.group is None else flipped
     fitted = clone(estimator).fit(take_rows(X, others), y)
-    return predict(fitted, take_rows(X, held_out))
+    return predict_distribution(fitted, take_rows(X, held_out))
 
 
 def _edges(outcome: Outcome) -> Array:

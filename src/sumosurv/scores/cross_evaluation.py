@@ -12,9 +12,9 @@ import pandas as pd
 from scipy import stats
 from sklearn.base import clone
 
+from sumosurv.models import take_rows
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import median_time
-from sumosurv.scores._models import take_rows
 from sumosurv.scores._requests import Asked, find_score, usual_scores
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import Evaluation

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.models import cells_of, predict_distribution, take_rows
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.scores._inputs import Array, remembering
-from sumosurv.scores._models import cells_of, predict, take_rows
 from sumosurv.scores._requests import Asked, counted_rows, in_cells, make_requests, usual_scores
 from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.censoring import CensoringCheck, check_censoring, large_weights
@@ -216,7 +216,7 @@ def _curves(
         raise ValueError("There is no model to evaluate: the mapping is empty.")
     curves, counted, kept = {}, None, outcome
     for name, model in models.items():
-        curves[str(name)], kept, counted = counted_rows(predict(model, X), outcome)
+        curves[str(name)], kept, counted = counted_rows(predict_distribution(model, X), outcome)
     return curves, kept, counted
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sumosurv.models import predict_distribution
 from sumosurv.outcome import check_outcome
-from sumosurv.scores._models import predict
 from sumosurv.scores._requests import counted_rows, find_score
 
 __all__ = ["SurvivalScorer", "make_survival_scorer"]
@@ -52,7 +52,7 @@ class SurvivalScorer:
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score a fitted estimator that has ``predict_distribution``."""
         outcome = check_outcome(y, sample_weight=sample_weight)
-        distribution, outcome, counted = counted_rows(predict(estimator, X), outcome)
+        distribution, outcome, counted = counted_rows(predict_distribution(estimator, X), outcome)
         score = find_score(self.score)
         if outcome.entry is not None and "entry" not in score.takes:
             distribution, outcome = distribution.remaining(outcome.entry), outcome.since_entry()
