@@ -30,6 +30,7 @@ extensions = [
     "repository_pages",
 ]
 exclude_patterns = ["_build", "_ext", "_templates"]
+templates_path = ["_templates"]
 suppress_warnings = ["config.cache"]
 default_role = "py:obj"
 
