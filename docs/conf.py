@@ -31,7 +31,10 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_ext", "_templates"]
 templates_path = ["_templates"]
-suppress_warnings = ["config.cache"]
+suppress_warnings = [
+    "config.cache",
+    "ref.python",  # a name in backticks may be a method of several classes
+]
 default_role = "py:obj"
 
 # Markdown
@@ -83,9 +86,39 @@ html_theme_options: dict[str, Any] = {
 project_copyright = author
 
 
+# methods of estimators that training, searches and model files call, not users
+HOOKS = {
+    "adapts",
+    "build",
+    "check_settings",
+    "distribution_of",
+    "finished",
+    "fitted",
+    "learn",
+    "member",
+    "members_of",
+    "parts",
+    "read",
+    "reading",
+    "restore",
+    "restore_network",
+    "restore_parts",
+    "schedule",
+    "setting",
+    "settings_with",
+    "state",
+    "stored_weights",
+    "train",
+}
+
+
 def _skip_member(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out what scikit-learn adds to every estimator for metadata routing."""
-    return True if name.startswith("set_") and name.endswith("_request") else None
+    """Of classes show methods and properties that are defined in this library and meant for users."""
+    if what != "class":
+        return None
+    found = getattr(member, "fget", None) or member
+    ours = callable(found) and str(getattr(found, "__module__", "")).startswith("sumosurv")
+    return True if not ours or name in HOOKS or name.endswith("_request") else None
 
 
 def setup(app: Any) -> None:
