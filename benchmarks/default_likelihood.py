@@ -5,9 +5,11 @@ on the paper's scale (durations min-max scaled on the training rows), with the p
 were tuned and selected on test. Writes a JSON record.
 
     python benchmarks/default_likelihood.py --out results --page docs/default_likelihood.md
+    python benchmarks/default_likelihood.py --models default --out results --page docs/default_likelihood.md
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -88,6 +90,15 @@ def page(record) -> str:
     return "\n".join(lines)
 
 
+def stored_rows(folder) -> list:
+    """What a record holds already: models and datasets that are not run again stay in it."""
+    path = None if folder is None else folder / "default_likelihood.json"
+    if path is None or not path.is_file():
+        return []
+    rows = json.loads(path.read_text(encoding="utf-8"))["results"]["rows"]
+    return [row for row in rows if row["model"] in MODELS]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--datasets", nargs="+", default=list(PAPER), choices=list(PAPER))
@@ -110,6 +121,9 @@ def main() -> None:
             )
         base = np.mean([fold["kaplan_meier_k2"] for fold in folds])
         print(f"  {'Kaplan-Meier (density k = 2)':32s} {base:8.4f}")
+    ran = {(row["dataset"], row["model"]) for row in rows}
+    rows += [row for row in stored_rows(arguments.out) if (row["dataset"], row["model"]) not in ran]
+    rows.sort(key=lambda row: (list(PAPER).index(row["dataset"]), list(MODELS).index(row["model"])))
     record = make_record(
         "default_likelihood", {"seed": arguments.seed, "threads": torch.get_num_threads()}, {"rows": rows}
     )

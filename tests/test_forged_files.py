@@ -91,6 +91,14 @@ def test_a_root_past_the_last_node(tmp_path):
         refused("RandomSurvivalForest", tmp_path, edit("trees.roots", at(-1, root)))
 
 
+def test_a_child_that_is_the_root_of_the_next_tree(tmp_path):
+    tensors = read(saved("RandomSurvivalForest"))[1]
+    root = int(tensors["trees.roots"][1])
+    inner = int((tensors["trees.left"][:root] >= 0).nonzero()[0])
+    for side in ("left", "right"):
+        refused("RandomSurvivalForest", tmp_path, edit(f"trees.{side}", at(inner, root)))
+
+
 def test_trees_without_event_times(tmp_path):
     refused("RandomSurvivalForest", tmp_path, edit("event_times_", lambda v: v[:0]))
 

@@ -135,8 +135,8 @@ FAULTS = (
     Fault(
         "weights are ignored by the columns",
         "src/sumosurv/estimators/reading.py",
-        "one_hot=reading.one_hot).fit(X, outcome.weight)",
-        "one_hot=reading.one_hot).fit(X)",
+        "    ).fit(X, outcome.weight)\n",
+        "    ).fit(X)\n",
         f"{_OUTCOMES}::test_whole_weights_are_repeated_rows",
     ),
     Fault(
@@ -208,16 +208,16 @@ FAULTS = (
     Fault(
         "columns are learned from validation rows too",
         _READING,
-        "one_hot=reading.one_hot).fit(X, outcome.weight)",
-        "one_hot=reading.one_hot).fit(\n"
-        '        X if validation_rows is None else __import__("pandas").concat([X, validation_rows[0]])\n    )',
+        "    ).fit(X, outcome.weight)\n",
+        "    ).fit(\n"
+        '        X if validation_rows is None else __import__("pandas").concat([X, validation_rows[0]])\n    )\n',
         _LEARNED,
     ),
     Fault(
         "the unit of time is that of validation rows too",
         _READING,
-        "unit = time_unit(outcome[:n].on_clock(origin))",
-        "unit = time_unit(outcome.on_clock(origin))",
+        "unit = time_unit(observed[:n].on_clock(origin))",
+        "unit = time_unit(observed.on_clock(origin))",
         _LEARNED,
     ),
     Fault(
@@ -245,8 +245,8 @@ FAULTS = (
     Fault(
         "members share one split",
         _NET,
-        "split_rows(rows.outcome, int(seed), self.validation_fraction)",
-        "split_rows(rows.outcome, int(seeds[0]), self.validation_fraction)",
+        "split_rows(rows.outcome, seed, self.validation_fraction)",
+        "split_rows(rows.outcome, seeds[0], self.validation_fraction)",
         f"{_FIT}::test_members_hold_out_different_rows_and_together_see_them_all",
     ),
     Fault(
@@ -443,30 +443,30 @@ FAULTS = (
     # ------------------------------------------------------------------ command line
     Fault(
         "--valid is ignored",
-        "src/sumosurv/commands.py",
+        "src/sumosurv/cli/fit.py",
         "model.fit(X, y, validation_data=validation)",
         "model.fit(X, y)",
         "tests/cli/test_cli.py::test_a_validation_file_decides_when_training_stops",
     ),
     Fault(
         "the rows of --valid are those of training",
-        "src/sumosurv/commands.py",
-        "held_out = _read(arguments.valid, arguments)",
-        "held_out = _read(arguments.data, arguments)",
+        "src/sumosurv/cli/fit.py",
+        "held_out = read(arguments.valid, arguments)",
+        "held_out = read(arguments.data, arguments)",
         "tests/cli/test_cli.py::test_validation_file_and_categorical",
     ),
     Fault(
         "--seed is ignored",
-        "src/sumosurv/commands.py",
-        "random_state=arguments.seed,\n        verbose",
-        "random_state=0,\n        verbose",
+        "src/sumosurv/cli/methods.py",
+        '("random_state", arguments.seed)',
+        '("random_state", 0)',
         "tests/cli/test_cli.py::test_the_seed_is_that_of_the_library",
     ),
     Fault(
         "--refit is ignored",
-        "src/sumosurv/commands.py",
-        "refit=arguments.refit,",
-        "refit=False,",
+        "src/sumosurv/cli/methods.py",
+        '    "refit": "--refit",\n',
+        "",
         "tests/cli/test_cli.py::test_options_of_fit_reach_the_model",
     ),
     # ------------------------------------------------------------------ networks

@@ -29,7 +29,7 @@ from equivalent import EQUIVALENT
 from planting import ROOT, Copy, preload
 
 SOURCES = (
-    "scores", "training", "estimators", "search", "preprocessing.py", "cli.py", "commands.py",
+    "scores", "training", "estimators", "search", "preprocessing.py", "cli",
     "outcome", "nonparametric", "distributions",
 )  # fmt: skip
 SUITE = (

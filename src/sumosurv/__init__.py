@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from sumosurv.nonparametric import turnbull as turnbull
     from sumosurv.outcome import Surv as Surv
     from sumosurv.outcome import check_outcome as check_outcome
+    from sumosurv.pipeline import SurvivalPipeline as SurvivalPipeline
+    from sumosurv.pipeline import make_survival_pipeline as make_survival_pipeline
     from sumosurv.search import NetworkSearch as NetworkSearch
     from sumosurv.search import SumoNetSearch as SumoNetSearch
     from sumosurv.training import TrainingError as TrainingError
@@ -40,6 +42,7 @@ _HOMES = {
     "SumoNetSearch": "search",
     "Surv": "outcome",
     "SurvivalDistribution": "distributions",
+    "SurvivalPipeline": "pipeline",
     "TrainingError": "training",
     "aalen_johansen": "nonparametric",
     "breslow": "nonparametric",
@@ -48,6 +51,7 @@ _HOMES = {
     "kaplan_meier": "nonparametric",
     "load": "io",
     "logrank_test": "nonparametric",
+    "make_survival_pipeline": "pipeline",
     "nelson_aalen": "nonparametric",
     "restricted_mean_test": "nonparametric",
     "turnbull": "nonparametric",

@@ -13,41 +13,50 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["advise_on_text", "note_unseen", "telling_unseen"]
+__all__ = ["advise_on_text", "note_rewritten", "note_unseen", "telling_unseen"]
 
 _SHOWN = 5
 _MANY_NUMBERS = 10  # different ones: so many are no names of categories
 _IDENTIFIERS = 20  # rows: a text column in which so many or more all differ does not describe them
 
 
+_UNSEEN = (
+    "Column {name!r}: {rows:,} of {of:,} values were not seen in training ({values}), where it had levels such as "
+    "{levels}; predictions for them are those of no level in particular."
+)
+_REWRITTEN = (
+    "Column {name!r}: {rows:,} of {of:,} values are written in another way than in training ({values}, where levels "
+    "are {levels}); they were taken for these levels. Give the column the type that it had in training."
+)
+
+
 @dataclass
-class _Unseen:
+class _Noted:
     rows: int = 0
     of: int = 0
     values: dict[Any, None] = field(default_factory=dict)
 
 
-_noted: ContextVar[dict[tuple[int, str, str], _Unseen] | None] = ContextVar("unseen levels", default=None)
+# what is said, by whom, of which column with which levels
+_noted: ContextVar[dict[tuple[str, int, str, str], _Noted] | None] = ContextVar("notes on levels", default=None)
 
 
 @contextmanager
 def telling_unseen() -> Iterator[None]:
-    """Gather what `note_unseen` is told inside the block and warn at its end; inside another such block, at its end."""
+    """Gather what is noted of levels inside the block and warn at its end; inside another such block, at its end."""
     if _noted.get() is not None:
         yield
         return
-    noted: dict[tuple[int, str, str], _Unseen] = {}
+    noted: dict[tuple[str, int, str, str], _Noted] = {}
     token = _noted.set(noted)
     try:
         yield
     finally:
         _noted.reset(token)
     for text in dict.fromkeys(  # the parts of a mixture say the same
-        f"Column {name!r}: {unseen.rows:,} of {unseen.of:,} values were not seen in training "
-        f"({_listed(list(unseen.values))}), where it had levels such as {known}; predictions for them are those of no "
-        "level in particular."
-        for (_, name, known), unseen in noted.items()
-        if unseen.rows
+        said.format(name=name, rows=found.rows, of=found.of, values=_listed(list(found.values)), levels=known)
+        for (said, _, name, known), found in noted.items()
+        if found.rows
     ):
         warnings.warn(text, UserWarning, stacklevel=4)
 
@@ -67,15 +76,28 @@ def note_unseen(
     values : Series
     unseen : bool array of shape (rows,)
     """
+    _note(_UNSEEN, reader, name, levels, values, unseen)
+
+
+def note_rewritten(
+    reader: int, name: str, levels: Sequence[Any], values: pd.Series, rewritten: npt.NDArray[np.bool_]
+) -> None:
+    """Note how many values of a column, and which, are levels written in another way; as `note_unseen`."""
+    _note(_REWRITTEN, reader, name, levels, values, rewritten)
+
+
+def _note(
+    said: str, reader: int, name: str, levels: Sequence[Any], values: pd.Series, rows: npt.NDArray[np.bool_]
+) -> None:
     noted = _noted.get()
     if noted is None:
         with telling_unseen():
-            note_unseen(reader, name, levels, values, unseen)
+            _note(said, reader, name, levels, values, rows)
         return
-    entry = noted.setdefault((reader, name, ", ".join(map(repr, levels[:3]))), _Unseen())
-    entry.rows, entry.of = entry.rows + int(unseen.sum()), entry.of + len(unseen)
-    if unseen.any() and len(entry.values) <= _SHOWN:
-        odd = values[unseen].astype(object)
+    entry = noted.setdefault((said, reader, name, ", ".join(map(repr, levels[:3]))), _Noted())
+    entry.rows, entry.of = entry.rows + int(rows.sum()), entry.of + len(rows)
+    if rows.any() and len(entry.values) <= _SHOWN:
+        odd = values[rows].astype(object)
         entry.values |= dict.fromkeys("missing" if pd.isna(value) else repr(value) for value in odd.unique())
 
 

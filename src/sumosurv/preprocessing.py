@@ -14,7 +14,8 @@ from scipy.interpolate import PchipInterpolator
 from scipy.special import logit, ndtri
 from sklearn.utils.extmath import randomized_svd
 
-from sumosurv.advice import advise_on_text, note_unseen
+from sumosurv.advice import advise_on_text, note_rewritten, note_unseen
+from sumosurv.levels import find_rewritten
 from sumosurv.networks.data import Inputs
 from sumosurv.networks.time import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import marginal_curve
@@ -81,13 +82,24 @@ class CategoricalColumn:
         """Number of codes."""
         return len(self.levels) + _FIRST_LEVEL
 
-    def transform(self, values: pd.Series) -> npt.NDArray[np.int64]:
-        """The codes of a column."""
+    @property
+    def missing_code(self) -> int:
+        """The code of a missing value: that of a level not seen, where training rows had none missing."""
+        return _MISSING if self.missing_seen else _UNSEEN
+
+    def transform(self, values: pd.Series) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The codes of a column, and where a level was written in another way than in training ("1" for 1)."""
         plain = values.astype(object)
         missing = plain.isna().to_numpy()
         found = pd.Index(self.levels, dtype=object).get_indexer(pd.Index(plain.where(~missing, None), dtype=object))
+        rewritten = (found < 0) & ~missing
+        if rewritten.any():
+            places, distinct = pd.factorize(plain[rewritten].to_numpy(dtype=object))
+            found = found.copy()
+            found[rewritten] = find_rewritten(self.levels, distinct)[places]
+            rewritten &= found >= 0
         codes = np.where(found >= 0, found + _FIRST_LEVEL, _UNSEEN)
-        return np.where(missing, _MISSING if self.missing_seen else _UNSEEN, codes).astype(np.int64)
+        return np.where(missing, self.missing_code, codes).astype(np.int64), rewritten
 
 
 class Preprocessor:
@@ -170,8 +182,9 @@ class Preprocessor:
             if isinstance(column, NumericColumn):
                 numbers += column.transform(_numbers(values, column.name))
                 continue
-            coded = column.transform(values)
+            coded, rewritten = column.transform(values)
             note_unseen(id(self), column.name, column.levels, values, coded == _UNSEEN)
+            note_rewritten(id(self), column.name, column.levels, values, rewritten)
             if self.one_hot:
                 numbers += list((coded[:, None] == np.arange(column.n_codes)).astype(np.float64).T)
             else:

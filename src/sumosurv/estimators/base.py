@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.advice import telling_unseen
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, TabulatedRisks, path
+from sumosurv.distributions import SurvivalDistribution, Tabulated, TabulatedRisks, path
 from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
 from sumosurv.estimators.members import Members, check_level, spread
+from sumosurv.estimators.predictions import Precision, Predictions, count_rows
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
@@ -29,13 +30,10 @@ from sumosurv.stored import as_list, as_number, as_text, as_whole, tensor_of
 
 __all__ = ["SurvivalEstimator"]
 
-Precision = Literal["double", "single"]
-
 _RISK_TIMES = 32
-_BLOCK = 20_000  # rows predicted at a time
 
 
-class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
+class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all estimators: fit, then ask for the distribution or for what follows from it.
 
     A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
@@ -93,17 +91,6 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         predicted.last_time = self.last_time_
         return predicted
 
-    def predict_survival_function(
-        self, X: Any, times: Any, *, precision: Precision = "double"
-    ) -> npt.NDArray[np.float64]:
-        """S(t|x) on a grid of times: shape (rows, times).
-
-        ``precision="single"`` is two to three times as fast with networks that are monotone in time; on CUDA it is one
-        kernel. The error in S is then below 2e-6 with the default settings (3e-7 to 7e-7 was measured), more where
-        weights are unusually large: see `SurvivalDistribution.single`. Other methods stay as they are.
-        """
-        return self._on_grid(X, times, "survival", precision)
-
     def predict_survival_band(
         self, X: Any, times: Any, level: float = 0.95
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -144,72 +131,6 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """What the members say of the rows of a checked X; here there is one."""
         return Members.equal([self._distribution(X)])
 
-    def predict_cumulative_hazard_function(
-        self, X: Any, times: Any, *, precision: Precision = "double"
-    ) -> npt.NDArray[np.float64]:
-        """Λ(t|x) = -log S(t|x) on a grid of times: shape (rows, times)."""
-        return self._on_grid(X, times, "cumulative_hazard", precision)
-
-    def predict_density(self, X: Any, times: Any, *, precision: Precision = "double") -> npt.NDArray[np.float64]:
-        """f(t|x) on a grid of times: shape (rows, times)."""
-        return self._on_grid(X, times, "density", precision)
-
-    def predict_hazard(self, X: Any, times: Any, *, precision: Precision = "double") -> npt.NDArray[np.float64]:
-        """λ(t|x) = f(t|x) / S(t|x) on a grid of times: shape (rows, times)."""
-        return self._on_grid(X, times, "hazard", precision)
-
-    def predict_quantile(self, X: Any, q: Any) -> npt.NDArray[np.float64]:
-        """The time by which a share q of such subjects has had the event: (rows,), or (rows, levels)."""
-        return self._by_blocks(X, lambda distribution, rows: distribution.quantile(q))
-
-    def predict_median(self, X: Any) -> npt.NDArray[np.float64]:
-        """The median survival time of each row."""
-        return self.predict_quantile(X, 0.5)
-
-    def predict_mean(self, X: Any) -> npt.NDArray[np.float64]:
-        """Life expectancy ∫ S(t|x) dt of each row.
-
-        It rests on the tail past the last training time (``last_time_``), which no data support; where much of the
-        curve lies there, `predict_restricted_mean` is the safer question.
-        """
-        return self._by_blocks(X, lambda distribution, rows: distribution.mean())
-
-    def predict_restricted_mean(
-        self, X: Any, horizon: Any = None, *, own_horizons: Any = None
-    ) -> npt.NDArray[np.float64]:
-        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt.
-
-        Parameters
-        ----------
-        X : covariates
-        horizon : float or array of shape (m,)
-            Shared by all rows: a number gives shape (rows,), m horizons give (rows, m).
-        own_horizons : array of shape (rows,), optional
-            Each row's own, instead of ``horizon``; gives shape (rows,).
-        """
-        if own_horizons is None:
-            return self._by_blocks(X, lambda distribution, rows: distribution.restricted_mean(horizon))
-        own = np.asarray(own_horizons, dtype=np.float64)
-        if own.shape != (_count_rows(X),):
-            raise ValueError(f"own_horizons has one horizon for each of {_count_rows(X)} rows; got shape {own.shape}.")
-        return self._by_blocks(
-            X, lambda distribution, rows: distribution.restricted_mean(horizon, own_horizons=own[rows])
-        )
-
-    def predict(self, X: Any) -> npt.NDArray[np.float64]:
-        r"""A risk score in [0, 1], higher for earlier events.
-
-        The mean of F(tⱼ|x) over quantiles tⱼ of the event times seen in training: the probability of
-        having had the event, averaged over when events happen.
-        """
-        check_is_fitted(self)
-        return self._by_blocks(X, lambda distribution, rows: distribution.cdf(self.risk_times_).mean(axis=1))
-
-    def predict_cumulative_incidence(self, X: Any, times: Any) -> npt.NDArray[np.float64]:
-        """P(T <= t, cause k | x) on a grid of times: shape (rows, times, causes); one cause where none compete."""
-        grid = self._check_grid(times)
-        return self._by_blocks(X, lambda distribution, rows: _incidence(distribution, grid))
-
     def predict_path(self, X: Any, start: Any, groups: Any) -> SurvivalDistribution:
         """The distribution of subjects whose covariates change at known times.
 
@@ -229,7 +150,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             start of its first spell. What happens past the start of the last spell is said as if its covariates
             stayed as they are.
         """
-        subject = check_groups(groups, _count_rows(X))
+        subject = check_groups(groups, count_rows(X))
         begin = check_time(start, "start", if_missing="say when each spell begins")
         made = path(self.predict_distribution(X), begin, subject)
         made.last_time = self.last_time_
@@ -242,7 +163,7 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         `log_likelihood`.
         """
         check_is_fitted(self)
-        outcome, cells = check_outcome(y, n_rows=_count_rows(X), sample_weight=sample_weight), self.cells_
+        outcome, cells = check_outcome(y, n_rows=count_rows(X), sample_weight=sample_weight), self.cells_
         values = self._by_blocks(
             X, lambda distribution, rows: log_likelihood(distribution, outcome[rows], resolution=cells)
         )
@@ -253,6 +174,39 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         from sumosurv.io import save
 
         save(self, path)
+
+    def export_onnx(self, path: str | Path, *, precision: Precision = "double") -> None:
+        """Write the fitted model as an ONNX file, to be run without this library.
+
+        Preprocessing and mixture are inside. Inputs are ``numbers``, (rows, columns) in float64, NaN where missing;
+        ``categories``, (rows, columns) as text, empty where missing; and ``times``, (times,). Outputs are ``survival``
+        and ``density``, (rows, times), ``risk``, (rows,), and ``incidence``, (rows, times, causes), where causes
+        compete. The metadata entry ``sumosurv`` names the columns and levels, as JSON. See docs/export.md.
+
+        Parameters
+        ----------
+        path : path
+        precision : {"double", "single"}
+            Of the networks: "double" gives what the library gives; "single" is half the size and faster, with an error
+            in S of about 1e-6.
+
+        Raises
+        ------
+        TypeError
+            The method has no exact curve to write: steps, or the solution of an equation.
+        """
+        from sumosurv.export import export_onnx
+
+        export_onnx(self, path, precision=precision)
+
+    def export_torch(self, path: str | Path, *, precision: Precision = "double") -> None:
+        """Write the fitted model as a ``torch.export`` program (.pt2), to be run with torch alone.
+
+        As `export_onnx`, but categories are codes, (rows, columns) in int64; the extra file ``sumosurv.json`` has them.
+        """
+        from sumosurv.export import export_torch
+
+        export_torch(self, path, precision=precision)
 
     # ------------------------------------------------------------------ model files
 
@@ -383,47 +337,6 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             self, X, reset=reset, dtype=None if is_object else "numeric", ensure_all_finite="allow-nan"
         )
 
-    @staticmethod
-    def _check_grid(times: Any) -> npt.NDArray[np.float64]:
-        grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
-        if grid.ndim != 1:
-            raise ValueError(
-                f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times."
-            )
-        return grid
-
-    def _on_grid(self, X: Any, times: Any, quantity: str, precision: Precision) -> npt.NDArray[np.float64]:
-        if precision not in ("double", "single"):
-            raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
-        grid = self._check_grid(times)
-
-        def on_grid(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
-            wanted = distribution.single() if precision == "single" else distribution
-            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid)
-            return result
-
-        return self._by_blocks(X, on_grid)
-
-    def _by_blocks(
-        self, X: Any, quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]]
-    ) -> npt.NDArray[np.float64]:
-        """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
-        n = _count_rows(X)
-        with torch.no_grad():
-            if n <= _BLOCK:
-                return quantity(self.predict_distribution(X), slice(0, n))
-            places = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
-            take = X.iloc if hasattr(X, "iloc") else X
-            result: npt.NDArray[np.float64] | None = None
-            with telling_unseen():
-                for rows in places:
-                    part = quantity(self.predict_distribution(take[rows]), rows)
-                    if result is None:
-                        result = np.empty((n, *part.shape[1:]))  # written once, never joined
-                    result[rows] = part
-            assert result is not None
-            return result
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
@@ -432,14 +345,3 @@ class SurvivalEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Cumulative incidences on a grid, (rows, times, causes)."""
-    if isinstance(distribution, CompetingRisksDistribution):
-        return np.asarray(distribution.cumulative_incidence(grid), dtype=np.float64)
-    return np.asarray(distribution.cdf(grid), dtype=np.float64)[..., None]
-
-
-def _count_rows(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") and len(X.shape) else len(X)

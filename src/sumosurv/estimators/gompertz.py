@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,16 @@ class GompertzNetwork(ParametricNetwork):
         """The curves of rows whose covariates were read."""
         a, b = self.outputs(embedding)
         return GompertzCurves(a, softplus(b), self.centre.to(a))
+
+    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """log S and log f on a grid."""
+        a, b = (part[:, :, None] for part in self.outputs(embedding))
+        made = GompertzCurves(a, softplus(b), self.centre.to(t)[0])
+        log_survival = made.log_survival(t)
+        never = torch.isinf(t) | torch.isinf(log_survival)
+        log_hazard = made.a + made.rate * (t - made.centre)
+        log_survival = torch.where(torch.isinf(t), -math.inf, log_survival)
+        return log_survival, torch.where(never, -math.inf, log_hazard + log_survival)
 
     def _member(self, a: Tensor, b: Tensor) -> Gompertz:
         rate = softplus(b).clamp_min(torch.finfo(b.dtype).tiny)  # not zero where e^b is none: the same distribution

@@ -358,7 +358,7 @@ class SumoNet(TimeFeaturesMixin):
         """
         if isinstance(part, SumoNet) or isinstance(made, CompetingRisksDistribution):
             return made
-        return Continued(made, self.time_origin_ + self.time_unit_, self._growth() / self.time_unit_)
+        return Continued(made, self.time_origin_ + self.time_unit_, self.growth_ / self.time_unit_)
 
     def _not_immortal(self, made: SurvivalDistribution) -> SurvivalDistribution:
         """With ``least_hazard_`` past the last training time, where there was no event."""
@@ -366,7 +366,8 @@ class SumoNet(TimeFeaturesMixin):
             return made
         return Continued(made, self.time_origin_ + self.time_unit_, 0.0, self.least_hazard_)
 
-    def _growth(self) -> float:
+    @property
+    def growth_(self) -> float:
         """The growth of the hazard past the last training time, in units of 1/T, as the largest networks have it."""
         found = [part.network_.growth for part in self.parts_.values() if isinstance(part.network_, TailedNetwork)]
         return float(found[0]) if found else 0.0

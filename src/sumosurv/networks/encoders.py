@@ -205,6 +205,10 @@ class ModuleEncoder(nn.Module):
             outputs.append(torch.func.functional_call(skeleton, state, (x[k if x.shape[0] > 1 else 0],)))
         return torch.stack(outputs)
 
+    def run_member_by_member(self) -> None:
+        """Do without vmap, as where a program is traced."""
+        self._loop = True
+
 
 Encoder = TableEncoder | ModuleEncoder | NoEncoder
 

@@ -14,7 +14,7 @@ from sumosurv.networks.data import Batch, Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.population import PopulationNetwork
 
-__all__ = ["Curves", "LikelihoodNetwork", "log_difference", "log_likelihood_terms"]
+__all__ = ["Curves", "GridNetwork", "LikelihoodNetwork", "log_difference", "log_likelihood_terms"]
 
 
 class Curves(ABC):
@@ -53,6 +53,17 @@ class LikelihoodNetwork(PopulationNetwork):
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' distributions, in scaled time."""
         return mixture(self.member_distributions(self.encoder(inputs.shared())))
+
+
+class GridNetwork(ABC):
+    """A network whose curves on a grid are one fixed sequence of operations, so that they can be exported."""
+
+    @abstractmethod
+    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """log S and log f, (K, n, m) each, for embeddings (K, n, width) and times (m,), no decision on a value.
+
+        Times are scaled, zero or more, and may lie past the last training time.
+        """
 
 
 def log_likelihood_terms(curves: Curves, outcome: Observed) -> Tensor:

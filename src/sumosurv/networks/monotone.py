@@ -19,7 +19,7 @@ from sumosurv.networks.data import Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
-from sumosurv.networks.likelihood import Curves
+from sumosurv.networks.likelihood import Curves, GridNetwork
 from sumosurv.networks.tail import TailedNetwork
 from sumosurv.networks.time import TimeFeatures
 
@@ -277,7 +277,7 @@ class MonotoneCurves(Curves):
         return t.clamp_max(_HORIZON) if self.may_lie_beyond else t
 
 
-class MonotoneNetwork(TailedNetwork):
+class MonotoneNetwork(TailedNetwork, GridNetwork):
     """SuMo-net: covariate network, mixed network and survival head, for K members at once.
 
     Parameters
@@ -314,6 +314,22 @@ class MonotoneNetwork(TailedNetwork):
         codes = self.mixed.code(embedding)
         fast = fused_curves(self.mixed, exact_slope=self.derivative == "forward")
         return [self._member(k, codes[k], fast[k]) for k in range(self.mixed.members)]
+
+    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """log S and log f on a grid, the derivative carried forward."""
+        ends = t.new_tensor([0.0, _HORIZON])
+        grid = torch.cat([t.clamp_max(_HORIZON) if self.tail else t, ends])[None, None]
+        h, slope = self.mixed.value_and_slope(self.mixed.code(embedding), grid)
+        log_start = functional.logsigmoid(-h[:, :, -2:-1]) if self.anchored else None
+        log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
+        if self.anchored:
+            log_survival = log_survival.clamp_max(0.0).masked_fill(grid == 0, 0.0)
+        near = log_survival[:, :, :-2], log_density[:, :, :-2]
+        if not self.tail:
+            return near
+        last = tail_parameters(log_survival[:, :, -1:], (log_density - log_survival)[:, :, -1:])
+        far = tail_log_terms(*last, self.growth.to(t), t, _HORIZON)
+        return torch.where(t > _HORIZON, far[0], near[0]), torch.where(t > _HORIZON, far[1], near[1])
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
         """Learn the growth of the hazard past the last training time, where there is such a tail."""

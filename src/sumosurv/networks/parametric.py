@@ -12,17 +12,18 @@ from torch import Tensor
 from sumosurv.distributions import LogNormal, Shifted, SurvivalDistribution, Weibull
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
-from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
+from sumosurv.networks.likelihood import Curves, GridNetwork, LikelihoodNetwork
 
 __all__ = ["LogNormalNetwork", "LogTimeNetwork", "ParametricNetwork", "WeibullNetwork"]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class ParametricNetwork(LikelihoodNetwork):
+class ParametricNetwork(LikelihoodNetwork, GridNetwork):
     r"""A covariate network and two outputs, a(x) and b(x), that are the parameters of a family of distributions.
 
-    A family defines ``curves`` and ``_member``; one with a formula in log t derives from `LogTimeNetwork` instead.
+    A family defines ``curves``, ``log_terms_on_grid`` and ``_member``; one with a formula in log t derives from
+    `LogTimeNetwork` instead.
 
     Parameters
     ----------
@@ -122,6 +123,18 @@ class LogTimeNetwork(ParametricNetwork):
     def curves(self, embedding: Tensor) -> LogTimeCurves:
         """The curves of rows whose covariates were read."""
         return LogTimeCurves(self, *self.outputs(embedding))
+
+    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """log S and log f on a grid."""
+        a, b = (part[:, :, None] for part in self.outputs(embedding))
+        offset = self.offset.to(t)[0]
+        known = t + offset > 0
+        log_survival, log_density = self.log_terms(a, b, torch.log(torch.where(known, t + offset, 1.0)))
+        start = self.log_terms(a, b, torch.log(torch.where(offset > 0, offset, 1.0)))[0]
+        start = torch.where(offset > 0, start, 0.0)
+        log_survival = torch.where((t > 0) & known, log_survival - start, 0.0).clamp_max(0.0)
+        possible = known & torch.isfinite(t)
+        return log_survival, torch.where(possible, log_density - start, -math.inf)
 
     def check_stored(self, members: int) -> None:
         """Raise a ValueError if an offset that was read from a file is none."""

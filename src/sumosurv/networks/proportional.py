@@ -12,7 +12,7 @@ from sumosurv.distributions import ProportionalHazards, SurvivalDistribution
 from sumosurv.distributions.proportional import proportional_log_terms
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
-from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
+from sumosurv.networks.likelihood import Curves, GridNetwork, LikelihoodNetwork
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["LogMarginalHazard", "ProportionalHazardsNetwork"]
@@ -64,7 +64,7 @@ class ProportionalHazardsCurves(Curves):
         return proportional_log_terms(self.log_risk, self.network.log_power, log_hazard, log_slope, start)
 
 
-class ProportionalHazardsNetwork(LikelihoodNetwork):
+class ProportionalHazardsNetwork(LikelihoodNetwork, GridNetwork):
     r"""Λ(t|x) = e^{r(x)} (H(t)^p - H(0)^p): a log risk by a covariate network, the shape from all rows.
 
     Parameters
@@ -88,6 +88,12 @@ class ProportionalHazardsNetwork(LikelihoodNetwork):
     def curves(self, embedding: Tensor) -> ProportionalHazardsCurves:
         """The curves of rows whose covariates were read."""
         return ProportionalHazardsCurves(self, self.head(embedding)[:, :, 0])
+
+    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """log S and log f on a grid."""
+        start = self.baseline(t.new_zeros(1, 1, 1))[0]
+        log_hazard, log_slope = self.baseline(t[None, None])
+        return proportional_log_terms(self.head(embedding), self.log_power[:, :, None], log_hazard, log_slope, start)
 
     def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
         """Each member's distribution of the same rows, in scaled time."""

@@ -1,69 +1,61 @@
-"""The command line: ``sumosurv fit | predict | evaluate | datasets``. Arguments only."""
+"""The arguments of all commands. A command is entered here and in `COMMANDS` (``__init__.py``)."""
 
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sumosurv._version import __version__
 
-__all__ = ["main"]
+__all__ = ["make_parser"]
+
+_TABLES = "Tables are CSV, plain or compressed (.gz, .bz2, .xz, .zip), or Parquet; - is standard input."
+
+Commands = Any  # argparse has no public name for what add_subparsers gives
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help that names the default of an option, where it has one that says something."""
 
-    Returns the exit code: 0 done, 1 the data or the model is at fault, 2 wrong usage, 130 interrupted by Ctrl-C.
-    """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["reproduce"]:
-        command = shlex.join(["python", "-m", "paper", *words[1:]])
-        print(
-            f"sumosurv reproduce: the paper's tables and figures are made by `{command}`, "
-            "at the top of a clone of the repository.",
-            file=sys.stderr,
-        )
-        return 2
-    parser = _parser()
-    arguments = parser.parse_args(words)
-    if arguments.command is None:
-        parser.print_help()
-        return 2
-    try:
-        with _plain_warnings(arguments.command):
-            from sumosurv.commands import COMMANDS
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
 
-            return COMMANDS[arguments.command](arguments)
-    except KeyboardInterrupt:
-        kept = "" if arguments.out is None else f"; {arguments.out} was not written"
-        print(f"sumosurv {arguments.command}: interrupted{kept}.", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 0
-    except (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError) as error:
-        if arguments.traceback:
-            raise
-        print(f"sumosurv {arguments.command}: {error}", file=sys.stderr)
-        return 1
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        silent = action.default is None or action.default is False or action.default in ([], argparse.SUPPRESS)
+        return action.help if silent or action.help is None else f"{action.help} (default: %(default)s)"
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
     parser = argparse.ArgumentParser(prog="sumosurv", description="Survival regression with exact distributions.")
     parser.add_argument("--version", action="version", version=f"sumosurv {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    table = argparse.ArgumentParser(add_help=False)
+    table, outcome, method = (argparse.ArgumentParser(add_help=False) for _ in range(3))
+    _add_table(table)
+    _add_outcome(outcome)
+    _add_method(method)
+    _add_fit(commands, [table, outcome, method])
+    _add_search(commands, [table, outcome, method])
+    _add_predict(commands, [table])
+    _add_evaluate(commands, [table, outcome])
+    _add_export(commands)
+    _add_datasets(commands)
+    return parser
+
+
+def _add_table(table: argparse.ArgumentParser) -> None:
     table.add_argument("--sep", type=_character, metavar="CHARACTER", help="separator of CSV files: ';', tab, ...")
     table.add_argument("--decimal", type=_character, default=".", metavar="CHARACTER", help="their decimal point")
-    tables = "Tables are CSV, plain or compressed (.gz, .bz2, .xz, .zip), or Parquet; - is standard input."
 
-    outcome = argparse.ArgumentParser(add_help=False)
+
+def _add_outcome(outcome: argparse.ArgumentParser) -> None:
     seen = outcome.add_argument_group("outcome", "--time and --event, or --lower and --upper")
     seen.add_argument("--time", metavar="COLUMN", help="time of the event or of censoring")
     seen.add_argument(
@@ -83,44 +75,86 @@ def _parser() -> argparse.ArgumentParser:
     seen.add_argument("--weight", metavar="COLUMN", help="how many rows a row counts for")
     seen.add_argument("--group", metavar="COLUMN", help="the subject, where a subject has several rows")
 
-    fit = commands.add_parser(
-        "fit",
-        parents=[table, outcome],
-        help="fit SuMo-net to a table",
-        description=f"Fit SuMo-net to a table. {tables}",
+
+def _add_method(method: argparse.ArgumentParser) -> None:
+    """What is fitted, for ``fit`` and ``search``."""
+    method.add_argument("data", type=Path, help="table; every column but those named otherwise is a covariate")
+    method.add_argument("--out", required=True, type=Path, metavar="FILE", help="model file to write")
+    method.add_argument(
+        "--valid", type=Path, metavar="FILE", help="table for early stopping; by default a fifth of the rows"
     )
-    fit.add_argument("data", type=Path, help="table; every column but those of the outcome is a covariate")
-    fit.add_argument("--out", required=True, type=Path, metavar="FILE", help="model file to write")
-    fit.add_argument(
-        "--valid", type=Path, metavar="FILE", help="table for early stopping; a fifth of the rows by default"
-    )
-    fit.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
-    fit.add_argument(
+    method.add_argument("--id", nargs="+", default=[], metavar="COLUMN", help="identifiers, which are no covariates")
+    method.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
+    method.add_argument(
         "--categorical", nargs="+", default=[], metavar="COLUMN", help="numeric columns that are categories"
     )
-    fit.add_argument("--ensemble-size", type=int, metavar="K", help="networks in the mixture")
-    fit.add_argument("--max-epochs", type=int, metavar="N")
-    fit.add_argument(
-        "--variant", choices=("sumo", "paper"), default="sumo", help="'paper' for the paper's plain network"
+    method.add_argument("--method", default="SumoNet", metavar="NAME", help="CoxPH, WeibullNet, ...: any estimator")
+    method.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        type=_setting,
+        metavar="NAME=VALUE",
+        help="settings of the method, as in Python: dropout=0.2 covariate_layers=(32,32)",
     )
-    fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
-    fit.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    fit.add_argument("--seed", type=int, default=0)
-    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+    method.add_argument("--max-epochs", type=int, metavar="N", help="by default as the method has it")
+    method.add_argument("--device", metavar="DEVICE", help="cpu or cuda; by default cuda where there is one")
+    method.add_argument("--seed", type=int, default=0, help="of all random numbers")
+    method.add_argument("--quiet", action="store_true", help="no progress bar")
 
+
+def _add_fit(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
+    fit = commands.add_parser(
+        "fit",
+        parents=parents,
+        help="fit a model to a table",
+        description=f"Fit SuMo-net, or another method, to a table. {_TABLES}",
+        formatter_class=_Help,
+    )
+    fit.add_argument("--ensemble-size", type=int, metavar="K", help="networks in the mixture; as the method has it")
+    fit.add_argument("--variant", choices=("sumo", "paper"), help="of SumoNet; 'paper' for the paper's plain network")
+    fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
+
+
+def _add_search(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
+    search = commands.add_parser(
+        "search",
+        parents=parents,
+        help="search over the settings of a network method",
+        description="Train networks with many settings side by side, choose on validation rows and write the mixture "
+        f"of the best. Settings that are given stay as they are. {_TABLES}",
+        formatter_class=_Help,
+    )
+    search.add_argument("--trials", type=int, default=100, metavar="N", help="settings to try")
+    search.add_argument(
+        "--proposals", choices=("random", "tpe", "halving"), default="random", help="where settings come from"
+    )
+    search.add_argument(
+        "--space", choices=("paper", "recipe"), default="paper", help="the settings that are tried; see docs/search.md"
+    )
+    search.add_argument("--cv", type=int, metavar="FOLDS", help="compare trials by cross-validation")
+    search.add_argument("--storage", metavar="FILE", help="database of trials, to go on with later (extra search)")
+    search.add_argument("--trials-out", type=Path, metavar="FILE", help="table of all trials to write")
+
+
+def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
     predict = commands.add_parser(
         "predict",
-        parents=[table],
+        parents=parents,
         help="predict from a model file",
-        description=f"One row of predictions per row of the table, as CSV or Parquet. {tables}",
+        description=f"One row of predictions per row of the table, as CSV or Parquet. {_TABLES}",
         epilog="Without any choice: the expected time up to the last training time, risk, life expectancy, quartiles. "
         "The column 'extrapolated' names the figures of a row that lie past the last training time: quantiles and "
         "times that do, and a life expectancy of which more than 1 %% comes from there.",
+        formatter_class=_Help,
     )
     predict.add_argument("model", type=Path)
     predict.add_argument("data", type=Path, help="table with the covariates")
     predict.add_argument(
         "--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default"
+    )
+    predict.add_argument(
+        "--id", nargs="+", default=[], metavar="COLUMN", help="columns to pass through, before the rest"
     )
     predict.add_argument(
         "--times",
@@ -138,12 +172,14 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("--risk", action="store_true", help="risk score, higher for earlier events")
     predict.add_argument("--quiet", action="store_true", help="no progress bar")
 
+
+def _add_evaluate(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
     evaluate = commands.add_parser(
         "evaluate",
-        parents=[table, outcome],
+        parents=parents,
         help="score a model file on a table",
         description="Scores with bootstrap confidence intervals.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         add_help=False,
     )
     evaluate.add_argument("-h", "--help", action=_HelpWithScores, nargs=0, help="show this help and the scores")
@@ -178,14 +214,27 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--bootstrap", type=int, default=200, metavar="N", help="resamples; 0 for no intervals")
     evaluate.add_argument("--out", type=Path, metavar="FILE", help="write the scores as CSV too")
 
-    data = commands.add_parser("datasets", help="list the datasets, or write one to a file")
+
+def _add_export(commands: Commands) -> None:
+    export = commands.add_parser(
+        "export",
+        help="write a model file as ONNX, or for torch",
+        description="Write a model so that programs without this library can run it; see docs/export.md.",
+        formatter_class=_Help,
+    )
+    export.add_argument("model", type=Path)
+    export.add_argument("--out", required=True, type=Path, metavar="FILE", help="an .onnx file, or .pt2 for torch")
+    export.add_argument("--precision", choices=("double", "single"), default="double", help="of the networks")
+
+
+def _add_datasets(commands: Commands) -> None:
+    data = commands.add_parser("datasets", help="list the datasets, or write one to a file", formatter_class=_Help)
     data.add_argument(
         "name", nargs="?", help="flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox"
     )
     data.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write")
     data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated one")
     data.add_argument("--seed", type=int, default=0, help="of a simulated one")
-    return parser
 
 
 class _HelpWithScores(argparse.Action):
@@ -198,18 +247,6 @@ class _HelpWithScores(argparse.Action):
         parser.epilog = "\n".join(["scores (G: the distribution of the censoring, estimated from the table):", *lines])
         parser.print_help()
         parser.exit()
-
-
-@contextmanager
-def _plain_warnings(command: str) -> Iterator[None]:
-    """Warnings in one line each, without the code that gave them."""
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        print(f"sumosurv {command}: warning: {message}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
 
 
 def _numbers(text: str) -> list[float]:
@@ -226,5 +263,8 @@ def _character(text: str) -> str:
     return character
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _setting(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (sign and name.isidentifier()):
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE; got {text!r}")
+    return name, value

@@ -1,0 +1,111 @@
+"""``sumosurv evaluate``."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sumosurv.cli.rows import check_target, for_model, outcome_of, read
+from sumosurv.io import load
+from sumosurv.outcome import Outcome
+from sumosurv.scores import SCORES, evaluate, log_likelihood, mean_and_error, usual_scores
+from sumosurv.tables import write_table
+
+__all__ = ["run_evaluate"]
+
+_BLOCK = 20_000  # rows from which on a bar is shown
+_MARGINAL = "kaplan-meier"  # of --against: the curve of the training rows, which every model file holds
+
+
+def run_evaluate(arguments: argparse.Namespace) -> int:
+    """Print the scores of model files on a table."""
+    if arguments.out is not None:
+        check_target(arguments.out, arguments.model, arguments.data)
+    frame = read(arguments.data, arguments)
+    named = {arguments.model.stem: load(arguments.model)}
+    model = next(iter(named.values()))
+    y = outcome_of(frame, arguments, causes=model.n_causes_)
+    curves = {name: fitted.predict_distribution(for_model(frame, fitted)) for name, fitted in named.items()}
+    for other in arguments.against:
+        name, curve = _other_model(other, model, frame, len(y))
+        if name in curves:
+            raise ValueError(f"--against names {name!r}, which is compared already; rename one of the files.")
+        curves[name] = curve
+    cells = model.cells_ if y.upper is None else None
+    table = evaluate(
+        curves if len(curves) > 1 else next(iter(curves.values())),
+        for_model(frame, model),
+        y,
+        scores=_score_options(arguments, y, model.n_causes_),
+        censoring=arguments.censoring,
+        n_bootstrap=arguments.bootstrap,
+        resolution=cells,
+        verbose=not arguments.quiet and len(y) > _BLOCK,
+    )
+    print(table)
+    asked = set(table["score"])
+    notes = [f"{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats."]
+    for better, rows in (("Higher", table["greater_is_better"]), ("Lower", ~table["greater_is_better"])):
+        notes += [f"{better} is better: {', '.join(table['score'][rows].unique())}."] if rows.any() else []
+    if cells is not None and {"log_likelihood", "d_calibration"} & asked:
+        notes.append(
+            f"Times are recorded to {cells.width:g}: an event counts by the probability of its cell of time, divided "
+            "by the width of the cell, and not by a density."
+        )
+    if "log_likelihood" in asked:
+        notes += [_gain_in_words(model, curves, y)] if _MARGINAL not in curves else []
+    print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
+    if arguments.out is not None:
+        write_table([table], arguments.out)
+    return 0
+
+
+def _other_model(name: str, model: Any, frame: pd.DataFrame, n: int) -> tuple[str, Any]:
+    """Curves to compare with: those of another model file, or the one of the training rows."""
+    if name == _MARGINAL:
+        return name, model.training_curve_.repeat(n)
+    other = load(Path(name))
+    if other.n_causes_ != model.n_causes_:
+        raise ValueError(f"{name} was fitted to {other.n_causes_} causes and the model to {model.n_causes_}.")
+    return Path(name).stem, other.predict_distribution(for_model(frame, other))
+
+
+def _gain_in_words(model: Any, curves: dict[str, Any], y: Outcome) -> str:
+    """By how much each model's mean log-likelihood exceeds that of the training rows' own curve."""
+    plain = model.n_causes_ == 1 and y.entry is None and y.upper is None
+    kind = "Kaplan-Meier curve" if plain else "Aalen-Johansen curves" if model.n_causes_ > 1 else "marginal curve"
+    gains = []
+    for name, distribution in curves.items():
+        gain, error = _gain(model, distribution, y)
+        of = f"{name} " if len(curves) > 1 else ""
+        gains.append(f"{of}{gain:.4f} nats (standard error {error:.4f})")
+    return f"Gain in log-likelihood over the {kind} of the training rows: {'; '.join(gains)}."
+
+
+def _gain(model: Any, distribution: Any, y: Outcome) -> tuple[float, float]:
+    """By how much the mean log-likelihood exceeds that of the training rows' own curve, and its standard error."""
+    curves = (distribution, model.training_curve_.repeat(len(y)))
+    own, marginal = (log_likelihood(d, y, resolution=None if y.upper is not None else model.cells_) for d in curves)
+    return mean_and_error(own - marginal, y)
+
+
+def _score_options(arguments: argparse.Namespace, y: Outcome, causes: int) -> dict[str, dict[str, Any]]:
+    """Options of each score asked for: the times given, to those that take times of that kind."""
+    usual, _ = usual_scores(y, arguments.times, causes)
+    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or usual}
+    if arguments.span is not None and len(arguments.span) != 2:
+        raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")
+    for flag, kind, value in (
+        ("--times", "single", arguments.times),
+        ("--range", "range", None if arguments.span is None else tuple(arguments.span)),
+    ):
+        possible = [name for name, score in SCORES.items() if score.times == kind]
+        if value is not None and not any(name in options for name in possible):
+            raise ValueError(f"{flag} is for {', '.join(possible)}; ask for them with --scores.")
+        for name in options.keys() & set(possible) if value is not None else ():
+            options[name][SCORES[name].times_option] = value
+    return options

@@ -1,0 +1,151 @@
+"""``sumosurv fit`` and ``sumosurv search``."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sumosurv.cli.methods import method_of, settings_of
+from sumosurv.cli.rows import check_target, columns_of, covariates_and_outcome, how_many, outcome_of, read
+from sumosurv.estimators import SurvivalEstimator
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.outcome import Outcome
+from sumosurv.search import NetworkSearch
+from sumosurv.tables import write_table
+
+__all__ = ["run_fit", "run_search"]
+
+
+def run_fit(arguments: argparse.Namespace) -> int:
+    """Fit one method with given settings."""
+    model = method_of(arguments)(**settings_of(arguments))
+    X, y, validation = _given(arguments, model)
+    interrupted = _fit(model, X, y, validation)
+    model.save(arguments.out)
+    print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_events_in_words(y)}; {_kind_in_words(model)}.")
+    _tell_columns(model)
+    if isinstance(model, NetworkEstimator):
+        _tell_networks(model)
+    return _end(arguments, interrupted)
+
+
+def run_search(arguments: argparse.Namespace) -> int:
+    """Search over the settings of a network method, and keep what was chosen."""
+    if arguments.trials_out is not None:
+        check_target(arguments.trials_out, arguments.data, arguments.valid)
+    estimator = method_of(arguments)(**settings_of(arguments))
+    if not isinstance(estimator, NetworkEstimator):
+        raise ValueError(f"--method {arguments.method} has no networks to search over; fit it with sumosurv fit.")
+    search = NetworkSearch(
+        estimator,
+        space=arguments.space,
+        n_trials=arguments.trials,
+        method=arguments.proposals,
+        cv=arguments.cv,
+        storage=arguments.storage,
+        random_state=arguments.seed,
+        verbose=not arguments.quiet,
+    )
+    X, y, validation = _given(arguments, search)
+    interrupted = _fit(search, X, y, validation)
+    search.save(arguments.out)
+    print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_events_in_words(y)}; {_trials_in_words(search)}.")
+    chosen = ", ".join(f"{name}={value!r}" for name, value in search.best_params_.items())
+    print(f"Best trial, {search.best_score_:.4f} nats on validation rows: {chosen}.")
+    print(f"{how_many(len(search.mixture_), 'trial')} in the mixture, {search.mixture_score_:.4f} nats.")
+    if arguments.trials_out is not None:
+        write_table([_trials(search)], arguments.trials_out)
+        print(f"Trials written to {arguments.trials_out}")
+    return _end(arguments, interrupted)
+
+
+def _given(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.DataFrame, Outcome, Any]:
+    """Training rows and those of --valid, read once it is known that the model can be written and use them."""
+    check_target(arguments.out, arguments.data, arguments.valid)
+    if arguments.valid is not None and "validation_data" not in inspect.signature(model.fit).parameters:
+        raise ValueError(f"{type(model).__name__} is not stopped early and has no use for --valid; leave it out.")
+    if arguments.valid == arguments.data == Path("-"):
+        raise ValueError("Standard input can be read once; give a file to --valid.")
+    X, y = covariates_and_outcome(read(arguments.data, arguments), arguments)
+    if arguments.valid is None:
+        return X, y, None
+    held_out = read(arguments.valid, arguments)
+    return X, y, (columns_of(held_out, list(X.columns)), outcome_of(held_out, arguments, causes=y.n_causes))
+
+
+def _fit(model: Any, X: pd.DataFrame, y: Outcome, validation: Any) -> bool:
+    """Fit; whether Ctrl-C ended it early."""
+    try:
+        if validation is None:
+            model.fit(X, y)
+        else:
+            model.fit(X, y, validation_data=validation)
+    except KeyboardInterrupt:
+        if not hasattr(model, "interrupted_"):
+            raise  # before there was anything to keep
+    return bool(getattr(model, "interrupted_", False))
+
+
+def _end(arguments: argparse.Namespace, interrupted: bool) -> int:
+    print(f"Model written to {arguments.out}")
+    if not interrupted:
+        return 0
+    what = f"sumosurv {arguments.command}: training was interrupted"
+    print(f"{what}; the model has its best weights until then.", file=sys.stderr)
+    return 130
+
+
+def _kind_in_words(model: SurvivalEstimator) -> str:
+    return how_many(model.n_members_, "network") if isinstance(model, NetworkEstimator) else type(model).__name__
+
+
+def _trials_in_words(search: NetworkSearch) -> str:
+    return how_many(len(search.cv_results_["trial"]), "trial")
+
+
+def _trials(search: NetworkSearch) -> pd.DataFrame:
+    """All trials, the best first, their settings as columns."""
+    results = dict(search.cv_results_)
+    settings = pd.DataFrame(list(results.pop("params"))).map(lambda value: value if np.isscalar(value) else str(value))
+    return pd.DataFrame(results).join(settings, rsuffix="_setting").sort_values("rank_valid_score")
+
+
+def _tell_columns(model: SurvivalEstimator) -> None:
+    """How the columns were read."""
+    columns = getattr(getattr(model, "preprocessor_", None), "columns", [])
+    numeric = [c.name for c in columns if not hasattr(c, "levels")]
+    coded = [f"{c.name} ({len(c.levels)} levels)" for c in columns if hasattr(c, "levels")]
+    for kind, names in (("Numeric", numeric), ("Categorical", coded)):
+        if names:
+            print(f"{kind}: {', '.join(names)}.")
+
+
+def _tell_networks(model: NetworkEstimator) -> None:
+    """What was trained."""
+    weights = model.members_.groupby("kind", sort=False)["weight"].sum()
+    if len(weights) > 1:
+        shares = ", ".join(f"{kind} {weight:.2f}" for kind, weight in weights.items())
+        print(f"Kinds of networks and their weights, by the likelihood of held-out rows: {shares}.")
+    if model.resolution_ is not None:
+        print(f"Times are recorded to {model.resolution_:g}: an event counts by the probability of its cell of time.")
+    if model.best_valid_.size and model.best_valid_.max() > float("-inf"):
+        print(f"Mean log-likelihood on validation rows, average network: {model.best_valid_.mean():.4f} nats.")
+
+
+def _events_in_words(y: Outcome) -> str:
+    """The share of events, of each cause where they compete, and what else was observed."""
+    if y.cause is None:
+        text = f"{y.had_event.mean():.1%} events"
+    else:
+        text = ", ".join(f"{(y.cause == k).mean():.1%} events of cause {k}" for k in range(1, y.n_causes + 1))
+    if y.upper is not None:
+        text += f", {y.in_interval.mean():.1%} of rows in intervals"
+    if y.entry is not None:
+        text += f", {(y.entry > 0).mean():.1%} enter late"
+    return text if y.group is None else f"{text}, {len(np.unique(y.group)):,} subjects"

@@ -1,0 +1,181 @@
+"""What follows from a predicted distribution: curves, quantiles and means, as arrays or as tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from sumosurv.advice import telling_unseen
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.estimators.frames import framed, incidence_frame
+
+__all__ = ["Precision", "Predictions", "count_rows"]
+
+Precision = Literal["double", "single"]
+Predicted = npt.NDArray[np.float64] | pd.Series | pd.DataFrame
+
+_BLOCK = 20_000  # rows predicted at a time
+
+
+class Predictions(ABC):
+    """Predictions of whoever gives a distribution.
+
+    With ``as_frame=True`` a prediction is a DataFrame with the index of X, and with the times, levels or horizons that
+    were asked for as columns; a Series where there is one number for each row.
+    """
+
+    risk_times_: npt.NDArray[np.float64]
+
+    @abstractmethod
+    def predict_distribution(self, X: Any) -> SurvivalDistribution:
+        """The survival distribution of each row."""
+
+    def predict_survival_function(
+        self, X: Any, times: Any, *, precision: Precision = "double", as_frame: bool = False
+    ) -> Predicted:
+        """S(t|x) on a grid of times: shape (rows, times).
+
+        ``precision="single"`` is two to three times as fast with networks that are monotone in time; on CUDA it is one
+        kernel. The error in S is then below 2e-6 with the default settings (3e-7 to 7e-7 was measured), more where
+        weights are unusually large: see `SurvivalDistribution.single`. Other methods stay as they are.
+        """
+        return self._on_grid(X, times, "survival", precision, as_frame)
+
+    def predict_cumulative_hazard_function(
+        self, X: Any, times: Any, *, precision: Precision = "double", as_frame: bool = False
+    ) -> Predicted:
+        """Λ(t|x) = -log S(t|x) on a grid of times: shape (rows, times)."""
+        return self._on_grid(X, times, "cumulative_hazard", precision, as_frame)
+
+    def predict_density(
+        self, X: Any, times: Any, *, precision: Precision = "double", as_frame: bool = False
+    ) -> Predicted:
+        """f(t|x) on a grid of times: shape (rows, times)."""
+        return self._on_grid(X, times, "density", precision, as_frame)
+
+    def predict_hazard(
+        self, X: Any, times: Any, *, precision: Precision = "double", as_frame: bool = False
+    ) -> Predicted:
+        """λ(t|x) = f(t|x) / S(t|x) on a grid of times: shape (rows, times)."""
+        return self._on_grid(X, times, "hazard", precision, as_frame)
+
+    def predict_quantile(self, X: Any, q: Any, *, as_frame: bool = False) -> Predicted:
+        """The time by which a share q of such subjects has had the event: (rows,), or (rows, levels)."""
+        found = self._by_blocks(X, lambda distribution, rows: distribution.quantile(q))
+        return framed(found, X, "quantile", q) if as_frame else found
+
+    def predict_median(self, X: Any, *, as_frame: bool = False) -> Predicted:
+        """The median survival time of each row."""
+        found = self.predict_quantile(X, 0.5)
+        return framed(found, X, "median") if as_frame else found
+
+    def predict_mean(self, X: Any, *, as_frame: bool = False) -> Predicted:
+        """Life expectancy ∫ S(t|x) dt of each row.
+
+        It rests on the tail past the last training time (``last_time_``), which no data support; where much of the
+        curve lies there, `predict_restricted_mean` is the safer question.
+        """
+        found = self._by_blocks(X, lambda distribution, rows: distribution.mean())
+        return framed(found, X, "mean") if as_frame else found
+
+    def predict_restricted_mean(
+        self, X: Any, horizon: Any = None, *, own_horizons: Any = None, as_frame: bool = False
+    ) -> Predicted:
+        """Expected time lived up to the horizon, ∫₀^horizon S(t|x) dt.
+
+        Parameters
+        ----------
+        X : covariates
+        horizon : float or array of shape (m,)
+            Shared by all rows: a number gives shape (rows,), m horizons give (rows, m).
+        own_horizons : array of shape (rows,), optional
+            Each row's own, instead of ``horizon``; gives shape (rows,).
+        as_frame : bool
+            Give a Series, or a DataFrame with the horizons as columns, with the index of X.
+        """
+        if own_horizons is None:
+            found = self._by_blocks(X, lambda distribution, rows: distribution.restricted_mean(horizon))
+            return framed(found, X, "horizon", horizon, name="restricted_mean") if as_frame else found
+        own = np.asarray(own_horizons, dtype=np.float64)
+        if own.shape != (count_rows(X),):
+            raise ValueError(f"own_horizons has one horizon for each of {count_rows(X)} rows; got shape {own.shape}.")
+        found = self._by_blocks(
+            X, lambda distribution, rows: distribution.restricted_mean(horizon, own_horizons=own[rows])
+        )
+        return framed(found, X, "restricted_mean") if as_frame else found
+
+    def predict(self, X: Any) -> npt.NDArray[np.float64]:
+        r"""A risk score in [0, 1], higher for earlier events.
+
+        The mean of F(tⱼ|x) over quantiles tⱼ of the event times seen in training: the probability of
+        having had the event, averaged over when events happen.
+        """
+        check_is_fitted(self)
+        return self._by_blocks(X, lambda distribution, rows: distribution.cdf(self.risk_times_).mean(axis=1))
+
+    def predict_cumulative_incidence(self, X: Any, times: Any, *, as_frame: bool = False) -> Predicted:
+        """P(T <= t, cause k | x) on a grid of times: shape (rows, times, causes); one cause where none compete."""
+        grid = self._check_grid(times)
+        found = self._by_blocks(X, lambda distribution, rows: _incidence(distribution, grid))
+        return incidence_frame(found, X, grid) if as_frame else found
+
+    @staticmethod
+    def _check_grid(times: Any) -> npt.NDArray[np.float64]:
+        grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
+        if grid.ndim != 1:
+            raise ValueError(
+                f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times."
+            )
+        return grid
+
+    def _on_grid(self, X: Any, times: Any, quantity: str, precision: Precision, as_frame: bool) -> Predicted:
+        if precision not in ("double", "single"):
+            raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
+        grid = self._check_grid(times)
+
+        def on_grid(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
+            wanted = distribution.single() if precision == "single" else distribution
+            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid)
+            return result
+
+        found = self._by_blocks(X, on_grid)
+        return framed(found, X, "time", grid) if as_frame else found
+
+    def _by_blocks(
+        self, X: Any, quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]]
+    ) -> npt.NDArray[np.float64]:
+        """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
+        n = count_rows(X)
+        with torch.no_grad():
+            if n <= _BLOCK:
+                return quantity(self.predict_distribution(X), slice(0, n))
+            places = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
+            take = X.iloc if hasattr(X, "iloc") else X
+            result: npt.NDArray[np.float64] | None = None
+            with telling_unseen():
+                for rows in places:
+                    part = quantity(self.predict_distribution(take[rows]), rows)
+                    if result is None:
+                        result = np.empty((n, *part.shape[1:]))  # written once, never joined
+                    result[rows] = part
+            assert result is not None
+            return result
+
+
+def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Cumulative incidences on a grid, (rows, times, causes)."""
+    if isinstance(distribution, CompetingRisksDistribution):
+        return np.asarray(distribution.cumulative_incidence(grid), dtype=np.float64)
+    return np.asarray(distribution.cdf(grid), dtype=np.float64)[..., None]
+
+
+def count_rows(X: Any) -> int:
+    """The number of rows of a table of any kind."""
+    return int(X.shape[0]) if hasattr(X, "shape") and len(X.shape) else len(X)

@@ -1,0 +1,99 @@
+"""Preprocessing as a torch module: raw numbers and category codes in, what networks read out."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sumosurv.networks import Inputs
+from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
+
+__all__ = ["ColumnReader"]
+
+
+class ColumnReader(nn.Module):
+    """What a fitted `Preprocessor` does, for all columns at once.
+
+    ``forward`` takes the numeric columns, (n, p) in float64 with NaN for missing values, and the codes of the
+    categorical ones, (n, c), each in the order of the table; the codes are those of `CategoricalColumn`.
+    """
+
+    centre: Tensor
+    width: Tensor
+    order: Tensor
+    ranked: Tensor
+    knots: Tensor
+    last: Tensor
+    chosen: Tensor
+    projection: Tensor | None
+
+    def __init__(self, fitted: Preprocessor) -> None:
+        super().__init__()
+        numeric = [column for column in fitted.columns if isinstance(column, NumericColumn)]
+        coded = [column for column in fitted.columns if isinstance(column, CategoricalColumn)]
+        self.one_hot = [column.n_codes for column in coded] if fitted.one_hot else []
+        self.register_buffer("centre", torch.tensor([column.centre for column in numeric], dtype=torch.float64))
+        self.register_buffer("width", torch.tensor([column.width for column in numeric], dtype=torch.float64))
+        self._note_ranks(numeric)
+        self.register_buffer("order", torch.tensor(_places(fitted), dtype=torch.long))
+        own = fitted.projection
+        self.register_buffer("projection", None if own is None else torch.from_numpy(own))
+
+    def _note_ranks(self, numeric: list[NumericColumn]) -> None:
+        """Of columns that become normal scores: which they are, and their knots, padded at the end."""
+        ranked = [j for j, column in enumerate(numeric) if column.knots]
+        longest = max((len(numeric[j].knots) for j in ranked), default=0)
+        rows = [[*numeric[j].knots, *[math.inf] * (longest - len(numeric[j].knots))] for j in ranked]
+        self.register_buffer("ranked", torch.tensor(ranked, dtype=torch.long))
+        self.register_buffer("knots", torch.tensor(rows, dtype=torch.float64).reshape(len(ranked), longest))
+        counts = [[len(numeric[j].knots) - 1] for j in ranked]
+        self.register_buffer("last", torch.tensor(counts, dtype=torch.long).reshape(-1, 1))
+        # a column is one of the scores, or itself
+        places = {j: len(numeric) + place for place, j in enumerate(ranked)}
+        self.register_buffer("chosen", torch.tensor([places.get(j, j) for j in range(len(numeric))], dtype=torch.long))
+
+    def forward(self, numbers: Tensor, codes: Tensor) -> Inputs:
+        """Numbers in single precision, as networks were trained on, and codes."""
+        missing = torch.isnan(numbers)
+        values = numbers
+        if len(self.ranked):
+            values = torch.cat([numbers, self._scores(numbers[:, self.ranked])], dim=1)[:, self.chosen]
+        scaled = torch.where(missing, 0.0, (values - self.centre) / self.width)
+        parts = [scaled, missing.to(torch.float64)]
+        for j, count in enumerate(self.one_hot):
+            parts.append((codes[:, j : j + 1] == torch.arange(count)).to(torch.float64))
+        made = torch.cat(parts, dim=1)[:, self.order]
+        if self.projection is not None:
+            made = made @ self.projection
+        return Inputs(made.to(torch.float32), codes[:, :0] if self.one_hot else codes)
+
+    def _scores(self, values: Tensor) -> Tensor:
+        """Normal scores by quantiles: the middle of equal knots, else on a straight line between two."""
+        across = values.T.contiguous()
+        low = torch.searchsorted(self.knots, across)
+        high = torch.searchsorted(self.knots, across, right=True)
+        left = torch.minimum((low - 1).clamp_min(0), self.last)
+        right = torch.minimum(low, self.last)
+        first, second = self.knots.gather(1, left), self.knots.gather(1, right)
+        apart = second > first
+        step = torch.where(apart, (across - first) / torch.where(apart, second - first, 1.0), 0.0)
+        rank = torch.where(high > low, 0.5 * (low + high - 1).to(values.dtype), left.to(values.dtype) + step)
+        share = (rank + 0.5) / (self.last + 1).to(values.dtype)
+        scores: Tensor = torch.special.ndtri(torch.where(torch.isnan(across), 0.5, share))
+        return scores.T
+
+
+def _places(fitted: Preprocessor) -> list[int]:
+    """Where the numbers of a row lie among all values, then all indicators of missing ones, then all 0/1 columns."""
+    n = sum(isinstance(column, NumericColumn) for column in fitted.columns)
+    places, number, dummy = [], 0, 2 * n
+    for column in fitted.columns:
+        if isinstance(column, NumericColumn):
+            places += [number, n + number] if column.indicator else [number]
+            number += 1
+        elif fitted.one_hot:
+            places += range(dummy, dummy + column.n_codes)
+            dummy += column.n_codes
+    return places

@@ -1,0 +1,106 @@
+"""Predictions as tables have the numbers of the arrays, the index of X and what was asked for as columns."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from sumosurv import AalenJohansen, CoxPH, Surv, SurvivalPipeline, WeibullNet, datasets, make_survival_pipeline
+
+DATA = datasets.simulate("weibull", 120, random_state=0)
+X = DATA.X.set_axis([f"row {i}" for i in range(120)])
+MODEL = WeibullNet(ensemble_size=2, max_epochs=2, random_state=0).fit(X, DATA.y)
+TIMES = [0.5, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["survival_function", "cumulative_hazard_function", "density", "hazard"])
+def test_curves_have_times_as_columns(name):
+    ask = getattr(MODEL, f"predict_{name}")
+    frame = ask(X, TIMES, as_frame=True)
+    assert frame.columns.name == "time"
+    assert list(frame.columns) == TIMES
+    assert frame.index.equals(X.index)
+    np.testing.assert_array_equal(frame.to_numpy(), ask(X, TIMES))
+    np.testing.assert_allclose(frame.loc["row 7", 2.0], ask(X.loc[["row 7"]], [2.0])[0, 0])
+
+
+def test_one_number_for_each_row_is_a_series():
+    for name, options in (
+        ("median", {}),
+        ("mean", {}),
+        ("restricted_mean", {"horizon": 1.0}),
+        ("quantile", {"q": 0.1}),
+    ):
+        ask = getattr(MODEL, f"predict_{name}")
+        made = ask(X, **options, as_frame=True)
+        assert isinstance(made, pd.Series)
+        assert made.name == name
+        assert made.index.equals(X.index)
+        np.testing.assert_array_equal(made.to_numpy(), ask(X, **options))
+    own = np.linspace(0.1, 1.0, len(X))
+    made = MODEL.predict_restricted_mean(X, own_horizons=own, as_frame=True)
+    np.testing.assert_array_equal(made, MODEL.predict_restricted_mean(X, own_horizons=own))
+    assert made.name == "restricted_mean"
+
+
+def test_levels_and_horizons_are_columns():
+    levels = MODEL.predict_quantile(X, [0.25, 0.75], as_frame=True)
+    assert (levels.columns.name, list(levels.columns)) == ("quantile", [0.25, 0.75])
+    np.testing.assert_array_equal(levels[0.75], MODEL.predict_quantile(X, 0.75))
+    horizons = MODEL.predict_restricted_mean(X, [1.0, 2.0], as_frame=True)
+    assert (horizons.columns.name, list(horizons.columns)) == ("horizon", [1.0, 2.0])
+    np.testing.assert_array_equal(horizons[2.0], MODEL.predict_restricted_mean(X, 2.0))
+
+
+def test_incidences_have_cause_and_time():
+    cause = np.random.default_rng(0).integers(0, 3, len(X))
+    model = AalenJohansen().fit(X, Surv.from_arrays(cause, DATA.y["time"]))
+    frame = model.predict_cumulative_incidence(X, TIMES, as_frame=True)
+    array = model.predict_cumulative_incidence(X, TIMES)
+    assert frame.columns.names == ["cause", "time"]
+    np.testing.assert_array_equal(frame[2][1.0], array[:, 2, 1])
+    np.testing.assert_array_equal(frame[1].to_numpy(), array[:, :, 0])
+
+
+def test_arrays_have_no_index_to_keep():
+    model = CoxPH().fit(X.to_numpy(), DATA.y)
+    assert model.predict_median(X.to_numpy(), as_frame=True).index.equals(pd.RangeIndex(len(X)))
+
+
+# ---------------------------------------------------------------------- pipelines
+
+
+def test_a_plain_pipeline_has_no_medians():
+    plain = make_pipeline(StandardScaler(), CoxPH()).fit(X, DATA.y)
+    assert not hasattr(plain, "predict_median")
+    assert hasattr(plain, "predict")
+
+
+def test_a_survival_pipeline_predicts_what_its_last_step_does():
+    chain = make_survival_pipeline(StandardScaler(), CoxPH()).fit(X, DATA.y)
+    assert list(chain.named_steps) == ["standardscaler", "coxph"]
+    rows = chain[0].transform(X)
+    for name in ("median", "mean"):
+        np.testing.assert_array_equal(getattr(chain, f"predict_{name}")(X), getattr(chain[-1], f"predict_{name}")(rows))
+    np.testing.assert_array_equal(
+        chain.predict_survival_function(X, TIMES), chain[-1].predict_survival_function(rows, TIMES)
+    )
+    assert len(chain.predict_distribution(X)) == len(X)
+    assert chain.predict_median(X, as_frame=True).index.equals(X.index)
+    assert chain.last_time_ == DATA.y["time"].max()
+    assert chain.score(X, DATA.y) == chain[-1].score(rows, DATA.y)
+
+
+def test_a_survival_pipeline_has_what_its_last_step_has():
+    chain = SurvivalPipeline([("scale", StandardScaler())])
+    assert not hasattr(chain, "predict_median")
+    assert not hasattr(SurvivalPipeline([("scale", StandardScaler()), ("none", "passthrough")]), "predict_mean")
+
+
+def test_a_survival_pipeline_can_be_searched():
+    chain = make_survival_pipeline(StandardScaler(), CoxPH())
+    search = GridSearchCV(chain, {"coxph__alpha": [0.0, 1.0]}, cv=KFold(2)).fit(X, DATA.y)
+    assert isinstance(search.best_estimator_, SurvivalPipeline)
+    assert search.best_estimator_.predict_median(X[:3]).shape == (3,)

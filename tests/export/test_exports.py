@@ -1,0 +1,199 @@
+"""Exported models give what the library gives: ONNX files, torch.export programs, and what they are made of."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_ndtr, ndtri
+
+import export_cases as cases
+from sumosurv import CoxPH, KaplanMeier, SumoNet, SurvivalMixture, datasets
+from sumosurv.export import special
+from sumosurv.export.description import described, spellings
+from sumosurv.export.program import SurvivalProgram
+from sumosurv.preprocessing import CategoricalColumn
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*were not seen in training:UserWarning")
+
+
+def open_onnx(model, path, **options):
+    pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'export')")
+    model.export_onnx(path, **options)
+    quiet = runtime.SessionOptions()
+    quiet.log_severity_level, quiet.intra_op_num_threads = 3, 1
+    return runtime.InferenceSession(path, quiet, providers=["CPUExecutionProvider"])
+
+
+def grid(model):
+    return model.last_time_ * np.array([0.0, 1e-3, 0.1, 0.5, 1.0, 1.0001, 1.5, 20.0])
+
+
+def check(found, model, X, times, tolerance):
+    survival, density, risk, *incidence = (np.asarray(part) for part in found)
+    np.testing.assert_allclose(survival, model.predict_survival_function(X, times), rtol=0, atol=tolerance)
+    exact = model.predict_density(X, times)
+    np.testing.assert_allclose(density, exact, rtol=0, atol=tolerance * exact.max())
+    np.testing.assert_allclose(risk, model.predict(X), rtol=0, atol=tolerance)
+    assert len(incidence) == (model.n_causes_ > 1)
+    if incidence:
+        exact = model.predict_cumulative_incidence(X, times)
+        np.testing.assert_allclose(incidence[0], exact, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", cases.NAMES)
+def test_onnx_equals_the_library(name, tmp_path):
+    model, X = cases.fitted(name), cases.rows_for(name)
+    session = open_onnx(model, tmp_path / "model.onnx")
+    times = grid(model)
+    check(session.run(None, cases.feeds(model, X, times)), model, X, times, 1e-12)
+    one = X[3:4]
+    check(session.run(None, cases.feeds(model, one, times[2:3])), model, one, times[2:3], 1e-12)
+
+
+@pytest.mark.parametrize("name", ["default", "causes"])
+def test_single_precision_is_close(name, tmp_path):
+    model, X = cases.fitted(name), cases.rows_for(name)
+    session = open_onnx(model, tmp_path / "model.onnx", precision="single")
+    check(session.run(None, cases.feeds(model, X, grid(model))), model, X, grid(model), 1e-5)
+
+
+@pytest.mark.parametrize("name", cases.NAMES)
+def test_the_program_equals_the_library(name):
+    """The torch module that both exports are made of."""
+    model, X = cases.fitted(name), cases.rows_for(name)
+    given = cases.feeds(model, X, grid(model))
+    n = len(X)
+    numbers = torch.from_numpy(given.get("numbers", np.zeros((n, 0))))
+    with torch.no_grad():
+        found = SurvivalProgram(model)(numbers, cases.codes(described(model), given), torch.from_numpy(given["times"]))
+    check(found, model, X, grid(model), 1e-12)
+
+
+@pytest.mark.parametrize("name", ["flchain", "support", "metabric", "gbsg"])
+@pytest.mark.real_data
+def test_onnx_equals_the_library_on_real_data(name, real_data, tmp_path):
+    X, y = datasets.load(name)
+    model = SumoNet(max_epochs=2, random_state=0).fit(X[:800], y[:800])
+    session = open_onnx(model, tmp_path / "model.onnx")
+    rows, times = X[800:1000], grid(model)
+    check(session.run(None, cases.feeds(model, rows, times)), model, rows, times, 1e-10)
+
+
+def test_before_time_zero_nothing_happens_and_at_the_end_nobody_is_left(tmp_path):
+    model = cases.fitted("default")
+    session = open_onnx(model, tmp_path / "model.onnx")
+    survival, density, *_ = session.run(None, cases.feeds(model, cases.new_rows(), [-5.0, 0.0, np.inf]))
+    np.testing.assert_allclose(survival, np.tile([1.0, 1.0, 0.0], (40, 1)), rtol=0, atol=1e-15)
+    assert (density[:, [0, 2]] == 0).all()
+
+
+def test_a_file_describes_itself(tmp_path):
+    model = cases.fitted("default")
+    about = cases.metadata(open_onnx(model, tmp_path / "model.onnx"))
+    assert about["numbers"] == ["age", "marker", "binary"]
+    assert [own["name"] for own in about["categories"]] == ["stage", "smoker", "grade"]
+    assert about["last_time"] == model.last_time_
+    assert about["method"] == "SumoNet"
+
+
+def test_all_rows_censored(tmp_path):
+    X, _, time = cases.table()
+    with pytest.warns(UserWarning, match="censored"):
+        model = SumoNet(max_epochs=1, random_state=0).fit(X, (time, np.zeros(len(X))))
+    assert model.least_hazard_ > 0
+    session = open_onnx(model, tmp_path / "model.onnx")
+    times = model.last_time_ * np.array([0.5, 1.0, 30.0, 3000.0])
+    check(session.run(None, cases.feeds(model, X, times)), model, X, times, 1e-12)
+
+
+def test_levels_may_be_spelled_in_several_ways():
+    column = CategoricalColumn("c", (1, 2.5, True), missing_seen=True)
+    assert spellings(column) == {"1": 2, "1.0": 2, "2.5": 3, "True": 4, "true": 4, "TRUE": 4, "": 1}
+    assert spellings(CategoricalColumn("c", ("", "a"), missing_seen=True)) == {"": 2, "a": 3}
+    assert spellings(CategoricalColumn("c", ("a",), missing_seen=False))[""] == 0
+
+
+def test_normal_functions_equal_scipy():
+    p = np.linspace(1e-4, 1 - 1e-4, 20001)
+    np.testing.assert_allclose(special.ndtri(torch.from_numpy(p)), ndtri(p), rtol=0, atol=2e-13)
+    z = np.concatenate([np.linspace(-40, 40, 20001), [-1e10, np.inf]])
+    np.testing.assert_allclose(special.log_ndtr(torch.from_numpy(z)), log_ndtr(z), rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_search_in_knots_equals_torch(right):
+    knots = torch.tensor([[0.0, 1.0, 1.0, 2.0], [0.0, 3.0, torch.inf, torch.inf]])
+    values = torch.tensor([[-1.0, 0.0, 1.0, 2.5], [0.5, 3.0, 4.0, 0.0]])
+    found = special.searchsorted(knots, values, right=right)
+    assert found.tolist() == torch.searchsorted(knots, values, right=right).tolist()
+
+
+def test_methods_without_exact_curves_say_so(tmp_path):
+    X, cause, time = cases.table()
+    y = (time, cause > 0)
+    for model in (CoxPH(alpha=0.1), KaplanMeier(), SurvivalMixture([KaplanMeier()])):
+        with pytest.raises(TypeError, match="cannot be exported"):
+            model.fit(X[["age"]], y).export_onnx(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    model = cases.fitted("one kind")
+    with pytest.raises(ValueError, match="precision is"):
+        model.export_onnx(tmp_path / "model.onnx", precision="half")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        model.export_torch(tmp_path / "none" / "model.pt2")
+
+
+def test_an_encoder_that_onnx_has_no_words_for(tmp_path):
+    pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")
+    X, cause, time = cases.table()
+    norm = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.LayerNorm(4))
+    model = SumoNet(encoder=norm, **cases.SMALL).fit(X[["age", "binary"]], (time, cause > 0))
+    with pytest.raises(TypeError, match=r"'layer_norm'.*export_torch"):
+        model.export_onnx(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_torch_program_equals_the_library(tmp_path):
+    model, X = cases.fitted("WeibullNet"), cases.new_rows()
+    path = tmp_path / "model.pt2"
+    model.export_torch(path)
+    extra = {"sumosurv.json": ""}
+    program = torch.export.load(path, extra_files=extra).module()
+    for rows, times in ((X, grid(model)), (X[:1], grid(model)[:1])):
+        given = cases.feeds(model, rows, times)
+        codes = cases.codes(json.loads(extra["sumosurv.json"]), given)
+        found = program(torch.from_numpy(given["numbers"]), codes, torch.from_numpy(given["times"]))
+        check(found, model, rows, times, 1e-12)
+
+
+def test_javascript_reads_a_file(tmp_path):
+    """The consumer of docs/export.md, where node and onnxruntime-node are there ($SUMOSURV_NODE_MODULES names them)."""
+    modules = os.environ.get("SUMOSURV_NODE_MODULES")
+    if shutil.which("node") is None or modules is None:
+        pytest.skip("set SUMOSURV_NODE_MODULES to a node_modules folder with onnxruntime-node, and have node")
+    model = cases.fitted("default")
+    open_onnx(model, tmp_path / "model.onnx")
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
+    code = page.split("```javascript\n")[1].split("```")[0]
+    (tmp_path / "consumer.js").write_text(code, encoding="utf-8")
+    (tmp_path / "node_modules").symlink_to(modules)
+    row = cases.table()[0].iloc[[1]]
+    (tmp_path / "row.json").write_text(row.to_json(orient="records"), encoding="utf-8")
+    made = subprocess.run(
+        ["node", "consumer.js", "model.onnx", "row.json", "50,100"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    np.testing.assert_allclose(
+        json.loads(made.stdout)[0], model.predict_survival_function(row, [50, 100])[0], atol=1e-9
+    )
