@@ -4,6 +4,11 @@
 # More tests, each in an environment of its own, of everything but torch, whose CPU build is pinned:
 #   make test-lowest   with the lower bounds of pyproject.toml (.venv-lowest)
 #   make test-newest   with the newest versions there are (.venv-newest); without lifelines, which wants pandas < 3
+# The documentation site, with warnings as errors, in docs/_build/html:
+#   make docs          everything, the gallery's scripts included
+#   make docs-quick    without running the gallery
+# The distributions, in dist/:
+#   make wheel
 # And the paper's tables and figures (paper/README.md):
 #   make paper ARGS="table3 --stored"
 PYTHON ?= python3
@@ -16,13 +21,25 @@ BIN := $(VENV)/bin
 TORCH := $(shell grep ^torch== constraints.txt)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo paper test test-lowest test-newest lint types check fuzz faults mutants format clean
+.PHONY: demo paper docs docs-quick wheel test test-lowest test-newest lint types check fuzz faults mutants format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
 
 paper: $(VENV)/.demo-ready
 	$(BIN)/python -m paper $(ARGS)
+
+SITE := $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
+docs: $(VENV)/.docs-ready
+	$(SITE)
+	@echo "the site: docs/_build/html/index.html"
+
+docs-quick: $(VENV)/.docs-ready
+	$(SITE) -D plot_gallery=0
+
+wheel: $(VENV)/bin/python
+	$(PIP) build
+	$(BIN)/python -m build
 
 test: lint types check
 
@@ -76,6 +93,11 @@ $(VENV)/.test-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --editable ".[test]"
 	touch $@ $(VENV)/.demo-ready
 
+$(VENV)/.docs-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV) (a minute or two the first time) ..."
+	$(PIP) --editable ".[docs]"
+	touch $@
+
 $(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt | $(VENV)-lowest/bin/python
 	@echo "installing into $(VENV)-lowest (some minutes the first time) ..."
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
@@ -83,4 +105,4 @@ $(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt | $(VENV)-lowest/bi
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutation
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest demo dist build docs/_build docs/gallery docs/api/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis .mutation

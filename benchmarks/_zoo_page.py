@@ -78,19 +78,23 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
     ]
     lines += _ranks(units)
     if "ranks" in drawn:
-        lines += ["", f"![Mean ranks; bars join methods that are not told apart](figures/{drawn['ranks']})"]
+        lines += [
+            "",
+            f"![Mean ranks; lines join methods whose ranks do not differ significantly](figures/{drawn['ranks']})",
+        ]
     if first in methods:
         lines += ["", f"## {first} against each of the others", ""]
         lines += [
-            "Tables on which it is better / not told apart / worse, beyond noise; who alone fails on a table loses it.",
+            "Tables on which it is better / not clearly different / worse, beyond noise; a method that alone fails on",
+            "a table loses it.",
             "",
         ]
         others = [m for m in methods if m != first]
         scores = ("cells", "IBS", "Ctd")
         cells = [(o, *("/".join(map(str, summary.wins(units, first, o, s))) for s in scores)) for o in others]
         lines.append(markdown(("against", *(summary.LABEL[s] for s in scores)), cells))
-        lines += ["", "## What was asked", ""]
-        lines += [f"- {line}" for line in summary.bars(units, first)]
+        lines += ["", "## In short", ""]
+        lines += [f"- {line}" for line in summary.standing(units, first)]
         lines += ["", *_tables(units, first, drawn)]
     if lost := summary.failures(units):
         lines += ["", "## Failed", "", "Ranked last on that table.", "", *(f"- {line}" for line in lost)]
@@ -174,7 +178,7 @@ def draw(units: pd.DataFrame, out: Path) -> dict[str, str]:
 
 
 def rank_picture(units: pd.DataFrame) -> Any:
-    """Critical-difference diagrams: mean ranks on a line, bars under methods that are not told apart."""
+    """Critical-difference diagrams: mean ranks, with lines that join methods which do not differ significantly."""
     from matplotlib import pyplot
 
     found = {score: summary.mean_ranks(units, score) for score in ("cells", "IBS", "Ctd")}
@@ -192,7 +196,7 @@ def _diagram(axis: Any, ranks: pd.Series, critical: float, k: int) -> None:
     values, names = ranks.to_numpy(), list(ranks.index)
     half = (len(names) + 1) // 2
     groups = _groups(values, critical)
-    depth = 0.35 + 0.28 * len(groups)  # below the bars come the names
+    depth = 0.35 + 0.28 * len(groups)  # below the lines come the names
     axis.hlines(0, 1, k, color="black", lw=1)
     for rank in range(1, k + 1):
         axis.vlines(rank, 0, 0.12, color="black", lw=1)

@@ -1,4 +1,4 @@
-"""What `zoo.py` reads from its results: means, ranks, differences beyond noise, and whether the bars hold."""
+"""What `zoo.py` reads from its results: means, ranks, differences beyond noise, and where a method stands."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ def subject(units: pd.DataFrame) -> str:
     return DEFAULT if DEFAULT in methods or len(methods) < 2 else str(mean_ranks(units, "cells")[0].index[0])
 
 
-def bars(units: pd.DataFrame, method: str) -> list[str]:
-    """Lines that say, for one method, what was asked of it and what came out."""
+def standing(units: pd.DataFrame, method: str) -> list[str]:
+    """Lines that say where one method stands: ranks, differences from simple methods, calibration."""
     lines = []
     for score in ("cells", "S_L", "IBS", "Ctd"):
         found, critical, tables = mean_ranks(units, score)
@@ -246,7 +246,7 @@ def report(rows: Sequence[dict[str, Any]]) -> str:
         for other in (m for m in methods if m != first):
             counts = {s: wins(units, first, other, s) for s in ("cells", "IBS", "Ctd")}
             lines.append(f"  {other:22s}" + "   ".join(f"{LABEL[s]} {a}/{b}/{c}" for s, (a, b, c) in counts.items()))
-        lines += [f"\n{first}:", *(f"- {line}" for line in bars(units, first))]
+        lines += [f"\n{first}:", *(f"- {line}" for line in standing(units, first))]
     if lost := failures(units):
         lines += ["\nfailed:", *(f"- {line}" for line in lost)]
     return "\n".join(lines)

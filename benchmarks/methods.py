@@ -5,7 +5,7 @@ them, scores on its test rows; nothing is chosen on test rows. S_L is on the pap
 on the training rows); a star marks methods without a density of their own, whose S_L comes from the interpolated
 density of half-width 2 (of a forest with its own default). IBS and IBLL in pycox's convention: Kaplan-Meier of the
 test fold's censoring, weights normalised, 100 times from the smallest to the largest test duration. The last
-lines say which bars hold.
+lines say which checks hold.
 
     python benchmarks/methods.py --out results --page docs/methods_benchmark.md
     python benchmarks/methods.py --methods CoxPH DeepSurv --datasets gbsg --folds 0 1
@@ -188,7 +188,7 @@ class Results:
 
 
 def against_kaplan_meier(rows):
-    """Lines on the bar that every method beats Kaplan-Meier on S_L and on IBS."""
+    """Lines on whether every method beats Kaplan-Meier on S_L and on IBS."""
     floors = {row["dataset"]: row for row in rows if row["method"] == "KaplanMeier"}
     pairs = [(row, floors[row["dataset"]]) for row in rows if row["dataset"] in floors]
     pairs = [(row, floor) for row, floor in pairs if row["method"] != "KaplanMeier"]
@@ -205,7 +205,7 @@ def against_kaplan_meier(rows):
 
 
 def against_paper(rows):
-    """Lines on the bar that concordances lie within 0.02 of the paper's table."""
+    """Lines on whether concordances lie within 0.02 of the paper's table."""
     rows = [row for row in rows if row["method"] in PAPER_CTD]
     lines = []
     for row in rows:
@@ -225,7 +225,7 @@ def page(record) -> str:
     rows, notes = results["rows"], results["notes"]
     counts = sorted({len(row["folds"]) for row in rows})
     lines = [
-        "# Every method with its default setting",
+        "# Every method with its default settings",
         "",
         "Made by `benchmarks/methods.py`, where the scores are described; the methods are in [methods](methods.md).",
         f"Test folds averaged: {' or '.join(map(str, counts))}. Nothing was chosen on test rows. Seconds are those",
@@ -240,7 +240,7 @@ def page(record) -> str:
         "",
         "\\* density interpolated with half-width 2 (the forest's: in windows of a twentieth of the event times)",
     ]
-    lines += ["", "## Bars", "", "Every method beats Kaplan-Meier on S_L and on IBS:", ""]
+    lines += ["", "## Checks", "", "Every method beats Kaplan-Meier on S_L and on IBS:", ""]
     lines += [f"- {note}" for note in notes["kaplan_meier"]]
     lines += ["", "Concordance of Cox-Linear, DeepSurv, Cox-Time and DeepHit within 0.02 of the paper's table:", ""]
     lines += [f"- {note}" for note in notes["concordance"]]
@@ -330,8 +330,8 @@ def main() -> None:
         run_units(arguments, keep)
     show(ran.rows())
     record = results.record()
-    for bar, notes in record["results"]["notes"].items():
-        print("", bar.replace("_", "-"), *notes, sep="\n")
+    for check, notes in record["results"]["notes"].items():
+        print("", check.replace("_", "-"), *notes, sep="\n")
     if arguments.out:
         save_record(record, arguments.out)
     if arguments.page:

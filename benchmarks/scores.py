@@ -1,4 +1,4 @@
-"""Speed and memory of the scores, each bar beside its peer in one run.
+"""Speed and memory of the scores, each target beside its peer in one run.
 
     python benchmarks/scores.py                 # every part
     python benchmarks/scores.py --part exact    # one of: tabulated, exact, kkbox, brier
@@ -46,16 +46,16 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.part:
-        bars = PARTS[arguments.part]()
+        checks = PARTS[arguments.part]()
         if arguments.json:
-            arguments.json.write_text(json.dumps(bars, indent=2))
+            arguments.json.write_text(json.dumps(checks, indent=2))
         return
     print(f"torch threads {arguments.threads}, numba threads {arguments.threads}, NumPy one, cores {os.cpu_count()}")
     results = {}
     for part in PARTS:
         print(f"\n== {part} ==", flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "bars.json"
+            out = Path(folder) / "checks.json"
             command = [
                 sys.executable,
                 __file__,
@@ -72,9 +72,13 @@ def main() -> None:
             }
             subprocess.run(command, check=True, env=environment)
             results[part] = json.loads(out.read_text())
-    missed = [f"{part}: {bar['bar']}" for part, bars in results.items() for bar in bars if bar["met"] is False]
-    unknown = [f"{part}: {bar['bar']}" for part, bars in results.items() for bar in bars if bar["met"] is None]
-    print(f"\nbars missed: {missed or 'none'}\nbars without a peer to compare with: {unknown or 'none'}")
+    missed = [
+        f"{part}: {check['check']}" for part, checks in results.items() for check in checks if check["met"] is False
+    ]
+    unknown = [
+        f"{part}: {check['check']}" for part, checks in results.items() for check in checks if check["met"] is None
+    ]
+    print(f"\ntargets missed: {missed or 'none'}\ntargets without a peer to compare with: {unknown or 'none'}")
     if arguments.json:
         arguments.json.write_text(json.dumps({"threads": arguments.threads, "parts": results}, indent=2))
 
@@ -112,14 +116,14 @@ def peak_megabytes(function: Callable[[], Any]) -> tuple[float, Any]:
     return _status("VmHWM") - before, result
 
 
-def bar(text: str, value: str, met: bool | None) -> dict[str, Any]:
+def check(text: str, value: str, met: bool | None) -> dict[str, Any]:
     mark = {True: "met", False: "MISSED", None: "no peer here"}[met]
     print(f"  {text:<78} {value:>24}   {mark}", flush=True)
-    return {"bar": text, "value": value, "met": None if met is None else bool(met)}
+    return {"check": text, "value": value, "met": None if met is None else bool(met)}
 
 
 def note(text: str, value: str) -> None:
-    """A figure that is printed and has no bar."""
+    """A figure that is printed and has no target."""
     print(f"  {text:<78} {value:>24}", flush=True)
 
 
@@ -186,7 +190,7 @@ def table(n: int, seed: int = 0) -> tuple[Tabulated, Any]:
 
 def tabulated() -> list[dict[str, Any]]:
     """Ctd of a tabulated prediction (100 times)."""
-    bars = []
+    checks = []
     peer = _pycox()
     sizes, times = [10_000, 30_000, 100_000, 200_000, 500_000], []
     for n in sizes:
@@ -208,19 +212,21 @@ def tabulated() -> list[dict[str, Any]]:
                     for m in ("adj_antolini", "antolini")
                 )
                 gap = max(gap, abs(_pycox_concordance(peer, d, surv, tied(y)) - concordance_td(d, tied(y))))
-        bars.append(
-            bar("same value as pycox to 1e-12 (both methods, with and without tied times)", f"{gap:.1e}", gap <= 1e-12)
+        checks.append(
+            check(
+                "same value as pycox to 1e-12 (both methods, with and without tied times)", f"{gap:.1e}", gap <= 1e-12
+            )
         )
         ratio = peer_times[0] / times[0]
-        bars.append(bar("at least as fast as pycox at n = 10,000", f"{ratio:.2f} x", ratio >= 1))
+        checks.append(check("at least as fast as pycox at n = 10,000", f"{ratio:.2f} x", ratio >= 1))
         note("pycox's time grows as n to the power", f"{slope(peer_sizes, peer_times):.2f}")
     else:
-        bars.append(bar("same value as pycox, at least as fast at n = 10,000", "pycox not importable", None))
+        checks.append(check("same value as pycox, at least as fast at n = 10,000", "pycox not importable", None))
     power = slope(sizes, times)
     n_log_n = slope(sizes, [n * np.log(n) for n in sizes])
     text = f"grows as n log n (power {n_log_n:.2f}, + 0.15 allowed) from 10^4 to 5·10^5 rows"
-    bars.append(bar(text, f"power {power:.2f}", power <= n_log_n + 0.15))
-    return bars
+    checks.append(check(text, f"power {power:.2f}", power <= n_log_n + 0.15))
+    return checks
 
 
 def exact() -> list[dict[str, Any]]:
@@ -234,16 +240,16 @@ def exact() -> list[dict[str, Any]]:
     share = 1 - inside / spent
     events = int(y["event"].sum())
     print(f"  {events:,} event times, {spent:.2f} s, of it {inside:.2f} s in the network; Ctd {value:.6f}")
-    bars = [
-        bar("no n x n array: peak extra memory <= 500 MB", f"{memory:.0f} MB", memory <= 500),
-        bar("share of time outside the network below a third", f"{share:.3f}", share < 1 / 3),
+    checks = [
+        check("no n x n array: peak extra memory <= 500 MB", f"{memory:.0f} MB", memory <= 500),
+        check("share of time outside the network below a third", f"{share:.3f}", share < 1 / 3),
     ]
     even = np.linspace(0, y["time"].max(), N_TIMES)
     quantiles = np.unique(np.quantile(y["time"][y["event"]], np.linspace(0, 1, N_TIMES)))
     for name, grid in (("even times", even), ("quantiles of the event times", quantiles)):
         error = concordance_td(d, y, times=grid) - value
         note(f"error of the 100-point version, {name}", f"{error:+.2e}")
-    return bars
+    return checks
 
 
 def kkbox() -> list[dict[str, Any]]:
@@ -271,8 +277,8 @@ def kkbox() -> list[dict[str, Any]]:
 
     memory, spent = peak_megabytes(all_together)
     return [
-        bar(f"n = {n:,}, 100 times: all five together in minutes (< 5)", f"{spent:.1f} s", spent < 300),
-        bar("under 2 GB of extra memory", f"{memory:.0f} MB", memory < 2000),
+        check(f"n = {n:,}, 100 times: all five together in minutes (< 5)", f"{spent:.1f} s", spent < 300),
+        check("under 2 GB of extra memory", f"{memory:.0f} MB", memory < 2000),
     ]
 
 
@@ -291,26 +297,28 @@ def brier() -> list[dict[str, Any]]:
 
     spent, value = seconds(ours, 10)
     print(f"  sumosurv        {spent * 1e3:8.2f} ms   IBS {value:.8f}")
-    bars = []
+    checks = []
     try:
         from sksurv.metrics import integrated_brier_score
     except ImportError:
-        bars.append(bar("IBS: same value as scikit-survival, at least as fast", "not importable", None))
+        checks.append(check("IBS: same value as scikit-survival, at least as fast", "not importable", None))
     else:
         peer_spent, peer_value = seconds(lambda: float(integrated_brier_score(train, y, estimate, times)), 10)
         print(f"  scikit-survival {peer_spent * 1e3:8.2f} ms   IBS {peer_value:.8f}")
-        bars.append(
-            bar(
+        checks.append(
+            check(
                 "IBS: same value as scikit-survival to 1e-8",
                 f"{abs(value - peer_value):.1e}",
                 abs(value - peer_value) < 1e-8,
             )
         )
-        bars.append(bar("IBS: at least as fast as scikit-survival", f"{peer_spent / spent:.2f} x", peer_spent >= spent))
+        checks.append(
+            check("IBS: at least as fast as scikit-survival", f"{peer_spent / spent:.2f} x", peer_spent >= spent)
+        )
     peer = _pycox()
     if peer is None:
-        bars.append(bar("IBS and IBLL in pycox's convention: same values", "pycox not importable", None))
-        return bars
+        checks.append(check("IBS and IBLL in pycox's convention: same values", "pycox not importable", None))
+        return checks
     import pandas as pd
 
     for name, target in (("distinct times", y), ("tied times", tied(y))):
@@ -326,8 +334,10 @@ def brier() -> list[dict[str, Any]]:
                 + evaluation.integrated_nbll(grid)
             ),
         ]
-        bars.append(bar(f"IBS and IBLL in pycox's convention, {name}: to 1e-8", f"{max(gaps):.1e}", max(gaps) < 1e-8))
-    return bars
+        checks.append(
+            check(f"IBS and IBLL in pycox's convention, {name}: to 1e-8", f"{max(gaps):.1e}", max(gaps) < 1e-8)
+        )
+    return checks
 
 
 # ------------------------------------------------------------------ peers

@@ -35,7 +35,7 @@ class SmoothCalibration:
     Attributes
     ----------
     ici : float
-        Integrated calibration index: the mean of |predicted - observed| over the subjects.
+        Integrated calibration index: the mean absolute difference of predicted and observed risk over the subjects.
     e50, e90, emax : float
         Its median, its 90 % quantile and its maximum.
     ici_interval : tuple of float

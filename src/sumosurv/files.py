@@ -1,4 +1,4 @@
-"""Writing files whole: whoever opens the target finds the old content or the new, never half of one."""
+"""Writing files whole: a reader of the target finds the old content or the new, never half of one."""
 
 from __future__ import annotations
 

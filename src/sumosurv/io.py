@@ -74,8 +74,8 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
     """Read a model that `save` wrote; it predicts exactly what the saved one did.
 
     Nothing in a file is executed, every value is checked before it is used, and reading takes a small multiple of the
-    file's size. The digest in a file is a checksum against damage. It is no signature: whoever can write a file can
-    write a digest that fits it, so that it does not tell who made a model, or whether its predictions are sound.
+    file's size. The digest in a file is a checksum against damage. It is not a signature: anyone who can write a file
+    can write a matching digest, so it does not tell who made a model, or whether its predictions are sound.
 
     Parameters
     ----------

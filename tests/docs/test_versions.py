@@ -8,7 +8,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = {"torch", "ruff", "mypy"}  # pinned to one build; not needed to run tests
+SITE = {"sphinx", "pydata-sphinx-theme", "myst-parser", "sphinx-gallery", "sphinx-design", "sphinx-copybutton"}
+ELSEWHERE = {"torch", "ruff", "mypy"} | SITE  # pinned to one build; not needed to run tests
 
 
 def test_the_lower_bounds_are_the_tested_versions():

@@ -187,7 +187,7 @@ def fold(name: str, i: int) -> Fold:
 
 
 def fold_source(name: str) -> str:
-    """Where `fold` has the rows of a dataset's folds from, in words."""
+    """Where `fold` takes the rows of a dataset's folds from, in words."""
     return "folds.npz" if _stored_fold(name, 0) is not None else "made from the seed"
 
 

@@ -15,7 +15,7 @@ __all__ = ["Continued"]
 
 
 class Continued(SurvivalDistribution):
-    r"""The distribution of a base up to the horizon T; past it the hazard goes on from its value there.
+    r"""The distribution of a base up to the horizon T; beyond it the hazard continues from its value there.
 
     .. math:: λ(t) = λ(T) e^{g (t - T)} \quad \text{for } t > T.
 

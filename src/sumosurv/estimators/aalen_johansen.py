@@ -53,7 +53,7 @@ class AalenJohansen(SurvivalEstimator):
     half_width: int = 2
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
 

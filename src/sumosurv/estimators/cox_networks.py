@@ -28,7 +28,7 @@ class _CoxNet(NetworkEstimator):
     half_width: int = 2
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
         super().check_settings()
@@ -82,7 +82,7 @@ class _CaseControlNet(_CoxNet):
         return CaseControl(torch.as_tensor(seeds), self.n_controls)
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.n_controls, (int, np.integer)) or self.n_controls < 1:
             raise ValueError(f"n_controls is a whole number of at least 1; got {self.n_controls!r}.")
         if not self.shrink >= 0:
@@ -106,7 +106,7 @@ class CoxCC(_CaseControlNet):
     n_controls : int
         Controls per case.
     shrink : float
-        Penalty on the mean of |g| over case and controls: only differences of g matter, this holds its level.
+        Penalty on the mean of \|g\| over case and controls: only differences of g matter, this holds its level.
     half_width : int
         k of the interpolated density; see `Tabulated`.
     ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
@@ -153,7 +153,7 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
     n_controls : int
         Controls per case.
     shrink : float
-        Penalty on the mean of |g| over case and controls.
+        Penalty on the mean of \|g\| over case and controls.
     half_width : int
         k of the interpolated density; see `Tabulated`.
     ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
@@ -191,6 +191,6 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
         )
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         self._check_widths("mixed_layers", at_least_one=True)
         super().check_settings()

@@ -113,7 +113,7 @@ class CoxPH(SurvivalEstimator):
     half_width: int = 2
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         if self.ties not in ("efron", "breslow"):
             raise ValueError(f"ties is 'efron' or 'breslow'; got {self.ties!r}.")
         if self.robust not in ("auto", True, False):

@@ -133,7 +133,7 @@ class DeepHit(NetworkEstimator):
         return cuts
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         self._check_choice("cuts", ("quantile", "equidistant"))
         self._check_choice("interpolation", ("hazard", "density"))
         if not isinstance(self.n_cuts, (int, np.integer)) or self.n_cuts < 1:

@@ -90,7 +90,7 @@ class FineGray(SurvivalEstimator):
     half_width: int = 2
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         if not self.alpha >= 0:
             raise ValueError(f"alpha must not be negative; got {self.alpha!r}.")
         if not self.tol > 0:

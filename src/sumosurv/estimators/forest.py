@@ -84,7 +84,7 @@ class RandomSurvivalForest(SurvivalEstimator):
     random_state: Any = None
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         whole = isinstance(self.half_width, (int, np.integer)) and self.half_width >= 1
         if not (whole or (isinstance(self.half_width, str) and self.half_width == "auto")):
             raise ValueError(f"half_width is 'auto' or a whole number of at least 1; got {self.half_width!r}.")

@@ -18,7 +18,7 @@ __all__ = ["KaplanMeier"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KaplanMeier(SurvivalEstimator):
-    r"""The product-limit estimate for all subjects alike: S(t|x) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), whatever x.
+    r"""The product-limit estimate, the same for all subjects: S(t|x) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), whatever x.
 
     Rows that enter late are at risk from their entry on. Where events lie between two times it is Turnbull's estimate.
 
@@ -47,7 +47,7 @@ class KaplanMeier(SurvivalEstimator):
     half_width: int = 2
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
 

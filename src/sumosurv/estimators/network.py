@@ -180,7 +180,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         Raises
         ------
         KeyboardInterrupt
-            On Ctrl-C, so that whoever called ``fit`` stops too (a grid search, a script). After the first epoch
+            On Ctrl-C, so that the caller of ``fit`` stops too (a grid search, a script). After the first epoch
             the estimator is fitted nevertheless, with each member's best weights so far, and a warning says so: made
             beforehand (``model = SumoNet()``, then ``model.fit(X, y)``), it can be used at once, and its
             ``interrupted_`` is True. Before that, and on a second Ctrl-C, it stays as it was.

@@ -62,7 +62,7 @@ class OdeEstimator(NetworkEstimator):
         }
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         self._check_choice("clock", ("log", "linear"))
         self._check_choice("solver", ("rk4", "dopri5"))
         self._check_choice("gradient", ("direct", "adjoint"))

@@ -56,7 +56,7 @@ class ParametricNet(NetworkEstimator):
         """Parameters for all subjects alike, near their best; times are scaled, the offset added, no intervals."""
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         offset = self.offset
         if offset != "auto" and not (isinstance(offset, (int, float)) and np.isfinite(offset) and offset >= 0):
             raise ValueError(f"offset is 'auto' or a number, zero or more, in the unit of the times; got {offset!r}.")

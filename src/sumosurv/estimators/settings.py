@@ -45,14 +45,14 @@ class NetworkSettings(SurvivalEstimator):
     batch_size : int, "auto" or "full"
         "auto" is the power of two nearest to 4 √rows; "full" all rows.
     patience : int, optional
-        A member is done when its best epoch is more than so many epochs back; None trains all. Either way
+        A member stops when its best epoch is more than this many epochs ago; None trains all epochs. Either way
         each member keeps the weights of its best epoch on validation rows.
     validation_fraction : float
         Share of rows that each member holds out where ``fit`` gets no ``validation_data``; 0 for none.
     refit : bool
         Train again on all rows, validation rows included, each member for its best number of epochs.
     device : str
-        "auto" (CUDA where there is one), "cpu" or "cuda".
+        "auto" (CUDA if available), "cpu" or "cuda".
     n_threads : int, optional
         CPU threads while training. None: one, where the networks are small.
     random_state : int, RandomState or None
@@ -90,7 +90,7 @@ class NetworkSettings(SurvivalEstimator):
         return getattr(type(self), name) if value is None else value
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         for name, low in (("ensemble_size", 1), ("max_epochs", 1)):
             self._check_whole(name, low)
         for name, low in (("patience", 0), ("n_threads", 1)):

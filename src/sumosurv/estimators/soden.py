@@ -90,6 +90,6 @@ class Soden(OdeEstimator):
         return kind(generators, encoder, self.hazard_layers, **self._options(start))
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         self._check_choice("form", ("general", "cox", "cox-network"))
         super().check_settings()

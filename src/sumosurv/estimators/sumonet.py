@@ -150,14 +150,14 @@ class SumoNet(TimeFeaturesMixin):
     batch_size : int or "auto"
         "auto" is the power of two nearest to 4 √rows.
     patience : int, optional
-        A member is done when its best epoch is more than so many epochs back; None trains all. Either way each
+        A member stops when its best epoch is more than this many epochs ago; None trains all epochs. Either way each
         member keeps the weights of its best epoch on validation rows.
     validation_fraction : float
         Share of rows that each member holds out where ``fit`` gets no ``validation_data``; 0 for none.
     refit : bool
         Train again on all rows, validation rows included, each member for its best number of epochs.
     device : str
-        "auto" (CUDA where there is one), "cpu" or "cuda".
+        "auto" (CUDA if available), "cpu" or "cuda".
     n_threads : int, optional
         CPU threads while training. None: one, where the networks are small.
     random_state : int, RandomState or None
@@ -212,7 +212,7 @@ class SumoNet(TimeFeaturesMixin):
     quarter as many as rows, the networks read 64 principal components. Past the last training time the two last kinds
     go on as the networks do (next paragraph).
 
-    **Past the last training time** T no data can tell. There each network goes on from its own hazard at T,
+    **Beyond the last training time** T the data say nothing. There each network continues from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
     once the networks are final (`sumosurv.networks.tail`); validation rows past T are scored with g = 0 until then, so
     that ``best_valid_`` may differ a little from ``score`` of the same rows. The hazard never falls, so that life
@@ -429,7 +429,7 @@ class SumoNet(TimeFeaturesMixin):
         return MonotoneNetwork(encoder, mixed, anchored=proper, tail=proper, derivative=self.derivative)
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         if self.variant not in _VARIANTS:
             raise ValueError(f"variant is one of {', '.join(map(repr, _VARIANTS))}; got {self.variant!r}.")
         self._check_choice("positive", tuple(POSITIVE))

@@ -90,7 +90,7 @@ class SurvNode(OdeEstimator):
         )
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.latent_size, (int, np.integer)) or self.latent_size < 1:
             raise ValueError(f"latent_size is a whole number of at least 1; got {self.latent_size!r}.")
         if not (

@@ -26,6 +26,6 @@ class TimeFeaturesMixin(NetworkEstimator):
         return {"time_features": time_features(self.setting("time_features"), outcome, unit).state()}
 
     def check_settings(self) -> None:
-        """Raise a ValueError that names a setting which cannot be."""
+        """Raise a ValueError that names an invalid setting."""
         self._check_choice("time_features", ("marginal", "log", "linear"))
         super().check_settings()

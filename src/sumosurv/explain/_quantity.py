@@ -45,7 +45,7 @@ _LABELS = {
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """What is explained of each predicted distribution.
+    """The quantity that is explained: a function of each predicted distribution.
 
     Attributes
     ----------

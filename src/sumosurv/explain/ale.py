@@ -35,7 +35,7 @@ def accumulated_local_effects(
     sample_weight: Any = None,
     random_state: Any = 0,
 ) -> Effect:
-    r"""Mean change of the prediction along a column, each step of it among the rows that lie there.
+    r"""Mean change of the prediction along a column, each step averaged over the rows near it.
 
     The range of a number is cut into intervals with about equally many rows. In each, the rows that lie in it are set
     to its two ends; the mean differences of all intervals are added up and centred, so that their mean over the rows is
@@ -56,8 +56,9 @@ def accumulated_local_effects(
     X : DataFrame or array
     column : column
         By name; in arrays by position. Rows in which it is missing are left out.
-    quantity : {"survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean", \
-"restricted_time_lost"}, optional
+    quantity : str, optional
+        One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
+        "restricted_time_lost".
         Survival by default; with a cause, its cumulative incidence.
     times : float or array of shape (m,), optional
         Times of the curve, or horizons of restricted means; by default 50 equal steps of the follow-up, or its end.

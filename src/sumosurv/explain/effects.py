@@ -24,7 +24,7 @@ _ROWS = 20_000  # predicted at once
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effect:
-    """What a model predicts along one column, or two: what the functions of this package about columns return.
+    """What a model predicts along one column, or two; returned by the functions that vary columns.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ def partial_dependence(
     sample_weight: Any = None,
     random_state: Any = 0,
 ) -> Effect:
-    r"""Mean prediction when a column is set to each of some values in all rows, and the curve of each row (ICE).
+    r"""Mean prediction with a column set to given values in all rows, and the curve of each row (ICE).
 
     .. math:: \frac{1}{n} \sum_i S(t \mid x_j = v, \; \text{all other columns of row } i).
 
@@ -113,8 +113,9 @@ def partial_dependence(
         The rows to average over.
     columns : column, or pair of columns
         By name; in arrays by position.
-    quantity : {"survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean", \
-"restricted_time_lost"}, optional
+    quantity : str, optional
+        One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
+        "restricted_time_lost".
         Survival by default; with a cause, its cumulative incidence.
     times : float or array of shape (m,), optional
         Times of the curve, or horizons of restricted means; by default 50 equal steps of the follow-up, or its end.

@@ -28,8 +28,9 @@ class QuantityRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     model : estimator, or pipeline or search around one
         A fitted one is used as it is; ``fit`` fits a clone.
-    quantity : {"survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean", \
-"restricted_time_lost"}, optional
+    quantity : str, optional
+        One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
+        "restricted_time_lost".
         Survival by default; with a cause, its cumulative incidence.
     times : float, optional
         The time, or the horizon; the last training time by default, where that is not needed for a curve.

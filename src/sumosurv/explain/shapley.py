@@ -124,8 +124,9 @@ def survshap(
     background : DataFrame or array
         Rows that stand for the population, such as the training rows. Of more than ``n_background`` rows so many are
         taken, at equal steps of the predicted quantity.
-    quantity : {"survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean", \
-"restricted_time_lost"}, optional
+    quantity : str, optional
+        One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
+        "restricted_time_lost".
         Survival by default; with a cause, its cumulative incidence.
     times : float or array of shape (m,), optional
         Times of the curve, or horizons of restricted means; by default 50 equal steps of the follow-up, or its end.

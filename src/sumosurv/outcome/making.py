@@ -23,7 +23,7 @@ __all__ = ["Surv", "make_outcome"]
 
 
 class Surv:
-    """Makes outcomes: structured arrays, of ``(event, time)`` as scikit-survival uses them where that is all there is.
+    """Makes outcomes: structured arrays, in scikit-survival's form where there are only events and times.
 
     Every function of the library that takes ``y`` accepts what these return, and also a
     two-column DataFrame or a ``(time, event)`` pair.

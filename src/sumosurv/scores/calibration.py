@@ -108,7 +108,7 @@ def calibration_terms(distribution: SurvivalDistribution, y: Any, *, levels: Any
 def d_calibration(
     distribution: SurvivalDistribution, y: Any, *, bins: int = 10, sample_weight: Any = None
 ) -> DCalibration:
-    r"""D-calibration: is F(T|x) uniform? Lower is better; the truth is best, but not alone.
+    r"""D-calibration: is F(T|x) uniform? Lower is better; the truth is best, but other distributions are as good.
 
     An event falls into the bin of F(z|x). A censored row, whose F(T|x) lies somewhere above u = F(z|x), is spread
     evenly over [u, 1]: the bin [a, b) gets (b - max(a, u)) / (1 - u), if positive. An event between two times is

@@ -154,7 +154,7 @@ class NetworkSearch(_FittedSearch):
         Raises
         ------
         KeyboardInterrupt
-            On Ctrl-C, so that whoever called stops too. Once a trial can predict, the search is fitted
+            On Ctrl-C, so that the caller stops too. Once a trial can predict, the search is fitted
             nevertheless, and a warning says so: with the trials finished by then and, of those in training, the best
             weights so far; an interrupted ``refit`` leaves the networks of the search. ``interrupted_`` is then
             True. Before that, and on a second Ctrl-C, the search stays as it was. A stored study keeps finished trials.

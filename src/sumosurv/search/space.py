@@ -33,7 +33,7 @@ def _layers(depths: tuple[int, ...], widths: tuple[int, ...]) -> list[tuple[int,
 
 
 def paper_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
-    """The space of the paper's appendix, in what of it the estimator has: one for its four datasets, one for KKBOX."""
+    """The space of the paper's appendix, as far as the estimator has its settings: for four datasets, or for KKBOX."""
     large = len(check_outcome(y)) >= _LARGE
     space: dict[str, Any] = {
         "covariate_layers": _layers((4, 6, 8), (128, 256, 512)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),

@@ -13,7 +13,7 @@ _ONE_THREAD_WORK = 2e8  # multiply-adds of a training step below which a second 
 
 
 def find_device(name: str) -> torch.device:
-    """The device called "auto" (CUDA where there is one), "cpu" or "cuda"."""
+    """The device called "auto" (CUDA if available), "cpu" or "cuda"."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -1,0 +1,75 @@
+"""Pages of the documentation: their links and pictures exist, and their code runs."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), ROOT / "paper" / "README.md"])
+LISTS = ("index", "guide", "evidence", "development")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of headings, as code hosts and MyST make them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text(encoding="utf-8")), flags=re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_exist(page):
+    text = without_code(page.read_text(encoding="utf-8"))
+    for target, anchor in re.findall(r"\]\(([^)\s#]*)#?([^)\s]*)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        linked = (page.parent / target).resolve() if target else page
+        assert linked.exists(), f"{target} does not exist"
+        if anchor and linked.suffix == ".md":
+            assert anchor in anchors(linked), f"{target} has no heading #{anchor}"
+
+
+def test_every_page_is_in_a_list():
+    """Every page of docs/ is in one table of contents of the site, and no other is."""
+    listed: list[str] = []
+    for name in LISTS:
+        text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        for body in re.findall(r"^```\{toctree\}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+            lines = [line for line in body.splitlines() if line and not line.startswith(":")]
+            listed += [re.sub(r".*<(.*)>", r"\1", line) for line in lines]
+    # search.html is the site's own page
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert "search" not in pages
+    assert sorted(name for name in listed if "/" not in name) == sorted(pages)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "encoders", "files", "large_data", "coming_from"])
+def test_code_runs(name, tmp_path, monkeypatch):
+    if name == "coming_from":
+        pytest.importorskip("lifelines", reason="the page shows code of lifelines")
+        pytest.importorskip("sksurv", reason="the page shows code of scikit-survival")
+    pytest.importorskip("matplotlib", reason="pages draw pictures").use("agg")
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    assert blocks
+    namespace: dict[str, object] = {}
+    for number, block in enumerate(blocks):
+        quick = block.replace("SumoNet(random_state=0)", "SumoNet(ensemble_size=2, max_epochs=5, random_state=0)")
+        exec(compile(quick, f"{name}.md, block {number}", "exec"), namespace)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
+def test_readme_has_the_figures_of_the_records(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import readme
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.likelihoods() in text
+    assert readme.speed() in text
