@@ -12,8 +12,8 @@ import pytest
 import sumosurv
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("calibrate", "explain", "plots", "search")  # of these everything public is for users
-MODULES = {"calibrate", "datasets", "distributions", "explain", "plots", "scores", "__version__"}
+PACKAGES = ("calibrate", "explain", "plots", "report", "search", "serve")  # of these everything public is for users
+MODULES = {"calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve", "__version__"}
 
 
 def listed() -> set[str]:

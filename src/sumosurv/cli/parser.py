@@ -134,7 +134,7 @@ def _add_search(commands: Commands, parents: list[argparse.ArgumentParser]) -> N
         "--proposals", choices=("random", "tpe", "halving"), default="random", help="where settings come from"
     )
     search.add_argument(
-        "--space", choices=("paper", "recipe"), default="paper", help="the settings that are tried; see docs/search.md"
+        "--space", choices=("paper", "recipe"), default="paper", help="the settings that are tried; see docs/tuning.md"
     )
     search.add_argument("--cv", type=int, metavar="FOLDS", help="compare trials by cross-validation")
     search.add_argument("--storage", metavar="FILE", help="database of trials, to go on with later (extra search)")
@@ -149,7 +149,7 @@ def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> 
         description=f"One row of predictions per row of the table, as CSV or Parquet. {_TABLES}",
         epilog="Without any choice: the expected time up to the last training time, risk, life expectancy, quartiles. "
         "The column 'extrapolated' names the figures of a row that lie past the last training time: quantiles and "
-        "times that do, and a life expectancy of which more than 1 %% comes from there.",
+        "times that do, and a life expectancy of which more than 1 % comes from there.",
         formatter_class=_Help,
     )
     predict.add_argument("model", type=Path)
