@@ -72,7 +72,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "scores/_weighting.py",
-        "step = max(1, (1 << 17) // len(self.grid))",
+        "else:\nstep = max(1, (1 << 17) // len(self.grid))",
         "1",
         "2",
         "the size of a block",
@@ -86,6 +86,15 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "search/space.py",
+        "raise ValueError(f\"space is 'paper', 'recipe' or a mapping; got {space!r}.\")\n"
+        "known = estimator.get_params(deep=False)",
+        "False",
+        "True",
+        "network estimators have no estimators among their settings, which deep=True would add",
+    ),
+    Equivalent(
+        "search/space.py",
+        "def _those_of(estimator: NetworkEstimator, space: dict[str, Any]) -> dict[str, Any]:\n"
         "known = estimator.get_params(deep=False)",
         "False",
         "True",
@@ -128,7 +137,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "scores/incidence_calibration.py",
-        "before, share = self._steps(np.ones((1, len(part))), part)",
+        "before, share = incidence_steps(np.ones((1, len(part))), self.outcome.event[part])",
         "1",
         "2",
         "a second row of ones, of which the first alone is read",
@@ -202,5 +211,47 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "new[0] >= value - 1e-12 * abs(value)",
         "(new[0] > value - 1e-12 * abs(value))",
         "equality with a bound a trillionth below is chance, and where the likelihood is zero the search is over",
+    ),
+    Equivalent(
+        "estimators/sumonet.py",
+        "if abs(self.weights_.sum() - 1.0) > 1e-9:",
+        "abs(self.weights_.sum() - 1.0) > 1e-9",
+        "(abs(self.weights_.sum() - 1.0) >= 1e-09)",
+        "a sum that is off by the tolerance to the last bit",
+    ),
+    Equivalent(
+        "preprocessing.py",
+        'return not isinstance(X, pd.DataFrame) and hasattr(X, "ndim") and hasattr(X, "shape") and X.ndim > 2',
+        'not isinstance(X, pd.DataFrame) and hasattr(X, "ndim") and hasattr(X, "shape") and X.ndim > 2',
+        "(not isinstance(X, pd.DataFrame) and hasattr(X, 'ndim') and (X.ndim > 2))",
+        "what has a number of dimensions has a shape",
+    ),
+    Equivalent(
+        "estimators/reading.py",
+        "made = replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))",
+        "replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))",
+        "(replace(outcome, event=outcome.event | short, time=time))",
+        "the upper limit of a row whose event is seen is not looked at",
+    ),
+    Equivalent(
+        "training/loop.py",
+        "chunk = network.validation_rows or longest",
+        "network.validation_rows or longest",
+        "(longest)",
+        "the size of a block",
+    ),
+    Equivalent(
+        "preprocessing.py",
+        "if min(numbers.shape) > _LARGE_SVD:",
+        "min(numbers.shape) > _LARGE_SVD",
+        "(min(numbers.shape) >= _LARGE_SVD)",
+        "from which size on the principal components are approximate",
+    ),
+    Equivalent(
+        "scores/_weighting.py",
+        "return np.divide(own.sum(), total, out=np.zeros_like(total), where=total > 0)",
+        "np.zeros_like(total)",
+        "(np.ones_like(total))",
+        "a factor of weights that are all zero",
     ),
 )
