@@ -12,6 +12,9 @@ from sumosurv.distributions import Delayed, Mixture, Rescaled, Shifted, Tabulate
 STEPS = {
     "tabulated step",
     "tabulated step, not all",
+    "tabulated, proportional hazards",
+    "recalibrated step",
+    "recalibrated rescaled step",
     "mixture of steps",
     "rescaled step",
     "delayed step",
