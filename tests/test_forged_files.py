@@ -85,6 +85,12 @@ def test_a_model_of_no_cause(tmp_path):
     assert "n_causes_" in refused("KaplanMeier", tmp_path, change)
 
 
+def test_a_file_from_before_last_times_were_kept(tmp_path):
+    path = forged(saved("CoxPH"), tmp_path / "old", lambda description, _: description["fitted"].pop("last_time_"))
+    read_back = load(path)
+    assert read_back.last_time_ == read_back.risk_times_.max() > read_back.risk_times_.min()
+
+
 def test_a_root_past_the_last_node(tmp_path):
     n = len(read(saved("RandomSurvivalForest"))[1]["trees.left"])
     for root in (n, n + 1):

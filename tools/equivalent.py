@@ -254,4 +254,11 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "(np.ones_like(total))",
         "a factor of weights that are all zero",
     ),
+    Equivalent(
+        "estimators/base.py",
+        'survival = tensor_of(tensors, "training_survival", len(times), low=0.0, high=1.0)',
+        "1.0",
+        "2.0",
+        "a curve above one is refused by the curve itself",
+    ),
 )
