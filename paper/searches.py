@@ -73,7 +73,7 @@ class Size:
     folds: tuple[int, ...]
     scored_trials: int  # trials whose every score on test rows is taken, for Table 5
     max_epochs: int | None = None
-    refit_members: int = 32
+    refit_members: int = 32  # networks of the second training; none where it is 0
     simulated_rows: int = 25_000  # of the stand-in for KKBOX
 
     def for_method(self, method: str) -> int:
@@ -86,10 +86,16 @@ class Size:
 QUICK = Size(trials=5, slow_trials=1, folds=(0,), scored_trials=5, max_epochs=10, refit_members=4)
 FULL = Size(trials=300, slow_trials=6, folds=(0, 1, 2, 3, 4), scored_trials=30, refit_members=64)
 BASELINES = 50  # trials of a baseline in the full size
+_SIMULATED_TRIALS = (10, 5)  # of SuMo-net and of a baseline on millions of rows
+_SIMULATED_EPOCHS = 20
+_SIMULATED_ROWS = 2_646_746  # as many as KKBOX has
 
 
-def full_size(method: str) -> Size:
-    """The full size: 300 trials of SuMo-net, 50 of a baseline, as many as fit of the slow ones."""
+def full_size(method: str, dataset: str) -> Size:
+    """The full size: 300 trials of SuMo-net, 50 of a baseline, as many as fit of the slow ones; few on KKBOX's rows."""
+    if dataset == SIMULATED:
+        trials = _SIMULATED_TRIALS[0 if method == "SumoNet" else 1]
+        return Size(trials, 1, (0,), 0, _SIMULATED_EPOCHS, refit_members=0, simulated_rows=_SIMULATED_ROWS)
     if method == "SumoNet":
         return FULL
     return Size(BASELINES, FULL.slow_trials, FULL.folds, 0, refit_members=32)
@@ -119,6 +125,8 @@ def run_search(dataset: str, method: str, *, size: Size, seed: int = 0, device: 
     seconds = time.perf_counter() - started
     started = time.perf_counter()
     results = [_score_fold(method, made, fold, size) for made, fold in zip(fitted, folds)]
+    if dataset == SIMULATED:
+        results = [result | {"truth": fold.truth()} for result, fold in zip(results, folds)]
     configuration = {
         "dataset": dataset,
         "method": method,
@@ -155,8 +163,8 @@ def _search(method: str, trials: int, size: Size, seed: int, device: str) -> Net
         getattr(estimators, method)(**options),
         space=SPACE,
         n_trials=trials,
-        refit="cross",
-        refit_members=size.refit_members,
+        refit="cross" if size.refit_members else False,
+        refit_members=max(size.refit_members, 1),
         random_state=seed,
     )
 
@@ -182,7 +190,7 @@ def _score_fold(method: str, fitted: Any, fold: Fold, size: Size) -> dict[str, A
         "honest": _all_scores(method, fitted.best_estimator_, fold),
         "single": short_scores(fitted.best_single_.predict_distribution(fold.X_test), fold),
         "oracle": {"trial": int(np.argmax(known)), "S_L": float(known.max())} if np.isfinite(known).any() else None,
-        "before_refit": short_scores(_before_refit(fitted).predict_distribution(fold.X_test), fold),
+        **({"before_refit": _before_refit(fitted, fold)} if size.refit_members else {}),
         "mixture_size": len(fitted.mixture_),
         "mixture_scores": {str(k): v + fold.shift_valid for k, v in fitted.mixture_scores_.items()},
         "best_params": {name: str(value) for name, value in fitted.best_params_.items()},
@@ -208,9 +216,10 @@ def _all_scores(method: str, estimator: Any, fold: Fold) -> dict[str, Any]:
     return result
 
 
-def _before_refit(search: NetworkSearch) -> Any:
-    """The mixture of the chosen trials as they came out of the search."""
-    return estimators.SurvivalMixture.of([search.trial(place) for place in search.mixture_])
+def _before_refit(search: NetworkSearch, fold: Fold) -> dict[str, float]:
+    """Scores of the mixture of the chosen trials as they came out of the search."""
+    mixture = estimators.SurvivalMixture.of([search.trial(place) for place in search.mixture_])
+    return short_scores(mixture.predict_distribution(fold.X_test), fold)
 
 
 def _on_cuda(device: str) -> bool:

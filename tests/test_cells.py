@@ -143,3 +143,12 @@ def test_of_rounded_times_the_curve_stays_smooth_and_near_the_truth():
 def test_a_resolution_that_is_none_is_refused(width):
     with pytest.raises(ValueError, match="resolution is 'auto', None or the positive width"):
         SumoNet(resolution=width).fit(np.zeros((2, 1)), Surv.from_arrays([True, True], [1.0, 2.0]))
+
+
+def test_a_clock_that_starts_at_the_first_time_starts_with_its_cell():
+    X, _, y = simulated(400, seed=3, cells=20)
+    later = Surv.from_arrays(y["event"], y["time"] + 4.0)
+    model = SumoNet(time_origin="first", **TINY).fit(X, later)
+    width = 0.4
+    assert model.time_origin_ == pytest.approx(later["time"].min() - width)
+    assert np.isfinite(log_likelihood(model.predict_distribution(X), later, resolution=model.cells_)).all()

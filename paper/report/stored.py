@@ -105,9 +105,9 @@ class Question:
         parts += [f"seed{self.seed}"] if self.seed != 0 else []
         return folder / "_".join(parts) if parts else folder
 
-    def size(self, method: str) -> Size:
+    def size(self, method: str, dataset: str) -> Size:
         """The size of a search."""
-        base = QUICK if self.quick else full_size(method)
+        base = QUICK if self.quick else full_size(method, dataset)
         if self.trials is not None:
             base = replace(base, trials=self.trials, slow_trials=min(self.trials, base.slow_trials))
         if self.folds is not None:
@@ -120,7 +120,7 @@ class Question:
         In the full size the number of trials is free: how many were run is said beside the table.
         """
         own = record["configuration"]
-        size = self.size(own["method"])
+        size = self.size(own["method"], own["dataset"])
         alike = bool(
             own["seed"] == self.seed and tuple(own["folds"]) == size.folds and own["max_epochs"] == size.max_epochs
         )
@@ -209,13 +209,14 @@ def _read(question: Question, dataset: str, method: str) -> dict[str, Any] | Non
     if path is None:
         return None
     record = load_record(path)
-    return record if question.answers(record) or (question.full and dataset == SIMULATED) else None
+    return record if question.answers(record) else None
 
 
 def _search(question: Question, dataset: str, method: str) -> dict[str, Any] | None:
     print(f"searching {METHODS[method].label} on {dataset} ...", end=" ", flush=True)
     try:
-        record = run_search(dataset, method, size=question.size(method), seed=question.seed, device=question.device)
+        size = question.size(method, dataset)
+        record = run_search(dataset, method, size=size, seed=question.seed, device=question.device)
     except (DatasetUnavailableError, ModuleNotFoundError) as error:
         print(f"left out: {error}")
         return None

@@ -15,6 +15,7 @@ from paper.report.ranks import ranking
 from paper.report.stored import Question, gather
 from paper.report.text import aligned, markdown
 from paper.report.verdicts import verdicts
+from paper.searches import full_size
 
 S_L = {"SumoNet": 0.0, "WeibullNet": -0.05, "LogNormalNet": -0.08, "CoxPH": -0.1}  # above the target of the dataset
 TARGETS = {"metabric": -0.130, "gbsg": -0.373, "flchain": -0.356, "support": 0.715}
@@ -70,7 +71,7 @@ def made_up(dataset, method, *, seed=0, n_folds=5, trials=8):
         "folds": list(range(n_folds)),
         "split": "made up",
         "seed": seed,
-        "max_epochs": None,
+        "max_epochs": full_size(method, dataset).max_epochs,
         "device": "cpu" if method == "CoxPH" else "NVIDIA H200",
     }
     results = {"search_seconds": 12.0, "folds": [fold(i, method, dataset, rng) for i in range(n_folds)]}
@@ -278,8 +279,8 @@ def test_other_sizes_have_folders_of_their_own(tmp_path):
     assert Question.of(tmp_path).source == Question.of(tmp_path).target == tmp_path
     assert Question.of(tmp_path, quick=True).source == tmp_path / "quick"
     assert Question.of(tmp_path, trials=3, folds=2, seed=1).target == tmp_path / "trials3_folds2_seed1"
-    assert Question.of(tmp_path, trials=3).size("Soden").slow_trials == 3
-    assert Question.of(tmp_path, folds=2).size("SumoNet").folds == (0, 1)
+    assert Question.of(tmp_path, trials=3).size("Soden", "gbsg").slow_trials == 3
+    assert Question.of(tmp_path, folds=2).size("SumoNet", "gbsg").folds == (0, 1)
 
 
 def test_any_number_of_trials_counts_in_the_full_size_and_nothing_else(folder):
@@ -392,6 +393,22 @@ def test_simulated_kkbox_is_never_compared_with_the_paper(folder, capsys):
     row = next(line for line in after.splitlines() if line.startswith("SuMo-net"))
     assert "1.553 ± 0.132" in row
     assert "0.9800" in row
+
+
+def test_the_page_says_how_far_a_likelihood_is_behind_the_truth_of_simulated_rows(folder):
+    record = made_up("kkbox", "SumoNet", n_folds=1)
+    own = record["results"]["folds"][0]
+    own["truth"] = {"S_L_interval": own["honest"]["S_L_interval"] + 0.0123}
+    save_record(record, folder)
+    steps = made_up("kkbox", "CoxPH", n_folds=1)
+    honest = steps["results"]["folds"][0]["honest"]
+    steps["results"]["folds"][0]["truth"] = {"S_L_interval": honest["S_L_constant_density"] + 0.3}
+    save_record(steps, folder)
+    page = folder / "page.md"
+    everything.run(folder, stored=True, page=page)
+    told = page.read_text(encoding="utf-8").partition("behind the truth")[2].splitlines()[2:4]
+    assert [line.split("|")[1].strip() for line in told] == ["SuMo-net", "Cox-Linear"]
+    assert [line.split("|")[3].strip() for line in told] == ["0.0123", "0.3000"]
 
 
 def test_the_command_line_takes_what_an_experiment_takes(folder, capsys):

@@ -141,9 +141,10 @@ def read_rows(
     if validation_rows is not None:
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
         outcome = Outcome.join([outcome, validation_rows[1]])
-    origin = _first_time(outcome) if reading.time_origin == "first" else 0.0
-    cells = _cells(outcome[:n], reading.resolution, origin)
+    late = reading.time_origin == "first"
+    cells = _cells(outcome[:n], reading.resolution, _first_time(outcome) if late else 0.0)
     observed = outcome if cells is None else cells.of(outcome)
+    origin = _first_time(observed) if late else 0.0  # no later than the start of the first cell
     unit = time_unit(observed[:n].on_clock(origin))
     table = Table(inputs, Observed.of(_for_training(observed.on_clock(origin, unit), n)))
     return Prepared(preprocessor, origin, unit, table, outcome, n, known, cells)
