@@ -112,7 +112,7 @@ class Fold:
 
     @property
     def cells(self) -> Cells | float:
-        """What a recorded time stands for: the unit before it where times are rounded up, else half a unit either way."""
+        """What a recorded time stands for: the unit before it if times are rounded up, else half a unit either way."""
         return Cells(self.resolution, 0.0) if self.rounded_up else self.resolution
 
     def pycox(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""What all tests share: one thread for torch, and where the real data lie."""
+"""What all tests share: one thread for torch, no figures left open, and where the real data lie."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,14 @@ from fuzz.bench import Bench
 _NAMED = os.environ.get("SUMOSURV_DATA")  # read before any test changes the environment
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    """No test leaves figures to the next one: matplotlib warns of too many."""
+    yield
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+        pyplot.close("all")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanations.md"
@@ -22,7 +21,6 @@ def test_the_page_runs(real_data):
     exec(compile(code.replace("SumoNet(random_state=0)", small), "explanations.md", "exec"), namespace)
     assert namespace["shap"].values.shape == (5, 8, 50)
     assert list(namespace["found"].numbers.index) == ["median", "restricted mean to 5", "restricted mean to 10"]
-    plt.close("all")
 
 
 def test_links_and_pictures_exist():

@@ -19,7 +19,6 @@ def test_blocks_run_in_order(page, tmp_path, monkeypatch):
     for number, block in enumerate(blocks):
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
     assert plt.get_fignums()
-    plt.close("all")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

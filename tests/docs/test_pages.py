@@ -1,7 +1,6 @@
 """Pages of the documentation: their links and pictures exist, and their code runs."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -62,8 +61,6 @@ def test_code_runs(name, tmp_path, monkeypatch):
     for number, block in enumerate(blocks):
         quick = block.replace("SumoNet(random_state=0)", "SumoNet(ensemble_size=2, max_epochs=5, random_state=0)")
         exec(compile(quick, f"{name}.md, block {number}", "exec"), namespace)
-    if "matplotlib.pyplot" in sys.modules:
-        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def test_readme_has_the_figures_of_the_records(monkeypatch):

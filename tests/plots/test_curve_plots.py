@@ -11,12 +11,6 @@ from sumosurv.plots import plot_risk_groups, plot_survival, plot_training
 mpl.use("Agg")
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 def test_survival_curves_with_median_and_life_expectancy():
     scale = np.array([1.0, 2.0])
     ax = plot_survival(Weibull(scale, 1.0), horizon=1.5, labels=["short", "long"], seen=1.2, unit="years")

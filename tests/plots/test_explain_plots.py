@@ -27,12 +27,6 @@ from sumosurv.plots import (
 mpl.use("Agg")
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(scope="module")
 def fitted():
     X, y = data()

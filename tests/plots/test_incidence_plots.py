@@ -16,12 +16,6 @@ matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
 def rows(n=120):
     rng = np.random.default_rng(0)
     shares = rng.dirichlet([2.0, 2.0], n)

@@ -27,12 +27,6 @@ plt = pytest.importorskip("matplotlib.pyplot")
 to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
 def rows(n=200, seed=0):
     rng = np.random.default_rng(seed)
     scale = np.exp(0.7 * rng.normal(size=n))

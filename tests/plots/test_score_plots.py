@@ -22,12 +22,6 @@ MODELS = {"good": Weibull(np.exp(X[:, 0]), 1.0), "flat": Weibull(np.ones(150), 1
 G = kaplan_meier(Y, censoring=True)
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
 @pytest.mark.parametrize("draw", [plot_brier, plot_auc])
 def test_lines_are_the_scores(draw, tmp_path):
     times = np.array([0.3, 0.6, 1.2])
