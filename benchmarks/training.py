@@ -102,7 +102,8 @@ def large(options, limits, rows):
 
         shuffle = seconds(lambda: next(batches.epoch(1)), repeats=3, at_most=6.0)
         spent = shuffle + seconds(some, at_most=15.0) / 3 * steps
-    add(rows, f"large, {n:,} rows", "SumoNet", 1, batches.size, spent / steps, step_floor(limits, step, batches.size, 1))
+    size = batches.size
+    add(rows, f"large, {n:,} rows", "SumoNet", 1, size, spent / steps, step_floor(limits, step, size, 1))
     rows[-1]["epoch_s"], rows[-1]["ready_s"] = spent, ready
 
 

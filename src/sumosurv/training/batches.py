@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ __all__ = ["Batches", "TableBatches", "member_seeds", "shuffled", "total_weight"
 _SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
 
 
-class Batches(Protocol):
+class Batches(ABC):
     """A source of batches for all members of a population.
 
     Attributes
@@ -34,21 +34,17 @@ class Batches(Protocol):
         For how many rows those of an epoch count, of each member.
     """
 
-    @property
-    def table(self) -> Table: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def per_epoch(self) -> int: ...
-    @property
-    def totals(self) -> Tensor: ...
+    table: Table
+    size: int
+    per_epoch: int
+    totals: Tensor
 
+    @abstractmethod
     def epoch(self, number: int) -> Iterator[Rows]:
         """The batches of an epoch, ``per_epoch`` of them; the same for the same number."""
-        ...
 
 
-class TableBatches:
+class TableBatches(Batches):
     """Each member's rows of a table in memory, in an order of its own for each epoch, in batches of equal size."""
 
     def __init__(self, table: Table, rows: Rows, members: Sequence[Member], batch_size: int) -> None:
