@@ -149,7 +149,7 @@ class Preprocessor:
             return self
         frame = _as_frame(X)
         self.named = isinstance(X, pd.DataFrame)
-        self.columns = [self._learn(str(name), frame.iloc[:, j], weight) for j, name in enumerate(frame.columns)]
+        self.columns = [self.learn_column(str(name), frame.iloc[:, j], weight) for j, name in enumerate(frame.columns)]
         if self.max_components is not None and self.n_numeric > max(self.max_components, len(frame) / 4):
             self.projection = _principal_components(self.table(X)[0], self.max_components)
         return self
@@ -228,9 +228,10 @@ class Preprocessor:
             return []
         return [column.n_codes for column in self.columns if isinstance(column, CategoricalColumn)]
 
-    def _learn(
+    def learn_column(
         self, name: str, values: pd.Series, weight: npt.NDArray[np.float64] | None
     ) -> NumericColumn | CategoricalColumn:
+        """What is learned of one column, whose values may be distinct ones with the weight of the rows that have them."""
         if is_categorical(values):
             present = values.dropna()
             levels = pd.unique(present.astype(object))

@@ -26,6 +26,7 @@ from sumosurv.outcome.checks import check_groups, check_time
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.quantiles import quantiles
 from sumosurv.scores import log_likelihood
+from sumosurv.sources import Roles, RowSource, is_source
 from sumosurv.stored import as_list, as_number, as_text, as_whole, tensor_of
 
 __all__ = ["SurvivalEstimator"]
@@ -43,6 +44,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     compete: the Aalen-Johansen curves), coarse enough to hold no row.
     """
 
+    streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in pieces
     # what a method can learn from beside right-censored times: "entry", "intervals", "causes", "weights"
     learns_from: ClassVar[frozenset[str]] = frozenset()
 
@@ -65,6 +67,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
+        if is_source(X):
+            return self._fit_source(X, y, sample_weight, groups)
         return self._fit_anew(X, with_rows(y, sample_weight, groups))
 
     @property
@@ -296,11 +300,27 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """
         self.check_settings()
         made = self._unfitted()
-        made._fit(*rows)
+        if isinstance(rows[0], RowSource):
+            made._fit_stream(*rows)
+        else:
+            made._fit(*rows)
         self._become(made)
         if vars(self).get("interrupted_", False):
             raise KeyboardInterrupt("the fit was ended early; the estimator is fitted with what it had by then")
         return self
+
+    def _fit_source(self, X: Any, y: Any, sample_weight: Any, groups: Any, *more: Any) -> Self:
+        """Fit to rows that are read in pieces, if the method can."""
+        if not self.streams:
+            raise TypeError(
+                f"{type(self).__name__} looks at all rows at once and cannot be fitted to rows on disk; read the table "
+                "into memory, or fit SumoNet or another network whose rows have likelihoods of their own."
+            )
+        return self._fit_anew(RowSource.of(X), Roles.of(y, sample_weight, groups), *more)
+
+    def _fit_stream(self, source: RowSource, roles: Roles) -> None:
+        """As `_fit`, from rows that are read in pieces."""
+        raise NotImplementedError
 
     def _unfitted(self) -> Self:
         """A copy with the same settings and no fitted attributes."""
@@ -323,12 +343,17 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
             counted = np.flatnonzero(outcome.weight)
             X, outcome = (X.iloc[counted] if hasattr(X, "iloc") else X[counted]), outcome[counted]
+        self.note_outcome(outcome)
+        return X, outcome
+
+    def note_outcome(self, outcome: Outcome) -> None:
+        """What every estimator keeps of the outcome of its training rows."""
         self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
         if not outcome.had_event.any():
             warnings.warn(
-                f"All {len(outcome)} rows are censored: without an event nothing can be learned of when events happen.",
+                f"All {outcome.total:.0f} rows are censored: without an event nothing can be learned of when events happen.",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         known = outcome.at_midpoints()
         rows = known.event if known.event.any() else np.ones(len(known), dtype=bool)
@@ -336,7 +361,6 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         self.risk_times_ = quantiles(known.time[rows], levels, None if known.weight is None else known.weight[rows])
         several = outcome.cause is not None
         self.training_curve_ = coarse_aalen_johansen(outcome) if several else coarse_kaplan_meier(outcome)
-        return X, outcome
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
         X = as_pandas(X)

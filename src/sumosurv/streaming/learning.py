@@ -1,0 +1,273 @@
+"""One pass over rows on disk: what a fit must know of its columns and times before it has a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sumosurv.advice import advise_on_text
+from sumosurv.outcome import Outcome
+from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
+from sumosurv.sources import LevelSketch, Moments, QuantileSketch, Roles, RowSample, RowSource, hashed, uniform
+
+__all__ = ["Summary", "counted_frames", "summarise"]
+
+Floats = npt.NDArray[np.float64]
+
+MOST_VALIDATION = 100_000  # rows that are held out at most
+SAMPLED = 100_000  # training rows that are kept for what needs whole rows
+TIMES = 65_536  # times of each kind of event that the summary of the outcome keeps
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one pass tells of the rows.
+
+    Attributes
+    ----------
+    columns : dict
+        Of each covariate what is known of the training rows.
+    outcome : Outcome
+        Stands for that of all training rows, with weights: few rows in place of many.
+    exact : bool
+        Whether it has every time of the rows with its weight.
+    n_train : int
+        Training rows whose weight is not zero.
+    mean_weight : float or None
+        Of the training rows; None where rows have no weights.
+    share_seen : float
+        The share of training rows whose event time is known exactly.
+    sample, validation : pair of DataFrame and Outcome, the latter or None
+        Some of the training rows, and the rows that are held out.
+    """
+
+    columns: dict[str, NumericSketch | CategoricalSketch]
+    outcome: Outcome
+    exact: bool
+    n_train: int
+    mean_weight: float | None
+    share_seen: float
+    sample: tuple[pd.DataFrame, Outcome]
+    validation: tuple[pd.DataFrame, Outcome] | None
+
+
+def counted_frames(source: RowSource, roles: Roles, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The rows whose weight is not zero."""
+    for frame in frames:
+        kept = frame if roles.weight is None else frame[frame[roles.weight] != 0]
+        if len(kept):
+            yield kept
+
+
+def held_out_share(fraction: float, n_rows: int) -> float:
+    """The share of subjects that is held out: what was asked for, but no more rows than memory is meant for."""
+    return min(fraction, MOST_VALIDATION / n_rows)
+
+
+def is_held_out(roles: Roles, frame: pd.DataFrame, seed: int, share: float) -> npt.NDArray[np.bool_]:
+    """Which rows are held out: by a hash of their subject, the same in every pass."""
+    return np.asarray(uniform(roles.subjects(frame, seed)) < share)
+
+
+def summarise(source: RowSource, roles: Roles, *, seed: int, share: float) -> Summary:
+    """Go through all rows once.
+
+    Parameters
+    ----------
+    source : RowSource
+    roles : Roles
+        As `Roles.read` returned it.
+    seed : int
+        Of the split.
+    share : float
+        Of the subjects, to be held out.
+    """
+    names = roles.covariates(source)
+    columns: dict[str, NumericSketch | CategoricalSketch] = {
+        name: CategoricalSketch(name, pd.api.types.is_string_dtype(_dtype(source, name)))
+        if source.is_category(name)
+        else NumericSketch(name)
+        for name in names
+    }
+    times = _Times(roles)
+    sample, held_out = (_whole_rows(size) for size in (SAMPLED, 2 * MOST_VALIDATION))
+    n_train, n_seen, total = 0, 0.0, 0.0
+    for frame in counted_frames(source, roles, source.frames([*names, *roles.names])):
+        outcome, own = roles.outcome(frame), roles.subjects(frame, seed)
+        if share > 0:
+            out = np.flatnonzero(uniform(own) < share)
+            held_out.add((frame[names].iloc[out], outcome[out]), own[out])
+            kept = np.flatnonzero(uniform(own) >= share)
+            frame, outcome = frame.iloc[kept], outcome[kept]
+        if len(frame) == 0:
+            continue
+        for name, column in columns.items():
+            column.add(frame[name], outcome.weight)
+        rows = hashed(frame.index.to_numpy(), seed + 1)
+        times.add(outcome, rows)
+        sample.add((frame[names], outcome), rows)
+        n_train, total = n_train + len(frame), total + outcome.total
+        n_seen += float(outcome.weights[outcome.event].sum())
+    if n_train == 0:
+        raise ValueError(f"{source.name} has no training rows: all of them are held out or have the weight zero.")
+    whole = times.outcome()
+    mean = total / n_train
+    scale = 1.0 if roles.weight is None or times.whole else 1.0 / mean  # weights that are no counts have mean one
+    return Summary(
+        columns,
+        replace(whole, weight=whole.weights * scale),
+        times.exact,
+        n_train,
+        None if roles.weight is None else mean,
+        n_seen / total,
+        _rows_of(sample),
+        held_out.rows() if share > 0 else None,
+    )
+
+
+def learned_columns(preprocessor: Preprocessor, summary: Summary) -> Preprocessor:
+    """Columns as if all training rows had been in memory, up to the error of the sketches."""
+    preprocessor.named = True
+    preprocessor.columns = [column.learned(preprocessor) for column in summary.columns.values()]
+    return preprocessor
+
+
+# ------------------------------------------------------------------ columns
+
+
+class NumericSketch:
+    """Quantiles, moments and missing values of a column of numbers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.quantiles, self.moments, self.missing = QuantileSketch(), Moments(), 0.0
+
+    def add(self, values: pd.Series, weight: Floats | None) -> None:
+        """Take in more rows."""
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        absent = np.isnan(numbers)
+        if np.isinf(numbers).any():
+            raise ValueError(
+                f"Column {self.name!r} contains infinity, first in row {values.index[np.isinf(numbers)][0]:,}; replace "
+                "such values or mark them as missing."
+            )
+        if absent.any():
+            self.missing += float(absent.sum() if weight is None else weight[absent].sum())
+            numbers, weight = numbers[~absent], None if weight is None else weight[~absent]
+        self.quantiles.add(numbers, weight)
+        self.moments.add(numbers, weight)
+
+    def learned(self, preprocessor: Preprocessor) -> NumericColumn | CategoricalColumn:
+        """The column."""
+        points, weight = self.quantiles.points()
+        if self.missing:
+            points, weight = np.append(points, np.nan), np.append(weight, self.missing)
+        made = preprocessor.learn_column(self.name, pd.Series(points, dtype=np.float64), weight)
+        several = made.seen is not None and made.seen.low < made.seen.high if isinstance(made, NumericColumn) else False
+        if several and not made.knots:  # mean and deviation of the numbers themselves, which are known exactly
+            made = replace(made, centre=self.moments.mean, width=self.moments.width or 1.0)
+        return made
+
+
+class CategoricalSketch:
+    """Levels and missing values of a column of categories."""
+
+    def __init__(self, name: str, text: bool) -> None:
+        self.name, self.text = name, text
+        self.levels, self.missing, self.present = LevelSketch(), 0.0, 0
+
+    def add(self, values: pd.Series, weight: Floats | None) -> None:
+        """Take in more rows."""
+        absent = values.isna().to_numpy()
+        self.missing += float(absent.sum() if weight is None else weight[absent].sum())
+        self.present += int((~absent).sum())
+        if weight is None:
+            counts = values.value_counts(dropna=True)
+        else:
+            counts = pd.Series(weight, index=values.index).groupby(values, observed=True).sum()
+        self.levels.add({level: float(count) for level, count in counts.items() if count > 0})
+
+    def learned(self, preprocessor: Preprocessor) -> NumericColumn | CategoricalColumn:
+        """The column; of too many levels the most frequent."""
+        counts = self.levels.levels()
+        levels, weight = list(counts), np.array(list(counts.values()))
+        if self.text:
+            advise_on_text(self.name, levels, self.present)
+        values = pd.Series(pd.Categorical([*levels, None] if self.missing else levels, categories=levels))
+        weight = np.append(weight, self.missing) if self.missing else weight
+        return preprocessor.learn_column(self.name, values, weight)
+
+
+def _dtype(source: RowSource, name: str) -> Any:
+    return next(iter(source.frames([name], rows=1)))[name].dtype
+
+
+# ------------------------------------------------------------------ outcomes
+
+
+class _Times:
+    """The outcome of all rows by few: distinct times of each kind of event with their weight, or a sample of rows."""
+
+    def __init__(self, roles: Roles) -> None:
+        self._two_times = roles.entry is not None or roles.lower is not None
+        self._kinds = [QuantileSketch(TIMES) for _ in range(1 + roles.n_causes)]
+        self._causes = roles.n_causes
+        self._sample: RowSample[Outcome] = RowSample(SAMPLED, lambda rows, part: rows[part], Outcome.join)
+        self._last: Outcome | None = None
+        self._total, self.whole = 0.0, True
+
+    def add(self, outcome: Outcome, hashes: npt.NDArray[np.uint64]) -> None:
+        """Take in more rows."""
+        self._total += outcome.total
+        if outcome.weight is not None:
+            self.whole = self.whole and bool((outcome.weight == np.rint(outcome.weight)).all())
+        if self._two_times:
+            self._sample.add(outcome, hashes)
+            ends = outcome.time if outcome.upper is None else np.where(
+                np.isfinite(outcome.upper), outcome.upper, outcome.time
+            )
+            last = outcome[[int(ends.argmax())]]
+            if self._last is None or last.last_time > self._last.last_time:
+                self._last = last
+            return
+        kind = outcome.event.astype(np.int64) if outcome.cause is None else outcome.cause
+        for k, sketch in enumerate(self._kinds):
+            rows = kind == k
+            sketch.add(outcome.time[rows], None if outcome.weight is None else outcome.weight[rows])
+
+    @property
+    def exact(self) -> bool:
+        """Whether no time was left out."""
+        return not self._two_times and all(sketch.exact for sketch in self._kinds)
+
+    def outcome(self) -> Outcome:
+        """Rows with weights that stand for all."""
+        if self._two_times:
+            sample = self._sample.rows()
+            assert sample is not None and self._last is not None
+            scaled = replace(sample, weight=sample.weights * (self._total / sample.total))
+            return Outcome.join([scaled, replace(self._last, weight=self._last.weights)])
+        parts = [sketch.points() for sketch in self._kinds]
+        kind = np.repeat(np.arange(len(parts)), [len(points) for points, _ in parts])
+        time, weight = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        return Outcome(kind > 0, time, cause=kind if self._causes > 1 else None, weight=weight)
+
+
+def _whole_rows(size: int) -> RowSample[tuple[pd.DataFrame, Outcome]]:
+    """A sample of covariates and outcomes."""
+    return RowSample(
+        size,
+        lambda rows, part: (rows[0].iloc[part], rows[1][part]),
+        lambda parts: (pd.concat([part[0] for part in parts]), Outcome.join([part[1] for part in parts])),
+    )
+
+
+def _rows_of(sample: RowSample[tuple[pd.DataFrame, Outcome]]) -> tuple[pd.DataFrame, Outcome]:
+    rows = sample.rows()
+    assert rows is not None
+    return rows
