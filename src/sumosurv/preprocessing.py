@@ -60,10 +60,10 @@ class NumericColumn:
         missing = np.isnan(values)
         if self.knots:
             knots = np.array(self.knots)
-            low, high = np.searchsorted(knots, values, "left"), np.searchsorted(knots, values, "right")
-            grid = np.arange(len(knots))
-            # the middle of a run of equal knots (ties), else a straight line between two knots
-            rank = np.where(high > low, 0.5 * (low + high - 1), np.interp(values, knots, grid))
+            rank = np.interp(values, knots, np.arange(len(knots)))  # a straight line between two knots
+            if (knots[1:] == knots[:-1]).any():  # the middle of a run of equal knots (ties)
+                low, high = np.searchsorted(knots, values, "left"), np.searchsorted(knots, values, "right")
+                rank = np.where(high > low, 0.5 * (low + high - 1), rank)
             scores = ndtri((rank + 0.5) / len(knots))
         else:
             scores = values

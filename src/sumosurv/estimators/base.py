@@ -23,9 +23,10 @@ from sumosurv.estimators.predictions import Precision, Predictions, count_rows
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
+from sumosurv.predicted import Figures
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.quantiles import quantiles
-from sumosurv.scores import log_likelihood
+from sumosurv.scores import evaluate, log_likelihood
 from sumosurv.sources import Roles, RowSource, is_source
 from sumosurv.stored import as_list, as_number, as_text, as_whole, tensor_of
 
@@ -167,11 +168,34 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         `log_likelihood`.
         """
         check_is_fitted(self)
+        if is_source(X):
+            found = evaluate(self, X, y, scores="log_likelihood", sample_weight=sample_weight)
+            return float(found["value"].iloc[0])
         outcome, cells = check_outcome(y, n_rows=count_rows(X), sample_weight=sample_weight), self.cells_
         values = self._by_blocks(
             X, lambda distribution, rows: log_likelihood(distribution, outcome[rows], resolution=cells)
         )
         return float(values.mean() if outcome.weight is None else np.average(values, weights=outcome.weight))
+
+    def predict_to_parquet(self, X: Any, path: str | Path, *, identifiers: Sequence[str] = (), **figures: Any) -> int:
+        """Write predictions of rows on disk to a Parquet file, one row for each; returns how many.
+
+        The file is there as a whole or not at all, and a run that was ended goes on where it stopped: see
+        `sumosurv.streaming.predict_to_parquet`.
+
+        Parameters
+        ----------
+        X : path, pyarrow.dataset.Dataset, iterator of record batches or RowSource
+        path : path
+        identifiers : sequence of str
+            Columns to pass through.
+        **figures
+            What to predict, as in `sumosurv.predicted.Figures`: times, quantiles, mean, restricted_mean, risk.
+        """
+        from sumosurv.streaming import predict_to_parquet
+
+        check_is_fitted(self)
+        return predict_to_parquet(self, X, path, Figures(**figures), identifiers=identifiers)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, to be read by `sumosurv.load`: tensors and JSON, no code, no data."""
@@ -351,7 +375,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
         if not outcome.had_event.any():
             warnings.warn(
-                f"All {outcome.total:.0f} rows are censored: without an event nothing can be learned of when events happen.",
+                f"All {outcome.total:.0f} rows are censored: without an event nothing can be learned of when events "
+                "happen.",
                 UserWarning,
                 stacklevel=6,
             )
@@ -363,6 +388,11 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         self.training_curve_ = coarse_aalen_johansen(outcome) if several else coarse_kaplan_meier(outcome)
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
+        if is_source(X):
+            raise TypeError(
+                "Curves are of rows in memory; of rows on disk, predict_* gives arrays and predict_to_parquet writes a "
+                "file."
+            )
         X = as_pandas(X)
         if hasattr(X, "columns"):
             names = list(X.columns)

@@ -483,5 +483,3 @@ def tell_interrupted(epochs: int) -> None:
         RuntimeWarning,
         stacklevel=5,
     )
-
-

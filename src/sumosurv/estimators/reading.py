@@ -18,7 +18,18 @@ from sumosurv.stored import as_number
 from sumosurv.training import Batches, Member
 from sumosurv.training.data import RowNumbers
 
-__all__ = ["Learned", "Prepared", "Reading", "Resolution", "TimeOrigin", "find_cells", "first_time", "for_training", "read_rows", "share_seen"]
+__all__ = [
+    "Learned",
+    "Prepared",
+    "Reading",
+    "Resolution",
+    "TimeOrigin",
+    "find_cells",
+    "first_time",
+    "for_training",
+    "read_rows",
+    "share_seen",
+]
 
 TimeOrigin = Literal["zero", "first"]
 Resolution = float | Literal["auto"] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -68,6 +68,18 @@ class Roles:
         """The columns, each once."""
         found = [getattr(self, f.name) for f in fields(self) if f.name not in ("event_value", "n_causes")]
         return list(dict.fromkeys(name for name in found if name is not None))
+
+    @property
+    def two_times(self) -> bool:
+        """Whether rows have an entry beside their end, or two limits."""
+        return self.entry is not None or self.lower is not None
+
+    def counted(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """The rows whose weight is not zero."""
+        for frame in frames:
+            kept = frame if self.weight is None else frame[frame[self.weight] != 0]
+            if len(kept):
+                yield kept
 
     def covariates(self, source: RowSource) -> list[str]:
         """The columns of a source that are left, in their order."""

@@ -22,7 +22,6 @@ from sumosurv.sources import Roles, RowSource, is_source
 from sumosurv.streaming.batches import StreamBatches
 from sumosurv.streaming.learning import (
     Summary,
-    counted_frames,
     held_out_share,
     is_held_out,
     learned_columns,
@@ -79,7 +78,7 @@ class StreamPrepared(Prepared):
         assert stream is not None
         with telling_unseen():
             frames = stream.source.shuffled_frames(stream.seed + epoch, [*names, *stream.roles.names])
-            for frame in counted_frames(stream.source, stream.roles, frames):
+            for frame in stream.roles.counted(frames):
                 if stream.share > 0:
                     frame = frame[~is_held_out(stream.roles, frame, stream.seed, stream.share)]
                 if len(frame):

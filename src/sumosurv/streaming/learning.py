@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,15 +12,25 @@ import pandas as pd
 from sumosurv.advice import advise_on_text
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
-from sumosurv.sources import LevelSketch, Moments, QuantileSketch, Roles, RowSample, RowSource, hashed, uniform
+from sumosurv.sources import (
+    LevelSketch,
+    Moments,
+    OutcomeSketch,
+    QuantileSketch,
+    Roles,
+    RowSample,
+    RowSource,
+    hashed,
+    row_sample,
+    uniform,
+)
 
-__all__ = ["Summary", "counted_frames", "summarise"]
+__all__ = ["Summary", "held_out_share", "is_held_out", "learned_columns", "summarise"]
 
 Floats = npt.NDArray[np.float64]
 
 MOST_VALIDATION = 100_000  # rows that are held out at most
 SAMPLED = 100_000  # training rows that are kept for what needs whole rows
-TIMES = 65_536  # times of each kind of event that the summary of the outcome keeps
 
 
 @dataclass(frozen=True)
@@ -56,14 +65,6 @@ class Summary:
     validation: tuple[pd.DataFrame, Outcome] | None
 
 
-def counted_frames(source: RowSource, roles: Roles, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """The rows whose weight is not zero."""
-    for frame in frames:
-        kept = frame if roles.weight is None else frame[frame[roles.weight] != 0]
-        if len(kept):
-            yield kept
-
-
 def held_out_share(fraction: float, n_rows: int) -> float:
     """The share of subjects that is held out: what was asked for, but no more rows than memory is meant for."""
     return min(fraction, MOST_VALIDATION / n_rows)
@@ -94,10 +95,10 @@ def summarise(source: RowSource, roles: Roles, *, seed: int, share: float) -> Su
         else NumericSketch(name)
         for name in names
     }
-    times = _Times(roles)
-    sample, held_out = (_whole_rows(size) for size in (SAMPLED, 2 * MOST_VALIDATION))
-    n_train, n_seen, total = 0, 0.0, 0.0
-    for frame in counted_frames(source, roles, source.frames([*names, *roles.names])):
+    times = OutcomeSketch(roles.n_causes, two_times=roles.two_times)
+    sample, held_out = (row_sample(size) for size in (SAMPLED, 2 * MOST_VALIDATION))
+    n_seen = 0.0
+    for frame in roles.counted(source.frames([*names, *roles.names])):
         outcome, own = roles.outcome(frame), roles.subjects(frame, seed)
         if share > 0:
             out = np.flatnonzero(uniform(own) < share)
@@ -111,20 +112,16 @@ def summarise(source: RowSource, roles: Roles, *, seed: int, share: float) -> Su
         rows = hashed(frame.index.to_numpy(), seed + 1)
         times.add(outcome, rows)
         sample.add((frame[names], outcome), rows)
-        n_train, total = n_train + len(frame), total + outcome.total
         n_seen += float(outcome.weights[outcome.event].sum())
-    if n_train == 0:
+    if times.n_rows == 0:
         raise ValueError(f"{source.name} has no training rows: all of them are held out or have the weight zero.")
-    whole = times.outcome()
-    mean = total / n_train
-    scale = 1.0 if roles.weight is None or times.whole else 1.0 / mean  # weights that are no counts have mean one
     return Summary(
         columns,
-        replace(whole, weight=whole.weights * scale),
+        times.outcome(),
         times.exact,
-        n_train,
-        None if roles.weight is None else mean,
-        n_seen / total,
+        times.n_rows,
+        None if roles.weight is None else times.total / times.n_rows,
+        n_seen / times.total,
         _rows_of(sample),
         held_out.rows() if share > 0 else None,
     )
@@ -205,66 +202,6 @@ class CategoricalSketch:
 
 def _dtype(source: RowSource, name: str) -> Any:
     return next(iter(source.frames([name], rows=1)))[name].dtype
-
-
-# ------------------------------------------------------------------ outcomes
-
-
-class _Times:
-    """The outcome of all rows by few: distinct times of each kind of event with their weight, or a sample of rows."""
-
-    def __init__(self, roles: Roles) -> None:
-        self._two_times = roles.entry is not None or roles.lower is not None
-        self._kinds = [QuantileSketch(TIMES) for _ in range(1 + roles.n_causes)]
-        self._causes = roles.n_causes
-        self._sample: RowSample[Outcome] = RowSample(SAMPLED, lambda rows, part: rows[part], Outcome.join)
-        self._last: Outcome | None = None
-        self._total, self.whole = 0.0, True
-
-    def add(self, outcome: Outcome, hashes: npt.NDArray[np.uint64]) -> None:
-        """Take in more rows."""
-        self._total += outcome.total
-        if outcome.weight is not None:
-            self.whole = self.whole and bool((outcome.weight == np.rint(outcome.weight)).all())
-        if self._two_times:
-            self._sample.add(outcome, hashes)
-            ends = outcome.time if outcome.upper is None else np.where(
-                np.isfinite(outcome.upper), outcome.upper, outcome.time
-            )
-            last = outcome[[int(ends.argmax())]]
-            if self._last is None or last.last_time > self._last.last_time:
-                self._last = last
-            return
-        kind = outcome.event.astype(np.int64) if outcome.cause is None else outcome.cause
-        for k, sketch in enumerate(self._kinds):
-            rows = kind == k
-            sketch.add(outcome.time[rows], None if outcome.weight is None else outcome.weight[rows])
-
-    @property
-    def exact(self) -> bool:
-        """Whether no time was left out."""
-        return not self._two_times and all(sketch.exact for sketch in self._kinds)
-
-    def outcome(self) -> Outcome:
-        """Rows with weights that stand for all."""
-        if self._two_times:
-            sample = self._sample.rows()
-            assert sample is not None and self._last is not None
-            scaled = replace(sample, weight=sample.weights * (self._total / sample.total))
-            return Outcome.join([scaled, replace(self._last, weight=self._last.weights)])
-        parts = [sketch.points() for sketch in self._kinds]
-        kind = np.repeat(np.arange(len(parts)), [len(points) for points, _ in parts])
-        time, weight = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        return Outcome(kind > 0, time, cause=kind if self._causes > 1 else None, weight=weight)
-
-
-def _whole_rows(size: int) -> RowSample[tuple[pd.DataFrame, Outcome]]:
-    """A sample of covariates and outcomes."""
-    return RowSample(
-        size,
-        lambda rows, part: (rows[0].iloc[part], rows[1][part]),
-        lambda parts: (pd.concat([part[0] for part in parts]), Outcome.join([part[1] for part in parts])),
-    )
 
 
 def _rows_of(sample: RowSample[tuple[pd.DataFrame, Outcome]]) -> tuple[pd.DataFrame, Outcome]:
