@@ -231,7 +231,7 @@ class Preprocessor:
     def learn_column(
         self, name: str, values: pd.Series, weight: npt.NDArray[np.float64] | None
     ) -> NumericColumn | CategoricalColumn:
-        """What is learned of one column, whose values may be distinct ones with the weight of the rows that have them."""
+        """What is learned of one column; of rows on disk its distinct values, with the weight of each."""
         if is_categorical(values):
             present = values.dropna()
             levels = pd.unique(present.astype(object))

@@ -12,9 +12,10 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from sumosurv.advice import telling_unseen
-from sumosurv.cli.rows import check_target, columns_of, for_model, how_many, read
+from sumosurv.cli.rows import check_target, columns_of, for_model, how_many, is_streamed, read, source_of
 from sumosurv.io import load
 from sumosurv.predicted import Figures
+from sumosurv.streaming import predict_to_parquet
 from sumosurv.tables import write_table
 
 __all__ = ["run_predict"]
@@ -27,11 +28,14 @@ def run_predict(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         check_target(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
-    frame = read(arguments.data, arguments)
-    X, identifiers = for_model(frame, model), columns_of(frame, arguments.id, "--id")
     beyond: Counter[str] = Counter()
-    with telling_unseen():
-        rows = write_table(_predictions(model, X, identifiers, arguments, beyond), arguments.out)
+    if is_streamed(arguments.data, arguments):
+        rows = _predict_streamed(model, arguments, beyond)
+    else:
+        frame = read(arguments.data, arguments)
+        X, identifiers = for_model(frame, model), columns_of(frame, arguments.id, "--id")
+        with telling_unseen():
+            rows = write_table(_predictions(model, X, identifiers, arguments, beyond), arguments.out)
     if arguments.out is not None:
         print(f"{rows:,} rows written to {arguments.out}")
     if beyond:
@@ -42,6 +46,23 @@ def run_predict(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
+
+
+def _predict_streamed(model: Any, arguments: argparse.Namespace, beyond: Counter[str]) -> int:
+    """Predictions of a table that is read in pieces."""
+    out = arguments.out
+    if out is None or out.suffix.lower() not in (".parquet", ".pq"):
+        raise ValueError("Predictions of a table that is read in pieces go to a Parquet file: --out FILE.parquet.")
+    source = source_of(arguments.data, arguments)
+    return predict_to_parquet(
+        model,
+        source,
+        out,
+        _figures(arguments),
+        identifiers=arguments.id,
+        verbose=not arguments.quiet and source.n_rows > _BLOCK,
+        beyond=beyond,
+    )
 
 
 def _figures(arguments: argparse.Namespace) -> Figures:

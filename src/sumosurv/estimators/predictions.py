@@ -154,11 +154,9 @@ class Predictions(ABC):
     ) -> npt.NDArray[np.float64]:
         """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
         if is_source(X):
-            source = RowSource.of(X)
-            names = getattr(self, "feature_names_in_", None)
-            return self._in_place(
-                source.n_rows, quantity, source.frames(None if names is None else list(names), rows=_BLOCK)
-            )
+            source, names = RowSource.of(X), getattr(self, "feature_names_in_", None)
+            frames = source.frames(None if names is None else list(names), rows=_BLOCK)
+            return self._in_place(source.n_rows, quantity, frames)
         n = count_rows(X)
         with torch.no_grad():
             if n <= _BLOCK:

@@ -200,10 +200,11 @@ def share_seen(outcome: Outcome) -> float:
 def for_training(outcome: Outcome, mean_weight: float | None) -> Outcome:
     """The rows as single precision can learn from them.
 
-    Weights are divided by their mean over the training rows. The two ends of a very short interval have nearly the same survival
-    probability: such an event is taken at the middle of its interval, and its term is a density.
+    Weights are divided by their mean over the training rows. The two ends of a very short interval have nearly the same
+    survival probability: such an event is taken at the middle of its interval, and its term is a density.
     """
     if outcome.weight is not None:
+        assert mean_weight is not None
         outcome = replace(outcome, weight=outcome.weight / mean_weight)
     if outcome.upper is None:
         return outcome

@@ -320,7 +320,7 @@ class SumoNet(TimeFeaturesMixin):
             tell_interrupted(len(self.history_.groupby(["kind", "epoch"])))
 
     def for_stream(self, n_rows: int) -> SumoNet:
-        """Full networks alone: four of them, and fewer passes the more rows there are, unless settings say otherwise."""
+        """Full networks alone: four of them, and fewer epochs the more rows there are, unless settings say so."""
         made = self._unfitted()
         if self.adapts:
             made.ensemble_size = _STREAMED_SIZE

@@ -146,8 +146,8 @@ class StreamedScores:
     def notes(self, n_sampled: int) -> list[str]:
         """How scores that are not exact were computed."""
         said = [
-            f"{self.times.n_rows:,} rows were read in pieces: means are exact, their intervals from {_GROUPS} groups of "
-            "subjects, each left out once."
+            f"{self.times.n_rows:,} rows were read in pieces: means are exact, their intervals from {_GROUPS} groups "
+            "of subjects, each left out once."
         ]
         if self.censoring is not None and any(r.score.needs_censoring for r in self.requests):
             error = self.times.error

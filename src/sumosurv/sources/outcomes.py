@@ -73,7 +73,8 @@ class OutcomeSketch:
     def _rows(self) -> Outcome:
         if self._two_times:
             sample = self._sample.rows()
-            assert sample is not None and self._last is not None
+            assert sample is not None
+            assert self._last is not None
             scaled = replace(sample, weight=sample.weights * (self.total / sample.total))
             return Outcome.join([scaled, replace(self._last, weight=self._last.weights)])
         parts = [sketch.points() for sketch in self._kinds]

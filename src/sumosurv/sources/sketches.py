@@ -116,7 +116,7 @@ class QuantileSketch:
         places = np.searchsorted(ends, (np.arange(self.size) + 0.5) * step)
         self._moved += 0.5 * step
         chosen, count = np.unique(np.minimum(places, len(values) - 1), return_counts=True)
-        return values[chosen], count * step
+        return values[chosen], np.asarray(count * step, dtype=np.float64)
 
 
 def _distinct(parts: Sequence[tuple[Floats, Floats | None]]) -> tuple[Floats, Floats]:
@@ -205,7 +205,7 @@ class Moments:
 
 
 class RowSample(Generic[Rows]):
-    """The rows with the smallest hashes: a random sample of at most ``size`` rows, the same in whatever order they come.
+    """The rows with the smallest hashes: a random sample of at most ``size`` rows, in whatever order they come.
 
     Rows of any kind that can be taken by number and put together; those of one subject have the same hash, and are
     taken or left together, but for the last subject's.

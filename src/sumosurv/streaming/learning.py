@@ -165,9 +165,9 @@ class NumericSketch:
         if self.missing:
             points, weight = np.append(points, np.nan), np.append(weight, self.missing)
         made = preprocessor.learn_column(self.name, pd.Series(points, dtype=np.float64), weight)
-        several = made.seen is not None and made.seen.low < made.seen.high if isinstance(made, NumericColumn) else False
-        if several and not made.knots:  # mean and deviation of the numbers themselves, which are known exactly
-            made = replace(made, centre=self.moments.mean, width=self.moments.width or 1.0)
+        assert isinstance(made, NumericColumn)
+        if not made.knots and made.seen is not None and made.seen.low < made.seen.high:
+            return replace(made, centre=self.moments.mean, width=self.moments.width or 1.0)  # which are exact
         return made
 
 

@@ -1,4 +1,4 @@
-"""Predictions of rows on disk, to a Parquet file: part by part, so that a run that was ended goes on where it stopped."""
+"""Predictions of rows on disk, to a Parquet file, part by part: a run that was ended goes on where it stopped."""
 
 from __future__ import annotations
 
