@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 __all__ = ["RowSource", "is_source"]
 
 _ROWS = 65_536  # read at a time
-_WAYS = 8  # pieces that are read at the same time where rows are shuffled
+_WAYS = 16  # pieces that are read at the same time where rows are shuffled
 _SPOOLED = 262_144  # rows of a row group of record batches that are kept on disk
 
 
@@ -52,7 +54,7 @@ class RowSource:
     def __init__(
         self, given: Any, *, columns: Collection[str] | None = None, categorical: Collection[str] = ()
     ) -> None:
-        self._spool: Any = None
+        self._spool: _Spool | None = None
         self.name = str(given) if isinstance(given, (str, Path)) else type(given).__name__
         self._dataset = self._open(given)
         _check_names(self._dataset.schema.names, self.name)
@@ -128,17 +130,19 @@ class RowSource:
                     yield later
 
     def shuffled_frames(
-        self, seed: int, columns: Sequence[str] | None = None, *, rows: int = _ROWS, ways: int = _WAYS
+        self, seed: int, columns: Sequence[str] | None = None, *, buffer: int, ways: int = _WAYS
     ) -> Iterator[pd.DataFrame]:
-        """All rows in an order given by a seed: pieces (row groups) at random, some of them in turns.
+        """All rows in an order given by a seed, for a shuffle buffer of so many rows.
 
-        Rows of one piece still come in their order: a shuffle buffer does the rest.
+        Pieces (row groups) are taken at random, ``ways`` of them in turns, so that a buffer has rows of as many at
+        least; rows of one piece still come in their order.
         """
+        rows = max(1, min(_ROWS, buffer) // ways)
         order = np.random.default_rng(seed).permutation(len(self._pieces)).tolist()
         open_ones: list[Iterator[pd.DataFrame]] = []
         while order or open_ones:
             while order and len(open_ones) < ways:
-                open_ones.append(self._piece(order.pop(), columns, max(1, rows // ways)))
+                open_ones.append(self._piece(order.pop(), columns, rows))
             for piece in list(open_ones):
                 frame = next(piece, None)
                 if frame is None:
@@ -189,8 +193,8 @@ class RowSource:
 
     def _spooled(self, batches: Iterator[Any]) -> Any:
         """Record batches that can be read once, in a temporary file."""
-        self._spool = tempfile.TemporaryDirectory(prefix="sumosurv-")
-        path = Path(self._spool.name) / "rows.parquet"
+        self._spool = _Spool()
+        path = self._spool.folder / "rows.parquet"
         writer, held, n_held = None, [], 0
         for batch in batches:
             if not isinstance(batch, pa.RecordBatch):
@@ -210,6 +214,14 @@ class RowSource:
             writer.write_table(pa.Table.from_batches(held), row_group_size=_SPOOLED)
         writer.close()
         return ds.dataset(str(path), format="parquet")
+
+
+class _Spool:
+    """A temporary folder that is removed with the last source that reads from it."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="sumosurv-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
 
 def _parquet_files(folder: Path) -> list[Path]:

@@ -49,7 +49,7 @@ class StreamBatches(Batches):
         members: Sequence[Member],
         batch_size: int,
         device: torch.device,
-        buffer_rows: int = BUFFER,
+        buffer_rows: int,
     ) -> None:
         self._read, self._members = read, len(members)
         self.per_epoch = max(1, math.ceil(n_rows / batch_size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor, time_unit
 from sumosurv.sources import Roles, RowSource, is_source
-from sumosurv.streaming.batches import StreamBatches
+from sumosurv.streaming.batches import BUFFER, StreamBatches
 from sumosurv.streaming.learning import (
     Summary,
     held_out_share,
@@ -30,6 +31,8 @@ from sumosurv.streaming.learning import (
 from sumosurv.training import Batches, Member
 
 __all__ = ["fit_stream"]
+
+_SORTED = 20.0  # how much more than at random the times of parts of a table may differ
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,14 @@ class StreamPrepared(Prepared):
     def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches:
         """Batches that are read from disk."""
         n = self._summary.n_train  # weights have mean one, so that all rows count for as many
-        return StreamBatches(self._read, n, float(n), self.table, members, batch_size, device)
+        return StreamBatches(self._read, n, float(n), self.table, members, batch_size, device, BUFFER)
 
     def _read(self, epoch: int) -> Iterator[Table]:
         """The training rows of an epoch, in the order in which they are read, as tables."""
         stream, names = self.stream, [column.name for column in self.preprocessor.columns]
         assert stream is not None
         with telling_unseen():
-            frames = stream.source.shuffled_frames(stream.seed + epoch, [*names, *stream.roles.names])
+            frames = stream.source.shuffled_frames(stream.seed + epoch, [*names, *stream.roles.names], buffer=BUFFER)
             for frame in stream.roles.counted(frames):
                 if stream.share > 0:
                     frame = frame[~is_held_out(stream.roles, frame, stream.seed, stream.share)]
@@ -104,15 +107,22 @@ def fit_stream(
             "refit=True trains again on all rows; of rows on disk at most 100,000 are held out, so leave it out."
         )
     roles = roles.read(source)
+    plan = estimator.for_stream(source.n_rows)
     random = check_random_state(estimator.random_state)
-    seed = int(random.randint(0, 2**31 - 1))
+    seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.setting("ensemble_size"))]
+    seed = int(random.randint(0, 2**31 - 1))  # of the split, and of the order in which files are read
     share = 0.0 if validation_data is not None else held_out_share(estimator.validation_fraction, source.n_rows)
     stream = _Stream(source, roles, seed, share)
     summary = summarise(source, roles, seed=seed, share=share)
-    plan = estimator.for_stream(summary.n_train)
+    if summary.sorting > _SORTED and summary.n_train > BUFFER:
+        warnings.warn(
+            f"The rows of {source.name} are in an order that has to do with their times. Training shuffles {BUFFER:,} "
+            "rows at a time, of 16 row groups at least, which is not enough then: write the table in random order.",
+            UserWarning,
+            stacklevel=6,
+        )
     rows = _prepared(plan, stream, summary, validation_data)
     learned = plan.learn(rows)
-    seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.setting("ensemble_size"))]
     members = [plan.member(own, *rows.own_rows()) for own in seeds]
     network, history = plan.train(learned, rows, members)
     return plan.finished(rows, learned, members, network, history)

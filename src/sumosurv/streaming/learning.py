@@ -53,6 +53,9 @@ class Summary:
         The share of training rows whose event time is known exactly.
     sample, validation : pair of DataFrame and Outcome, the latter or None
         Some of the training rows, and the rows that are held out.
+    sorting : float
+        How much more the mean times of parts of the table differ than those of parts drawn at random: about 1 for rows
+        in no order.
     """
 
     columns: dict[str, NumericSketch | CategoricalSketch]
@@ -63,6 +66,7 @@ class Summary:
     share_seen: float
     sample: tuple[pd.DataFrame, Outcome]
     validation: tuple[pd.DataFrame, Outcome] | None
+    sorting: float
 
 
 def held_out_share(fraction: float, n_rows: int) -> float:
@@ -97,7 +101,7 @@ def summarise(source: RowSource, roles: Roles, *, seed: int, share: float) -> Su
     }
     times = OutcomeSketch(roles.n_causes, two_times=roles.two_times)
     sample, held_out = (row_sample(size) for size in (SAMPLED, 2 * MOST_VALIDATION))
-    n_seen = 0.0
+    n_seen, within, between = 0.0, Moments(), []
     for frame in roles.counted(source.frames([*names, *roles.names])):
         outcome, own = roles.outcome(frame), roles.subjects(frame, seed)
         if share > 0:
@@ -112,6 +116,8 @@ def summarise(source: RowSource, roles: Roles, *, seed: int, share: float) -> Su
         rows = hashed(frame.index.to_numpy(), seed + 1)
         times.add(outcome, rows)
         sample.add((frame[names], outcome), rows)
+        within.add(outcome.time)
+        between.append((len(outcome), float(outcome.time.mean())))
         n_seen += float(outcome.weights[outcome.event].sum())
     if times.n_rows == 0:
         raise ValueError(f"{source.name} has no training rows: all of them are held out or have the weight zero.")
@@ -124,7 +130,16 @@ def summarise(source: RowSource, roles: Roles, *, seed: int, share: float) -> Su
         n_seen / times.total,
         _rows_of(sample),
         held_out.rows() if share > 0 else None,
+        _sorting(between, within),
     )
+
+
+def _sorting(parts: list[tuple[int, float]], whole: Moments) -> float:
+    """The variance of the means of parts, by what it is for parts drawn at random (F of a one-way ANOVA)."""
+    if len(parts) < 2 or whole.width == 0.0:
+        return 1.0
+    n, mean = np.array(parts).T
+    return float((n * np.square(mean - whole.mean)).sum() / (len(parts) - 1) / whole.width**2)
 
 
 def learned_columns(preprocessor: Preprocessor, summary: Summary) -> Preprocessor:
