@@ -23,8 +23,7 @@ from _measure import start as begin
 
 from sumosurv import SumoNet, Surv, check_outcome
 from sumosurv.networks import Inputs, Observed, Rows, Table
-from sumosurv.training import Member, Schedule
-from sumosurv.training.loop import shuffled
+from sumosurv.training import Member, Schedule, TableBatches
 from sumosurv.training.step import TrainingStep, captured
 
 COLUMNS = ("case", "who", "networks", "batch", "step_ms", "per_network_ms", "floor_ms", "epoch_s")
@@ -39,7 +38,7 @@ def table(n, columns):
 
 
 def training_step(X, y, members, batch, device, **settings):
-    """Our step for a population, with the rows of an epoch."""
+    """Our step for a population, and where its batches come from."""
     model = SumoNet(variant="paper", ensemble_size=members, frequencies=0, **settings)
     learned = model.learn(model.read(X[:10_000], y[:10_000]))
     seeds, on = np.arange(members), torch.device(device)
@@ -48,17 +47,12 @@ def training_step(X, y, members, batch, device, **settings):
     table = Table(Inputs(torch.from_numpy(X), torch.zeros(len(X), 0, dtype=torch.long)), Observed.of(scaled)).to(on)
     every = np.arange(len(X))
     rows = Rows.of([every] * members).to(on)
-    step = TrainingStep(
-        network,
-        table,
-        rows,
-        [Member(int(seed), every, None, learning_rate=0.01, weight_decay=0.1) for seed in seeds],
-        Schedule(max_epochs=10_000, batch_size=batch),
-    )
+    own = [Member(int(seed), every, None, learning_rate=0.01, weight_decay=0.1) for seed in seeds]
+    batches = TableBatches(table, rows, own, batch)
+    step = TrainingStep(network, batches, own, Schedule(max_epochs=10_000, batch_size=batch))
     network.train()
-    order = shuffled(rows, torch.as_tensor(seeds, device=on).to(torch.int32), 0)
-    step.load(order, 0)
-    return step, (captured(step) if device == "cuda" else step), rows
+    step.load(next(batches.epoch(0)))
+    return step, (captured(step) if device == "cuda" else step), batches
 
 
 def step_floor(limits, step, batch, members):
@@ -72,8 +66,8 @@ def population(options, limits, rows):
     """Cost per network of one step."""
     X, y = table(6_000, 14)
     for members in (1, 64) if options.device == "cpu" else (1, 300, 1500):
-        step, run, _ = training_step(X, y, members, 100, options.device)
-        size = step.size
+        step, run, batches = training_step(X, y, members, 100, options.device)
+        size = batches.size
         repeats = 20 if members == 1 else 5
         spent = seconds(lambda r=run, k=repeats: [r() for _ in range(k)], options.device, at_most=15.0) / repeats
         floor = step_floor(limits, step, size, members)
@@ -85,32 +79,31 @@ def large(options, limits, rows):
     n = 160_000 if options.quick else 1_600_000
     X, y = table(n, 15)
     begun = time.perf_counter()
-    step, run, every = training_step(
+    step, run, batches = training_step(
         X, y, 1, 5_000, options.device, covariate_layers=(32,), mixed_layers=(32,), dropout=0.0
     )
     ready = time.perf_counter() - begun
-    steps = step.per_epoch
-    seeds = torch.zeros(1, dtype=torch.int32, device=options.device)
+    steps = batches.per_epoch
 
     def epoch():
-        order = shuffled(every, seeds, 1)
-        for i in range(steps):
-            step.load(order, i)
+        for batch in batches.epoch(1):
+            step.load(batch)
             run()
 
     if options.device == "cuda":
         spent = seconds(epoch, "cuda", repeats=3)
     else:
-        order, turn = shuffled(every, seeds, 1), itertools.count()
+        turn = itertools.cycle(list(batches.epoch(1)))
 
         def some():
             for _ in range(3):
-                step.load(order, next(turn) % steps)
+                step.load(next(turn))
                 run()
 
-        shuffle = seconds(lambda: shuffled(every, seeds, 1), repeats=3, at_most=6.0)
+        shuffle = seconds(lambda: next(batches.epoch(1)), repeats=3, at_most=6.0)
         spent = shuffle + seconds(some, at_most=15.0) / 3 * steps
-    add(rows, f"large, {n:,} rows", "SumoNet", 1, step.size, spent / steps, step_floor(limits, step, step.size, 1))
+    size = batches.size
+    add(rows, f"large, {n:,} rows", "SumoNet", 1, size, spent / steps, step_floor(limits, step, size, 1))
     rows[-1]["epoch_s"], rows[-1]["ready_s"] = spent, ready
 
 

@@ -22,7 +22,9 @@ LAYERS = {
     "ranges": 1,
     "outcome": 0,
     "distributions": 1,
+    "sources": 1,
     "models": 2,
+    "predicted": 2,
     "nonparametric": 2,
     "networks": 3,
     "scores": 3,
@@ -37,6 +39,7 @@ LAYERS = {
     "pipeline": 6,
     "search": 6,
     "explain": 6,
+    "streaming": 6,
     "plots": 7,
     "report": 8,
     "serve": 8,
@@ -63,6 +66,8 @@ LAZY = {
     ("sumosurv.estimators.base", "export"),  # model.export_onnx(path)
     ("sumosurv.estimators.base", "io"),  # model.save(path)
     ("sumosurv.estimators.base", "report"),  # model.report(X, y)
+    ("sumosurv.estimators.base", "streaming"),  # model.predict_to_parquet(source, path)
+    ("sumosurv.estimators.network", "streaming"),  # model.fit(source, y)
     ("sumosurv.scores.censoring", "estimators"),  # whether censoring depends on x is tested by a Cox model
 }
 

@@ -60,10 +60,10 @@ class NumericColumn:
         missing = np.isnan(values)
         if self.knots:
             knots = np.array(self.knots)
-            low, high = np.searchsorted(knots, values, "left"), np.searchsorted(knots, values, "right")
-            grid = np.arange(len(knots))
-            # the middle of a run of equal knots (ties), else a straight line between two knots
-            rank = np.where(high > low, 0.5 * (low + high - 1), np.interp(values, knots, grid))
+            rank = np.interp(values, knots, np.arange(len(knots)))  # a straight line between two knots
+            if (knots[1:] == knots[:-1]).any():  # the middle of a run of equal knots (ties)
+                low, high = np.searchsorted(knots, values, "left"), np.searchsorted(knots, values, "right")
+                rank = np.where(high > low, 0.5 * (low + high - 1), rank)
             scores = ndtri((rank + 0.5) / len(knots))
         else:
             scores = values
@@ -149,7 +149,7 @@ class Preprocessor:
             return self
         frame = _as_frame(X)
         self.named = isinstance(X, pd.DataFrame)
-        self.columns = [self._learn(str(name), frame.iloc[:, j], weight) for j, name in enumerate(frame.columns)]
+        self.columns = [self.learn_column(str(name), frame.iloc[:, j], weight) for j, name in enumerate(frame.columns)]
         if self.max_components is not None and self.n_numeric > max(self.max_components, len(frame) / 4):
             self.projection = _principal_components(self.table(X)[0], self.max_components)
         return self
@@ -228,9 +228,10 @@ class Preprocessor:
             return []
         return [column.n_codes for column in self.columns if isinstance(column, CategoricalColumn)]
 
-    def _learn(
+    def learn_column(
         self, name: str, values: pd.Series, weight: npt.NDArray[np.float64] | None
     ) -> NumericColumn | CategoricalColumn:
+        """What is learned of one column; of rows on disk its distinct values, with the weight of each."""
         if is_categorical(values):
             present = values.dropna()
             levels = pd.unique(present.astype(object))

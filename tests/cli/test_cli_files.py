@@ -15,7 +15,7 @@ import pytest
 
 import sumosurv
 from sumosurv.cli import main
-from sumosurv.training import loop
+from sumosurv.training import batches
 
 COLUMNS = ["--time", "months", "--event", "died"]
 FAST = ["--ensemble-size", "2", "--max-epochs", "4", "--quiet"]
@@ -168,14 +168,14 @@ def hears_ctrl_c():
 
 
 def interrupting(monkeypatch, at):
-    original = loop.shuffled
+    original = batches.shuffled
 
     def shuffled(rows, seeds, epoch):
         if epoch == at:
             signal.raise_signal(signal.SIGINT)
         return original(rows, seeds, epoch)
 
-    monkeypatch.setattr(loop, "shuffled", shuffled)
+    monkeypatch.setattr(batches, "shuffled", shuffled)
 
 
 @pytest.mark.filterwarnings("default")

@@ -342,7 +342,7 @@ def test_an_interrupted_fit_leaves_a_whole_model(epoch):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sumosurv.training.loop.shuffled", at_once)
+        patch.setattr("sumosurv.training.batches.shuffled", at_once)
         with pytest.raises(KeyboardInterrupt):
             fresh.fit(X, Y)
     with pytest.raises(NotFittedError):

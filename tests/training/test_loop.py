@@ -9,7 +9,7 @@ import torch
 import small_networks
 from small_networks import trained
 from sumosurv.networks import Inputs, Observed, Rows, Table
-from sumosurv.training import Member, Schedule, TrainingError, loop, mean_terms
+from sumosurv.training import Member, Schedule, TableBatches, TrainingError, loop, mean_terms
 
 SEEDS = (0, 1, 2)
 
@@ -293,11 +293,12 @@ def test_members_with_different_numbers_of_rows():
 def test_batches_are_of_equal_size_and_cover_every_row():
     table, own = data(), rows()[0]
     fit, members = Rows.of(own), [Member(0, part, None, 0.02, 0.1) for part in own]
-    step = loop.TrainingStep(network(), table, fit, members, Schedule(max_epochs=8, batch_size=25))
-    assert (step.per_epoch, step.size) == (3, 20)
+    batches = TableBatches(table, fit, members, 25)
+    assert (batches.per_epoch, batches.size) == (3, 20)
+    step = loop.TrainingStep(network(), batches, members, Schedule(max_epochs=8, batch_size=25))
     seen = []
-    for i in range(step.per_epoch):
-        step.load(fit, i)
+    for batch in batches.epoch(0):
+        step.load(batch)
         seen += step.index[0][step.present[0]].tolist()
     assert sorted(seen) == list(range(60))
 

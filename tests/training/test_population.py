@@ -9,8 +9,7 @@ import torch
 import small_networks
 from small_networks import terms, trained
 from sumosurv.networks import Inputs, Observed, Rows, Table, select_members
-from sumosurv.training import mean_terms
-from sumosurv.training.loop import shuffled
+from sumosurv.training import mean_terms, shuffled
 
 SEEDS = (3, 7, 11)
 N = 90

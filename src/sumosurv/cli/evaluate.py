@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from sumosurv.cli.rows import check_target, for_model, outcome_of, read
+from sumosurv.cli.rows import check_target, for_model, is_streamed, outcome_of, read, roles_of, source_of
 from sumosurv.io import load
 from sumosurv.outcome import Outcome
 from sumosurv.scores import SCORES, evaluate, log_likelihood, mean_and_error, usual_scores
@@ -25,6 +25,8 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     """Print the scores of model files on a table."""
     if arguments.out is not None:
         check_target(arguments.out, arguments.model, arguments.data)
+    if is_streamed(arguments.data, arguments):
+        return _evaluate_streamed(arguments)
     frame = read(arguments.data, arguments)
     named = {arguments.model.stem: load(arguments.model)}
     model = next(iter(named.values()))
@@ -62,6 +64,45 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         write_table([table], arguments.out)
     return 0
+
+
+def _evaluate_streamed(arguments: argparse.Namespace) -> int:
+    """Print the scores of model files on a table that is read in pieces."""
+    model, source = load(arguments.model), source_of(arguments.data, arguments)
+    roles = roles_of(arguments).read(source, model.n_causes_)
+    models = {arguments.model.stem: model}
+    for other in arguments.against:
+        name = other if other == _MARGINAL else Path(other).stem
+        if name in models:
+            raise ValueError(f"--against names {name!r}, which is compared already; rename one of the files.")
+        models[name] = _Marginal(model) if other == _MARGINAL else load(Path(other))
+    first = roles.outcome(next(source.frames(roles.names, rows=1)))
+    table = evaluate(
+        models if len(models) > 1 else model,
+        source,
+        roles,
+        scores=_score_options(arguments, first, model.n_causes_),
+        censoring=arguments.censoring,
+        n_bootstrap=arguments.bootstrap,
+        verbose=not arguments.quiet,
+    )
+    print(table)
+    print("\nTimes are in the unit of the training data, log-likelihoods in nats.")
+    if arguments.out is not None:
+        write_table([table], arguments.out)
+    return 0
+
+
+class _Marginal:
+    """The curve of a model's training rows, as a model that predicts it for all rows."""
+
+    def __init__(self, model: Any) -> None:
+        self._curve, self.n_causes_, self.cells_ = model.training_curve_, model.n_causes_, model.cells_
+        self.feature_names_in_ = model.feature_names_in_
+
+    def predict_distribution(self, X: pd.DataFrame) -> Any:
+        """The same curve for each row."""
+        return self._curve.repeat(len(X))
 
 
 def other_model(name: str, model: Any, frame: pd.DataFrame, n: int) -> tuple[str, Any]:

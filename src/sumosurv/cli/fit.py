@@ -12,7 +12,17 @@ import numpy as np
 import pandas as pd
 
 from sumosurv.cli.methods import method_of, settings_of
-from sumosurv.cli.rows import check_target, columns_of, covariates_and_outcome, how_many, outcome_of, read
+from sumosurv.cli.rows import (
+    check_target,
+    columns_of,
+    covariates_and_outcome,
+    how_many,
+    is_streamed,
+    outcome_of,
+    read,
+    roles_of,
+    source_of,
+)
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import Outcome
@@ -25,10 +35,33 @@ __all__ = ["run_fit", "run_search"]
 def run_fit(arguments: argparse.Namespace) -> int:
     """Fit one method with given settings."""
     model = method_of(arguments)(**settings_of(arguments))
+    if is_streamed(arguments.data, arguments):
+        return _fit_streamed(model, arguments)
     X, y, validation = _given(arguments, model)
     interrupted = _fit(model, X, y, validation)
     model.save(arguments.out)
     print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_events_in_words(y)}; {_kind_in_words(model)}.")
+    _tell_columns(model)
+    if isinstance(model, NetworkEstimator):
+        _tell_networks(model)
+    return _end(arguments, interrupted)
+
+
+def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace) -> int:
+    """Fit to a table that is read in pieces."""
+    check_target(arguments.out)
+    source, roles = source_of(arguments.data, arguments), roles_of(arguments)
+    validation: Any = None
+    if arguments.valid is not None and is_streamed(arguments.valid, arguments):
+        validation = source_of(arguments.valid, arguments), roles
+    elif arguments.valid is not None:
+        held_out = read(arguments.valid, arguments)
+        causes = roles.read(source).n_causes
+        validation = columns_of(held_out, roles.covariates(source)), outcome_of(held_out, arguments, causes=causes)
+    interrupted = _fit(model, source, roles, validation)
+    model.save(arguments.out)
+    covariates = how_many(len(roles.covariates(source)), "covariate")
+    print(f"{source.n_rows:,} rows, read in pieces, {covariates}; {_kind_in_words(model)}.")
     _tell_columns(model)
     if isinstance(model, NetworkEstimator):
         _tell_networks(model)
@@ -79,7 +112,7 @@ def _given(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.
     return X, y, (columns_of(held_out, list(X.columns)), outcome_of(held_out, arguments, causes=y.n_causes))
 
 
-def _fit(model: Any, X: pd.DataFrame, y: Outcome, validation: Any) -> bool:
+def _fit(model: Any, X: Any, y: Any, validation: Any) -> bool:
     """Fit; whether Ctrl-C ended it early."""
     try:
         if validation is None:

@@ -13,6 +13,9 @@ from sumosurv.serve import command as serve
 __all__ = ["make_parser"]
 
 _TABLES = "Tables are CSV, plain or compressed (.gz, .bz2, .xz, .zip), or Parquet; - is standard input."
+_ON_DISK = (
+    "A folder of Parquet files, or a Parquet file of more than 1 GiB, is read in pieces and need not fit into memory."
+)
 
 Commands = Any  # argparse has no public name for what add_subparsers gives
 
@@ -57,6 +60,12 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_table(table: argparse.ArgumentParser) -> None:
     table.add_argument("--sep", type=_character, metavar="CHARACTER", help="separator of CSV files: ';', tab, ...")
     table.add_argument("--decimal", type=_character, default=".", metavar="CHARACTER", help="their decimal point")
+
+
+def _add_stream(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--stream", action="store_true", help="read a Parquet file in pieces, whatever its size; see docs/large_data.md"
+    )
 
 
 def _add_outcome(outcome: argparse.ArgumentParser) -> None:
@@ -112,9 +121,10 @@ def _add_fit(commands: Commands, parents: list[argparse.ArgumentParser]) -> None
         "fit",
         parents=parents,
         help="fit a model to a table",
-        description=f"Fit SuMo-net, or another method, to a table. {_TABLES}",
+        description=f"Fit SuMo-net, or another method, to a table. {_TABLES} {_ON_DISK}",
         formatter_class=_Help,
     )
+    _add_stream(fit)
     fit.add_argument("--ensemble-size", type=int, metavar="K", help="networks in the mixture; as the method has it")
     fit.add_argument("--variant", choices=("sumo", "paper"), help="of SumoNet; 'paper' for the paper's plain network")
     fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
@@ -146,7 +156,8 @@ def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> 
         "predict",
         parents=parents,
         help="predict from a model file",
-        description=f"One row of predictions per row of the table, as CSV or Parquet. {_TABLES}",
+        description=f"One row of predictions per row of the table, as CSV or Parquet. {_TABLES} {_ON_DISK} Its "
+        "predictions are written part by part, and a run that was ended goes on where it stopped.",
         epilog="Without any choice: the expected time up to the last training time, risk, life expectancy, quartiles. "
         "The column 'extrapolated' names the figures of a row that lie past the last training time: quantiles and "
         "times that do, and a life expectancy of which more than 1 % comes from there.",
@@ -174,6 +185,7 @@ def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> 
     )
     predict.add_argument("--restricted-mean", type=float, metavar="HORIZON", help="expected time up to a horizon")
     predict.add_argument("--risk", action="store_true", help="risk score, higher for earlier events")
+    _add_stream(predict)
     predict.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -182,7 +194,7 @@ def _add_evaluate(commands: Commands, parents: list[argparse.ArgumentParser]) ->
         "evaluate",
         parents=parents,
         help="score a model file on a table",
-        description="Scores with bootstrap confidence intervals.",
+        description=f"Scores with bootstrap confidence intervals. {_ON_DISK}",
         formatter_class=_Help,
         add_help=False,
     )
@@ -211,6 +223,7 @@ def _add_evaluate(commands: Commands, parents: list[argparse.ArgumentParser]) ->
         help="auto: test whether censoring depends on the covariates, and if it does weight by both; marginal: by one "
         "distribution for all rows",
     )
+    _add_stream(evaluate)
     evaluate.add_argument("--quiet", action="store_true", help="no progress bar")
     evaluate.add_argument(
         "--range", type=_numbers, dest="span", metavar="LOW,HIGH", help="range of times of the integrated scores"

@@ -8,19 +8,19 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
 from sumosurv.advice import telling_unseen
-from sumosurv.cli.rows import check_target, columns_of, for_model, how_many, read
+from sumosurv.cli.rows import check_target, columns_of, for_model, how_many, is_streamed, read, source_of
 from sumosurv.io import load
+from sumosurv.predicted import Figures
+from sumosurv.streaming import predict_to_parquet
 from sumosurv.tables import write_table
 
 __all__ = ["run_predict"]
 
 _BLOCK = 20_000  # rows predicted at a time
-_NEGLIGIBLE = 0.01  # a mean of which less than this lies past the last training time is not called extrapolated
 
 
 def run_predict(arguments: argparse.Namespace) -> int:
@@ -28,11 +28,14 @@ def run_predict(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         check_target(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
-    frame = read(arguments.data, arguments)
-    X, identifiers = for_model(frame, model), columns_of(frame, arguments.id, "--id")
     beyond: Counter[str] = Counter()
-    with telling_unseen():
-        rows = write_table(_predictions(model, X, identifiers, arguments, beyond), arguments.out)
+    if is_streamed(arguments.data, arguments):
+        rows = _predict_streamed(model, arguments, beyond)
+    else:
+        frame = read(arguments.data, arguments)
+        X, identifiers = for_model(frame, model), columns_of(frame, arguments.id, "--id")
+        with telling_unseen():
+            rows = write_table(_predictions(model, X, identifiers, arguments, beyond), arguments.out)
     if arguments.out is not None:
         print(f"{rows:,} rows written to {arguments.out}")
     if beyond:
@@ -45,46 +48,38 @@ def run_predict(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _predict_streamed(model: Any, arguments: argparse.Namespace, beyond: Counter[str]) -> int:
+    """Predictions of a table that is read in pieces."""
+    out = arguments.out
+    if out is None or out.suffix.lower() not in (".parquet", ".pq"):
+        raise ValueError("Predictions of a table that is read in pieces go to a Parquet file: --out FILE.parquet.")
+    source = source_of(arguments.data, arguments)
+    return predict_to_parquet(
+        model,
+        source,
+        out,
+        _figures(arguments),
+        identifiers=arguments.id,
+        verbose=not arguments.quiet and source.n_rows > _BLOCK,
+        beyond=beyond,
+    )
+
+
+def _figures(arguments: argparse.Namespace) -> Figures:
+    """What was asked for."""
+    return Figures(
+        arguments.times or (), arguments.quantiles or (), arguments.mean, arguments.restricted_mean, arguments.risk
+    )
+
+
 def _predictions(
     model: Any, X: pd.DataFrame, identifiers: pd.DataFrame, arguments: argparse.Namespace, beyond: Counter[str]
 ) -> Iterator[pd.DataFrame]:
     """What was asked for, some rows at a time; counts the rows in which a figure is extrapolated."""
-    wanted, last = arguments, float(model.last_time_)
-    nothing = not (wanted.times or wanted.quantiles or wanted.mean or wanted.restricted_mean or wanted.risk)
-    mean, levels = wanted.mean or nothing, wanted.quantiles or ([0.25, 0.5, 0.75] if nothing else [])
-    horizon = wanted.restricted_mean
-    with tqdm(total=len(X), desc="predicting", unit="row", disable=wanted.quiet or len(X) <= _BLOCK) as bar:
+    figures = _figures(arguments)
+    with tqdm(total=len(X), desc="predicting", unit="row", disable=arguments.quiet or len(X) <= _BLOCK) as bar:
         for start in range(0, len(X), _BLOCK):
             part = X.iloc[start : start + _BLOCK]
-            distribution = model.predict_distribution(part)
-            columns: dict[str, Any] = {}
-            past: dict[str, Any] = {}  # the rows in which a figure rests on what lies past the last training time
-            within = distribution.restricted_mean(last) if mean else None
-            if horizon is not None:
-                columns[f"restricted_mean_{horizon:g}"] = distribution.restricted_mean(horizon)
-                past[f"restricted_mean_{horizon:g}"] = np.full(len(part), horizon > last)
-            elif within is not None:
-                columns[f"restricted_mean_{last:g}"] = within
-            if wanted.risk or nothing:
-                columns["risk"] = distribution.cdf(model.risk_times_).mean(axis=1)  # as model.predict
-            for t in wanted.times or ():
-                columns[f"survival_{t:g}"] = distribution.survival(float(t))
-                past[f"survival_{t:g}"] = np.full(len(part), t > last)
-                if model.n_causes_ > 1:
-                    incidence = distribution.cumulative_incidence(float(t))
-                    columns |= {f"incidence_{k + 1}_{t:g}": values for k, values in enumerate(incidence.T)}
-            if within is not None:
-                columns["mean"] = distribution.mean()
-                past["mean"] = within < (1.0 - _NEGLIGIBLE) * columns["mean"]
-            for q in levels:
-                name = "median" if q == 0.5 else f"quantile_{q:g}"
-                columns[name] = distribution.quantile(float(q))
-                past[name] = columns[name] > last
-            if mean or levels or any(rows.any() for rows in past.values()):
-                columns["extrapolated"] = [
-                    " ".join(name for name, rows in past.items() if rows[i]) for i in range(len(part))
-                ]
-            beyond.update({name: int(rows.sum()) for name, rows in past.items() if rows.any()})
-            made = pd.DataFrame(columns, index=part.index)
+            made = figures.table(model, part, beyond)
             yield pd.concat([identifiers.iloc[start : start + _BLOCK], made], axis=1)
             bar.update(len(part))

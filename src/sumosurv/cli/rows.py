@@ -13,9 +13,23 @@ import pandas as pd
 
 from sumosurv.files import check_writable
 from sumosurv.outcome import Outcome, Surv, check_outcome
+from sumosurv.sources import Roles, RowSource
 from sumosurv.tables import read_table
 
-__all__ = ["check_target", "columns_of", "covariates_and_outcome", "for_model", "how_many", "outcome_of", "read"]
+__all__ = [
+    "check_target",
+    "columns_of",
+    "covariates_and_outcome",
+    "for_model",
+    "how_many",
+    "is_streamed",
+    "outcome_of",
+    "read",
+    "roles_of",
+    "source_of",
+]
+
+_LARGE = 2**30  # bytes of a Parquet file above which it is read in pieces
 
 _NO_EVENT = {"alive", "censored", "no", "none", "false", "n", "f", "0", "event-free"}  # words of columns of events
 _ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group")  # columns that are no covariates
@@ -36,12 +50,7 @@ def read(path: Path, arguments: argparse.Namespace) -> pd.DataFrame:
 
 def outcome_of(frame: pd.DataFrame, arguments: argparse.Namespace, *, causes: int | None = None) -> Outcome:
     """What was observed, from the columns that were named; of so many causes, if that is known beforehand."""
-    named = {role: getattr(arguments, role) for role in _ROLES}
-    between = arguments.lower is not None or arguments.upper is not None
-    if between and (arguments.time is not None or None in (arguments.lower, arguments.upper)):
-        raise ValueError("Name --time and --event, or --lower and --upper (then --event only to tell causes apart).")
-    if not between and None in (arguments.time, arguments.event):
-        raise ValueError("Name the outcome: --time and --event, or --lower and --upper for interval censoring.")
+    between, named = _check_named(arguments), {role: getattr(arguments, role) for role in _ROLES}
     for flag, name in named.items():
         if name is not None and name not in frame.columns:
             listed = ", ".join(map(repr, frame.columns))
@@ -49,8 +58,6 @@ def outcome_of(frame: pd.DataFrame, arguments: argparse.Namespace, *, causes: in
     wanted = arguments.event_value
     if arguments.event is not None:
         frame = frame.assign(**{arguments.event: _event_values(frame[arguments.event], wanted, causes)})
-    elif wanted is not None:
-        raise ValueError("--event-value says what the values of a column mean; name it with --event.")
     columns = {role: named[role] for role in ("event", "time", "entry", "lower", "upper")}
     several = len(wanted) if wanted is not None and len(wanted) > 1 else None
     y = check_outcome(
@@ -66,6 +73,47 @@ def outcome_of(frame: pd.DataFrame, arguments: argparse.Namespace, *, causes: in
             "--event-value which values of the column they are, in the same order."
         )
     return y
+
+
+def _check_named(arguments: argparse.Namespace) -> bool:
+    """Whether the outcome is two limits; an error if it is not named, or twice."""
+    between = arguments.lower is not None or arguments.upper is not None
+    if between and (arguments.time is not None or None in (arguments.lower, arguments.upper)):
+        raise ValueError("Name --time and --event, or --lower and --upper (then --event only to tell causes apart).")
+    if not between and None in (arguments.time, arguments.event):
+        raise ValueError("Name the outcome: --time and --event, or --lower and --upper for interval censoring.")
+    if arguments.event is None and arguments.event_value is not None:
+        raise ValueError("--event-value says what the values of a column mean; name it with --event.")
+    return between
+
+
+def is_streamed(path: Path, arguments: argparse.Namespace) -> bool:
+    """Whether a table is read in pieces: a folder, a large Parquet file, or one for which --stream was given."""
+    if path.is_dir():
+        return True
+    parquet = path.suffix.lower() in (".parquet", ".pq")
+    if arguments.stream and not parquet:
+        raise ValueError(f"--stream reads Parquet files and folders of them; {path} is neither.")
+    return parquet and path.is_file() and (arguments.stream or path.stat().st_size > _LARGE)
+
+
+def source_of(path: Path, arguments: argparse.Namespace) -> RowSource:
+    """A table that is read in pieces, without identifiers and columns that were dropped."""
+    source = RowSource(path, categorical=getattr(arguments, "categorical", ()))
+    unwanted = [*getattr(arguments, "drop", ()), *arguments.id] if hasattr(arguments, "drop") else []
+    for name in unwanted:
+        if name not in source.names:
+            raise ValueError(f"There is no column {name!r}; the columns are {', '.join(map(repr, source.names))}.")
+    return source.with_columns([name for name in source.columns if name not in unwanted])
+
+
+def roles_of(arguments: argparse.Namespace) -> Roles:
+    """The columns of the outcome of a table that is read in pieces."""
+    _check_named(arguments)
+    named = {role: getattr(arguments, role) for role in _ROLES if getattr(arguments, role) is not None}
+    if arguments.event_value is not None:
+        named["event_value"] = arguments.event_value
+    return Roles.of(named)
 
 
 def _event_values(column: pd.Series, wanted: list[str] | None, causes: int | None) -> pd.Series:

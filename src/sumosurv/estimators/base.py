@@ -23,9 +23,11 @@ from sumosurv.estimators.predictions import Precision, Predictions, count_rows
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
+from sumosurv.predicted import Figures
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.quantiles import quantiles
-from sumosurv.scores import log_likelihood
+from sumosurv.scores import evaluate, log_likelihood
+from sumosurv.sources import Roles, RowSource, is_source
 from sumosurv.stored import as_list, as_number, as_text, as_whole, tensor_of
 
 __all__ = ["SurvivalEstimator"]
@@ -43,6 +45,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     compete: the Aalen-Johansen curves), coarse enough to hold no row.
     """
 
+    streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in pieces
     # what a method can learn from beside right-censored times: "entry", "intervals", "causes", "weights"
     learns_from: ClassVar[frozenset[str]] = frozenset()
 
@@ -65,6 +68,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
+        if is_source(X):
+            return self._fit_source(X, y, sample_weight, groups)
         return self._fit_anew(X, with_rows(y, sample_weight, groups))
 
     @property
@@ -163,11 +168,34 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         `log_likelihood`.
         """
         check_is_fitted(self)
+        if is_source(X):
+            found = evaluate(self, X, y, scores="log_likelihood", sample_weight=sample_weight)
+            return float(found["value"].iloc[0])
         outcome, cells = check_outcome(y, n_rows=count_rows(X), sample_weight=sample_weight), self.cells_
         values = self._by_blocks(
             X, lambda distribution, rows: log_likelihood(distribution, outcome[rows], resolution=cells)
         )
         return float(values.mean() if outcome.weight is None else np.average(values, weights=outcome.weight))
+
+    def predict_to_parquet(self, X: Any, path: str | Path, *, identifiers: Sequence[str] = (), **figures: Any) -> int:
+        """Write predictions of rows on disk to a Parquet file, one row for each; returns how many.
+
+        The file is there as a whole or not at all, and a run that was ended goes on where it stopped: see
+        `sumosurv.streaming.predict_to_parquet`.
+
+        Parameters
+        ----------
+        X : path, pyarrow.dataset.Dataset, iterator of record batches or RowSource
+        path : path
+        identifiers : sequence of str
+            Columns to pass through.
+        **figures
+            What to predict, as in `sumosurv.predicted.Figures`: times, quantiles, mean, restricted_mean, risk.
+        """
+        from sumosurv.streaming import predict_to_parquet
+
+        check_is_fitted(self)
+        return predict_to_parquet(self, X, path, Figures(**figures), identifiers=identifiers)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, to be read by `sumosurv.load`: tensors and JSON, no code, no data."""
@@ -296,11 +324,27 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """
         self.check_settings()
         made = self._unfitted()
-        made._fit(*rows)
+        if isinstance(rows[0], RowSource):
+            made._fit_stream(*rows)
+        else:
+            made._fit(*rows)
         self._become(made)
         if vars(self).get("interrupted_", False):
             raise KeyboardInterrupt("the fit was ended early; the estimator is fitted with what it had by then")
         return self
+
+    def _fit_source(self, X: Any, y: Any, sample_weight: Any, groups: Any, *more: Any) -> Self:
+        """Fit to rows that are read in pieces, if the method can."""
+        if not self.streams:
+            raise TypeError(
+                f"{type(self).__name__} looks at all rows at once and cannot be fitted to rows on disk; read the table "
+                "into memory, or fit SumoNet or another network whose rows have likelihoods of their own."
+            )
+        return self._fit_anew(RowSource.of(X), Roles.of(y, sample_weight, groups), *more)
+
+    def _fit_stream(self, source: RowSource, roles: Roles) -> None:
+        """As `_fit`, from rows that are read in pieces."""
+        raise NotImplementedError
 
     def _unfitted(self) -> Self:
         """A copy with the same settings and no fitted attributes."""
@@ -323,12 +367,18 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
             counted = np.flatnonzero(outcome.weight)
             X, outcome = (X.iloc[counted] if hasattr(X, "iloc") else X[counted]), outcome[counted]
+        self.note_outcome(outcome)
+        return X, outcome
+
+    def note_outcome(self, outcome: Outcome) -> None:
+        """What every estimator keeps of the outcome of its training rows."""
         self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
         if not outcome.had_event.any():
             warnings.warn(
-                f"All {len(outcome)} rows are censored: without an event nothing can be learned of when events happen.",
+                f"All {outcome.total:.0f} rows are censored: without an event nothing can be learned of when events "
+                "happen.",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         known = outcome.at_midpoints()
         rows = known.event if known.event.any() else np.ones(len(known), dtype=bool)
@@ -336,9 +386,13 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         self.risk_times_ = quantiles(known.time[rows], levels, None if known.weight is None else known.weight[rows])
         several = outcome.cause is not None
         self.training_curve_ = coarse_aalen_johansen(outcome) if several else coarse_kaplan_meier(outcome)
-        return X, outcome
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
+        if is_source(X):
+            raise TypeError(
+                "Curves are of rows in memory; of rows on disk, predict_* gives arrays and predict_to_parquet writes a "
+                "file."
+            )
         X = as_pandas(X)
         if hasattr(X, "columns"):
             names = list(X.columns)

@@ -24,6 +24,7 @@ __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 @dataclass(kw_only=True, eq=False, repr=False)
 class _CoxNet(NetworkEstimator):
     learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})  # by risk sets
+    streams: ClassVar[bool] = False
 
     half_width: int = 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,8 @@ class DeepHit(NetworkEstimator):
     >>> len(model.cuts_), model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
     (10, (2, 3))
     """
+
+    streams: ClassVar[bool] = False  # its ranking loss compares all rows of a batch
 
     n_cuts: int = 30
     cuts: Literal["quantile", "equidistant"] = "quantile"

@@ -19,7 +19,7 @@ from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.causes import cause_shares, rows_of_cause
 from sumosurv.estimators.given import check_learns_from, check_validation_data, with_rows
 from sumosurv.estimators.members import Members
-from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows
+from sumosurv.estimators.reading import Learned, Prepared, Reading, read_rows, share_seen
 from sumosurv.estimators.settings import NetworkSettings
 from sumosurv.estimators.weights import check_weights, filled, with_growth
 from sumosurv.networks import (
@@ -37,6 +37,7 @@ from sumosurv.networks import (
 from sumosurv.networks.layers import at_most
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
+from sumosurv.sources import Roles, RowSource, is_source
 from sumosurv.stored import as_list, as_whole
 from sumosurv.training import (
     History,
@@ -162,12 +163,15 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
 
         Parameters
         ----------
-        X : DataFrame or array of shape (rows, columns)
+        X : DataFrame, array of shape (rows, columns), or rows on disk
             Numeric and categorical columns, missing values allowed. With an ``encoder`` also an array of
-            more dimensions.
+            more dimensions. Rows on disk are a Parquet file, a folder of them, a ``pyarrow.dataset.Dataset``, an
+            iterator of record batches or a `RowSource`: they are read in pieces and need not fit into memory (see
+            docs/large_data.md).
         y : outcome
             `Surv.from_arrays(event, time)`, `Surv.interval(lower, upper)`, a two-column DataFrame, or a
-            ``(time, event)`` pair.
+            ``(time, event)`` pair. Of rows on disk the names of columns, ``{"time": "months", "event": "died"}``;
+            ``sample_weight`` and ``groups`` are names of columns too.
         validation_data : tuple (X, y) or (X, y, sample_weight), optional
             Rows for early stopping. Without it each member holds out its own share of the rows,
             ``validation_fraction``, so that together they see them all.
@@ -185,6 +189,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             beforehand (``model = SumoNet()``, then ``model.fit(X, y)``), it can be used at once, and its
             ``interrupted_`` is True. Before that, and on a second Ctrl-C, it stays as it was.
         """
+        if is_source(X):
+            return self._fit_source(X, y, sample_weight, groups, validation_data)
         check_validation_data(validation_data)
         return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data)
 
@@ -208,6 +214,20 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         self._become(self.finished(rows, learned, members, network, history))
         if self.interrupted_:
             tell_interrupted(len(history.train))
+
+    streams: ClassVar[bool] = True  # a row's term needs no other rows, so that they can be read in pieces
+
+    def _fit_stream(self, source: RowSource, roles: Roles, validation_data: tuple[Any, ...] | None = None) -> None:
+        from sumosurv.streaming.fitting import fit_stream
+
+        made = fit_stream(self, source, roles, validation_data)
+        self.__dict__.update({name: value for name, value in vars(made).items() if name.endswith("_")})
+        if self.interrupted_:
+            tell_interrupted(len(self.history_["epoch"].unique()))
+
+    def for_stream(self, n_rows: int) -> Self:
+        """An estimator of one kind of networks, with the settings that a fit to so many rows on disk takes."""
+        return self
 
     def _train_on_all_rows(
         self, learned: Learned, rows: Prepared, members: Sequence[Member], history: History
@@ -235,10 +255,24 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             weight = validation_data[2] if len(validation_data) == 3 else None
             held_out = check_outcome(validation_data[1], n_rows=len(X_valid), sample_weight=weight)
             more = X_valid, held_out if outcome.cause is not None else held_out.any_cause()
-            check_learns_from(type(self).__name__, self.learns_from, more[1])
-            self._check_rows(more[1])
-        known = {name: vars(checked)[name] for name in _KNOWN if name in vars(checked)}
-        return read_rows(self.reading(), (X, outcome), more, known)
+            self.check_rows(more[1])
+        return read_rows(self.reading(), (X, outcome), more, checked._known())
+
+    def _known(self) -> dict[str, Any]:
+        """The fitted attributes that every estimator has."""
+        return {name: vars(self)[name] for name in _KNOWN if name in vars(self)}
+
+    def known_of(self, X: Any, outcome: Outcome) -> dict[str, Any]:
+        """These attributes of columns and an outcome that stand for all training rows."""
+        noted = self._unfitted()
+        noted._check_covariates(X, reset=True)
+        noted.note_outcome(outcome)
+        return noted._known()
+
+    def check_rows(self, outcome: Outcome) -> None:
+        """Raise a ValueError if the method cannot learn from such an outcome."""
+        check_learns_from(type(self).__name__, self.learns_from, outcome)
+        self._check_rows(outcome)
 
     def learn(self, rows: Prepared) -> Learned:
         """All that a network must know of the rows."""
@@ -354,16 +388,18 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         unit = rows.log_unit if network.terms_are_likelihoods else 0.0
         held_out = [m.valid_rows for m in members if m.valid_rows is not None]
         shift = Shift(
-            unit * np.array([_share_seen(rows.outcome[m.train_rows]) for m in members]),
-            unit * np.array([_share_seen(rows.outcome[part]) for part in held_out]) if held_out else np.zeros(1),
+            unit * rows.share_seen(members),
+            unit * np.array([share_seen(rows.outcome[part]) for part in held_out]) if held_out else np.zeros(1),
         )
         own = self.on_epoch
         schedule = replace(
-            self.schedule(len(members[0].train_rows)),
+            self.schedule(rows.n_training(members)),
             show_progress=bool(self.verbose),
             on_epoch=None if own is None else lambda epoch: own(shift.epoch(epoch)),
         )
-        return network, shift.history(train_population(network, rows.table.to(device), members, schedule))
+        batches = rows.batches(members, schedule.batch_size, device)
+        history = train_population(network, rows.table.to(device), members, schedule, batches)
+        return network, shift.history(history)
 
     # ------------------------------------------------------------------ prediction
 
@@ -447,8 +483,3 @@ def tell_interrupted(epochs: int) -> None:
         RuntimeWarning,
         stacklevel=5,
     )
-
-
-def _share_seen(outcome: Outcome) -> float:
-    """The share of rows whose likelihood is a density."""
-    return float(outcome.event.mean() if outcome.weight is None else np.average(outcome.event, weights=outcome.weight))

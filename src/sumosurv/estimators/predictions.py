@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.estimators.frames import framed, incidence_frame
+from sumosurv.sources import RowSource, is_source
 
 __all__ = ["Precision", "Predictions", "count_rows"]
 
@@ -152,21 +153,35 @@ class Predictions(ABC):
         self, X: Any, quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]]
     ) -> npt.NDArray[np.float64]:
         """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
+        if is_source(X):
+            source, names = RowSource.of(X), getattr(self, "feature_names_in_", None)
+            frames = source.frames(None if names is None else list(names), rows=_BLOCK)
+            return self._in_place(source.n_rows, quantity, frames)
         n = count_rows(X)
         with torch.no_grad():
             if n <= _BLOCK:
                 return quantity(self.predict_distribution(X), slice(0, n))
-            places = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
             take = X.iloc if hasattr(X, "iloc") else X
-            result: npt.NDArray[np.float64] | None = None
-            with telling_unseen():
-                for rows in places:
-                    part = quantity(self.predict_distribution(take[rows]), rows)
-                    if result is None:
-                        result = np.empty((n, *part.shape[1:]))  # written once, never joined
-                    result[rows] = part
-            assert result is not None
-            return result
+            return self._in_place(n, quantity, (take[i : i + _BLOCK] for i in range(0, n, _BLOCK)))
+
+    def _in_place(
+        self,
+        n: int,
+        quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]],
+        parts: Iterator[Any],
+    ) -> npt.NDArray[np.float64]:
+        """A quantity of n rows that come in parts."""
+        result: npt.NDArray[np.float64] | None = None
+        done = 0
+        with torch.no_grad(), telling_unseen():
+            for rows in parts:
+                place = slice(done, done + count_rows(rows))
+                part = quantity(self.predict_distribution(rows), place)
+                if result is None:
+                    result = np.empty((n, *part.shape[1:]))  # written once, never joined
+                result[place], done = part, place.stop
+        assert result is not None
+        return result
 
 
 def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.preprocessing import NumericScaling, Preprocessor, time_unit
 from sumosurv.stored import as_number
+from sumosurv.training import Batches, Member
 from sumosurv.training.data import RowNumbers
 
-__all__ = ["Learned", "Prepared", "Reading", "Resolution", "TimeOrigin", "read_rows"]
+__all__ = [
+    "Learned",
+    "Prepared",
+    "Reading",
+    "Resolution",
+    "TimeOrigin",
+    "find_cells",
+    "first_time",
+    "for_training",
+    "read_rows",
+    "share_seen",
+]
 
 TimeOrigin = Literal["zero", "first"]
 Resolution = float | Literal["auto"] | None
@@ -119,6 +132,18 @@ class Prepared:
         """The outcome of the training rows, times counted from the start of the networks' clock."""
         return self.outcome[: self.n_train].on_clock(self.time_origin)
 
+    def n_training(self, members: Sequence[Member]) -> int:
+        """How many training rows a member has."""
+        return len(members[0].train_rows)
+
+    def share_seen(self, members: Sequence[Member]) -> npt.NDArray[np.float64]:
+        """The share of training rows whose likelihood is a density, of each member."""
+        return np.array([share_seen(self.outcome[member.train_rows]) for member in members])
+
+    def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches | None:
+        """Where the batches of training come from, if not from the table."""
+        return None
+
     def own_rows(self) -> tuple[RowNumbers, RowNumbers | None]:
         """The training rows, and those of ``validation_data`` if there are any."""
         every = np.arange(len(self.outcome))
@@ -142,15 +167,19 @@ def read_rows(
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
         outcome = Outcome.join([outcome, validation_rows[1]])
     late = reading.time_origin == "first"
-    cells = _cells(outcome[:n], reading.resolution, _first_time(outcome) if late else 0.0)
+    cells = find_cells(outcome[:n], reading.resolution, first_time(outcome) if late else 0.0)
     observed = outcome if cells is None else cells.of(outcome)
-    origin = _first_time(observed) if late else 0.0  # no later than the start of the first cell
+    origin = first_time(observed) if late else 0.0  # no later than the start of the first cell
     unit = time_unit(observed[:n].on_clock(origin))
-    table = Table(inputs, Observed.of(_for_training(observed.on_clock(origin, unit), n)))
+    mean_weight = None if observed.weight is None else float(observed.weight[:n].mean())
+    trained = for_training(observed.on_clock(origin, unit), mean_weight)
+    if not trained.in_interval.any():
+        trained = replace(trained, upper=None)
+    table = Table(inputs, Observed.of(trained))
     return Prepared(preprocessor, origin, unit, table, outcome, n, known, cells)
 
 
-def _cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | None:
+def find_cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | None:
     """The cells of recorded times, of a given width or found; None where they are too narrow to matter."""
     if resolution is None or not training.event.any():
         return None
@@ -159,22 +188,27 @@ def _cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | 
     return None if cells is None or cells.width < _SHORTEST * length or length == 0 else cells
 
 
-def _first_time(outcome: Outcome) -> float:
+def first_time(outcome: Outcome) -> float:
     """The smallest time at which anything is known to have begun."""
     return float(outcome.time.min() if outcome.entry is None else min(outcome.time.min(), outcome.entry.min()))
 
 
-def _for_training(outcome: Outcome, n_train: int) -> Outcome:
+def share_seen(outcome: Outcome) -> float:
+    """The share of rows whose likelihood is a density."""
+    return float(outcome.event.mean() if outcome.weight is None else np.average(outcome.event, weights=outcome.weight))
+
+
+def for_training(outcome: Outcome, mean_weight: float | None) -> Outcome:
     """The rows as single precision can learn from them.
 
-    Weights have mean one over the training rows. The two ends of a very short interval have nearly the same survival
-    probability: such an event is taken at the middle of its interval, and its term is a density.
+    Weights are divided by their mean over the training rows. The two ends of a very short interval have nearly the same
+    survival probability: such an event is taken at the middle of its interval, and its term is a density.
     """
     if outcome.weight is not None:
-        outcome = replace(outcome, weight=outcome.weight / outcome.weight[:n_train].mean())
+        assert mean_weight is not None
+        outcome = replace(outcome, weight=outcome.weight / mean_weight)
     if outcome.upper is None:
         return outcome
     short = outcome.in_interval & (np.where(outcome.in_interval, outcome.upper, np.inf) - outcome.time < _SHORTEST)
     time = np.where(short, outcome.at_midpoints().time, outcome.time)
-    made = replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))
-    return made if made.in_interval.any() else replace(made, upper=None)
+    return replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))

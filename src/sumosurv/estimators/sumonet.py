@@ -80,6 +80,7 @@ _OF_ONE_KIND = (
 _SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "n_threads", "verbose")
 _FULL_SIZE, _FULL_SIZE_OF_MANY, _MANY = 15, 10, 3000  # networks of the full kind, fewer of so many rows or more
 _OTHER_SIZE = 5  # networks of each other kind
+_STREAMED_SIZE, _STREAMED_VISITS = 4, 2e7  # networks of a fit to rows on disk, and rows that each visits
 _MAX_COMPONENTS = 64  # of a wide table
 _LEAST_WEIGHT = 0.01  # of a kind; one below it is left out of the mixture
 
@@ -317,6 +318,15 @@ class SumoNet(TimeFeaturesMixin):
         self._note_members(kinds, weights)
         if self.interrupted_:
             tell_interrupted(len(self.history_.groupby(["kind", "epoch"])))
+
+    def for_stream(self, n_rows: int) -> SumoNet:
+        """Full networks alone: four of them, and fewer epochs the more rows there are, unless settings say so."""
+        made = self._unfitted()
+        if self.adapts:
+            made.ensemble_size = _STREAMED_SIZE
+        if self.max_epochs is None:
+            made.max_epochs = min(45, max(1, round(_STREAMED_VISITS / n_rows)))
+        return made
 
     def _note_members(self, kinds: Sequence[Kind], weights: npt.NDArray[np.float64]) -> None:
         """What is told of the networks of all kinds, one below the other."""

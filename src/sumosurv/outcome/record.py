@@ -152,6 +152,10 @@ class Outcome:
         names = [field.name for field in fields(cls) if any(getattr(part, field.name) is not None for part in parts)]
         return cls(**{name: np.concatenate([part._filled(name) for part in parts]) for name in names})
 
+    def filled(self, names: Sequence[str]) -> Self:
+        """The same rows with fields that are not None, also where they say nothing."""
+        return replace(self, **{name: self._filled(name) for name in names})
+
     def _filled(self, name: str) -> Any:
         """A field, or what it means that it is None."""
         values = getattr(self, name)

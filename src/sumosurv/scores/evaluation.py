@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
-from sumosurv.models import cells_of, check_names, predict_distribution, take_rows
+from sumosurv.models import cells_of, check_names, final_estimator, predict_distribution, take_rows
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.scores._inputs import Array, remembering
 from sumosurv.scores._requests import Asked, counted_rows, in_cells, make_requests, usual_scores
@@ -18,6 +18,8 @@ from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.censoring import MIN_FOLLOWED, CensoringCheck, check_censoring, large_weights, share_left_out
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.score import Request
+from sumosurv.scores.streamed import StreamedScores, is_sampled
+from sumosurv.sources import Roles, RowSource, is_source
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -66,9 +68,13 @@ def evaluate(
     model_or_distribution : object with ``predict_distribution(X)``, SurvivalDistribution, or mapping of names to these
         Pipelines and searches of scikit-learn around such a model work too. Of several models each is compared with
         the first.
-    X : table of covariates
-        Not used with a distribution; pass None.
+    X : table of covariates, or rows on disk
+        Not used with a distribution; pass None. A Parquet file, a folder of them, a ``pyarrow.dataset.Dataset``, an
+        iterator of record batches or a `RowSource` is read in pieces, twice (docs/large_data.md): means are exact, with
+        intervals from 100 groups of subjects that are left out in turn; the AUC comes from sketches of the risks;
+        concordances and calibration in groups are of 20,000 rows drawn at random.
     y : outcome
+        Of rows on disk the names of columns, ``{"time": "months", "event": "died"}``.
     scores : str, sequence of str, or mapping of str to options
         Names in `SCORES`; a mapping gives the options of each, ``{"log_likelihood": {"resolution": 1.0}}``. By default
         the likelihood, concordance, integrated scores and D-calibration; with single ``times`` also Brier score, AUC,
@@ -142,6 +148,12 @@ def evaluate(
         if isinstance(model_or_distribution, Mapping)
         else {"": model_or_distribution}
     )
+    if is_source(X):
+        roles = Roles.of(y, sample_weight, groups)
+        return _of_source(
+            models, RowSource.of(X), roles, scores, censoring, times, n_bootstrap, confidence, random_state, resolution,
+            verbose,
+        )  # fmt: skip
     curves, outcome, counted = _curves(models, X, check_outcome(y, sample_weight=sample_weight, groups=groups))
     causes = _causes(curves)
     if scores is None:
@@ -177,6 +189,66 @@ def evaluate(
     return Evaluation.of(list(_rows(requests, list(curves), found, confidence)), notes)
 
 
+def _of_source(
+    models: Mapping[str, Any],
+    source: RowSource,
+    roles: Roles,
+    scores: Asked | None,
+    censoring: Any,
+    times: Any,
+    n_bootstrap: int,
+    confidence: float,
+    random_state: Any,
+    resolution: Any,
+    verbose: bool,
+) -> Evaluation:
+    """The table of rows that are read in pieces."""
+    fixed = censoring if isinstance(censoring, SurvivalDistribution) else None
+    if (fixed is None and censoring not in ("auto", "marginal")) or (fixed is not None and len(fixed) > 1):
+        raise TypeError("Of rows on disk G is one curve for all: censoring is 'marginal' or a distribution of one row.")
+    causes = {getattr(final_estimator(model), "n_causes_", 1) for model in models.values()}
+    if len(causes) > 1:
+        raise ValueError(f"Models that are compared tell the same causes apart; these have {sorted(causes)}.")
+    own_causes = causes.pop()
+    cells = _common_cells(models) if isinstance(resolution, str) else resolution
+    streamed = StreamedScores(
+        models,
+        source,
+        roles.read(source, own_causes),
+        scores=scores,
+        times=times,
+        censoring=fixed,
+        causes=own_causes,
+        cells=cells,
+    )
+    with _bar(source.n_rows, verbose, "row") as advance:
+        found, (X, sample) = streamed.score(advance)
+    curves = {name: predict_distribution(model, X[streamed.columns[name]]) for name, model in models.items()}
+    rows: list[dict[str, Any]] = []
+    more: list[str] = []
+    for place, request in enumerate(streamed.requests):
+        if is_sampled(request):
+            given = {"n_bootstrap": n_bootstrap, "confidence": confidence, "random_state": random_state}
+            part = evaluate(
+                curves if len(curves) > 1 else next(iter(curves.values())),
+                None,
+                sample,
+                scores={request.score.name: request.options},
+                **given,
+            )
+            said = {"cause": "" if request.cause is None else request.cause, "censoring": ""}
+            rows += [row | said | {"times": request.times or row["times"]} for row in part.to_dict("records")]
+            more += [note for note in part.notes if note not in more]
+            continue
+        rows += _rows([request], list(models), {(0, name): found[place, name] for name in models}, confidence)
+    notes = streamed.notes(len(sample)) + more
+    if censoring == "auto" and any(request.score.needs_censoring for request in streamed.requests):
+        notes.append("One G for all rows: whether censoring depends on the covariates was not tested.")
+    if len(models) == 1:
+        rows = [row | {"model": "", "against": ""} for row in rows]
+    return Evaluation.of(rows, notes)
+
+
 @dataclass(frozen=True)
 class _Found:
     """A score of a model: its value, those of the resamples, and how it was computed if not exactly."""
@@ -186,6 +258,10 @@ class _Found:
     times: str = ""
     note: str = ""
 
+    def interval(self, confidence: float) -> tuple[float, float, float]:
+        """Ends and standard error."""
+        return _interval(self.draws, confidence)
+
     def less(self, other: _Found) -> _Found:
         """The difference from another model's, resample by resample."""
         with np.errstate(invalid="ignore"):
@@ -193,7 +269,7 @@ class _Found:
 
 
 def _rows(
-    requests: list[Request], names: list[str], found: Mapping[tuple[int, str], _Found], confidence: float
+    requests: list[Request], names: list[str], found: Mapping[tuple[int, str], Any], confidence: float
 ) -> Iterator[dict[str, Any]]:
     """Rows of the table: of each score all models, then their differences from the first."""
     for place, request in enumerate(requests):
@@ -201,7 +277,7 @@ def _rows(
             "score": request.score.name,
             "cause": "" if request.cause is None else request.cause,
             "censoring": request.censoring,
-            "times": request.times or next(filter(None, (found[place, n].times for n in names)), ""),
+            "times": request.times or next(filter(None, (getattr(found[place, n], "times", "") for n in names)), ""),
             "greater_is_better": request.score.greater_is_better,
             "proper": request.score.proper,
         }
@@ -209,7 +285,7 @@ def _rows(
         shown = [(name, "", found[place, name]) for name in names]
         shown += [(name, names[0], found[place, name].less(first)) for name in names[1:]]
         for name, against, result in shown:
-            low, high, error = _interval(result.draws, confidence)
+            low, high, error = result.interval(confidence)
             values = {"value": result.value, "low": low, "high": high, "std_error": error}
             yield about | values | {"model": name, "against": against}
 
@@ -318,13 +394,13 @@ def _in_words(check: CensoringCheck, large: float | None, missed: Mapping[float,
 
 
 @contextmanager
-def _bar(total: int, verbose: bool) -> Iterator[Any]:
+def _bar(total: int, verbose: bool, unit: str = "score") -> Iterator[Any]:
     if not verbose:
-        yield lambda: None
+        yield lambda done=1: None
         return
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, desc="evaluating", unit="score") as bar:
+    with tqdm(total=total, desc="evaluating", unit=unit) as bar:
         yield bar.update
 
 

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 
 from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingError
-from sumosurv.networks.streams import random_bits, stream_key
+from sumosurv.training.batches import Batches, TableBatches, total_weight
 from sumosurv.training.data import Epoch, Member, Schedule
 from sumosurv.training.machine import explain_memory, threads
 from sumosurv.training.step import TrainingStep, captured, weighted
 
-__all__ = ["History", "Shift", "held_out_terms", "mean_terms", "shuffled", "total_weight", "train"]
+__all__ = ["History", "Shift", "held_out_terms", "mean_terms", "train"]
 
-_SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
 _STALLED_EPOCHS = 3
 
 
@@ -79,7 +78,13 @@ class Shift:
         )
 
 
-def train(network: PopulationNetwork, table: Table, members: Sequence[Member], schedule: Schedule) -> History:
+def train(
+    network: PopulationNetwork,
+    table: Table,
+    members: Sequence[Member],
+    schedule: Schedule,
+    batches: Batches | None = None,
+) -> History:
     """Fit every member of a population by mini-batch AdamW on its terms: the one way in which networks are trained.
 
     Each member sees all of its training rows once per epoch, in an order of its own. After every epoch
@@ -93,9 +98,12 @@ def train(network: PopulationNetwork, table: Table, members: Sequence[Member], s
     network : PopulationNetwork
         On the device of the table; changed in place.
     table : Table
+        Training and validation rows.
     members : sequence of Member
         One for each network of the population; all with validation rows, or none.
     schedule : Schedule
+    batches : Batches, optional
+        Where the batches come from, if not from the members' training rows of the table: from rows on disk.
 
     Returns
     -------
@@ -111,26 +119,27 @@ def train(network: PopulationNetwork, table: Table, members: Sequence[Member], s
     with threads(schedule.n_threads, work), torch.random.fork_rng(devices=[]), explain_memory(remedy):
         torch.manual_seed(members[0].seed)  # for dropout inside encoders of the user's own
         train_rows = Rows.of(network.start_training(table, [member.train_rows for member in members]))
+        if batches is None:
+            batches = TableBatches(table, train_rows.to(table.device), members, schedule.batch_size)
         held_out = [member.valid_rows for member in members if member.valid_rows is not None]
         valid_rows = Rows.of(held_out).to(table.device) if held_out else None
-        return _train(network, table, train_rows.to(table.device), valid_rows, members, schedule)
+        return _train(network, batches, table, valid_rows, members, schedule)
 
 
 def _train(
     network: PopulationNetwork,
+    batches: Batches,
     table: Table,
-    train_rows: Rows,
     valid_rows: Rows | None,
     members: Sequence[Member],
     schedule: Schedule,
 ) -> History:
     count, device, last = len(members), table.device, schedule.max_epochs - 1
-    seeds = torch.tensor([member.seed for member in members], dtype=torch.int64, device=device).to(torch.int32)
-    step = TrainingStep(network, table, train_rows, members, schedule)
+    step = TrainingStep(network, batches, members, schedule)
     run_step = captured(step) if device.type == "cuda" else step
     stop_after = torch.tensor([last if m.stop_after is None else m.stop_after for m in members], device=device)
     together = _stopping_groups(members, device)
-    history, totals = History(), total_weight(table, train_rows)
+    history = History()
     # what makes a member what it is: its weights, and buffers such as the averages of batch normalisation
     current = [step.optimiser.weights, *(b for b in network.buffers() if b.ndim and b.shape[0] == count)]
     best = [tensor.clone() for tensor in current]
@@ -141,12 +150,11 @@ def _train(
     with _interruptible(history), _progress_bar(schedule, count) as show:
         for epoch in range(schedule.max_epochs):
             network.train()
-            order = shuffled(train_rows, seeds, epoch)
-            for i in range(step.per_epoch):
-                step.load(order, i)
+            for batch in batches.epoch(epoch):
+                step.load(batch)
                 run_step()
             likelihood, moved = step.end_epoch()
-            mean = (likelihood / totals).cpu().numpy()
+            mean = (likelihood / batches.totals).cpu().numpy()
             stalled = torch.where(moved, 0, stalled + 1)
             running &= stalled < _STALLED_EPOCHS
             valid = None
@@ -228,21 +236,6 @@ def _evaluated(network: PopulationNetwork, table: Table, rows: Rows) -> Iterator
         batch = table.batch(part.index, part.present)
         yield batch, network.terms(batch)
     network.train(was_training)
-
-
-def total_weight(table: Table, rows: Rows) -> Tensor:
-    """For how many rows those of each member count, (K,)."""
-    if table.outcome.weight is None:
-        return rows.present.sum(1)
-    return torch.where(rows.present, table.outcome.weight[rows.index].double(), 0.0).sum(1)
-
-
-def shuffled(rows: Rows, seeds: Tensor, epoch: int) -> Rows:
-    """Each member's rows in the order of its epoch; padding goes last."""
-    bits = random_bits(stream_key(seeds, _SHUFFLE, epoch), rows.index.shape[1]).to(torch.int64)
-    bits = torch.where(rows.present, bits, torch.iinfo(torch.int64).max)
-    order = torch.argsort(bits, dim=1, stable=True)
-    return Rows(rows.index.gather(1, order), rows.present.gather(1, order))
 
 
 def _finish(history: History, best_valid: Tensor, best_epoch: Tensor) -> None:

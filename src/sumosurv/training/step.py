@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from sumosurv.networks import Batch, PopulationNetwork, Rows, Table
+from sumosurv.networks import Batch, PopulationNetwork, Rows
 from sumosurv.networks.layers import MemberStream
+from sumosurv.training.batches import Batches
 from sumosurv.training.data import Member, Schedule
 from sumosurv.training.optimiser import PopulationAdamW
 
@@ -29,13 +30,11 @@ class TrainingStep:
     """
 
     def __init__(
-        self, network: PopulationNetwork, table: Table, rows: Rows, members: Sequence[Member], schedule: Schedule
+        self, network: PopulationNetwork, batches: Batches, members: Sequence[Member], schedule: Schedule
     ) -> None:
-        longest, device = rows.index.shape[1], table.device
-        self.network, self.table, self.decay = network, table, schedule.decay
-        self.per_epoch = max(1, math.ceil(longest / schedule.batch_size))
-        self.size = math.ceil(longest / self.per_epoch)  # batches of equal size, no small one at the end
-        self.total = self.per_epoch * schedule.max_epochs
+        self.network, self.table, self.decay = network, batches.table, schedule.decay
+        device = self.table.device
+        self.total = batches.per_epoch * schedule.max_epochs
         self.optimiser = PopulationAdamW(
             network,
             torch.tensor([member.learning_rate for member in members], dtype=torch.float64, device=device),
@@ -45,18 +44,17 @@ class TrainingStep:
         self.streams = [module for module in network.modules() if isinstance(module, MemberStream)]
         for stream in self.streams:
             stream.step.zero_()
-        self.index = torch.zeros(len(members), self.size, dtype=torch.long, device=device)
-        self.present = torch.zeros(len(members), self.size, dtype=torch.bool, device=device)
+        self.index = torch.zeros(len(members), batches.size, dtype=torch.long, device=device)
+        self.present = torch.zeros(len(members), batches.size, dtype=torch.bool, device=device)
         self.number = torch.zeros((), device=device)
         self.likelihood = torch.zeros(len(members), dtype=torch.float64, device=device)
         self.moved = torch.zeros(len(members), dtype=torch.bool, device=device)
 
-    def load(self, order: Rows, i: int) -> None:
-        """Make batch i of an epoch's order the current one."""
-        index = order.index[:, i * self.size : (i + 1) * self.size]
+    def load(self, rows: Rows) -> None:
+        """Make some rows of the table the current batch."""
         self.present.zero_()
-        self.index[:, : index.shape[1]] = index
-        self.present[:, : index.shape[1]] = order.present[:, i * self.size : (i + 1) * self.size]
+        self.index[:, : rows.index.shape[1]] = rows.index
+        self.present[:, : rows.index.shape[1]] = rows.present
 
     def __call__(self) -> None:
         """Take one step."""

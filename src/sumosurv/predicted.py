@@ -1,0 +1,78 @@
+"""Tables of predictions: one row for each row of covariates, one column for each figure that was asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["Figures"]
+
+_NEGLIGIBLE = 0.01  # a mean of which less than this lies past the last training time is not called extrapolated
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a table of predictions; without any choice the expected time up to the last training time, risk,
+    life expectancy and quartiles.
+
+    Parameters
+    ----------
+    times : sequence of float
+        Survival probabilities at these times, and the incidence of each cause.
+    quantiles : sequence of float
+        Of the event time.
+    mean : bool
+        Life expectancy, after the expected time up to the last training time.
+    restricted_mean : float, optional
+        Expected time up to a horizon.
+    risk : bool
+        The risk score of ``model.predict``.
+    """
+
+    times: Sequence[float] = ()
+    quantiles: Sequence[float] = ()
+    mean: bool = False
+    restricted_mean: float | None = None
+    risk: bool = False
+
+    def table(self, model: Any, X: pd.DataFrame, beyond: Counter[str]) -> pd.DataFrame:
+        """The figures of some rows; counts those in which a figure is extrapolated.
+
+        The column "extrapolated" names the figures of a row that rest on what lies past the last training time.
+        """
+        nothing = not (self.times or self.quantiles or self.mean or self.restricted_mean or self.risk)
+        mean, levels = self.mean or nothing, self.quantiles or ([0.25, 0.5, 0.75] if nothing else [])
+        horizon, last, n = self.restricted_mean, float(model.last_time_), len(X)
+        distribution = model.predict_distribution(X)
+        columns: dict[str, Any] = {}
+        past: dict[str, Any] = {}  # the rows in which a figure rests on what lies past the last training time
+        within = distribution.restricted_mean(last) if mean else None
+        if horizon is not None:
+            columns[f"restricted_mean_{horizon:g}"] = distribution.restricted_mean(horizon)
+            past[f"restricted_mean_{horizon:g}"] = np.full(n, horizon > last)
+        elif within is not None:
+            columns[f"restricted_mean_{last:g}"] = within
+        if self.risk or nothing:
+            columns["risk"] = distribution.cdf(model.risk_times_).mean(axis=1)  # as model.predict
+        for t in self.times:
+            columns[f"survival_{t:g}"] = distribution.survival(float(t))
+            past[f"survival_{t:g}"] = np.full(n, t > last)
+            if model.n_causes_ > 1:
+                incidence = distribution.cumulative_incidence(float(t))
+                columns |= {f"incidence_{k + 1}_{t:g}": values for k, values in enumerate(incidence.T)}
+        if within is not None:
+            columns["mean"] = distribution.mean()
+            past["mean"] = within < (1.0 - _NEGLIGIBLE) * columns["mean"]
+        for q in levels:
+            name = "median" if q == 0.5 else f"quantile_{q:g}"
+            columns[name] = distribution.quantile(float(q))
+            past[name] = columns[name] > last
+        if mean or levels or any(rows.any() for rows in past.values()):
+            columns["extrapolated"] = [" ".join(name for name, rows in past.items() if rows[i]) for i in range(n)]
+        beyond.update({name: int(rows.sum()) for name, rows in past.items() if rows.any()})
+        return pd.DataFrame(columns, index=X.index)

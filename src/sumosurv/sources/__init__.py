@@ -1,0 +1,21 @@
+"""Rows that are read in pieces, so that they need not fit into memory; and what is learned of them in one pass."""
+
+from sumosurv.sources.hashing import hashed, uniform
+from sumosurv.sources.outcomes import OutcomeSketch, row_sample
+from sumosurv.sources.roles import Roles
+from sumosurv.sources.sketches import LevelSketch, Moments, QuantileSketch, RowSample
+from sumosurv.sources.source import RowSource, is_source
+
+__all__ = [
+    "LevelSketch",
+    "Moments",
+    "OutcomeSketch",
+    "QuantileSketch",
+    "Roles",
+    "RowSample",
+    "RowSource",
+    "hashed",
+    "is_source",
+    "row_sample",
+    "uniform",
+]

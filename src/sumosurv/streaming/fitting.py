@@ -1,0 +1,177 @@
+"""A fit to rows on disk: the walk of a fit in memory, with other rows beneath it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.utils import check_random_state
+
+from sumosurv.advice import telling_unseen
+from sumosurv.estimators.given import check_validation_data
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.estimators.reading import Prepared, find_cells, first_time, for_training
+from sumosurv.networks import Inputs, Observed, Table
+from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.preprocessing import Preprocessor, time_unit
+from sumosurv.sources import Roles, RowSource, is_source
+from sumosurv.streaming.batches import BUFFER, StreamBatches
+from sumosurv.streaming.learning import (
+    Summary,
+    held_out_share,
+    is_held_out,
+    learned_columns,
+    summarise,
+)
+from sumosurv.training import Batches, Member
+
+__all__ = ["fit_stream"]
+
+_SORTED = 20.0  # how much more than at random the times of parts of a table may differ
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """The training rows on disk, and how they are told from those that are held out."""
+
+    source: RowSource
+    roles: Roles
+    seed: int
+    share: float
+
+
+@dataclass(frozen=True)
+class StreamPrepared(Prepared):
+    """As `Prepared`; its table has some of the training rows, then the validation rows. All others are on disk."""
+
+    stream: _Stream | None = None
+    summary: Summary | None = None
+
+    @property
+    def training(self) -> Outcome:
+        """Rows with weights that stand for the outcome of all training rows."""
+        return self._summary.outcome.on_clock(self.time_origin)
+
+    @property
+    def _summary(self) -> Summary:
+        assert self.summary is not None
+        return self.summary
+
+    def n_training(self, members: Sequence[Member]) -> int:
+        """How many training rows there are."""
+        return self._summary.n_train
+
+    def share_seen(self, members: Sequence[Member]) -> npt.NDArray[np.float64]:
+        """The share of training rows whose likelihood is a density, of each member."""
+        return np.full(len(members), self._summary.share_seen)
+
+    def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches:
+        """Batches that are read from disk."""
+        n = self._summary.n_train  # weights have mean one, so that all rows count for as many
+        return StreamBatches(self._read, n, float(n), self.table, members, batch_size, device, BUFFER)
+
+    def _read(self, epoch: int) -> Iterator[Table]:
+        """The training rows of an epoch, in the order in which they are read, as tables."""
+        stream, names = self.stream, [column.name for column in self.preprocessor.columns]
+        assert stream is not None
+        with telling_unseen():
+            frames = stream.source.shuffled_frames(stream.seed + epoch, [*names, *stream.roles.names], buffer=BUFFER)
+            for frame in stream.roles.counted(frames):
+                if stream.share > 0:
+                    frame = frame[~is_held_out(stream.roles, frame, stream.seed, stream.share)]
+                if len(frame):
+                    yield self.rows_as_table(frame[names], stream.roles.outcome(frame))
+
+    def rows_as_table(self, X: Any, outcome: Outcome) -> Table:
+        """Some rows as networks read them."""
+        return Table(self.preprocessor.transform(X), self.observed(outcome))
+
+    def observed(self, outcome: Outcome) -> Observed:
+        """An outcome on the networks' clock."""
+        own = outcome if self.cells is None else self.cells.of(outcome)
+        own = for_training(own.on_clock(self.time_origin, self.time_unit), self._summary.mean_weight)
+        return Observed.of(replace(own, group=None))
+
+
+def fit_stream(
+    estimator: NetworkEstimator, source: RowSource, roles: Roles, validation_data: tuple[Any, ...] | None
+) -> NetworkEstimator:
+    """A fitted copy of an estimator, from rows that are read in pieces."""
+    if estimator.refit:
+        raise ValueError(
+            "refit=True trains again on all rows; of rows on disk at most 100,000 are held out, so leave it out."
+        )
+    roles = roles.read(source)
+    plan = estimator.for_stream(source.n_rows)
+    random = check_random_state(estimator.random_state)
+    seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.setting("ensemble_size"))]
+    seed = int(random.randint(0, 2**31 - 1))  # of the split, and of the order in which files are read
+    share = 0.0 if validation_data is not None else held_out_share(estimator.validation_fraction, source.n_rows)
+    stream = _Stream(source, roles, seed, share)
+    summary = summarise(source, roles, seed=seed, share=share)
+    if summary.sorting > _SORTED and summary.n_train > BUFFER:
+        warnings.warn(
+            f"The rows of {source.name} are in an order that has to do with their times. Training shuffles {BUFFER:,} "
+            "rows at a time, of 16 row groups at least, which is not enough then: write the table in random order.",
+            UserWarning,
+            stacklevel=6,
+        )
+    rows = _prepared(plan, stream, summary, validation_data)
+    learned = plan.learn(rows)
+    members = [plan.member(own, *rows.own_rows()) for own in seeds]
+    network, history = plan.train(learned, rows, members)
+    return plan.finished(rows, learned, members, network, history)
+
+
+def _prepared(
+    plan: NetworkEstimator, stream: _Stream, summary: Summary, validation_data: tuple[Any, ...] | None
+) -> StreamPrepared:
+    """The rows of the fit as networks read them, and what every estimator keeps of them."""
+    X, outcome = summary.sample
+    plan.check_rows(summary.outcome)
+    known = plan.known_of(X, summary.outcome)
+    reading = plan.reading()
+    if reading.resolution == "auto" and not summary.exact:
+        reading = replace(reading, resolution=None)  # more times than cells could have
+    preprocessor = learned_columns(Preprocessor(reading.numeric_scaling, one_hot=reading.one_hot), summary)
+    held_out = summary.validation
+    if validation_data is not None:
+        held_out = _given_validation(plan, stream.roles, list(X.columns), validation_data)
+        plan.check_rows(held_out[1])
+    parts = [summary.outcome, *([] if held_out is None else [held_out[1].any_cause()])]
+    origin = min(map(first_time, parts)) if reading.time_origin == "first" else 0.0
+    cells = find_cells(summary.outcome, reading.resolution, origin)
+    observed = summary.outcome if cells is None else cells.of(summary.outcome)
+    unit = time_unit(observed.on_clock(origin))
+    bare = StreamPrepared(
+        preprocessor, origin, unit, _NO_ROWS, outcome, len(outcome), known, cells, stream=stream, summary=summary
+    )
+    tables = [bare.rows_as_table(X, outcome)]
+    if held_out is not None:
+        tables.append(bare.rows_as_table(*held_out))
+        outcome = Outcome.join([outcome, held_out[1]])
+    return replace(bare, table=Table.join(tables), outcome=outcome)
+
+
+def _given_validation(
+    plan: NetworkEstimator, roles: Roles, names: list[str], validation_data: tuple[Any, ...]
+) -> tuple[Any, Outcome]:
+    """Validation rows that were given: in memory, or on disk, of which at most so many are read."""
+    if is_source(validation_data[0]):
+        source = RowSource.of(validation_data[0])
+        summary = summarise(source, roles.read(source, roles.n_causes), seed=0, share=0.0)
+        return summary.sample[0][names], summary.sample[1]
+    check_validation_data(validation_data)
+    weight = validation_data[2] if len(validation_data) == 3 else None
+    made = check_outcome(validation_data[1], n_rows=len(validation_data[0]), sample_weight=weight)
+    return validation_data[0], roles.with_fields(made)
+
+
+_NO_ROWS = Table(
+    Inputs(torch.zeros(0, 0), torch.zeros(0, 0, dtype=torch.long)), Observed(torch.zeros(0).bool(), torch.zeros(0))
+)
