@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +21,20 @@ from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import Outcome
 from sumosurv.search import NetworkSearch
 from sumosurv.tables import write_table
+from sumosurv.training import Checkpoints, launched_by_torchrun, torchrun_workers
 
 __all__ = ["run_fit", "run_search"]
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
-    """Fit one method with given settings."""
+    """Fit one method with given settings; as one of several processes if torchrun started this one."""
     model = method_of(arguments)(**settings_of(arguments))
-    X, y, validation = _given(arguments, model)
-    interrupted = _fit(model, X, y, validation)
+    options = _options(arguments, model)
+    with torchrun_workers(arguments.device or "auto") as workers, _silent(not workers.first):
+        X, y, validation = _given(arguments, model)
+        interrupted = _fit(model, X, y, validation, **options)
+        if not workers.first:  # all have the same model
+            return 0
     model.save(arguments.out)
     print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_events_in_words(y)}; {_kind_in_words(model)}.")
     _tell_columns(model)
@@ -37,6 +45,10 @@ def run_fit(arguments: argparse.Namespace) -> int:
 
 def run_search(arguments: argparse.Namespace) -> int:
     """Search over the settings of a network method, and keep what was chosen."""
+    if launched_by_torchrun():
+        raise ValueError(
+            "torchrun does not share out a search; run it in one process, or in several with one --storage."
+        )
     if arguments.trials_out is not None:
         check_target(arguments.trials_out, arguments.data, arguments.valid)
     estimator = method_of(arguments)(**settings_of(arguments))
@@ -79,13 +91,34 @@ def _given(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.
     return X, y, (columns_of(held_out, list(X.columns)), outcome_of(held_out, arguments, causes=y.n_causes))
 
 
-def _fit(model: Any, X: pd.DataFrame, y: Outcome, validation: Any) -> bool:
+def _options(arguments: argparse.Namespace, model: SurvivalEstimator) -> dict[str, Any]:
+    """What ``fit`` is told beside the rows: where checkpoints are kept."""
+    networks = isinstance(model, NetworkEstimator)
+    if launched_by_torchrun() and not networks:
+        raise ValueError(f"{type(model).__name__} has no networks that several processes could train; run it in one.")
+    if arguments.checkpoint is None:
+        return {}
+    if not networks:
+        raise ValueError(f"{type(model).__name__} is not trained in epochs and has no use for --checkpoint.")
+    return {"checkpoint": Checkpoints(arguments.checkpoint, arguments.checkpoint_seconds)}
+
+
+@contextmanager
+def _silent(yes: bool) -> Iterator[None]:
+    """No warnings, of which the first process tells."""
+    with warnings.catch_warnings():
+        if yes:
+            warnings.simplefilter("ignore")
+        yield
+
+
+def _fit(model: Any, X: pd.DataFrame, y: Outcome, validation: Any, **options: Any) -> bool:
     """Fit; whether Ctrl-C ended it early."""
     try:
         if validation is None:
-            model.fit(X, y)
+            model.fit(X, y, **options)
         else:
-            model.fit(X, y, validation_data=validation)
+            model.fit(X, y, validation_data=validation, **options)
     except KeyboardInterrupt:
         if not hasattr(model, "interrupted_"):
             raise  # before there was anything to keep

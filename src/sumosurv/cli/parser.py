@@ -118,6 +118,15 @@ def _add_fit(commands: Commands, parents: list[argparse.ArgumentParser]) -> None
     fit.add_argument("--ensemble-size", type=int, metavar="K", help="networks in the mixture; as the method has it")
     fit.add_argument("--variant", choices=("sumo", "paper"), help="of SumoNet; 'paper' for the paper's plain network")
     fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
+    fit.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the state of training there; the same command goes on where it was ended",
+    )
+    fit.add_argument(
+        "--checkpoint-seconds", type=float, default=30.0, metavar="S", help="least time between two checkpoints"
+    )
 
 
 def _add_search(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:

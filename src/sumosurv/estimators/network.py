@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -39,13 +40,17 @@ from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.stored import as_list, as_whole
 from sumosurv.training import (
+    Checkpoints,
     History,
     Member,
     Schedule,
     Shift,
     batch_rows,
+    current_workers,
     explain_memory,
     find_device,
+    keeping,
+    next_checkpoint,
     split_rows,
     threads,
 )
@@ -157,6 +162,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         *,
         sample_weight: Any = None,
         groups: Any = None,
+        checkpoint: Checkpoints | str | Path | None = None,
     ) -> Self:
         """Fit to covariates and outcomes.
 
@@ -176,6 +182,10 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         groups : array of shape (rows,), optional
             The subject that each row belongs to, where a subject has several (spells with covariates that change).
             A subject's rows are held out together.
+        checkpoint : path or Checkpoints, optional
+            A folder that keeps the state of training, every 30 seconds at the end of an epoch
+            (`sumosurv.training.Checkpoints` sets how often). The same fit with the same folder goes on from there and
+            ends where it would have ended; a folder of other rows, settings or seeds is refused.
 
         Raises
         ------
@@ -186,7 +196,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             ``interrupted_`` is True. Before that, and on a second Ctrl-C, it stays as it was.
         """
         check_validation_data(validation_data)
-        return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data)
+        with keeping(checkpoint):
+            return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data)
 
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
         rows = self.read(X, y, validation_data)
@@ -360,8 +371,10 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         own = self.on_epoch
         schedule = replace(
             self.schedule(len(members[0].train_rows)),
-            show_progress=bool(self.verbose),
+            show_progress=bool(self.verbose) and current_workers().first,
             on_epoch=None if own is None else lambda epoch: own(shift.epoch(epoch)),
+            workers=current_workers(),
+            checkpoint=next_checkpoint(),
         )
         return network, shift.history(train_population(network, rows.table.to(device), members, schedule))
 
