@@ -459,7 +459,7 @@ FAULTS = (
     Fault(
         "--valid is ignored",
         "src/sumosurv/cli/fit.py",
-        "model.fit(X, y, validation_data=validation)",
+        "model.fit(X, y, validation_data=validation, **options)",
         "model.fit(X, y)",
         "tests/cli/test_cli.py::test_a_validation_file_decides_when_training_stops",
     ),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sumosurv.cli.clusters import cluster_of
 from sumosurv.cli.methods import method_of, settings_of
 from sumosurv.cli.rows import check_target, columns_of, covariates_and_outcome, how_many, outcome_of, read
 from sumosurv.estimators import SurvivalEstimator
@@ -30,9 +31,13 @@ def run_fit(arguments: argparse.Namespace) -> int:
     """Fit one method with given settings; as one of several processes if torchrun started this one."""
     model = method_of(arguments)(**settings_of(arguments))
     options = _options(arguments, model)
+    cluster = cluster_of(arguments)
     with torchrun_workers(arguments.device or "auto") as workers, _silent(not workers.first):
         X, y, validation = _given(arguments, model)
-        interrupted = _fit(model, X, y, validation, **options)
+        if cluster is None:
+            interrupted = _fit(model, X, y, validation, **options)
+        else:
+            interrupted = _fit_by_cluster(cluster, model, (X, y, validation), options)
         if not workers.first:  # all have the same model
             return 0
     model.save(arguments.out)
@@ -63,6 +68,7 @@ def run_search(arguments: argparse.Namespace) -> int:
         storage=arguments.storage,
         random_state=arguments.seed,
         verbose=not arguments.quiet,
+        backend=cluster_of(arguments) or "local",
     )
     X, y, validation = _given(arguments, search)
     interrupted = _fit(search, X, y, validation)
@@ -89,6 +95,18 @@ def _given(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.
         return X, y, None
     held_out = read(arguments.valid, arguments)
     return X, y, (columns_of(held_out, list(X.columns)), outcome_of(held_out, arguments, causes=y.n_causes))
+
+
+def _fit_by_cluster(cluster: Any, model: Any, given: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Fit on a Ray cluster; whether Ctrl-C ended it early, which it does without a model."""
+    if not options:
+        raise ValueError("--ray needs --checkpoint FOLDER, which this machine and all workers see under the same path.")
+    if launched_by_torchrun():
+        raise ValueError("torchrun and --ray are two ways to do the same; use one of them.")
+    from sumosurv.cluster import ray_fit
+
+    ray_fit(cluster, model, *given, **options)
+    return False
 
 
 def _options(arguments: argparse.Namespace, model: SurvivalEstimator) -> dict[str, Any]:
