@@ -330,6 +330,50 @@ def filled(text, mark, body):
     return re.sub(pattern, lambda m: f"{m[1]}{body}\n{m[2]}", text, flags=re.S)
 
 
+def cluster_tables(folder):
+    """Where several processes and a cluster pay."""
+    path = folder / "cluster.json"
+    if not path.is_file():
+        return {"cluster": "Not measured."}
+    record = json.loads(path.read_text(encoding="utf-8"))
+    found, settings = record["results"], record["configuration"]
+    ray = found["ray"]
+    steps = [
+        (int(batch), 1e3 * alone, 1e3 * found["step_of_two"][batch], alone / found["step_of_two"][batch])
+        for batch, alone in found["step_alone"].items()
+    ]
+    here, one, two = (
+        (f"search, {ray['search_passes']:,.0f} passes", *(ray[f"search_{who}"] for who in ("here", "1", "2"))),
+        (f"predict, {ray['predict_rows']:,} rows", *(ray[f"predict_{who}"] for who in ("here", "1", "2"))),
+        ("connect; first task; second task", ray["connect"], ray["first_task"], ray["second_task"]),
+    )
+    per_pass, per_row = ray["search_here"] / ray["search_passes"], ray["predict_here"] / ray["predict_rows"]
+    overhead = ray["connect"] + ray["first_task"]
+    model = [(f"{line['batch']:,}", f"{line['workers']:,}", line["ms"], line["speed_up"]) for line in found["model"]]
+    return {
+        "cluster": (
+            f"Made by `python benchmarks/cluster.py` on two CPU cores with other work on them (load "
+            f"{found['load'][0]:.1f} to {found['load'][1]:.1f}), so that figures are rough and speed-ups too low. A "
+            f"training step of {found['networks']} networks ({found['bytes_per_step'] / 1e6:.2f} MB of gradient), one "
+            "thread each:\n\n"
+            + markdown(("batch", "one process, ms", "two processes, ms", "times as fast"), steps)
+            + "\n\nRay, seconds; the last line is what it costs before it gives anything:\n\n"
+            + markdown(("", "here", "1 worker", "2 workers"), [here, one])
+            + f"\n\nConnecting took {two[1]:.1f} s, the first task of a worker {two[2]:.1f} s, the second "
+            f"{two[3]:.2f} s: an overhead of {overhead:.0f} s. A pass over a row takes {1e6 * per_pass:.0f} µs and a "
+            f"prediction {1e6 * per_row:.0f} µs here, so that two workers are even at about "
+            f"{2 * overhead / per_pass:,.0f} passes or {2 * overhead / per_row:,.0f} rows.\n\n"
+            "A model of larger clusters, from the measured constants (a step takes "
+            f"{1e3 * found['fixed']:.1f} ms and {1e6 * found['per_row']:.1f} µs a row) and an assumed network of "
+            f"{8e-9 * settings['bandwidth']:g} Gbit/s with {1e6 * settings['latency']:g} µs a message, which was not "
+            "measured: ring all-reduce, batch as given.\n\n"
+            + markdown(("effective batch", "workers", "ms a step", "times as fast"), model)
+            + "\n\nOne fit gains from a few workers, more with large batches. Searches and predictions have nothing to "
+            "sum: they gain from as many workers as there are populations or blocks."
+        )
+    }
+
+
 def main():
     """Fill the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -350,6 +394,7 @@ def main():
         ("outcomes.md", outcome_tables),
         ("tails.md", tail_tables),
         ("uncertainty.md", uncertainty_tables),
+        ("large_data.md", cluster_tables),
     ):
         tables = make(options.results)
         page = options.docs / name

@@ -43,6 +43,7 @@ LAYERS = {
     "plots": 7,
     "report": 8,
     "serve": 8,
+    "cluster": 9,
     "cli": 10,
     "__init__": 11,
     "__main__": 11,
@@ -68,6 +69,7 @@ LAZY = {
     ("sumosurv.estimators.base", "report"),  # model.report(X, y)
     ("sumosurv.estimators.base", "streaming"),  # model.predict_to_parquet(source, path)
     ("sumosurv.estimators.network", "streaming"),  # model.fit(source, y)
+    ("sumosurv.search.rounds", "cluster"),  # NetworkSearch(backend="ray")
     ("sumosurv.scores.censoring", "estimators"),  # whether censoring depends on x is tested by a Cox model
 }
 
@@ -181,7 +183,7 @@ def test_importing_the_package_and_naming_its_parts_loads_no_extras():
     code = (
         "import sys, sumosurv\n"
         "for name in sumosurv.__all__: getattr(sumosurv, name)\n"
-        "extras = ('matplotlib', 'sksurv', 'h5py', 'tqdm.auto', 'lifelines', 'pytest', 'starlette', 'uvicorn')\n"
+        "extras = ('matplotlib', 'sksurv', 'h5py', 'tqdm.auto', 'lifelines', 'pytest', 'starlette', 'uvicorn', 'ray')\n"
         "print([m for m in extras if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)

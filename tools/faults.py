@@ -41,10 +41,11 @@ _NET, _RUN, _ROUNDS = (
     "src/sumosurv/search/run.py",
     "src/sumosurv/search/rounds.py",
 )
-_READING, _STEP, _LOOP = (
+_READING, _STEP, _LOOP, _HISTORY = (
     "src/sumosurv/estimators/reading.py",
     "src/sumosurv/training/step.py",
     "src/sumosurv/training/loop.py",
+    "src/sumosurv/training/history.py",
 )
 _OUTCOMES = "tests/estimators/test_outcomes.py"
 _LEARNED = f"{_FIT}::test_columns_and_the_unit_of_time_are_learned_from_training_rows_alone"
@@ -272,9 +273,9 @@ FAULTS = (
     ),
     Fault(
         "the last epoch is kept, whatever validation rows say",
-        _LOOP,
-        "better = running & moved & torch.isfinite(score) & (score > best_valid)",
-        "better = running & moved & torch.isfinite(score)",
+        "src/sumosurv/training/kept.py",
+        "better = self.running & moved & torch.isfinite(score) & (score > self.best_valid)",
+        "better = self.running & moved & torch.isfinite(score)",
         "tests/estimators/test_sumonet.py::test_validation_rows_decide_and_are_not_trained_on",
     ),
     Fault(
@@ -309,8 +310,8 @@ FAULTS = (
     Fault(
         "padding rows count in the mean",
         _STEP,
-        "(sums / self.present.sum(1).clamp_min(1))",
-        "(sums / self.present.shape[1])",
+        "self.count.copy_(batch.present.sum(1).clamp_min(1))",
+        "self.count.fill_(batch.present.shape[1])",
         f"{_FIT}::test_padding_rows_count_nowhere",
     ),
     Fault(
@@ -322,24 +323,38 @@ FAULTS = (
     ),
     Fault(
         "the unit shifts training likelihoods the wrong way",
-        _LOOP,
+        _HISTORY,
         "train=[values - self.train for values in history.train]",
         "train=[values + self.train for values in history.train]",
         f"{_FIT}::test_history_is_in_the_unit_of_the_user",
     ),
     Fault(
         "the unit shifts validation likelihoods the wrong way",
-        _LOOP,
+        _HISTORY,
         "valid=[values - self.valid for values in history.valid]",
         "valid=[values + self.valid for values in history.valid]",
         f"{_FIT}::test_history_is_in_the_unit_of_the_user",
     ),
     Fault(
         "on_epoch is told likelihoods shifted the wrong way",
-        _LOOP,
+        _HISTORY,
         "train=epoch.train - self.train, valid=valid)",
         "train=epoch.train + self.train, valid=valid)",
         f"{_FIT}::test_history_is_in_the_unit_of_the_user",
+    ),
+    Fault(
+        "workers drop the same units of different rows",
+        _STEP,
+        "stream.first_row = self.share.start",
+        "stream.first_row = 0",
+        "tests/training/test_parallel.py::test_workers_train_what_one_process_trains",
+    ),
+    Fault(
+        "a checkpoint forgets the optimiser",
+        _STEP,
+        "return [*own, adam.weights, adam.mean, adam.square, adam.count]",
+        "return [*own, adam.weights]",
+        "tests/training/test_checkpoint.py::test_a_training_that_goes_on_ends_where_it_would_have_ended",
     ),
     # ------------------------------------------------------------------ searches
     Fault(
@@ -444,7 +459,7 @@ FAULTS = (
     Fault(
         "--valid is ignored",
         "src/sumosurv/cli/fit.py",
-        "model.fit(X, y, validation_data=validation)",
+        "model.fit(X, y, validation_data=validation, **options)",
         "model.fit(X, y)",
         "tests/cli/test_cli.py::test_a_validation_file_decides_when_training_stops",
     ),

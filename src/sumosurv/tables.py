@@ -21,7 +21,7 @@ import pandas as pd
 from sumosurv.datasets import read_parquet, write_parquet
 from sumosurv.files import replacing
 
-__all__ = ["read_table", "write_table"]
+__all__ = ["is_parquet", "read_table", "rows_of_parquet", "write_table"]
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _OTHER_SEPARATORS = {"\t": "tab", ";": ";", "|": "|"}
@@ -45,7 +45,7 @@ def read_table(path: Path, *, sep: str | None = None, decimal: str = ".") -> pd.
     if str(path) != "-" and not (path.is_file() or path.is_fifo()):
         raise FileNotFoundError(f"There is no file {path}.")
     try:
-        if _is_parquet(path):
+        if is_parquet(path):
             frame = _read_parquet(path)
         else:
             tabbed = ".tsv" in [suffix.lower() for suffix in path.suffixes]
@@ -78,7 +78,7 @@ def write_table(parts: Iterable[pd.DataFrame], path: Path | None) -> int:
     """
     if path is None:
         return _write_csv(parts, sys.stdout)
-    if _is_parquet(path):
+    if is_parquet(path):
         frame = pd.concat(list(parts))
         write_parquet(frame, path)
         return len(frame)
@@ -94,8 +94,19 @@ def _write_csv(parts: Iterable[pd.DataFrame], file: IO[str]) -> int:
     return rows
 
 
-def _is_parquet(path: Path) -> bool:
+def is_parquet(path: Path) -> bool:
+    """Whether a path names a Parquet file."""
     return path.suffix.lower() in (".parquet", ".pq")
+
+
+def rows_of_parquet(path: Path) -> int:
+    """How many rows a Parquet file has, which is not read for that."""
+    import pyarrow.parquet
+
+    try:
+        return int(pyarrow.parquet.read_metadata(path).num_rows)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

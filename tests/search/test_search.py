@@ -428,15 +428,15 @@ def test_folds_whose_columns_differ_train_apart(data):
 
 
 def test_ctrl_c_in_the_second_training_keeps_the_search(parts, monkeypatch):
-    from sumosurv.search import rounds
+    from sumosurv.search import crew
 
-    real, calls = rounds.train_members, []
+    real, calls = crew.train_members, []
 
     def interrupted(*arguments, **options):
         calls.append(1)
         return ([], True) if len(calls) > 1 else real(*arguments, **options)
 
-    monkeypatch.setattr(rounds, "train_members", interrupted)
+    monkeypatch.setattr(crew, "train_members", interrupted)
     search = quick(refit="cross", refit_members=3)
     with pytest.warns(RuntimeWarning, match="networks of the search are kept"), pytest.raises(KeyboardInterrupt):
         search.fit(*parts[0], validation_data=parts[1])

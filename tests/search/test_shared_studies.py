@@ -16,7 +16,7 @@ from sumosurv import SumoNet, SumoNetSearch, datasets
 
 optuna = pytest.importorskip("optuna", reason="stored studies need Optuna (the extra 'search')")
 
-from sumosurv.search import liveness, optuna_study, rounds  # noqa: E402
+from sumosurv.search import crew, liveness, optuna_study, rounds  # noqa: E402
 from sumosurv.search.space import decode, draw  # noqa: E402
 
 SPACE = {"dropout": [0.0, 0.2], "learning_rate": stats.loguniform(0.005, 0.03), "alpha": stats.uniform(0.1, 0.8)}
@@ -307,7 +307,7 @@ def test_a_search_that_breaks_off_leaves_no_trial_running(tmp_path, monkeypatch)
         raise MemoryError("no more")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rounds, "train_members", broken)
+        patch.setattr(crew, "train_members", broken)
         with pytest.raises(MemoryError):
             fitted(tmp_path / "study.db")
     assert len(fitted(tmp_path / "study.db").cv_results_["trial"]) == 3

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from sumosurv.cli.clusters import cluster_of
 from sumosurv.cli.rows import check_target, for_model, is_streamed, outcome_of, read, roles_of, source_of
+from sumosurv.distributions import Tabulated
 from sumosurv.io import load
 from sumosurv.outcome import Outcome
 from sumosurv.scores import SCORES, evaluate, log_likelihood, mean_and_error, usual_scores
@@ -17,6 +21,8 @@ from sumosurv.tables import write_table
 
 __all__ = ["other_model", "run_evaluate"]
 
+_OF_SINGLE_TIMES = ("brier", "binomial_log_likelihood", "cumulative_dynamic_auc")
+_ROW = "sumosurv row"  # a column with the number of each row
 _BLOCK = 20_000  # rows from which on a bar is shown
 _MARGINAL = "kaplan-meier"  # of --against: the curve of the training rows, which every model file holds
 
@@ -25,12 +31,15 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     """Print the scores of model files on a table."""
     if arguments.out is not None:
         check_target(arguments.out, arguments.model, arguments.data)
-    if is_streamed(arguments.data, arguments):
+    cluster = cluster_of(arguments)
+    if cluster is None and is_streamed(arguments.data, arguments):
         return _evaluate_streamed(arguments)
     frame = read(arguments.data, arguments)
     named = {arguments.model.stem: load(arguments.model)}
     model = next(iter(named.values()))
     y = outcome_of(frame, arguments, causes=model.n_causes_)
+    if cluster is not None and not cluster.too_small(rows=len(y)):
+        return _by_cluster(cluster, arguments, for_model(frame, model), y)
     curves = {name: fitted.predict_distribution(for_model(frame, fitted)) for name, fitted in named.items()}
     for other in arguments.against:
         name, curve = other_model(other, model, frame, len(y))
@@ -103,6 +112,50 @@ class _Marginal:
     def predict_distribution(self, X: pd.DataFrame) -> Any:
         """The same curve for each row."""
         return self._curve.repeat(len(X))
+
+
+def _by_cluster(cluster: Any, arguments: argparse.Namespace, X: pd.DataFrame, y: Outcome) -> int:
+    """The scores that are made of single rows, whose parts the workers of a cluster compute."""
+    from sumosurv.cluster import map_rows
+
+    names, times = arguments.scores or ["log_likelihood"], sorted(set(arguments.times or ()))
+    known = ["log_likelihood", *(name for name in _OF_SINGLE_TIMES if times)]
+    other = [name for name in names if name not in known]
+    if other or arguments.against or arguments.span:
+        raise ValueError(
+            f"On a cluster the scores are log_likelihood and, with --times, {', '.join(_OF_SINGLE_TIMES)}, of one "
+            f"model; leave out {other[0] if other else '--against and --range'}, or --ray."
+        )
+    rows = X.assign(**{_ROW: np.arange(len(X))})
+    work = partial(_of_block, y=y, times=times)
+    made = pd.concat(list(map_rows(cluster, arguments.model, rows, work)), ignore_index=True)
+    found = []
+    if "log_likelihood" in names:
+        value, error = mean_and_error(made["log_likelihood"].to_numpy(), y)
+        ends = {"low": value - 1.96 * error, "high": value + 1.96 * error}
+        found.append(
+            pd.DataFrame([{"score": "log_likelihood", "times": "", "value": value, **ends, "std_error": error}])
+        )
+    at = {name: {"times": times} for name in names if name != "log_likelihood"}
+    if at:
+        curves = Tabulated(times, made[[f"survival_{t:g}" for t in times]].to_numpy())
+        table = evaluate(curves, None, y, scores=at, censoring="marginal", n_bootstrap=arguments.bootstrap)
+        found.append(pd.DataFrame(table)[["score", "times", "value", "low", "high", "std_error"]])
+    scores = pd.concat(found, ignore_index=True)
+    print(scores.to_string(index=False))
+    print(f"\n{len(y):,} rows; times are in the unit of the training data, log-likelihoods in nats.")
+    if arguments.out is not None:
+        write_table([scores], arguments.out)
+    return 0
+
+
+def _of_block(model: Any, rows: pd.DataFrame, *, y: Outcome, times: list[float]) -> pd.DataFrame:
+    """The log-likelihood of each row, and its survival probability at some times."""
+    curves = model.predict_distribution(rows.drop(columns=_ROW))
+    own = y[rows[_ROW].to_numpy()]
+    cells = None if own.upper is not None else model.cells_
+    made = {"log_likelihood": log_likelihood(curves, own, resolution=cells)}
+    return pd.DataFrame(made | {f"survival_{t:g}": curves.survival(float(t)) for t in times})
 
 
 def other_model(name: str, model: Any, frame: pd.DataFrame, n: int) -> tuple[str, Any]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from sumosurv.cli.clusters import cluster_of
 from sumosurv.cli.methods import method_of, settings_of
 from sumosurv.cli.rows import (
     check_target,
@@ -28,17 +32,26 @@ from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import Outcome
 from sumosurv.search import NetworkSearch
 from sumosurv.tables import write_table
+from sumosurv.training import Checkpoints, launched_by_torchrun, torchrun_workers
 
 __all__ = ["run_fit", "run_search"]
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
-    """Fit one method with given settings."""
+    """Fit one method with given settings; as one of several processes if torchrun started this one."""
     model = method_of(arguments)(**settings_of(arguments))
-    if is_streamed(arguments.data, arguments):
-        return _fit_streamed(model, arguments)
-    X, y, validation = _given(arguments, model)
-    interrupted = _fit(model, X, y, validation)
+    options = _options(arguments, model)
+    cluster = cluster_of(arguments)
+    with torchrun_workers(arguments.device or "auto") as workers, _silent(not workers.first):
+        if cluster is None and is_streamed(arguments.data, arguments):
+            return _fit_streamed(model, arguments, options, tell=workers.first)
+        X, y, validation = _given(arguments, model)
+        if cluster is None:
+            interrupted = _fit(model, X, y, validation, **options)
+        else:
+            interrupted = _fit_by_cluster(cluster, model, (X, y, validation), options)
+        if not workers.first:  # all have the same model
+            return 0
     model.save(arguments.out)
     print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_events_in_words(y)}; {_kind_in_words(model)}.")
     _tell_columns(model)
@@ -47,7 +60,9 @@ def run_fit(arguments: argparse.Namespace) -> int:
     return _end(arguments, interrupted)
 
 
-def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace) -> int:
+def _fit_streamed(
+    model: SurvivalEstimator, arguments: argparse.Namespace, options: dict[str, Any], *, tell: bool
+) -> int:
     """Fit to a table that is read in pieces."""
     check_target(arguments.out)
     source, roles = source_of(arguments.data, arguments), roles_of(arguments)
@@ -58,7 +73,9 @@ def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace) -> in
         held_out = read(arguments.valid, arguments)
         causes = roles.read(source).n_causes
         validation = columns_of(held_out, roles.covariates(source)), outcome_of(held_out, arguments, causes=causes)
-    interrupted = _fit(model, source, roles, validation)
+    interrupted = _fit(model, source, roles, validation, **options)
+    if not tell:  # all processes have the same model
+        return 0
     model.save(arguments.out)
     covariates = how_many(len(roles.covariates(source)), "covariate")
     print(f"{source.n_rows:,} rows, read in pieces, {covariates}; {_kind_in_words(model)}.")
@@ -70,6 +87,10 @@ def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace) -> in
 
 def run_search(arguments: argparse.Namespace) -> int:
     """Search over the settings of a network method, and keep what was chosen."""
+    if launched_by_torchrun():
+        raise ValueError(
+            "torchrun does not share out a search; run it in one process, or in several with one --storage."
+        )
     if arguments.trials_out is not None:
         check_target(arguments.trials_out, arguments.data, arguments.valid)
     estimator = method_of(arguments)(**settings_of(arguments))
@@ -84,6 +105,7 @@ def run_search(arguments: argparse.Namespace) -> int:
         storage=arguments.storage,
         random_state=arguments.seed,
         verbose=not arguments.quiet,
+        backend=cluster_of(arguments) or "local",
     )
     X, y, validation = _given(arguments, search)
     interrupted = _fit(search, X, y, validation)
@@ -112,13 +134,46 @@ def _given(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.
     return X, y, (columns_of(held_out, list(X.columns)), outcome_of(held_out, arguments, causes=y.n_causes))
 
 
-def _fit(model: Any, X: Any, y: Any, validation: Any) -> bool:
+def _fit_by_cluster(cluster: Any, model: Any, given: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Fit on a Ray cluster; whether Ctrl-C ended it early, which it does without a model."""
+    if not options:
+        raise ValueError("--ray needs --checkpoint FOLDER, which this machine and all workers see under the same path.")
+    if launched_by_torchrun():
+        raise ValueError("torchrun and --ray are two ways to do the same; use one of them.")
+    from sumosurv.cluster import ray_fit
+
+    ray_fit(cluster, model, *given, **options)
+    return False
+
+
+def _options(arguments: argparse.Namespace, model: SurvivalEstimator) -> dict[str, Any]:
+    """What ``fit`` is told beside the rows: where checkpoints are kept."""
+    networks = isinstance(model, NetworkEstimator)
+    if launched_by_torchrun() and not networks:
+        raise ValueError(f"{type(model).__name__} has no networks that several processes could train; run it in one.")
+    if arguments.checkpoint is None:
+        return {}
+    if not networks:
+        raise ValueError(f"{type(model).__name__} is not trained in epochs and has no use for --checkpoint.")
+    return {"checkpoint": Checkpoints(arguments.checkpoint, arguments.checkpoint_seconds)}
+
+
+@contextmanager
+def _silent(yes: bool) -> Iterator[None]:
+    """No warnings, of which the first process tells."""
+    with warnings.catch_warnings():
+        if yes:
+            warnings.simplefilter("ignore")
+        yield
+
+
+def _fit(model: Any, X: Any, y: Any, validation: Any, **options: Any) -> bool:
     """Fit; whether Ctrl-C ended it early."""
     try:
         if validation is None:
-            model.fit(X, y)
+            model.fit(X, y, **options)
         else:
-            model.fit(X, y, validation_data=validation)
+            model.fit(X, y, validation_data=validation, **options)
     except KeyboardInterrupt:
         if not hasattr(model, "interrupted_"):
             raise  # before there was anything to keep

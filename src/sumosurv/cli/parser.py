@@ -42,14 +42,15 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sumosurv {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where an error came from")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    table, outcome, method = (argparse.ArgumentParser(add_help=False) for _ in range(3))
+    table, outcome, method, cluster = (argparse.ArgumentParser(add_help=False) for _ in range(4))
     _add_table(table)
+    _add_cluster(cluster)
     _add_outcome(outcome)
     _add_method(method)
-    _add_fit(commands, [table, outcome, method])
-    _add_search(commands, [table, outcome, method])
-    _add_predict(commands, [table])
-    _add_evaluate(commands, [table, outcome])
+    _add_fit(commands, [table, outcome, method, cluster])
+    _add_search(commands, [table, outcome, method, cluster])
+    _add_predict(commands, [table, cluster])
+    _add_evaluate(commands, [table, outcome, cluster])
     report.add_arguments(commands, [table, outcome], _numbers)
     serve.add_arguments(commands)
     _add_export(commands)
@@ -87,6 +88,16 @@ def _add_outcome(outcome: argparse.ArgumentParser) -> None:
     seen.add_argument("--entry", metavar="COLUMN", help="when a row came under observation (late entry)")
     seen.add_argument("--weight", metavar="COLUMN", help="how many rows a row counts for")
     seen.add_argument("--group", metavar="COLUMN", help="the subject, where a subject has several rows")
+
+
+def _add_cluster(cluster: argparse.ArgumentParser) -> None:
+    ray = cluster.add_argument_group("cluster", "a Ray cluster (extra ray); see docs/large_data.md")
+    ray.add_argument("--ray", metavar="ADDRESS", help="HOST:PORT of the head node, or auto for the one of this machine")
+    ray.add_argument("--ray-workers", type=int, metavar="N", help="processes at work; by default as there is room for")
+    ray.add_argument(
+        "--ray-smallest", type=int, metavar="N", help="work below which the cluster is not asked; 0 always asks it"
+    )
+    ray.add_argument("--ray-ship", action="store_true", help="send this package to the workers")
 
 
 def _add_method(method: argparse.ArgumentParser) -> None:
@@ -128,6 +139,15 @@ def _add_fit(commands: Commands, parents: list[argparse.ArgumentParser]) -> None
     fit.add_argument("--ensemble-size", type=int, metavar="K", help="networks in the mixture; as the method has it")
     fit.add_argument("--variant", choices=("sumo", "paper"), help="of SumoNet; 'paper' for the paper's plain network")
     fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
+    fit.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the state of training there; the same command goes on where it was ended",
+    )
+    fit.add_argument(
+        "--checkpoint-seconds", type=float, default=30.0, metavar="S", help="least time between two checkpoints"
+    )
 
 
 def _add_search(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:

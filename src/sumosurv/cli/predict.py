@@ -6,17 +6,19 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
 from tqdm.auto import tqdm
 
 from sumosurv.advice import telling_unseen
+from sumosurv.cli.clusters import cluster_of
 from sumosurv.cli.rows import check_target, columns_of, for_model, how_many, is_streamed, read, source_of
 from sumosurv.io import load
 from sumosurv.predicted import Figures
 from sumosurv.streaming import predict_to_parquet
-from sumosurv.tables import write_table
+from sumosurv.tables import is_parquet, rows_of_parquet, write_table
 
 __all__ = ["run_predict"]
 
@@ -29,13 +31,11 @@ def run_predict(arguments: argparse.Namespace) -> int:
         check_target(arguments.out, arguments.model, arguments.data)
     model = load(arguments.model)
     beyond: Counter[str] = Counter()
-    if is_streamed(arguments.data, arguments):
+    if arguments.ray is None and is_streamed(arguments.data, arguments):
         rows = _predict_streamed(model, arguments, beyond)
     else:
-        frame = read(arguments.data, arguments)
-        X, identifiers = for_model(frame, model), columns_of(frame, arguments.id, "--id")
         with telling_unseen():
-            rows = write_table(_predictions(model, X, identifiers, arguments, beyond), arguments.out)
+            rows = write_table(_predictions(model, arguments, beyond), arguments.out)
     if arguments.out is not None:
         print(f"{rows:,} rows written to {arguments.out}")
     if beyond:
@@ -72,14 +72,31 @@ def _figures(arguments: argparse.Namespace) -> Figures:
     )
 
 
-def _predictions(
-    model: Any, X: pd.DataFrame, identifiers: pd.DataFrame, arguments: argparse.Namespace, beyond: Counter[str]
-) -> Iterator[pd.DataFrame]:
-    """What was asked for, some rows at a time; counts the rows in which a figure is extrapolated."""
-    figures = _figures(arguments)
-    with tqdm(total=len(X), desc="predicting", unit="row", disable=arguments.quiet or len(X) <= _BLOCK) as bar:
-        for start in range(0, len(X), _BLOCK):
-            part = X.iloc[start : start + _BLOCK]
-            made = figures.table(model, part, beyond)
-            yield pd.concat([identifiers.iloc[start : start + _BLOCK], made], axis=1)
+def _predictions(model: Any, arguments: argparse.Namespace, beyond: Counter[str]) -> Iterator[pd.DataFrame]:
+    """What was asked for, some rows at a time, here or by the workers of a cluster; counts extrapolated figures."""
+    cluster, figures = cluster_of(arguments), _figures(arguments)
+    if cluster is not None:
+        from sumosurv.cluster import map_rows
+
+        # a Parquet file is read by the workers, so that it need not fit in here
+        rows = arguments.data if is_parquet(arguments.data) else read(arguments.data, arguments)
+        if not cluster.too_small(rows=len(rows) if isinstance(rows, pd.DataFrame) else rows_of_parquet(rows)):
+            for made in map_rows(cluster, arguments.model, rows, partial(_block, figures=figures, id=arguments.id)):
+                beyond.update(name for text in made.get("extrapolated", ()) for name in text.split())
+                yield made
+            return
+    frame = read(arguments.data, arguments)
+    for_model(frame, model)  # what it lacks is told at once
+    with tqdm(total=len(frame), desc="predicting", unit="row", disable=arguments.quiet or len(frame) <= _BLOCK) as bar:
+        for start in range(0, len(frame), _BLOCK):
+            part = frame.iloc[start : start + _BLOCK]
+            yield _block(model, part, figures, arguments.id, beyond)
             bar.update(len(part))
+
+
+def _block(
+    model: Any, frame: pd.DataFrame, figures: Figures, id: Any, beyond: Counter[str] | None = None
+) -> pd.DataFrame:
+    """Predictions for some rows, beside their identifiers."""
+    made = figures.table(model, for_model(frame, model), Counter() if beyond is None else beyond)
+    return pd.concat([columns_of(frame, id, "--id"), made], axis=1)

@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,13 +41,17 @@ from sumosurv.preprocessing import Preprocessor
 from sumosurv.sources import Roles, RowSource, is_source
 from sumosurv.stored import as_list, as_whole
 from sumosurv.training import (
+    Checkpoints,
     History,
     Member,
     Schedule,
     Shift,
     batch_rows,
+    current_workers,
     explain_memory,
     find_device,
+    keeping,
+    next_checkpoint,
     split_rows,
     threads,
 )
@@ -158,6 +163,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         *,
         sample_weight: Any = None,
         groups: Any = None,
+        checkpoint: Checkpoints | str | Path | None = None,
     ) -> Self:
         """Fit to covariates and outcomes.
 
@@ -180,6 +186,10 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         groups : array of shape (rows,), optional
             The subject that each row belongs to, where a subject has several (spells with covariates that change).
             A subject's rows are held out together.
+        checkpoint : path or Checkpoints, optional
+            A folder that keeps the state of training, every 30 seconds at the end of an epoch
+            (`sumosurv.training.Checkpoints` sets how often). The same fit with the same folder goes on from there and
+            ends where it would have ended; a folder of other rows, settings or seeds is refused.
 
         Raises
         ------
@@ -189,10 +199,11 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             beforehand (``model = SumoNet()``, then ``model.fit(X, y)``), it can be used at once, and its
             ``interrupted_`` is True. Before that, and on a second Ctrl-C, it stays as it was.
         """
-        if is_source(X):
-            return self._fit_source(X, y, sample_weight, groups, validation_data)
-        check_validation_data(validation_data)
-        return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data)
+        with keeping(checkpoint):
+            if is_source(X):
+                return self._fit_source(X, y, sample_weight, groups, validation_data)
+            check_validation_data(validation_data)
+            return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data)
 
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
         rows = self.read(X, y, validation_data)
@@ -394,8 +405,10 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         own = self.on_epoch
         schedule = replace(
             self.schedule(rows.n_training(members)),
-            show_progress=bool(self.verbose),
+            show_progress=bool(self.verbose) and current_workers().first,
             on_epoch=None if own is None else lambda epoch: own(shift.epoch(epoch)),
+            workers=current_workers(),
+            checkpoint=next_checkpoint(),
         )
         batches = rows.batches(members, schedule.batch_size, device)
         history = train_population(network, rows.table.to(device), members, schedule, batches)

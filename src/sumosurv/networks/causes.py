@@ -38,6 +38,8 @@ class CausesNetwork(PopulationNetwork):
         What the logarithms of the shares are at the beginning.
     """
 
+    rows_are_separate = True
+
     log_shares: Tensor
 
     def __init__(

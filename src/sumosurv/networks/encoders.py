@@ -205,6 +205,11 @@ class ModuleEncoder(nn.Module):
             outputs.append(torch.func.functional_call(skeleton, state, (x[k if x.shape[0] > 1 else 0],)))
         return torch.stack(outputs)
 
+    @property
+    def has_buffers(self) -> bool:
+        """Whether the module keeps something of the rows that it sees in training, as batch normalisation does."""
+        return bool(self._buffer_names)
+
     def run_member_by_member(self) -> None:
         """Do without vmap, as where a program is traced."""
         self._loop = True

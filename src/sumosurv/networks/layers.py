@@ -132,11 +132,13 @@ class MemberLinear(nn.Module):
 class MemberStream(nn.Module):
     """Random numbers of each member that depend on its seed, the training step and a place alone.
 
-    The training step counts ``step`` up, in place, so that a captured step draws anew at every replay.
+    The training step counts ``step`` up, in place, so that a captured step draws anew at every replay. Where several
+    processes share a batch, ``first_row`` is the place in the batch at which the rows of this one begin.
     """
 
     seeds: Tensor
     step: Tensor
+    first_row: int = 0
 
     def __init__(self, seeds: Tensor, place: int) -> None:
         super().__init__()
@@ -167,5 +169,5 @@ class MemberDropout(MemberStream):
         """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
         if not self.training or self.idle:
             return x
-        keep = keep_mask(self.keys(), self.rates, tuple(x.shape[1:]))
+        keep = keep_mask(self.keys(), self.rates, tuple(x.shape[1:]), self.first_row * x.shape[2])
         return x * keep / (1.0 - self.rates)[:, None, None].to(x.dtype)

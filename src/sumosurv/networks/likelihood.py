@@ -36,6 +36,8 @@ class LikelihoodNetwork(PopulationNetwork):
     zero on, training asks for each row's curve at one time and no other.
     """
 
+    rows_are_separate = True
+
     encoder: Encoder
 
     @abstractmethod

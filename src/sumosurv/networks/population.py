@@ -29,6 +29,8 @@ class PopulationNetwork(nn.Module, ABC):
 
     # the terms are log-likelihoods: they have densities in them, and change with the unit of time
     terms_are_likelihoods: ClassVar[bool] = True
+    # the term of a row depends on no other row: several processes can share the rows of a batch
+    rows_are_separate: ClassVar[bool] = False
     # rows of a validation batch; None for all of them, where a term needs the whole risk set
     validation_rows: ClassVar[int | None] = 8192
 

@@ -28,16 +28,19 @@ def stream_key(seeds: Tensor, *counters: Tensor | int) -> Tensor:
     return key
 
 
-def random_bits(keys: Tensor, count: int) -> Tensor:
-    """(K, count) integers, uniform over all 32-bit values; row k depends on ``keys[k]`` alone."""
-    places = torch.arange(count, dtype=torch.int32, device=keys.device)
+def random_bits(keys: Tensor, count: int, first: int = 0) -> Tensor:
+    """(K, count) integers, uniform over all 32-bit values; row k depends on ``keys[k]`` alone.
+
+    They are those at the places from ``first`` on: parts of a stream that are drawn apart make the whole.
+    """
+    places = torch.arange(first, first + count, dtype=torch.int32, device=keys.device)
     return _mix(_mix(places + 0x517CC1B7) + keys[:, None])
 
 
-def keep_mask(keys: Tensor, drop: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """(K, *shape) booleans, False with probability ``drop[k]`` in row k."""
+def keep_mask(keys: Tensor, drop: Tensor, shape: tuple[int, ...], first: int = 0) -> Tensor:
+    """(K, *shape) booleans, False with probability ``drop[k]`` in row k, from a place of the stream on."""
     count = 1
     for size in shape:
         count *= size
     threshold = (drop.double() * 2.0**32 - 2.0**31).clamp_max(2.0**31 - 1).to(torch.int32)
-    return (random_bits(keys, count) >= threshold[:, None]).reshape(len(keys), *shape)
+    return (random_bits(keys, count, first) >= threshold[:, None]).reshape(len(keys), *shape)

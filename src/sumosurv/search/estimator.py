@@ -87,6 +87,10 @@ class NetworkSearch(_FittedSearch):
     random_state : int, RandomState or None
     verbose : bool
         Show a progress bar: trials done, the best so far, time left.
+    backend : "local", "ray" or Cluster
+        Who trains: this process, or the workers of a Ray cluster, a population of trials at a time (extra ``ray``; the
+        address is that of $RAY_ADDRESS, or of a `sumosurv.cluster.Cluster`). Trials and scores are the same. A search
+        too small for a cluster is run here, and a warning says so.
 
     Attributes
     ----------
@@ -132,6 +136,7 @@ class NetworkSearch(_FittedSearch):
     trials_per_round: int | None = None
     random_state: Any = None
     verbose: bool = False
+    backend: Any = "local"
 
     def fit(  # type: ignore[override]  # the base takes further arguments only to say that there are none
         self,
@@ -248,6 +253,8 @@ class NetworkSearch(_FittedSearch):
         size = self.trials_per_round
         if size is not None and not (isinstance(size, (int, np.integer)) and size >= 1):
             raise ValueError(f"trials_per_round is None or a whole number of at least 1; got {size!r}.")
+        if self.backend not in ("local", "ray") and not hasattr(self.backend, "too_small"):
+            raise ValueError(f"backend is 'local', 'ray' or a sumosurv.cluster.Cluster; got {self.backend!r}.")
         if self.method == "halving" and self.storage is not None:
             raise ValueError(
                 "Successive halving compares trials within one run; use method='tpe' or 'random' to store."

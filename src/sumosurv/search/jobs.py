@@ -31,6 +31,10 @@ class Job:
         self._learned: dict[Hashable, Learned] = {}
         self._shapes: dict[Hashable, Hashable] = {}
 
+    def unread(self) -> Job:
+        """The same rows and estimator, nothing read yet: what is sent to another process."""
+        return Job(self.estimator, *self._given)
+
     @property
     def has_validation_data(self) -> bool:
         """Whether validation rows were given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -17,10 +18,11 @@ from sklearn.utils import check_random_state
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.outcome import check_outcome
 from sumosurv.search.choice import Choice, choose, rank_trials
+from sumosurv.search.crew import Crew, LocalCrew, Order
 from sumosurv.search.grouping import Way, Widths, cheaper_way
 from sumosurv.search.jobs import Job, TrialMember
 from sumosurv.search.optuna_study import OptunaStudy
-from sumosurv.search.population import Population, train_members
+from sumosurv.search.population import Population
 from sumosurv.search.progress import SearchProgress
 from sumosurv.search.run import SearchRun, SearchSettings, assemble
 from sumosurv.search.space import Space, decode, default_space, draw, widest_layers
@@ -69,17 +71,13 @@ def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]])
 def _run_searches(settings: SearchSettings, jobs: Sequence[Job], space: Space, study: Study) -> list[SearchResult]:
     runs = [SearchRun.open(settings, job, number, study.seed) for number, job in enumerate(jobs)]
     widest = widest_layers(space, settings.estimator)
-    with SearchProgress(settings.n_trials, len(runs) * len(runs[0].splits), shown=bool(settings.verbose)) as progress:
+    with (
+        SearchProgress(settings.n_trials, len(runs) * len(runs[0].splits), shown=bool(settings.verbose)) as progress,
+        closing(_crew(settings, jobs, study.way, widest, progress)) as crew,
+    ):
 
         def train(members: Sequence[TrialMember], max_epochs: int | None = None, share: float = 1.0) -> bool:
-            populations, stopped = train_members(
-                members,
-                jobs,
-                way=study.way,
-                widest=widest,
-                max_epochs=max_epochs,
-                after_epoch=progress.after_epoch(share),
-            )
+            populations, stopped = _train_all(crew, members, max_epochs, share)
             for run in runs:
                 run.note(populations)
             return stopped
@@ -89,14 +87,14 @@ def _run_searches(settings: SearchSettings, jobs: Sequence[Job], space: Space, s
             if settings.method == "halving":
                 interrupted = _halve(runs, study, train, progress)
             else:
-                interrupted = _rounds(runs, study, train, progress)
+                interrupted = _rounds(runs, study, crew, progress)
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:
             _check_worth_keeping(runs)
         results = [_choose(run, study, train, space, interrupted) for run in runs]
         if settings.refit and not interrupted:
-            _refit(results, study.way, widest)
+            _refit(results, crew)
     return results
 
 
@@ -127,11 +125,52 @@ def _way(settings: SearchSettings, space: Space, seed: int, jobs: Sequence[Job])
     return cheaper_way(members, jobs, widest_layers(space, settings.estimator))
 
 
-def _per_round(settings: SearchSettings) -> int:
-    """Trials that train together before results are told or stored."""
-    if settings.storage is None and settings.method != "tpe":
-        return settings.trials_per_round or settings.n_trials  # nobody waits for results
-    return settings.trials_per_round or _ROUND[settings.method]
+def _per_round(settings: SearchSettings, room: int = 1) -> int:
+    """Trials that train together before results are told or stored, where so many populations are in work at once."""
+    waiting = settings.storage is not None or settings.method == "tpe"  # somebody waits for results
+    most = settings.trials_per_round or (_ROUND[settings.method] if waiting else settings.n_trials)
+    return most if room == 1 else min(most, math.ceil(settings.n_trials / room))
+
+
+def _train_all(
+    crew: Crew, members: Sequence[TrialMember], max_epochs: int | None, share: float
+) -> tuple[list[Population], bool]:
+    """Have members trained by all who are there; the populations, and whether Ctrl-C ended it."""
+    for part in _parts(members, crew.room):
+        crew.start(Order(part, max_epochs, share))
+    populations: list[Population] = []
+    while crew.in_work:
+        done = crew.next()
+        populations += done.populations
+        if done.stopped:
+            return populations, True
+    return populations, False
+
+
+def _parts(members: Sequence[TrialMember], count: int) -> list[list[TrialMember]]:
+    """So many parts, or fewer, of about as many trials each, the networks of a trial together."""
+    trials = list(dict.fromkeys(member.trial for member in members))
+    places = {trial: place * min(count, len(trials)) // len(trials) for place, trial in enumerate(trials)}
+    parts: dict[int, list[TrialMember]] = {}
+    for member in members:
+        parts.setdefault(places[member.trial], []).append(member)
+    return list(parts.values())
+
+
+def _crew(settings: SearchSettings, jobs: Sequence[Job], way: Way, widest: Widths, progress: SearchProgress) -> Crew:
+    """Who trains: this process, or a Ray cluster where that was asked for and pays."""
+    local = LocalCrew(jobs, way, widest, progress.after_epoch)
+    if settings.backend == "local":
+        return local
+    from sumosurv.cluster import Cluster, ray_crew
+
+    cluster = Cluster() if settings.backend == "ray" else settings.backend
+    passes = (
+        settings.n_trials * sum(len(job.rows({}).outcome) for job in jobs) * settings.estimator.setting("max_epochs")
+    )
+    if cluster.too_small(passes=passes):
+        return local
+    return ray_crew(cluster, jobs, way, widest, progress.after_epoch, settings.estimator.device)
 
 
 def _open_study(settings: SearchSettings, space: Space, seed: int, way: Way, rows: tuple[Any, Any, Any]) -> Study:
@@ -152,28 +191,33 @@ def _open_study(settings: SearchSettings, space: Space, seed: int, way: Way, row
     )
 
 
-def _rounds(runs: Sequence[SearchRun], study: Study, train: Train, progress: SearchProgress) -> bool:
-    """Ask for trials, train them, tell their scores, until there are enough; True if interrupted."""
+def _rounds(runs: Sequence[SearchRun], study: Study, crew: Crew, progress: SearchProgress) -> bool:
+    """Ask for trials, have them trained, tell their scores, until there are enough; True if interrupted."""
     settings = runs[0].settings
     progress.start(len(study.finished()))
+    count = _per_round(settings, crew.room)
     while study.unfinished(settings.n_trials):
-        asked = study.ask(_per_round(settings), settings.n_trials)
-        if not asked:  # other processes are at work on the last ones
+        while crew.in_work < crew.room and (asked := study.ask(count, settings.n_trials)):
+            for run in runs:
+                run.forget([number for number, _ in asked])  # one that another process took for abandoned comes twice
+            crew.start(Order([m for run in runs for number, point in asked for m in run.members(number, point)]))
+        if not crew.in_work:  # other processes are at work on the last ones
             time.sleep(_POLL)
             continue
+        done = crew.next()
         for run in runs:
-            run.forget([number for number, _ in asked])  # one that another process took for abandoned comes twice
-        stopped = train([m for run in runs for number, point in asked for m in run.members(number, point)])
+            run.note(done.populations)
+        trained = list(dict.fromkeys(member.trial for member in done.order.members))
         # a stored study hears of trials alone that were trained to the end
-        done = [n for n, _ in asked if not stopped or all(run.finished(n) for run in runs)]
-        scores = {n: float(np.mean([run.score(n) for run in runs])) for n in sorted(done)}
-        for number, _ in asked:
+        ended = [n for n in trained if not done.stopped or all(run.finished(n) for run in runs)]
+        scores = {n: float(np.mean([run.score(n) for run in runs])) for n in sorted(ended)}
+        for number in trained:
             if number in scores:
                 study.tell(number, scores[number])
             else:
                 study.drop(number)
         progress.found(max(scores.values(), default=-np.inf))
-        if stopped:
+        if done.stopped:
             return True
         if not any(np.isfinite(trial.score) for trial in study.finished()):
             raise ValueError(
@@ -222,10 +266,10 @@ def _choose(run: SearchRun, study: Study, train: Train, space: Space, interrupte
     return SearchResult(run, choice, scores, space, interrupted, single, mixed)
 
 
-def _refit(results: Sequence[SearchResult], way: Way, widest: Widths) -> None:
+def _refit(results: Sequence[SearchResult], crew: Crew) -> None:
     """Train the chosen settings again on all rows, validation rows included; Ctrl-C leaves the results as they are."""
     members = [m for result in results for m in result.run.members_on_all_rows(result.choice)]
-    populations, stopped = train_members(members, [result.run.job for result in results], way=way, widest=widest)
+    populations, stopped = _train_all(crew, members, None, share=0.0)
     if stopped:
         text = "Training on all rows was interrupted; the networks of the search are kept and can be used."
         warnings.warn(text, RuntimeWarning, stacklevel=7)

@@ -44,6 +44,7 @@ class SearchSettings:
     trials_per_round: int | None
     random_state: Any
     verbose: bool
+    backend: Any
 
 
 @dataclass

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
 from sumosurv.outcome import Outcome
+from sumosurv.training.checkpoint import Checkpoint
+from sumosurv.training.parallel import ALONE, Workers
 
 __all__ = ["Epoch", "Member", "Schedule", "batch_rows", "fold_rows", "split_rows", "subjects"]
 
@@ -67,7 +69,8 @@ class Epoch:
 class Schedule:
     """How all members of a population train: AdamW in batches, its learning rates falling along a cosine if ``decay``.
 
-    A member is done when its best validation likelihood is more than ``patience`` epochs back.
+    A member is done when its best validation likelihood is more than ``patience`` epochs back. Several ``workers``
+    share each batch; a ``checkpoint`` keeps the state after an epoch, and is gone on with.
     """
 
     max_epochs: int
@@ -78,6 +81,8 @@ class Schedule:
     max_norm: float = math.inf
     show_progress: bool = False
     on_epoch: Callable[[Epoch], None] | None = None
+    workers: Workers = ALONE
+    checkpoint: Checkpoint | None = None
 
 
 def batch_rows(batch_size: int | Literal["auto", "full"], n: int) -> int:

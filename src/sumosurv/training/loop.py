@@ -2,80 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from torch import Tensor
 
 from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.training.batches import Batches, TableBatches, total_weight
 from sumosurv.training.data import Epoch, Member, Schedule
+from sumosurv.training.history import History
+from sumosurv.training.kept import Kept
 from sumosurv.training.machine import explain_memory, threads
+from sumosurv.training.parallel import ALONE, Workers, check_shareable
+from sumosurv.training.resume import SavedTraining
 from sumosurv.training.step import TrainingStep, captured, weighted
 
-__all__ = ["History", "Shift", "held_out_terms", "mean_terms", "train"]
-
-_STALLED_EPOCHS = 3
-
-
-@dataclass
-class History:
-    """What happened: mean log-likelihoods per epoch and member, on the scale of the network's time."""
-
-    train: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    valid: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    best_epoch: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    best_valid: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    failed: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    interrupted: bool = False
-
-    def note(self, train: npt.NDArray[np.float64], valid: npt.NDArray[np.float64] | None) -> None:
-        """One more epoch."""
-        if valid is not None:
-            self.valid.append(valid)
-        self.train.append(train)
-
-    def frame(self) -> pd.DataFrame:
-        """One row per epoch and member."""
-        epochs, members = len(self.train), len(self.failed)
-        valid = np.array(self.valid) if self.valid else np.full((epochs, members), np.nan)
-        return pd.DataFrame(
-            {
-                "epoch": np.repeat(np.arange(epochs), members),
-                "member": np.tile(np.arange(members), epochs),
-                "train": np.array(self.train).ravel(),
-                "valid": valid.ravel(),
-            }
-        )
-
-
-@dataclass(frozen=True)
-class Shift:
-    """From log-likelihoods in scaled time to those in the user's unit: what is taken off each member's means."""
-
-    train: npt.NDArray[np.float64]
-    valid: npt.NDArray[np.float64]
-
-    def epoch(self, epoch: Epoch) -> Epoch:
-        """One epoch."""
-        valid = None if epoch.valid is None else epoch.valid - self.valid
-        return replace(epoch, train=epoch.train - self.train, valid=valid)
-
-    def history(self, history: History) -> History:
-        """All of them."""
-        return replace(
-            history,
-            train=[values - self.train for values in history.train],
-            valid=[values - self.valid for values in history.valid],
-            best_valid=history.best_valid - self.valid,
-        )
+__all__ = ["held_out_terms", "mean_terms", "train"]
 
 
 def train(
@@ -123,7 +69,9 @@ def train(
             batches = TableBatches(table, train_rows.to(table.device), members, schedule.batch_size)
         held_out = [member.valid_rows for member in members if member.valid_rows is not None]
         valid_rows = Rows.of(held_out).to(table.device) if held_out else None
-        return _train(network, batches, table, valid_rows, members, schedule)
+        check_shareable(network, schedule.workers)
+        saved = SavedTraining.of(network, table, (train_rows, valid_rows), members, schedule)
+        return _train(network, batches, table, valid_rows, members, schedule, saved)
 
 
 def _train(
@@ -133,63 +81,46 @@ def _train(
     valid_rows: Rows | None,
     members: Sequence[Member],
     schedule: Schedule,
+    saved: SavedTraining,
 ) -> History:
-    count, device, last = len(members), table.device, schedule.max_epochs - 1
+    count, device, workers = len(members), table.device, schedule.workers
     step = TrainingStep(network, batches, members, schedule)
     run_step = captured(step) if device.type == "cuda" else step
-    stop_after = torch.tensor([last if m.stop_after is None else m.stop_after for m in members], device=device)
     together = _stopping_groups(members, device)
     history = History()
     # what makes a member what it is: its weights, and buffers such as the averages of batch normalisation
     current = [step.optimiser.weights, *(b for b in network.buffers() if b.ndim and b.shape[0] == count)]
-    best = [tensor.clone() for tensor in current]
-    best_valid = torch.full((count,), -math.inf, dtype=torch.float64, device=device)
-    best_epoch = torch.full((count,), -1, dtype=torch.long, device=device)
-    stalled = torch.zeros(count, dtype=torch.long, device=device)
-    running = torch.ones(count, dtype=torch.bool, device=device)
-    with _interruptible(history), _progress_bar(schedule, count) as show:
-        for epoch in range(schedule.max_epochs):
+    kept = Kept(current, members, schedule)
+    begun = saved.load(step, kept, history)
+    with _interruptible(history, workers), _progress_bar(schedule, count) as show:
+        for epoch in range(begun, schedule.max_epochs):
+            if workers.size > 1:  # encoders of the user's own draw for each share of a batch anew
+                torch.manual_seed(members[0].seed + 1 + epoch * workers.size + workers.rank)
             network.train()
             for batch in batches.epoch(epoch):
                 step.load(batch)
                 run_step()
             likelihood, moved = step.end_epoch()
             mean = (likelihood / batches.totals).cpu().numpy()
-            stalled = torch.where(moved, 0, stalled + 1)
-            running &= stalled < _STALLED_EPOCHS
-            valid = None
-            if valid_rows is None:
-                due = running & moved & (stop_after >= epoch)
-                best = _keep(due, current, best)
-                best_epoch = torch.where(due, epoch, best_epoch)
-                running &= stop_after > epoch
-            else:
-                own = mean_terms(network, table, valid_rows)
-                score = own if together is None else _pooled(own, total_weight(table, valid_rows), together)
-                better = running & moved & torch.isfinite(score) & (score > best_valid)
-                best = _keep(better, current, best)
-                best_valid = torch.where(better, score, best_valid)
-                best_epoch = torch.where(better, epoch, best_epoch)
-                if schedule.patience is not None:
-                    running &= epoch - best_epoch <= schedule.patience
-                valid = own.cpu().numpy()
+            own = score = None
+            if valid_rows is not None:
+                own = score = mean_terms(network, table, valid_rows, workers)
+                if together is not None:
+                    score = _pooled(own, total_weight(table, valid_rows), together)
+            kept.after_epoch(epoch, moved, score)
+            valid = None if own is None else own.cpu().numpy()
             history.note(mean, valid)
-            show(mean, None if valid is None else best_valid.cpu().numpy())
+            show(mean, None if valid is None else kept.best_valid.cpu().numpy())
             if schedule.on_epoch is not None:
                 schedule.on_epoch(Epoch(epoch, schedule.max_epochs, mean, valid))
-            if not bool(running.any()):
+            done = epoch == schedule.max_epochs - 1 or not bool(kept.running.any())
+            saved.save(step, kept, history, done=done)
+            if done:
                 break
-    with torch.no_grad():
-        for tensor, value in zip(current, best):
-            tensor.copy_(value)
+    kept.take_best()
     network.eval()
-    _finish(history, best_valid, best_epoch)
+    _finish(history, kept.best_valid, kept.best_epoch)
     return history
-
-
-def _keep(who: Tensor, current: list[Tensor], best: list[Tensor]) -> list[Tensor]:
-    """The current tensors of some members, the best so far of the others."""
-    return [torch.where(who.reshape(-1, *[1] * (now.ndim - 1)), now, old) for now, old in zip(current, best)]
 
 
 def _stopping_groups(members: Sequence[Member], device: torch.device) -> Tensor | None:
@@ -211,12 +142,12 @@ def _pooled(score: Tensor, weight: Tensor, group: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def mean_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
+def mean_terms(network: PopulationNetwork, table: Table, rows: Rows, workers: Workers = ALONE) -> Tensor:
     """Each member's mean log-likelihood (or what it trains on) on its rows, dropout off, (K,) in float64."""
     total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
-    for batch, terms in _evaluated(network, table, rows):
+    for batch, terms in _evaluated(network, table, rows.columns(workers.share(rows.index.shape[1]))):
         total += weighted(torch.where(batch.present, terms, 0.0), batch).double().sum(1)
-    return total / total_weight(table, rows)
+    return workers.sum(total) / total_weight(table, rows)
 
 
 @torch.no_grad()
@@ -258,11 +189,13 @@ def _finish(history: History, best_valid: Tensor, best_epoch: Tensor) -> None:
 
 
 @contextmanager
-def _interruptible(history: History) -> Iterator[None]:
-    """Ctrl-C ends training and keeps the best weights so far."""
+def _interruptible(history: History, workers: Workers) -> Iterator[None]:
+    """Ctrl-C ends training and keeps the best weights so far; of several workers it ends each where it is."""
     try:
         yield
     except KeyboardInterrupt:
+        if workers.size > 1:
+            raise
         history.interrupted = True
         del history.valid[len(history.train) :]  # of an epoch that was half noted
 

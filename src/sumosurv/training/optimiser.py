@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from sumosurv.training.parallel import ALONE, Workers
+
 __all__ = ["PopulationAdamW"]
 
 
@@ -15,7 +17,7 @@ class PopulationAdamW:
 
     The parameters of the network become views of one (K, P) matrix; a step is then a handful of
     operations on that matrix, and keeping or restoring a member's weights is copying a row. A member
-    whose gradient is not finite is left as it is in that step.
+    whose gradient is not finite is left as it is in that step. The gradient is the sum of those of all workers.
 
     .. math::
         m &\leftarrow β_1 m + (1 - β_1) g, \quad v \leftarrow β_2 v + (1 - β_2) g^2 \\
@@ -31,6 +33,7 @@ class PopulationAdamW:
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
         max_norm: float = math.inf,
+        workers: Workers = ALONE,
     ) -> None:
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         members = self.parameters[0].shape[0]
@@ -42,7 +45,7 @@ class PopulationAdamW:
             place += size
         self.learning_rate = learning_rate[:, None].to(self.weights)
         self.weight_decay = weight_decay[:, None].to(self.weights)
-        self.betas, self.epsilon, self.max_norm = betas, epsilon, max_norm
+        self.betas, self.epsilon, self.max_norm, self.workers = betas, epsilon, max_norm, workers
         self.mean, self.square = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
         self.count = torch.zeros_like(self.learning_rate)  # steps that each member has really taken
 
@@ -50,7 +53,8 @@ class PopulationAdamW:
         """One step down the loss, all learning rates times ``factor``; tells which members took it."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
-            return self._update(torch.cat([g.reshape(len(self.weights), -1) for g in gradients], dim=1), factor)
+            g = torch.cat([part.reshape(len(self.weights), -1) for part in gradients], dim=1)
+            return self._update(self.workers.sum(g), factor)
 
     def _update(self, g: Tensor, factor: float | Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)

@@ -26,7 +26,8 @@ class TrainingStep:
     """Forward, backward and update on the batch that was loaded last.
 
     Everything the step reads or writes lives in tensors that stay in place, counters included, so that
-    calling it again and replaying it as a CUDA graph are the same thing.
+    calling it again and replaying it as a CUDA graph are the same thing. Of several workers each has its share of the
+    batch, and the gradients are summed.
     """
 
     def __init__(
@@ -40,21 +41,28 @@ class TrainingStep:
             torch.tensor([member.learning_rate for member in members], dtype=torch.float64, device=device),
             torch.tensor([member.weight_decay for member in members], dtype=torch.float64, device=device),
             max_norm=schedule.max_norm,
+            workers=schedule.workers,
         )
         self.streams = [module for module in network.modules() if isinstance(module, MemberStream)]
+        self.workers, self.share = schedule.workers, schedule.workers.share(batches.size)
         for stream in self.streams:
             stream.step.zero_()
-        self.index = torch.zeros(len(members), batches.size, dtype=torch.long, device=device)
-        self.present = torch.zeros(len(members), batches.size, dtype=torch.bool, device=device)
+            stream.first_row = self.share.start
+        own = max(1, self.share.stop - self.share.start)  # padding, where there are more workers than rows
+        self.index = torch.zeros(len(members), own, dtype=torch.long, device=device)
+        self.present = torch.zeros(len(members), own, dtype=torch.bool, device=device)
+        self.count = torch.ones(len(members), dtype=torch.long, device=device)  # rows of the batch, of all workers
         self.number = torch.zeros((), device=device)
         self.likelihood = torch.zeros(len(members), dtype=torch.float64, device=device)
         self.moved = torch.zeros(len(members), dtype=torch.bool, device=device)
 
     def load(self, rows: Rows) -> None:
-        """Make some rows of the table the current batch."""
+        """Make some rows of the table the current batch, of which each worker takes its share."""
+        own = rows.columns(self.share)
         self.present.zero_()
-        self.index[:, : rows.index.shape[1]] = rows.index
-        self.present[:, : rows.index.shape[1]] = rows.present
+        self.index[:, : own.index.shape[1]] = own.index
+        self.present[:, : own.index.shape[1]] = own.present
+        self.count.copy_(rows.present.sum(1).clamp_min(1))
 
     def __call__(self) -> None:
         """Take one step."""
@@ -63,7 +71,7 @@ class TrainingStep:
         batch = self.table.batch(self.index, self.present)
         likelihood = weighted(torch.where(self.present, self.network.terms(batch), 0.0), batch)
         sums = likelihood.sum(1)
-        loss = -(sums / self.present.sum(1).clamp_min(1)).sum()
+        loss = -(sums / self.count).sum()
         factor = (
             0.5 * (1 + torch.cos(self.number * (math.pi / self.total))) if self.decay else torch.ones_like(self.number)
         )
@@ -73,7 +81,7 @@ class TrainingStep:
 
     def end_epoch(self) -> tuple[Tensor, Tensor]:
         """Sums of log-likelihood since the last call, and which members moved at all."""
-        likelihood, moved = self.likelihood.clone(), self.moved.clone()
+        likelihood, moved = self.workers.sum(self.likelihood.clone()), self.moved.clone()
         self.likelihood.zero_()
         self.moved.zero_()
         return likelihood, moved
@@ -89,10 +97,10 @@ def captured(step: TrainingStep) -> Callable[[], None]:
     """The step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host.
 
     A network whose step cannot be captured (an encoder of the user's own that waits for the device) gets
-    the step as it is, and so does one that says so itself (``capturable``). That it does not fit into memory is
-    another matter, and raised.
+    the step as it is, and so do one that says so itself (``capturable``) and several workers. That it does not fit
+    into memory is another matter, and raised.
     """
-    if not step.network.capturable:
+    if not step.network.capturable or step.workers.size > 1:
         return step
     before = [tensor.clone() for tensor in step.state()]
     graph = torch.cuda.CUDAGraph()

@@ -1,0 +1,173 @@
+"""Checkpoints: the state of a training after an epoch, in a file from which it goes on as if it had not been ended.
+
+A file is safetensors with a JSON header: nothing in it is executed. It is written whole or not at all, and holds a
+digest of rows, settings, seeds and first weights, so that it is used for the training that it is of and for no other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sumosurv.files import replacing
+from sumosurv.networks import PopulationNetwork, Rows, Table
+from sumosurv.outcome import each_field
+from sumosurv.stored import as_flag, as_text, as_whole, parse_json
+
+__all__ = ["Checkpoint", "Checkpoints", "keeping", "next_checkpoint", "training_digest"]
+
+_KEY = "sumosurv checkpoint"
+_FORMAT = 1
+
+
+@dataclass
+class Checkpoints:
+    """A folder with the checkpoints of one fit, one file for each population that it trains, in their order.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there. Processes on several machines must all see it.
+    seconds : float
+        A checkpoint is written at the end of an epoch if the last one is older, and at the end of each training.
+    """
+
+    folder: str | Path
+    seconds: float = 30.0
+    _begun: int = field(default=0, init=False)
+
+    def next(self) -> Checkpoint:
+        """The place of the training that begins now."""
+        folder = Path(self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._begun += 1
+        return Checkpoint(folder / f"training-{self._begun}.safetensors", self.seconds)
+
+
+_keeping: ContextVar[Checkpoints | None] = ContextVar("checkpoints", default=None)
+
+
+@contextmanager
+def keeping(checkpoints: Checkpoints | str | Path | None) -> Iterator[None]:
+    """Trainings of the fit within it are kept in a folder, from its first file on; None for no folder."""
+    if isinstance(checkpoints, (str, Path)):
+        checkpoints = Checkpoints(checkpoints)
+    made = None if checkpoints is None else Checkpoints(checkpoints.folder, checkpoints.seconds)
+    token = _keeping.set(made)
+    try:
+        yield
+    finally:
+        _keeping.reset(token)
+
+
+def next_checkpoint() -> Checkpoint | None:
+    """The place of the training that begins now; None where nothing is kept."""
+    checkpoints = _keeping.get()
+    return None if checkpoints is None else checkpoints.next()
+
+
+class Checkpoint:
+    """The file of one training."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self.path, self._seconds = path, seconds
+        self._written = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether the last file is old enough for another one."""
+        return time.monotonic() - self._written >= self._seconds
+
+    def save(self, digest: str, state: Sequence[Tensor], history: Sequence[Tensor], *, epochs: int, done: bool) -> None:
+        """Write the state after so many epochs; ``done`` if there will be no more."""
+        from safetensors.torch import save_file
+
+        tensors = {f"state.{i}": value for i, value in enumerate(state)}
+        tensors |= {f"history.{i}": value for i, value in enumerate(history)}
+        text = json.dumps({"format": _FORMAT, "digest": digest, "epochs": epochs, "done": done})
+        with replacing(self.path) as partial:
+            # copies: tensors that share memory are not written
+            copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
+            save_file(copies, str(partial), metadata={_KEY: text})
+        self._written = time.monotonic()
+
+    def load(self, digest: str, state: Sequence[Tensor]) -> tuple[int, bool, list[Tensor]]:
+        """Put what is stored into the tensors of a state: epochs done, whether these were all, and the history.
+
+        Zero epochs, and nothing changed, if there is no file.
+
+        Raises
+        ------
+        ValueError
+            The file is damaged, or of another training.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        if not self.path.is_file():
+            return 0, False, []
+        try:
+            with safe_open(str(self.path), framework="pt") as file:
+                described = parse_json((file.metadata() or {})[_KEY])
+                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            if as_whole(described["format"], "the format") != _FORMAT:
+                raise ValueError("it is of another version")
+            epochs, done = as_whole(described["epochs"], "the number of epochs"), as_flag(described["done"], "done")
+            same = as_text(described["digest"], "the digest") == digest
+            stored = [found[f"state.{i}"] for i in range(len(state))] if same else []
+            history = [found[name] for name in sorted(found) if name.startswith("history.")]
+            if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(stored, state)):
+                raise ValueError("its tensors have other shapes")
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.path} is no checkpoint that can be gone on with ({error}); delete it.") from None
+        if not same:
+            raise ValueError(
+                f"{self.path} is the checkpoint of other rows, settings or seeds; name another folder, or delete it."
+            )
+        with torch.no_grad():
+            for tensor, value in zip(state, stored):
+                tensor.copy_(value)
+        return epochs, done, history
+
+
+def training_digest(
+    network: PopulationNetwork, table: Table, rows: Sequence[Rows | None], described: Sequence[object]
+) -> str:
+    """A fingerprint of all that decides what a training becomes: first weights, rows, who trains on which, settings."""
+    text = hashlib.sha256(type(network).__name__.encode())
+
+    def add(value: Tensor) -> None:
+        text.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        if value.numel():
+            text.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+
+    for name, tensor in network.state_dict().items():
+        text.update(name.encode())
+        add(tensor)
+    add(table.inputs.numeric)
+    add(table.inputs.codes)
+    each_field(add, table.outcome)
+    for part in rows:
+        if part is not None:
+            add(part.index)
+            add(part.present)
+    for value in described:
+        text.update(repr(_plain(value)).encode())
+    return text.hexdigest()
+
+
+def _plain(value: object) -> object:
+    """Settings in words, rows and what is no setting left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
+        return {k: v for k, v in parts.items() if isinstance(v, (int, float, str, bool, np.generic, type(None)))}
+    return value

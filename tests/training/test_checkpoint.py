@@ -1,0 +1,102 @@
+"""Checkpoints: a training that is ended and goes on becomes what it would have become."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+from sumosurv import SumoNet, WeibullNet, datasets
+from sumosurv.io import model_digest
+from sumosurv.training import Checkpoints
+
+DATA = datasets.simulate("weibull", 150, random_state=0)
+
+
+class EndedError(Exception):
+    """What ends a training in the middle, as a signal would."""
+
+
+def kill_at(number, kind=""):
+    def on_epoch(epoch):
+        if epoch.number == number and epoch.kind == kind:
+            raise EndedError
+
+    return on_epoch
+
+
+def fit(model, folder, seconds=0.0):
+    return model.fit(DATA.X, DATA.y, checkpoint=Checkpoints(folder, seconds))
+
+
+def own_encoder():
+    return torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3))
+
+
+@pytest.mark.parametrize("settings", [{}, {"refit": True}, {"encoder": own_encoder}], ids=["plain", "refit", "encoder"])
+def test_a_training_that_goes_on_ends_where_it_would_have_ended(tmp_path, settings):
+    """Bit for bit, dropout in an encoder of the user's own and its averages included."""
+    settings = {"ensemble_size": 2, "max_epochs": 8, "patience": 3, "random_state": 0, **settings}
+    whole = SumoNet(**settings).fit(DATA.X, DATA.y)
+    with pytest.raises(EndedError):
+        fit(SumoNet(**settings, on_epoch=kill_at(4)), tmp_path)
+    seen = []
+    model = fit(SumoNet(**settings, on_epoch=lambda epoch: seen.append(epoch.number)), tmp_path)
+    assert seen[0] == 4  # the epoch that was ended before it was kept
+    assert model_digest(model) == model_digest(whole)
+    assert model.history_.equals(whole.history_)
+    np.testing.assert_array_equal(model.best_valid_, whole.best_valid_)
+
+
+def test_kinds_that_were_trained_are_not_trained_again(tmp_path):
+    whole = SumoNet(max_epochs=3, random_state=0).fit(DATA.X, DATA.y)
+    with pytest.raises(EndedError):
+        fit(SumoNet(max_epochs=3, random_state=0, on_epoch=kill_at(1, "proportional hazards")), tmp_path)
+    seen = []
+    told = SumoNet(max_epochs=3, random_state=0, on_epoch=lambda epoch: seen.append((epoch.kind, epoch.number)))
+    model = fit(told, tmp_path)
+    assert seen[0] == ("proportional hazards", 1)
+    assert {kind for kind, _ in seen} == {"proportional hazards", "log-normal"}
+    assert model_digest(model) == model_digest(whole)
+    assert model.members_.equals(whole.members_)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_fit_that_has_ended_is_read_and_not_trained(tmp_path):
+    settings = {"ensemble_size": 1, "max_epochs": 3, "random_state": 0}
+    first = fit(WeibullNet(**settings), tmp_path)
+    again = fit(WeibullNet(**settings, on_epoch=kill_at(0)), tmp_path)
+    assert model_digest(again) == model_digest(first)
+    assert again.history_.equals(first.history_)
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    settings = {"ensemble_size": 1, "max_epochs": 2, "random_state": 0}
+    fit(WeibullNet(**settings), tmp_path)
+    for other in ({"random_state": 1}, {"max_epochs": 3}, {"learning_rate": 0.5}, {"covariate_layers": (8,)}):
+        with pytest.raises(ValueError, match="checkpoint of other rows, settings or seeds"):
+            fit(WeibullNet(**settings | other), tmp_path)
+    with pytest.raises(ValueError, match="checkpoint of other rows, settings or seeds"):
+        WeibullNet(**settings).fit(DATA.X[::-1], DATA.y, checkpoint=tmp_path)
+    fit(WeibullNet(**settings, n_threads=1), tmp_path)  # which changes nothing
+
+
+def test_a_damaged_file_is_told(tmp_path):
+    settings = {"ensemble_size": 1, "max_epochs": 2, "random_state": 0}
+    fit(WeibullNet(**settings), tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="no checkpoint that can be gone on with"):
+        fit(WeibullNet(**settings), tmp_path)
+
+
+def test_between_two_files_there_is_time(tmp_path):
+    """Of long intervals only the end of the training is kept."""
+    with pytest.raises(EndedError):
+        fit(WeibullNet(ensemble_size=1, max_epochs=3, random_state=0, on_epoch=kill_at(2)), tmp_path, seconds=1e6)
+    assert not list(tmp_path.iterdir())
+    fit(WeibullNet(ensemble_size=1, max_epochs=3, random_state=0), tmp_path, seconds=1e6)
+    (path,) = tmp_path.iterdir()
+    with safe_open(str(path), framework="pt") as file:
+        assert '"epochs": 3, "done": true' in file.metadata()["sumosurv checkpoint"]
