@@ -55,9 +55,8 @@ def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace) -> in
     if arguments.valid is not None and is_streamed(arguments.valid, arguments):
         validation = source_of(arguments.valid, arguments), roles
     elif arguments.valid is not None:
-        held_out = read(arguments.valid, arguments)
-        causes = roles.read(source).n_causes
-        validation = columns_of(held_out, roles.covariates(source)), outcome_of(held_out, arguments, causes=causes)
+        rows, causes = read(arguments.valid, arguments), roles.read(source).n_causes
+        validation = columns_of(rows, roles.covariates(source)), outcome_of(rows, arguments, causes=causes)
     interrupted = _fit(model, source, roles, validation)
     model.save(arguments.out)
     covariates = how_many(len(roles.covariates(source)), "covariate")
