@@ -321,6 +321,30 @@ def uncertainty_tables(folder):
     return made
 
 
+def streaming_tables(folder):
+    """The tables of docs/large_data.md, by the name of their place."""
+    path = folder / "streaming.json"
+    if not path.is_file():
+        return {}
+    record = json.loads(path.read_text(encoding="utf-8"))
+    header = ("rows", "step", "s", "µs per row", "processor, µs per row", "peak memory, GiB")
+    lines = [
+        (
+            f"{row['rows']:,}",
+            row["step"],
+            *(row[name] for name in ("seconds", "us_per_row", "cpu_us_per_row", "peak_gib")),
+        )
+        for row in record["results"]["rows"]
+    ]
+    made = {"streaming": f"{where(record)}.\n\n{markdown(header, lines)}"}
+    if found := record["results"].get("parity"):
+        made["parity"] = (
+            f"On {found['rows']:,} rows that do fit, the mean log-likelihood of {found['test_rows']:,} test rows is "
+            f"{found['streamed']:.4f} after a fit from disk\nand {found['in_memory']:.4f} after one in memory."
+        )
+    return made
+
+
 WHEN = ("before", "after", "after, not shrunk")
 
 
@@ -395,6 +419,7 @@ def main():
         ("tails.md", tail_tables),
         ("uncertainty.md", uncertainty_tables),
         ("large_data.md", cluster_tables),
+        ("large_data.md", streaming_tables),
     ):
         tables = make(options.results)
         page = options.docs / name

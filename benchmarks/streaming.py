@@ -9,7 +9,8 @@ flat. "cpu" is the processor time of the process, which other work on the machin
 clock.
 
     python benchmarks/streaming.py --out results
-    python benchmarks/streaming.py --rows 100000000 --folder /tmp/rows --out results
+    python benchmarks/streaming.py --rows 100000000 --folder rows --out results
+    python benchmarks/streaming.py --parity --out results
     python benchmarks/streaming.py --draw results/streaming.json --picture docs/figures/streaming.png
 
 A record in the folder of --out is extended: sizes that it has are kept unless they are measured anew.
@@ -146,6 +147,29 @@ def measure(n, folder, options):
     model_file.unlink(missing_ok=True)
 
 
+def parity(threads):
+    """The likelihood of test rows under a fit to rows on disk, and under one to the same rows in memory."""
+    import pandas as pd
+
+    from sumosurv import SumoNet, Surv
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "rows"
+        write_rows(folder, 60_000)
+        frame = pd.read_parquet(folder)
+        train, test = frame[:40_000], frame[40_000:]
+        train.to_parquet(Path(place) / "train.parquet", index=False, row_group_size=2_000)
+        settings = {"ensemble_size": 2, "covariate_layers": (32,), "mixed_layers": (32,), "max_epochs": 10}
+        settings |= {"random_state": 0, "device": "cpu", "n_threads": threads}
+
+        def parts(table):
+            return table.drop(columns=["time", "event"]), Surv.from_columns(table, event="event", time="time")
+
+        streamed = SumoNet(**settings).fit(Path(place) / "train.parquet", OUTCOME).score(*parts(test))
+        memory = SumoNet(**settings).fit(*parts(train)).score(*parts(test))
+    return {"rows": 40_000, "test_rows": 20_000, "streamed": streamed, "in_memory": memory, "gap": streamed - memory}
+
+
 def draw(record, picture):
     """Processor time per row and peak memory against the number of rows."""
     import matplotlib
@@ -172,12 +196,23 @@ def draw(record, picture):
     print(picture)
 
 
+def store(options, rows, compared):
+    """Write the record, if a folder was given."""
+    if options.out is None:
+        return
+    where = {"machine": machine("cpu"), "threads": options.threads}
+    configuration = where | {"columns": COVARIATES, "members": MEMBERS, "batch": BATCH, "epochs": 1}
+    results = {"rows": sorted(rows, key=lambda row: (row["rows"], row["step"])), "parity": compared}
+    print(save_record(make_record("streaming", configuration, results), options.out), flush=True)
+
+
 def main():
     parser = arguments(__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=None)
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--folder", type=Path, default=None, help="where the rows are written; temporary by default")
     parser.add_argument("--limit", type=float, default=4.0, help="GiB of address space beyond the imported library")
+    parser.add_argument("--parity", action="store_true", help="compare the likelihood with that of a fit in memory")
     parser.add_argument("--draw", type=Path, default=None, help="draw a record and do nothing else")
     parser.add_argument("--picture", type=Path, default=Path("streaming.png"))
     parser.add_argument("--worker", default=None, choices=STEPS, help="measure this step in this process, print JSON")
@@ -192,19 +227,21 @@ def main():
         return
     begin(options)
     sizes = options.rows or ([10**5, 10**6] if options.quick else [10**5, 10**6, 10**7])
-    kept = []
+    kept, compared = [], {}
     if options.out is not None and (path := options.out / "streaming.json").exists():
-        kept = json.loads(path.read_text())["results"]["rows"]
+        before = json.loads(path.read_text())["results"]
+        kept, compared = before["rows"], before.get("parity", {})
+    if options.parity:
+        compared = parity(options.threads)
+        print(compared)
+        store(options, kept, compared)
+        return
     for n in sizes:
         with tempfile.TemporaryDirectory() as place:
             for row in measure(n, options.folder or Path(place), options):
                 kept = [old for old in kept if (old["rows"], old["step"]) != (n, row["step"])] + [row]
                 show([row], COLUMNS)
-                if options.out is not None:
-                    where = {"machine": machine("cpu"), "threads": options.threads}
-                    configuration = where | {"columns": COVARIATES, "members": MEMBERS, "batch": BATCH, "epochs": 1}
-                    results = {"rows": sorted(kept, key=lambda r: (r["rows"], r["step"]))}
-                    print(save_record(make_record("streaming", configuration, results), options.out), flush=True)
+                store(options, kept, compared)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "estimators/reading.py",
-        "made = replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))",
+        "return replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))",
         "replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))",
         "(replace(outcome, event=outcome.event | short, time=time))",
         "the upper limit of a row whose event is seen is not looked at",

@@ -252,7 +252,7 @@ FAULTS = (
     ),
     Fault(
         "members share one shuffle",
-        _LOOP,
+        "src/sumosurv/training/batches.py",
         "random_bits(stream_key(seeds, _SHUFFLE, epoch)",
         "random_bits(stream_key(seeds[:1].expand(len(seeds)), _SHUFFLE, epoch)",
         f"{_FIT}::test_members_with_the_same_start_and_rows_part_by_their_shuffles",

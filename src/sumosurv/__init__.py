@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sumosurv import report as report
     from sumosurv import scores as scores
     from sumosurv import serve as serve
+    from sumosurv import streaming as streaming
     from sumosurv.distributions import SurvivalDistribution as SurvivalDistribution
     from sumosurv.estimators import *
     from sumosurv.io import ModelFileError as ModelFileError
@@ -58,7 +59,7 @@ _HOMES = {
     "restricted_mean_test": "nonparametric",
     "turnbull": "nonparametric",
 }
-_PACKAGES = ("calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve")
+_PACKAGES = ("calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve", "streaming")
 
 
 def __getattr__(name: str) -> Any:

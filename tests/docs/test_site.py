@@ -12,8 +12,19 @@ import pytest
 import sumosurv
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("calibrate", "explain", "plots", "report", "search", "serve")  # of these everything public is for users
-MODULES = {"calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve", "__version__"}
+PACKAGES = (
+    "calibrate",
+    "explain",
+    "plots",
+    "report",
+    "search",
+    "serve",
+    "streaming",
+)  # of these everything public is for users
+MODULES = {
+    "calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve", "streaming",
+    "__version__",
+}  # fmt: skip
 
 
 def listed() -> set[str]:

@@ -118,6 +118,24 @@ def test_hashes_are_uniform_and_belong_to_the_value():
     assert hashed(names, 3)[0] == hashed(names, 3)[2] != hashed(names, 3)[1]
 
 
+def test_a_sample_of_outcomes_has_the_first_and_the_last_time_and_every_cause(monkeypatch):
+    monkeypatch.setattr("sumosurv.sources.outcomes._SAMPLED", 50)
+    rng = np.random.default_rng(6)
+    time = rng.exponential(size=2_000)
+    cause = np.where(np.arange(2_000) == 777, 3, rng.integers(0, 2, 2_000))
+    whole = Outcome(cause > 0, time, entry=0.5 * time, cause=cause)
+    sketch = OutcomeSketch(3, two_times=True)
+    for part in np.array_split(np.arange(2_000), 7):
+        sketch.add(whole[part], hashed(part, 0))
+    made = sketch.outcome()
+    assert (made.last_time, made.entry.min()) == (time.max(), 0.5 * time.min())
+    assert made.n_causes == 3
+    assert 51 <= len(made) <= 54
+    assert made.total == pytest.approx(2_000, abs=5)
+    mean = np.average(made.time, weights=made.weight)
+    assert abs(mean - time.mean()) < 3 * time.std() / np.sqrt(50)
+
+
 def test_the_outcome_of_all_rows_stands_in_few_with_weights():
     rng = np.random.default_rng(5)
     time, cause = rng.integers(1, 40, 3_000).astype(float), rng.integers(0, 3, 3_000)

@@ -9,6 +9,7 @@ import torch
 
 import sumosurv
 from sumosurv import CoxPH, DeepHit, DeepSurv, SumoNet, Surv, WeibullNet
+from sumosurv.estimators import METHODS
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.sources import LevelSketch, Roles, RowSource
 from sumosurv.streaming import learning
@@ -190,6 +191,14 @@ def test_a_streamed_model_is_an_ordinary_one(tmp_path):
     assert SumoNet().for_stream(10**8).max_epochs == 1
     assert SumoNet().for_stream(10**5).max_epochs == 45
     assert SumoNet(ensemble_size=7, max_epochs=3).for_stream(10**8).get_params()["max_epochs"] == 3
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.streams and name != "SumoNet"])
+def test_every_method_that_says_so_can_be_streamed(name, tmp_path):
+    frame = rows(120)
+    model = METHODS[name](ensemble_size=1, covariate_layers=(2,), max_epochs=1, random_state=0)
+    model.fit(written(frame, tmp_path / "rows.parquet", 50), OUTCOME)
+    assert np.isfinite(model.score(*parts(frame)))
 
 
 def test_what_cannot_be_streamed_is_refused_in_a_sentence(tmp_path):

@@ -70,9 +70,8 @@ def _fit_streamed(
     if arguments.valid is not None and is_streamed(arguments.valid, arguments):
         validation = source_of(arguments.valid, arguments), roles
     elif arguments.valid is not None:
-        held_out = read(arguments.valid, arguments)
-        causes = roles.read(source).n_causes
-        validation = columns_of(held_out, roles.covariates(source)), outcome_of(held_out, arguments, causes=causes)
+        rows, causes = read(arguments.valid, arguments), roles.read(source).n_causes
+        validation = columns_of(rows, roles.covariates(source)), outcome_of(rows, arguments, causes=causes)
     interrupted = _fit(model, source, roles, validation, **options)
     if not tell:  # all processes have the same model
         return 0

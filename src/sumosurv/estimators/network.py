@@ -116,6 +116,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     member_settings: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "dropout")
     padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers",)
     learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})
+    streams: ClassVar[bool] = True  # a row's term needs no other rows, so that they can be read in pieces
 
     # ------------------------------------------------------------------ what a method defines
 
@@ -225,8 +226,6 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         self._become(self.finished(rows, learned, members, network, history))
         if self.interrupted_:
             tell_interrupted(len(history.train))
-
-    streams: ClassVar[bool] = True  # a row's term needs no other rows, so that they can be read in pieces
 
     def _fit_stream(self, source: RowSource, roles: Roles, validation_data: tuple[Any, ...] | None = None) -> None:
         from sumosurv.streaming.fitting import fit_stream

@@ -85,6 +85,7 @@ class StreamedScores:
         self.models, self.source, self.roles = models, source, roles
         self.columns = {name: _columns(model, source, roles) for name, model in models.items()}
         self.names = list(dict.fromkeys(column for own in self.columns.values() for column in own))
+        self._read = list(dict.fromkeys([*self.names, *roles.names]))
         self.cells = None if roles.lower is not None else cells
         self.times = self._times()
         whole = self.times.outcome()
@@ -123,7 +124,7 @@ class StreamedScores:
             for name in self.models
         }
         sample = row_sample(_SAMPLED)
-        for frame in self.roles.counted(self.source.frames([*self.names, *self.roles.names], rows=_BLOCK)):
+        for frame in self.roles.counted(self.source.frames(self._read, rows=_BLOCK)):
             outcome = self.roles.outcome(frame)
             group = (self.roles.subjects(frame, 1) % np.uint64(_GROUPS)).astype(np.intp)
             X = frame[self.names]

@@ -20,8 +20,8 @@ _SAMPLED = 100_000
 class OutcomeSketch:
     """The outcome of many rows by few, with weights: a `QuantileSketch` of the times of each kind of event.
 
-    Where rows have two times (entry and end, or the limits of an interval) it is a random sample of 100,000 rows, and
-    the row with the largest time.
+    Where rows have two times (entry and end, or the limits of an interval) it is a random sample of 100,000 rows, with
+    the rows that have the smallest and the largest time and one of each cause.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class OutcomeSketch:
         self._two_times, self._causes = two_times, n_causes
         self._kinds = [QuantileSketch(_TIMES) for _ in range(1 + n_causes)]
         self._sample: RowSample[Outcome] = RowSample(_SAMPLED, lambda rows, part: rows[part], Outcome.join)
-        self._last: Outcome | None = None
+        self._extreme: dict[str, Outcome] = {}  # rows that a sample must not miss
         self.n_rows, self.total = 0, 0.0
         self.whole = True  # all weights are whole numbers
 
@@ -44,16 +44,27 @@ class OutcomeSketch:
             self.whole = self.whole and bool((outcome.weight == np.rint(outcome.weight)).all())
         if self._two_times:
             self._sample.add(outcome, hashes)
-            upper = outcome.time if outcome.upper is None else outcome.upper
-            ends = np.where(np.isfinite(upper), upper, outcome.time)
-            last = outcome[[int(ends.argmax())]]
-            if self._last is None or last.last_time > self._last.last_time:
-                self._last = last
+            self._note_extremes(outcome)
             return
         kind = outcome.event.astype(np.int64) if outcome.cause is None else outcome.cause
         for k, sketch in enumerate(self._kinds):
             rows = kind == k
             sketch.add(outcome.time[rows], None if outcome.weight is None else outcome.weight[rows])
+
+    def _note_extremes(self, outcome: Outcome) -> None:
+        upper = outcome.time if outcome.upper is None else outcome.upper
+        ends = np.where(np.isfinite(upper), upper, outcome.time)
+        begins = outcome.time if outcome.entry is None else outcome.entry
+        places = {"last": int(ends.argmax()), "first": int(begins.argmin())}
+        last, first = self._extreme.get("last"), self._extreme.get("first")
+        if last is None or ends[places["last"]] > last.last_time:
+            self._extreme["last"] = outcome[[places["last"]]]
+        if first is None or begins[places["first"]] < (first.time if first.entry is None else first.entry)[0]:
+            self._extreme["first"] = outcome[[places["first"]]]
+        for k in range(1, self._causes + 1) if outcome.cause is not None else ():
+            rows = np.flatnonzero(outcome.cause == k)
+            if len(rows):
+                self._extreme.setdefault(f"cause {k}", outcome[rows[:1]])
 
     @property
     def exact(self) -> bool:
@@ -74,9 +85,9 @@ class OutcomeSketch:
         if self._two_times:
             sample = self._sample.rows()
             assert sample is not None
-            assert self._last is not None
             scaled = replace(sample, weight=sample.weights * (self.total / sample.total))
-            return Outcome.join([scaled, replace(self._last, weight=self._last.weights)])
+            more = list(self._extreme.values()) if len(sample) < self.n_rows else []
+            return Outcome.join([scaled, *(replace(row, weight=row.weights) for row in more)])
         parts = [sketch.points() for sketch in self._kinds]
         kind = np.repeat(np.arange(len(parts)), [len(points) for points, _ in parts])
         time, weight = (np.concatenate([part[i] for part in parts]) for i in (0, 1))

@@ -1,0 +1,118 @@
+"""Predictions to Parquet: those of rows in memory, there as a whole or not at all, gone on with after a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sumosurv import Surv, WeibullNet
+from sumosurv.streaming import Figures, predict_to_parquet, predicting
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"id": np.arange(500), "a": rng.normal(size=500), "c": rng.choice(["u", "v"], 500)})
+    frame["t"], frame["d"] = rng.exponential(size=500), rng.integers(0, 2, 500)
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), folder / "rows.parquet", row_group_size=60)
+    X, y = frame[["a", "c"]], Surv.from_columns(frame, event="d", time="t")
+    settings = {"ensemble_size": 1, "covariate_layers": (4,), "max_epochs": 2}
+    models = [WeibullNet(random_state=seed, **settings).fit(X, y) for seed in (0, 1)]
+    models[0].save(folder / "model.sumo")
+    return folder, frame, models
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(predicting, "_PART", 100)
+    monkeypatch.setattr(predicting, "_BLOCK", 50)
+
+
+def test_they_are_those_of_rows_in_memory(place, tmp_path):
+    folder, frame, (model, _) = place
+    X = frame[["a", "c"]]
+    out = tmp_path / "out.parquet"
+    assert (
+        model.predict_to_parquet(folder / "rows.parquet", out, times=[0.5], quantiles=[0.5], identifiers=["id"]) == 500
+    )
+    read = pd.read_parquet(out)
+    assert list(read.columns) == ["id", "survival_0.5", "median", "extrapolated"]
+    np.testing.assert_array_equal(read["id"], frame["id"])
+    np.testing.assert_allclose(read["survival_0.5"], model.predict_survival_function(X, [0.5])[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(read["median"], model.predict_median(X), rtol=1e-12)
+    np.testing.assert_array_equal(read["extrapolated"] == "median", read["median"] > model.last_time_)
+    assert pq.read_metadata(out).num_row_groups >= 4
+    assert list(tmp_path.iterdir()) == [out]
+    np.testing.assert_allclose(model.predict(folder / "rows.parquet"), model.predict(X), rtol=1e-12)
+
+
+def test_a_run_that_is_killed_leaves_no_file_and_goes_on_where_it_stopped(place, tmp_path, monkeypatch):
+    folder, _, (model, _) = place
+    out = tmp_path / "out.parquet"
+    code = f"""
+import os, signal
+import sumosurv
+from sumosurv.streaming import Figures, predict_to_parquet, predicting
+predicting._PART, predicting._BLOCK = 100, 50
+write = predicting._Parts.write
+def killed(parts, frame, beyond):
+    if parts.n_rows >= 200:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(parts, frame, beyond)
+predicting._Parts.write = killed
+predict_to_parquet(sumosurv.load({str(folder / "model.sumo")!r}), {str(folder / "rows.parquet")!r}, {str(out)!r},
+                   Figures(mean=True))
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not out.exists()
+    kept = sorted(path.name for path in (tmp_path / "out.parquet.parts").iterdir())
+    assert kept == ["000000.parquet", "000001.parquet", "run.json"]
+    finished = sum(pq.read_metadata(tmp_path / "out.parquet.parts" / name).num_rows for name in kept[:2])
+    assert finished >= 200
+    predicted, table = [], Figures.table
+
+    def counted(figures, own, X, beyond):
+        predicted.append(len(X))
+        return table(figures, own, X, beyond)
+
+    monkeypatch.setattr(Figures, "table", counted)
+    beyond = predicting.Counter()
+    predict_to_parquet(model, folder / "rows.parquet", out, Figures(mean=True), beyond=beyond)
+    assert sum(predicted) == 500 - finished
+    whole = tmp_path / "whole.parquet"
+    predict_to_parquet(model, folder / "rows.parquet", whole, Figures(mean=True))
+    pd.testing.assert_frame_equal(pd.read_parquet(out), pd.read_parquet(whole))
+    assert beyond["mean"] == (pd.read_parquet(out)["extrapolated"] == "mean").sum()
+
+
+def test_parts_of_another_run_are_thrown_away(place, tmp_path, monkeypatch):
+    folder, frame, (model, other) = place
+    out = tmp_path / "out.parquet"
+
+    def stopped(parts, target):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(predicting._Parts, "join", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            predict_to_parquet(model, folder / "rows.parquet", out, Figures(times=[1.0]))
+    predict_to_parquet(other, folder / "rows.parquet", out, Figures(times=[1.0]))
+    expected = other.predict_survival_function(frame[["a", "c"]], [1.0])[:, 0]
+    np.testing.assert_allclose(pd.read_parquet(out)["survival_1"], expected, rtol=1e-12)
+    assert np.abs(expected - model.predict_survival_function(frame[["a", "c"]], [1.0])[:, 0]).max() > 1e-4
+
+
+def test_columns_that_are_not_there_are_named(place, tmp_path):
+    folder, _, (model, _) = place
+    with pytest.raises(ValueError, match="lacks columns: 'name'"):
+        model.predict_to_parquet(folder / "rows.parquet", tmp_path / "out.parquet", identifiers=["name"])
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        model.predict_to_parquet(folder / "rows.parquet", tmp_path / "none" / "out.parquet")
