@@ -339,7 +339,7 @@ def cluster_tables(folder):
     found, settings = record["results"], record["configuration"]
     ray = found["ray"]
     steps = [
-        (int(batch), 1e3 * alone, 1e3 * found["step_of_two"][batch], alone / found["step_of_two"][batch])
+        (int(batch), *(1e3 * value for value in (*alone, *found["step_of_two"][batch])))
         for batch, alone in found["step_alone"].items()
     ]
     here, one, two = (
@@ -356,7 +356,7 @@ def cluster_tables(folder):
             f"{found['load'][0]:.1f} to {found['load'][1]:.1f}), so that figures are rough and speed-ups too low. A "
             f"training step of {found['networks']} networks ({found['bytes_per_step'] / 1e6:.2f} MB of gradient), one "
             "thread each:\n\n"
-            + markdown(("batch", "one process, ms", "two processes, ms", "times as fast"), steps)
+            + markdown(("batch", "alone, ms", "processor", "two processes, ms", "processor, each"), steps)
             + "\n\nRay, seconds; the last line is what it costs before it gives anything:\n\n"
             + markdown(("", "here", "1 worker", "2 workers"), [here, one])
             + f"\n\nConnecting took {two[1]:.1f} s, the first task of a worker {two[2]:.1f} s, the second "
