@@ -27,20 +27,21 @@ from sumosurv import NetworkSearch, SumoNet, datasets
 from sumosurv.training import torchrun_workers
 
 WORKERS = (1, 2, 8, 32, 100, 320, 1000)
-NETWORKS, ROWS = 8, 16_384
+NETWORKS, ROWS = 8, 8192
 
 
 def step_seconds(batch, epochs=4):
-    """Seconds of one training step: the fastest epoch after the first, over its steps."""
+    """Wall and processor seconds of a training step, by the fastest epoch after the first, and the bytes it sums."""
     data = datasets.simulate("kkbox", ROWS, random_state=0)
     ends = []
     model = SumoNet(
         ensemble_size=NETWORKS, max_epochs=epochs, batch_size=batch, validation_fraction=0.0, random_state=0,
-        device="cpu", n_threads=1, on_epoch=lambda _: ends.append(time.perf_counter()),
+        device="cpu", n_threads=1, on_epoch=lambda _: ends.append((time.perf_counter(), time.process_time())),
     )  # fmt: skip
     model.fit(data.X, data.y)
     parameters = sum(p.numel() for p in model.network_.parameters())
-    return float(np.diff(ends).min() / (ROWS // batch)), 4 * parameters
+    wall, processor = np.diff(ends, axis=0).min(axis=0) / (ROWS // batch)
+    return float(wall), float(processor), 4 * parameters
 
 
 def all_reduce_seconds(count, repeats=30):
@@ -57,7 +58,7 @@ def all_reduce_seconds(count, repeats=30):
 def shared(batches):
     """What each of the processes of torchrun does; the first writes what it found."""
     with torchrun_workers("cpu") as workers:
-        found = {"steps": {batch: step_seconds(batch)[0] for batch in batches}}
+        found = {"steps": {batch: step_seconds(batch)[:2] for batch in batches}}
         found["all_reduce"] = {count: all_reduce_seconds(count) for count in (1, 100_000, 1_000_000)}
     if workers.first:
         print(json.dumps(found))
@@ -167,14 +168,15 @@ def main() -> None:
     batches = (256, 1024, 4096)
     load = os.getloadavg()[0]
     alone = {batch: step_seconds(batch) for batch in batches}
-    size = alone[batches[0]][1]
-    per_row, fixed = np.polyfit(batches, [alone[batch][0] for batch in batches], 1)
+    size = alone[batches[0]][2]
+    # processor time: what others do on the machine does not count
+    per_row, fixed = np.polyfit(batches, [alone[batch][1] for batch in batches], 1)
     fixed = max(float(fixed), 0.0)
     two = by_torchrun(batches)
     found = {
         "networks": NETWORKS,
         "bytes_per_step": size,
-        "step_alone": {str(batch): alone[batch][0] for batch in batches},
+        "step_alone": {str(batch): alone[batch][:2] for batch in batches},
         "step_of_two": two["steps"],
         "all_reduce_of_two": two["all_reduce"],
         "fixed": fixed,
@@ -186,7 +188,10 @@ def main() -> None:
     print(f"{NETWORKS} networks, {size / 1e6:.2f} MB of gradient a step; load of this machine {load:.1f}")
     for batch in batches:
         both = found["step_of_two"][str(batch)]
-        print(f"  batch {batch:5d}: alone {1e3 * alone[batch][0]:7.1f} ms, two processes {1e3 * both:7.1f} ms")
+        print(
+            f"  batch {batch:5d}: alone {1e3 * alone[batch][0]:7.1f} ms (processor {1e3 * alone[batch][1]:.1f}), "
+            f"two processes {1e3 * both[0]:7.1f} ms ({1e3 * both[1]:.1f} each)"
+        )
     print("  Ray:", ", ".join(f"{name} {value:,.1f}" for name, value in found["ray"].items()))
     for line in found["model"]:
         print(

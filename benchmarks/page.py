@@ -363,30 +363,33 @@ def cluster_tables(folder):
     found, settings = record["results"], record["configuration"]
     ray = found["ray"]
     steps = [
-        (int(batch), 1e3 * alone, 1e3 * found["step_of_two"][batch], alone / found["step_of_two"][batch])
+        (int(batch), *(1e3 * value for value in (*alone, *found["step_of_two"][batch])))
         for batch, alone in found["step_alone"].items()
     ]
-    here, one, two = (
+    lines = [
         (f"search, {ray['search_passes']:,.0f} passes", *(ray[f"search_{who}"] for who in ("here", "1", "2"))),
         (f"predict, {ray['predict_rows']:,} rows", *(ray[f"predict_{who}"] for who in ("here", "1", "2"))),
-        ("connect; first task; second task", ray["connect"], ray["first_task"], ray["second_task"]),
-    )
+    ]
     per_pass, per_row = ray["search_here"] / ray["search_passes"], ray["predict_here"] / ray["predict_rows"]
+    least = found["per_row"] / found["networks"]
     overhead = ray["connect"] + ray["first_task"]
     model = [(f"{line['batch']:,}", f"{line['workers']:,}", line["ms"], line["speed_up"]) for line in found["model"]]
     return {
         "cluster": (
             f"Made by `python benchmarks/cluster.py` on two CPU cores with other work on them (load "
-            f"{found['load'][0]:.1f} to {found['load'][1]:.1f}), so that figures are rough and speed-ups too low. A "
+            f"{found['load'][0]:.1f} to {found['load'][1]:.1f}), so that wall times are rough; "
+            "processor times are not. A "
             f"training step of {found['networks']} networks ({found['bytes_per_step'] / 1e6:.2f} MB of gradient), one "
             "thread each:\n\n"
-            + markdown(("batch", "one process, ms", "two processes, ms", "times as fast"), steps)
-            + "\n\nRay, seconds; the last line is what it costs before it gives anything:\n\n"
-            + markdown(("", "here", "1 worker", "2 workers"), [here, one])
-            + f"\n\nConnecting took {two[1]:.1f} s, the first task of a worker {two[2]:.1f} s, the second "
-            f"{two[3]:.2f} s: an overhead of {overhead:.0f} s. A pass over a row takes {1e6 * per_pass:.0f} µs and a "
-            f"prediction {1e6 * per_row:.0f} µs here, so that two workers are even at about "
-            f"{2 * overhead / per_pass:,.0f} passes or {2 * overhead / per_row:,.0f} rows.\n\n"
+            + markdown(("batch", "alone, ms", "processor", "two processes, ms", "processor, each"), steps)
+            + "\n\nRay, seconds once connected, the start of workers included:\n\n"
+            + markdown(("", "here", "1 worker", "2 workers"), lines)
+            + f"\n\nConnecting took {ray['connect']:.1f} s, the first task of a worker {ray['first_task']:.1f} s, the "
+            f"second {ray['second_task']:.2f} s: an overhead of {overhead:.0f} s. Two workers are then even with one "
+            f"process at about {2 * overhead / per_pass / 1e6:.1f} million passes by the wall time of this search, "
+            f"{2 * overhead / least / 1e6:.1f} million by the processor time of a step, and at "
+            f"{2 * overhead / per_row / 1e3:.0f},000 predicted rows (computed: overhead over half the time of a pass "
+            "or row).\n\n"
             "A model of larger clusters, from the measured constants (a step takes "
             f"{1e3 * found['fixed']:.1f} ms and {1e6 * found['per_row']:.1f} µs a row) and an assumed network of "
             f"{8e-9 * settings['bandwidth']:g} Gbit/s with {1e6 * settings['latency']:g} µs a message, which was not "

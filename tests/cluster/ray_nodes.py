@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import secrets
 import signal
 import socket
@@ -16,6 +18,7 @@ import sumosurv
 
 BIN = Path(sys.executable).parent
 TOKEN = secrets.token_hex(32)  # of the clusters of this run
+_WORKER = re.compile(r"ray::(_train\b|\w*TrainWorker|\w*MapWorker|MapBatches)")
 LIMIT = 240  # seconds after which a command is taken to hang
 
 
@@ -86,7 +89,10 @@ class Nodes:
         command = [str(BIN / "ray"), "start", *words, "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", "--block",
                    "--object-store-memory=150000000", "--disable-usage-stats"]  # fmt: skip
         log = (self.folder / f"node-{len(self._nodes)}.log").open("w")
-        self._nodes.append(subprocess.Popen(command, env=environment(), stdout=log, stderr=log, start_new_session=True))
+        node = subprocess.Popen(
+            command, env=environment(), stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_parent
+        )
+        self._nodes.append(node)
         log.close()
         self._wait_for(len(self._nodes))
 
@@ -111,12 +117,10 @@ class Nodes:
         return [pid for pid in processes() if _session(pid) == session]
 
     def workers(self):
-        """Processes that work, of all nodes, by their number."""
+        """Processes of all nodes that train or predict, not those that watch over them."""
         table = processes()
         own = [pid for number in range(len(self._nodes)) for pid in self.members(number)]
-        return [
-            pid for pid in own if pid in table and table[pid][2].startswith("ray::") and "IDLE" not in table[pid][2]
-        ]
+        return [pid for pid in own if pid in table and _WORKER.match(table[pid][2])]
 
     def kill(self, number):
         """End all processes of a node at once."""
@@ -138,6 +142,11 @@ class Nodes:
 
     def left_over(self):
         return [pid for number in range(len(self._nodes)) for pid in self.members(number)]
+
+
+def _end_with_parent():
+    """Let the system end this process when the one that started it is gone (Linux)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def _session(pid):

@@ -26,12 +26,12 @@ def files(data, tmp_path):
 
 
 def test_work_is_compared_with_a_documented_size():
-    with pytest.warns(UserWarning, match="19,999,999 passes over rows .* fewer than 20,000,000"):
-        assert Cluster().too_small(passes=19_999_999)
-    assert not Cluster().too_small(passes=20_000_000)
-    with pytest.warns(UserWarning, match="1,999,999 rows are fewer than 2,000,000"):
-        assert Cluster().too_small(rows=1_999_999)
-    assert not Cluster().too_small(rows=2_000_000)
+    with pytest.warns(UserWarning, match="4,999,999 passes over rows .* fewer than 5,000,000"):
+        assert Cluster().too_small(passes=4_999_999)
+    assert not Cluster().too_small(passes=5_000_000)
+    with pytest.warns(UserWarning, match="499,999 rows are fewer than 500,000"):
+        assert Cluster().too_small(rows=499_999)
+    assert not Cluster().too_small(rows=500_000)
     assert not Cluster(smallest=0).too_small(rows=1)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 __all__ = ["Cluster", "connected"]
 
-# What a cluster costs before it gives anything: about 20 s to connect, start workers and load torch in them
-# (benchmarks/cluster.py measures it). Less work than this is done sooner where the rows are.
-SMALLEST_PASSES = 20_000_000  # rows × networks (or trials) × epochs of a fit or a search
-SMALLEST_ROWS = 2_000_000  # of a prediction
+# Less work than this is done where the rows are: it is about where two workers were even with one process, the time to
+# connect and to start workers counted (benchmarks/cluster.py; the figures are in docs/large_data.md).
+SMALLEST_PASSES = 5_000_000  # rows × networks (or trials) × epochs of a fit or a search
+SMALLEST_ROWS = 500_000  # of a prediction
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cluster:
         Processes that work at the same time; by default one for each GPU, else for each CPU but one.
     smallest : int, optional
         Work below which the cluster is not asked: passes over rows (rows × networks × epochs) of fits and searches,
-        rows of predictions. By default 20 million and 2 million; 0 always asks.
+        rows of predictions. By default 5 million and 500,000; 0 always asks.
     ship : bool
         Send this package to the workers. Otherwise it must be installed there, in the same version.
     """

@@ -72,7 +72,10 @@ class RayCrew(Crew):
 
     def next(self) -> Trained:
         """Wait for one of them."""
-        (reference,), _ = self._ray.wait(list(self._in_work), num_returns=1)
+        try:
+            (reference,), _ = self._ray.wait(list(self._in_work), num_returns=1)
+        except KeyboardInterrupt:
+            return Trained(next(iter(self._in_work.values())), [], stopped=True)  # the others are given up at the end
         order = self._in_work.pop(reference)
         try:
             populations = self._ray.get(reference)
