@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sumosurv.distributions._numerics import invert_log_survival, mean_survival_time, squared_areas
+from sumosurv.distributions._numerics import invert_log_survival, mean_survival_time
+from sumosurv.distributions._quadrature import squared_areas
 
 __all__ = ["SurvivalDistribution"]
 
@@ -222,7 +223,7 @@ class SurvivalDistribution(ABC):
     def integral(self, function: Callable[[Tensor], Tensor], horizon: Tensor) -> Tensor:
         r"""∫₀^horizon g(S(t)) dt of each subject, for g given as a function of survival probabilities.
 
-        By the quadrature of `restricted_mean`: relative error about 1e-10. ``horizon`` is a float64 tensor of shape
+        By adaptive quadrature: relative error about 1e-10. ``horizon`` is a float64 tensor of shape
         (n,), inf allowed.
         """
         return mean_survival_time(
