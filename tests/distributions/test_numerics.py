@@ -45,6 +45,21 @@ def test_quantiles_of_networks_take_few_evaluations(seeds):
     assert sum(counts) / len(rows) <= 10
 
 
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+def test_a_first_look_at_the_breaks_shortens_the_search(seeds):
+    distribution = frozen(seeds)
+    rows = torch.arange(3).repeat_interleave(25)
+    target = torch.from_numpy(np.log1p(-np.tile(np.linspace(0.02, 0.98, 25), 3)))
+    seen = distribution._at_breaks(target)
+    assert seen[0][0] == 0 and (seen[0].diff() > 0).all() and 3 < len(seen[0]) <= 13
+    np.testing.assert_array_equal(seen[1], distribution.log_survival(seen[0]))
+    plain, begun = [], []
+    expected = invert_log_survival(counted(both_of(distribution), plain), rows, target)
+    found = invert_log_survival(counted(both_of(distribution), begun), rows, target, seen)
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    assert sum(begun) <= 0.65 * sum(plain)
+
+
 def test_weibull_quantiles_are_one_newton_step_away():
     distribution = Weibull(scale=[3.0, 40.0], shape=[0.8, 2.5])
     level = torch.log(torch.tensor([0.9, 0.2], dtype=torch.float64))
@@ -85,12 +100,12 @@ def test_panels_that_all_rows_share_are_evaluated_together():
     start, end = torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, 1.0, 0.7], dtype=torch.float64)
     result = integrate_panels(counted(function, counts), start, end, edges, 0.0)
     np.testing.assert_allclose(result, -torch.expm1(-rate * end) / rate, rtol=1e-13)
-    assert counts == [3 * 2 * 7, 3 * 8, 15]  # 7 nodes, 8 more in one panel, and the short panel of the last row
+    assert counts == [3 * 2 * 7, 3 * 2 * 8, 15]  # 7 nodes, 8 more, and the short panel of the last row
 
 
 def test_a_panel_that_few_rows_find_hard_is_cut_for_these_alone():
     counts, rows = [], 20
-    rate = torch.full((rows,), 0.5, dtype=torch.float64)
+    rate = torch.full((rows,), 0.01, dtype=torch.float64)
     rate[7] = 300.0
 
     def function(who, u):

@@ -17,7 +17,10 @@ _GOAL = 1e-12  # relative error of a quantile
 
 
 def invert_log_survival(
-    log_both: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], rows: Tensor, level: Tensor
+    log_both: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    rows: Tensor,
+    level: Tensor,
+    seen: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     r"""The smallest t with log S(t) <= level, by a safeguarded Newton iteration.
 
@@ -34,11 +37,16 @@ def invert_log_survival(
         The subject of each level.
     level : Tensor of shape (k,)
         log of the survival probabilities to reach; 0 gives t = 0.
+    seen : (times, log S), optional
+        Zero and later times in order, (m,), and the curves of all subjects there, (n, m): the search begins between
+        the two times that the level lies between.
     """
     target = torch.log(-level)  # -inf for level 0, inf for level -inf
-    at_start = log_both(rows, torch.zeros_like(level))[0] <= level  # a curve may lose mass at time zero
+    at_zero = log_both(rows, torch.zeros_like(level))[0] if seen is None else seen[1][rows, 0]
+    at_start = at_zero <= level  # a curve may lose mass at time zero
     result = torch.where((level >= 0) | at_start, torch.zeros_like(level), torch.full_like(level, math.inf))
-    search = _Search((torch.isfinite(target) & ~at_start).nonzero()[:, 0], target)
+    begin = torch.zeros_like(target) if seen is None else _between(seen[0], seen[1][rows], target)
+    search = _Search((torch.isfinite(target) & ~at_start).nonzero()[:, 0], target, begin)
     for _ in range(400):
         if len(search.who) == 0:
             break
@@ -50,12 +58,21 @@ def invert_log_survival(
     return result
 
 
+def _between(times: Tensor, log_survival: Tensor, target: Tensor) -> Tensor:
+    """log t with log Λ(t) = target, on the straight lines of log Λ over log t through the times (m,) past zero."""
+    u, heights = torch.log(times[1:]), torch.log((-log_survival[:, 1:]).clamp_min(0.0)).contiguous()
+    right = torch.searchsorted(heights, target[:, None]).clamp(1, len(u) - 1)
+    low, high = (heights.gather(1, place)[:, 0] for place in (right - 1, right))
+    u_low, u_high = u[right[:, 0] - 1], u[right[:, 0]]
+    share = ((target - low) / (high - low)).nan_to_num(nan=0.5, posinf=0.5, neginf=0.5)
+    return u_low + share.clamp(-2.0, 3.0) * (u_high - u_low)
+
+
 class _Search:
     """The state of the iteration for the levels that are not settled: places, brackets, the last gap."""
 
-    def __init__(self, who: Tensor, target: Tensor) -> None:
-        self.who, self.target = who, target[who]
-        self.u = torch.zeros_like(self.target)
+    def __init__(self, who: Tensor, target: Tensor, begin: Tensor) -> None:
+        self.who, self.target, self.u = who, target[who], begin[who]
         self.low, self.high = torch.full_like(self.u, -math.inf), torch.full_like(self.u, math.inf)
         self.last_gap = torch.full_like(self.u, math.inf)
         self.hit = torch.zeros_like(self.who, dtype=torch.bool)  # the curve is at the level in ``high``

@@ -73,9 +73,7 @@ def _shrinking(high: float, low: float) -> list[float]:
     return [high * (low / high) ** (j / (steps + 1)) for j in range(1, steps + 1)]
 
 
-def squared_areas(
-    survival: Function, at: Tensor, breaks: Sequence[float], precision: float
-) -> tuple[Tensor, Tensor]:
+def squared_areas(survival: Function, at: Tensor, breaks: Sequence[float], precision: float) -> tuple[Tensor, Tensor]:
     """(∫₀^at F², ∫_at^last S²) of each row, where ``last`` is the last of the breaks and ``at`` does not exceed it.
 
     Over panels between the breaks, on which curves are smooth. All rows are evaluated once, on the same times; only the
