@@ -51,7 +51,9 @@ def test_a_first_look_at_the_breaks_shortens_the_search(seeds):
     rows = torch.arange(3).repeat_interleave(25)
     target = torch.from_numpy(np.log1p(-np.tile(np.linspace(0.02, 0.98, 25), 3)))
     seen = distribution._at_breaks(target)
-    assert seen[0][0] == 0 and (seen[0].diff() > 0).all() and 3 < len(seen[0]) <= 13
+    assert seen[0][0] == 0
+    assert (seen[0].diff() > 0).all()
+    assert 3 < len(seen[0]) <= 13
     np.testing.assert_array_equal(seen[1], distribution.log_survival(seen[0]))
     plain, begun = [], []
     expected = invert_log_survival(counted(both_of(distribution), plain), rows, target)
@@ -114,7 +116,8 @@ def test_a_panel_that_few_rows_find_hard_is_cut_for_these_alone():
     start, end = torch.zeros(rows, dtype=torch.float64), torch.ones(rows, dtype=torch.float64)
     result = integrate_panels(counted(function, counts), start, end, torch.tensor([0.0, 1.0]).double(), 0.0)
     np.testing.assert_allclose(result, -torch.expm1(-rate) / rate, rtol=1e-10)
-    assert counts[0] == rows * 7 and set(counts[1:]) == {2 * 15}  # then two halves of one row at a time
+    assert counts[0] == rows * 7
+    assert set(counts[1:]) == {2 * 15}  # two halves of one row at a time
 
 
 def test_a_panel_that_most_rows_find_hard_is_cut_for_all():
@@ -134,7 +137,8 @@ def test_a_panel_that_most_rows_find_hard_is_cut_for_all():
 def test_each_rule_is_exact_to_its_degree(nodes, degree):
     places, *weights = _patterson()
     own = weights[(1, 3, 7, 15).index(nodes)]
-    assert (own[nodes:] == 0).all() and (own[:nodes] > 0).all()
+    assert (own[nodes:] == 0).all()
+    assert (own[:nodes] > 0).all()
     for power in range(degree + 1):
         assert own @ places**power == pytest.approx(0.0 if power % 2 else 2.0 / (power + 1), abs=1e-15)
     assert own @ places ** (degree + 1) != pytest.approx(2.0 / (degree + 2), abs=1e-9)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.estimators.frames import framed, incidence_frame
+from sumosurv.estimators.gathering import Gathered, ResultType, check_result
 
 __all__ = ["Precision", "Predictions", "count_rows"]
 
@@ -38,15 +39,37 @@ class Predictions(ABC):
         """The survival distribution of each row."""
 
     def predict_survival_function(
-        self, X: Any, times: Any, *, precision: Precision = "double", as_frame: bool = False
+        self,
+        X: Any,
+        times: Any,
+        *,
+        precision: Precision = "double",
+        as_frame: bool = False,
+        dtype: ResultType = "float64",
+        out: npt.NDArray[Any] | None = None,
     ) -> Predicted:
         """S(t|x) on a grid of times: shape (rows, times).
 
-        ``precision="single"`` is two to three times as fast with networks that are monotone in time; on CUDA it is one
-        kernel. The error in S is then below 2e-6 with the default settings (3e-7 to 7e-7 was measured), more where
-        weights are unusually large: see `SurvivalDistribution.single`. Other methods stay as they are.
+        Parameters
+        ----------
+        X : covariates
+        times : array of shape (times,)
+        precision : {"double", "single"}
+            "single" is two to three times as fast with networks that are monotone in time; on CUDA it is one
+            kernel. The error in S is then below 2e-6 with the default settings (3e-7 to 7e-7 was measured), more where
+            weights are unusually large: see `SurvivalDistribution.single`. Other methods stay as they are.
+        as_frame : bool
+            Give a DataFrame with the index of X and the times as columns.
+        dtype : {"float64", "float32"}
+            Of the result. For tables of many millions of cells most of the time may go into writing them.
+        out : array of shape (rows, times), optional
+            Filled and returned, instead of a new array; of either type. Memory that is used again costs less than new.
+
+        Notes
+        -----
+        ``predict_distribution(X).survival(torch.tensor(times))`` leaves the result where the networks are, as a tensor.
         """
-        return self._on_grid(X, times, "survival", precision, as_frame)
+        return self._on_grid(X, times, "survival", precision, as_frame, dtype, out)
 
     def predict_cumulative_hazard_function(
         self, X: Any, times: Any, *, precision: Precision = "double", as_frame: bool = False
@@ -135,38 +158,50 @@ class Predictions(ABC):
             )
         return grid
 
-    def _on_grid(self, X: Any, times: Any, quantity: str, precision: Precision, as_frame: bool) -> Predicted:
+    def _on_grid(
+        self,
+        X: Any,
+        times: Any,
+        quantity: str,
+        precision: Precision,
+        as_frame: bool,
+        dtype: ResultType = "float64",
+        out: npt.NDArray[Any] | None = None,
+    ) -> Predicted:
         if precision not in ("double", "single"):
             raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
         grid = self._check_grid(times)
+        out = check_result(out, dtype, (count_rows(X), len(grid)))
 
-        def on_grid(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
+        def on_grid(distribution: SurvivalDistribution, rows: slice) -> torch.Tensor:
             wanted = distribution.single() if precision == "single" else distribution
-            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid)
+            result: torch.Tensor = getattr(wanted, quantity)(torch.from_numpy(grid))
             return result
 
-        found = self._by_blocks(X, on_grid)
+        found = self._by_blocks(X, on_grid, dtype, out, n_times=len(grid))
         return framed(found, X, "time", grid) if as_frame else found
 
     def _by_blocks(
-        self, X: Any, quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]]
+        self,
+        X: Any,
+        quantity: Callable[[SurvivalDistribution, slice], Any],
+        dtype: ResultType = "float64",
+        out: npt.NDArray[Any] | None = None,
+        n_times: int = 1,
     ) -> npt.NDArray[np.float64]:
         """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
-        n = count_rows(X)
-        with torch.no_grad():
-            if n <= _BLOCK:
-                return quantity(self.predict_distribution(X), slice(0, n))
-            places = [slice(i, i + _BLOCK) for i in range(0, n, _BLOCK)]
-            take = X.iloc if hasattr(X, "iloc") else X
-            result: npt.NDArray[np.float64] | None = None
-            with telling_unseen():
-                for rows in places:
-                    part = quantity(self.predict_distribution(take[rows]), rows)
-                    if result is None:
-                        result = np.empty((n, *part.shape[1:]))  # written once, never joined
-                    result[rows] = part
-            assert result is not None
-            return result
+        n, step = count_rows(X), self._rows_at_once(n_times)
+        gathered = Gathered(n, dtype, out)
+        take = X.iloc if hasattr(X, "iloc") else X
+        with torch.no_grad(), telling_unseen():
+            for rows in (slice(i, min(i + step, n)) for i in range(0, max(n, 1), step)):
+                part = X if n <= step else take[rows]
+                gathered.put(rows, quantity(self.predict_distribution(part), rows))
+        return gathered.array()
+
+    def _rows_at_once(self, n_times: int) -> int:
+        """How many rows are predicted together, at so many times each."""
+        return _BLOCK
 
 
 def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
