@@ -66,4 +66,5 @@ def _normal_scores(knots: Sequence[tuple[float, ...]], values: Tensor) -> Tensor
     low, high = table.gather(1, left), table.gather(1, left + 1)
     rank = torch.where(high > low, left + (values - low) / (high - low), 0.0).clamp_min(0.0)
     rank = torch.where(after > place, 0.5 * (place + after - 1), torch.minimum(rank, last))
-    return torch.special.ndtri((rank + 0.5) / (last + 1.0))
+    scores: Tensor = torch.special.ndtri((rank + 0.5) / (last + 1.0))
+    return scores

@@ -25,10 +25,12 @@ def check_result(out: Any, dtype: Any, shape: tuple[int, ...]) -> npt.NDArray[An
         raise ValueError(f"dtype is 'float64' or 'float32'; got {dtype!r}.")
     if out is None:
         return None
-    right = isinstance(out, np.ndarray) and out.shape == shape and out.dtype in (np.float64, np.float32)
+    wanted = f"out is a writable, contiguous array of float64 or float32 and shape {shape}"
+    if not isinstance(out, np.ndarray):
+        raise ValueError(f"{wanted}; got {type(out).__name__}.")
+    right = out.shape == shape and out.dtype in (np.float64, np.float32)
     if not right or not out.flags.c_contiguous or not out.flags.writeable:
-        got = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise ValueError(f"out is a writable, contiguous array of float64 or float32 and shape {shape}; got {got}.")
+        raise ValueError(f"{wanted}; got {out.dtype} of shape {out.shape}.")
     return out
 
 
@@ -36,7 +38,7 @@ def start_copy(values: Tensor) -> tuple[Tensor, Callable[[], None]]:
     """A copy in pinned memory that is under way, and what to call to wait for it."""
     staged = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     staged.copy_(values, non_blocking=True)
-    copied = torch.cuda.Event()
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record()
     return staged, copied.synchronize
 

@@ -55,7 +55,7 @@ __all__ = ["Generators", "NetworkEstimator", "tell_interrupted"]
 
 Generators = Sequence[torch.Generator]
 
-_DEVICE_CELLS = 1 << 22  # rows × times predicted at once on a device that is not the CPU
+_DEVICE_CELLS = 1 << 23  # rows × times predicted at once on a device that is not the CPU
 _KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
 
 
