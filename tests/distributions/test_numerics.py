@@ -11,7 +11,7 @@ from scipy import integrate, special
 import small_networks
 from distribution_kinds import frozen
 from sumosurv.distributions import Weibull
-from sumosurv.distributions._numerics import invert_log_survival, mean_survival_time
+from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
 from sumosurv.distributions._quadrature import _patterson, integrate_panels
 
 
@@ -57,7 +57,8 @@ def test_a_first_look_at_the_breaks_shortens_the_search(seeds):
     np.testing.assert_array_equal(seen[1], distribution.log_survival(seen[0]))
     plain, begun = [], []
     expected = invert_log_survival(counted(both_of(distribution), plain), rows, target)
-    found = invert_log_survival(counted(both_of(distribution), begun), rows, target, seen)
+    start = first_look(*seen, target.reshape(3, 25))
+    found = invert_log_survival(counted(both_of(distribution), begun), rows, target, start)
     np.testing.assert_allclose(found, expected, rtol=1e-11)
     assert sum(begun) <= 0.65 * sum(plain)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sumosurv.distributions._quadrature import integrate_panels
 
-__all__ = ["invert_log_survival", "mean_survival_time"]
+__all__ = ["first_look", "invert_log_survival", "mean_survival_time"]
 
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
 _GOAL = 1e-12  # relative error of a quantile
@@ -20,7 +20,7 @@ def invert_log_survival(
     log_both: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
     rows: Tensor,
     level: Tensor,
-    seen: tuple[Tensor, Tensor] | None = None,
+    start: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     r"""The smallest t with log S(t) <= level, by a safeguarded Newton iteration.
 
@@ -37,15 +37,13 @@ def invert_log_survival(
         The subject of each level.
     level : Tensor of shape (k,)
         log of the survival probabilities to reach; 0 gives t = 0.
-    seen : (times, log S), optional
-        Zero and later times in order, (m,), and the curves of all subjects there, (n, m): the search begins between
-        the two times that the level lies between.
+    start : (places, log S at zero), optional
+        Of each level, (k,): log t where its search begins, and the curve at zero; see `first_look`.
     """
     target = torch.log(-level)  # -inf for level 0, inf for level -inf
-    at_zero = log_both(rows, torch.zeros_like(level))[0] if seen is None else seen[1][rows, 0]
+    begin, at_zero = (torch.zeros_like(target), log_both(rows, torch.zeros_like(level))[0]) if start is None else start
     at_start = at_zero <= level  # a curve may lose mass at time zero
     result = torch.where((level >= 0) | at_start, torch.zeros_like(level), torch.full_like(level, math.inf))
-    begin = torch.zeros_like(target) if seen is None else _between(seen[0], seen[1][rows], target)
     search = _Search((torch.isfinite(target) & ~at_start).nonzero()[:, 0], target, begin)
     for _ in range(400):
         if len(search.who) == 0:
@@ -58,14 +56,18 @@ def invert_log_survival(
     return result
 
 
-def _between(times: Tensor, log_survival: Tensor, target: Tensor) -> Tensor:
-    """log t with log Λ(t) = target, on the straight lines of log Λ over log t through the times (m,) past zero."""
+def first_look(times: Tensor, log_survival: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Where to begin the search for levels (n, m), from curves (n, j) at zero and later times (j,); flat, (n · m,).
+
+    The place is log t on the straight lines of log Λ over log t through the times past zero.
+    """
     u, heights = torch.log(times[1:]), torch.log((-log_survival[:, 1:]).clamp_min(0.0)).contiguous()
-    right = torch.searchsorted(heights, target[:, None]).clamp(1, len(u) - 1)
-    low, high = (heights.gather(1, place)[:, 0] for place in (right - 1, right))
-    u_low, u_high = u[right[:, 0] - 1], u[right[:, 0]]
+    target = torch.log(-level).contiguous()
+    right = torch.searchsorted(heights, target).clamp(1, len(u) - 1)
+    low, high = heights.gather(1, right - 1), heights.gather(1, right)
     share = ((target - low) / (high - low)).nan_to_num(nan=0.5, posinf=0.5, neginf=0.5)
-    return u_low + share.clamp(-2.0, 3.0) * (u_high - u_low)
+    places = u[right - 1] + share.clamp(-2.0, 3.0) * (u[right] - u[right - 1])
+    return places.reshape(-1), log_survival[:, :1].expand_as(level).reshape(-1)
 
 
 class _Search:

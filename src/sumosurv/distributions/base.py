@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sumosurv.distributions._numerics import invert_log_survival, mean_survival_time
+from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
 from sumosurv.distributions._quadrature import squared_areas
 
 __all__ = ["SurvivalDistribution"]
@@ -100,7 +100,8 @@ class SurvivalDistribution(ABC):
             log_survival, log_density = self._take(rows)._log_both(t[:, None])
             return log_survival[:, 0], log_density[:, 0]
 
-        return invert_log_survival(log_both, rows, level.reshape(-1), seen).reshape(level.shape)
+        start = None if seen is None else first_look(*seen, level)
+        return invert_log_survival(log_both, rows, level.reshape(-1), start).reshape(level.shape)
 
     def _at_breaks(self, like: Tensor) -> tuple[Tensor, Tensor] | None:
         """Zero and some times in order, (m,), with log S at them, (n, m): where a search may begin. None if unknown."""
