@@ -135,6 +135,16 @@ def scale(record):
     return f"{where(record)}.\n\n" + markdown(header, lines)
 
 
+def waits(record):
+    """What a user waits for, each with its goal."""
+    lines = [
+        (r["what"], f"{number(r['measured'])} {r['unit']}", r["goal"], {True: "yes", False: "no", None: ""}[r["met"]],
+         r["beside"])
+        for r in record["results"]["rows"]
+    ]  # fmt: skip
+    return f"{where(record)}.\n\n" + markdown(("what", "measured", "goal", "met", "beside"), lines)
+
+
 def startup(record):
     """Imports."""
     lines = [(f"`{r['what']}`", r["seconds"], r["of import torch"]) for r in record["results"]["rows"]]
@@ -147,6 +157,7 @@ TABLES = {
     "training": (("", training),),
     "scale": (("", scale),),
     "startup": (("", startup),),
+    "waits": (("", waits),),
 }
 
 

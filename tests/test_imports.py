@@ -19,6 +19,7 @@ LAYERS = {
     "levels": 0,
     "quantiles": 0,
     "stored": 0,
+    "device_columns": 0,
     "ranges": 1,
     "outcome": 0,
     "distributions": 1,

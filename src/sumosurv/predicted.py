@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 __all__ = ["Figures"]
@@ -68,11 +69,18 @@ class Figures:
         if within is not None:
             columns["mean"] = distribution.mean()
             past["mean"] = within < (1.0 - _NEGLIGIBLE) * columns["mean"]
-        for q in levels:
+        for q, values in zip(levels, distribution.quantile(levels).T):
             name = "median" if q == 0.5 else f"quantile_{q:g}"
-            columns[name] = distribution.quantile(float(q))
-            past[name] = columns[name] > last
+            columns[name], past[name] = values, values > last
         if mean or levels or any(rows.any() for rows in past.values()):
-            columns["extrapolated"] = [" ".join(name for name, rows in past.items() if rows[i]) for i in range(n)]
+            columns["extrapolated"] = _named(past, n)
         beyond.update({name: int(rows.sum()) for name, rows in past.items() if rows.any()})
         return pd.DataFrame(columns, index=X.index)
+
+
+def _named(past: Mapping[str, npt.NDArray[np.bool_]], n: int) -> npt.NDArray[np.object_]:
+    """For each of n rows the names of the columns that are marked in it, separated by spaces."""
+    marks = np.column_stack([np.zeros(n, dtype=bool), *past.values()])
+    kinds, which = np.unique(marks @ (1 << np.arange(marks.shape[1], dtype=object)), return_inverse=True)
+    words = [" ".join(name for place, name in enumerate(past, 1) if kind >> place & 1) for kind in kinds]
+    return np.array(words, dtype=object)[which]

@@ -11,7 +11,8 @@ from scipy import integrate, special
 import small_networks
 from distribution_kinds import frozen
 from sumosurv.distributions import Weibull
-from sumosurv.distributions._numerics import integrate_panels, invert_log_survival, mean_survival_time
+from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
+from sumosurv.distributions._quadrature import _patterson, integrate_panels
 
 
 def counted(function, counts):
@@ -44,6 +45,24 @@ def test_quantiles_of_networks_take_few_evaluations(seeds):
     assert sum(counts) / len(rows) <= 10
 
 
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+def test_a_first_look_at_the_breaks_shortens_the_search(seeds):
+    distribution = frozen(seeds)
+    rows = torch.arange(3).repeat_interleave(25)
+    target = torch.from_numpy(np.log1p(-np.tile(np.linspace(0.02, 0.98, 25), 3)))
+    seen = distribution._at_breaks(target)
+    assert seen[0][0] == 0
+    assert (seen[0].diff() > 0).all()
+    assert 3 < len(seen[0]) <= 13
+    np.testing.assert_array_equal(seen[1], distribution.log_survival(seen[0]))
+    plain, begun = [], []
+    expected = invert_log_survival(counted(both_of(distribution), plain), rows, target)
+    start = first_look(*seen, target.reshape(3, 25))
+    found = invert_log_survival(counted(both_of(distribution), begun), rows, target, start)
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    assert sum(begun) <= 0.65 * sum(plain)
+
+
 def test_weibull_quantiles_are_one_newton_step_away():
     distribution = Weibull(scale=[3.0, 40.0], shape=[0.8, 2.5])
     level = torch.log(torch.tensor([0.9, 0.2], dtype=torch.float64))
@@ -73,7 +92,7 @@ def test_the_mean_of_a_network_by_an_independent_quadrature(seeds):
     np.testing.assert_allclose(distribution.restricted_mean(1.0), distribution.survival(grid) @ share, rtol=1e-11)
 
 
-def test_panels_that_all_rows_share_are_one_evaluation():
+def test_panels_that_all_rows_share_are_evaluated_together():
     counts = []
     rate = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
 
@@ -84,7 +103,46 @@ def test_panels_that_all_rows_share_are_one_evaluation():
     start, end = torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, 1.0, 0.7], dtype=torch.float64)
     result = integrate_panels(counted(function, counts), start, end, edges, 0.0)
     np.testing.assert_allclose(result, -torch.expm1(-rate * end) / rate, rtol=1e-13)
-    assert len(counts) == 2  # the grid, and the cut panel of the last row
+    assert counts == [3 * 2 * 7, 3 * 2 * 8, 15]  # 7 nodes, 8 more, and the short panel of the last row
+
+
+def test_a_panel_that_few_rows_find_hard_is_cut_for_these_alone():
+    counts, rows = [], 20
+    rate = torch.full((rows,), 0.01, dtype=torch.float64)
+    rate[7] = 300.0
+
+    def function(who, u):
+        return torch.exp(-rate[who, None] * u)
+
+    start, end = torch.zeros(rows, dtype=torch.float64), torch.ones(rows, dtype=torch.float64)
+    result = integrate_panels(counted(function, counts), start, end, torch.tensor([0.0, 1.0]).double(), 0.0)
+    np.testing.assert_allclose(result, -torch.expm1(-rate) / rate, rtol=1e-10)
+    assert counts[0] == rows * 7
+    assert set(counts[1:]) == {2 * 15}  # two halves of one row at a time
+
+
+def test_a_panel_that_most_rows_find_hard_is_cut_for_all():
+    counts = []
+    rate = torch.linspace(80.0, 120.0, 20, dtype=torch.float64)
+
+    def function(who, u):
+        return torch.exp(-rate[who, None] * u)
+
+    start, end = torch.zeros(20, dtype=torch.float64), torch.ones(20, dtype=torch.float64)
+    result = integrate_panels(counted(function, counts), start, end, torch.tensor([0.0, 1.0]).double(), 0.0)
+    np.testing.assert_allclose(result, -torch.expm1(-rate) / rate, rtol=1e-10)
+    assert counts[:3] == [20 * 7, 20 * 8, 20 * 2 * 7]
+
+
+@pytest.mark.parametrize(("nodes", "degree"), [(1, 1), (3, 5), (7, 11), (15, 23)])
+def test_each_rule_is_exact_to_its_degree(nodes, degree):
+    places, *weights = _patterson()
+    own = weights[(1, 3, 7, 15).index(nodes)]
+    assert (own[nodes:] == 0).all()
+    assert (own[:nodes] > 0).all()
+    for power in range(degree + 1):
+        assert own @ places**power == pytest.approx(0.0 if power % 2 else 2.0 / (power + 1), abs=1e-15)
+    assert own @ places ** (degree + 1) != pytest.approx(2.0 / (degree + 2), abs=1e-9)
 
 
 def test_breaks_spare_evaluations_and_change_nothing_else():
@@ -125,3 +183,17 @@ def test_a_narrow_bump_is_not_missed():
     result = integrate_panels(function, 0 * one, one, edges, 0.0, 0.1 * one)
     exact, _ = integrate.quad(lambda u: math.exp(-(((u - 0.37) / 0.02) ** 2)), 0.0, 1.0, points=[0.37])
     np.testing.assert_allclose(result - 0.1, exact, rtol=1e-7)
+
+
+def test_mean_and_restricted_mean_of_a_network_are_one_integral(monkeypatch):
+    from sumosurv.distributions import monotone
+
+    calls, plain = [], monotone.integrate_panels
+    monkeypatch.setattr(monotone, "integrate_panels", lambda *given: calls.append(1) or plain(*given))
+    distribution = frozen((0,))
+    up_to, mean = distribution.restricted_mean(1.0), distribution.mean()
+    assert len(calls) == 1
+    tail = distribution.conditional(1.0).mean() - 1.0
+    np.testing.assert_allclose(mean, up_to + distribution.survival(1.0) * tail, rtol=1e-9)
+    np.testing.assert_array_equal(distribution[1:].restricted_mean(1.0), up_to[1:])
+    assert len(calls) == 1

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["integrate_panels", "invert_log_survival", "mean_survival_time", "panel_edges", "squared_areas"]
+from sumosurv.distributions._quadrature import integrate_panels
+
+__all__ = ["first_look", "invert_log_survival", "mean_survival_time"]
 
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
 _GOAL = 1e-12  # relative error of a quantile
 
 
 def invert_log_survival(
-    log_both: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], rows: Tensor, level: Tensor
+    log_both: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    rows: Tensor,
+    level: Tensor,
+    start: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     r"""The smallest t with log S(t) <= level, by a safeguarded Newton iteration.
 
@@ -34,11 +37,14 @@ def invert_log_survival(
         The subject of each level.
     level : Tensor of shape (k,)
         log of the survival probabilities to reach; 0 gives t = 0.
+    start : (places, log S at zero), optional
+        Of each level, (k,): log t where its search begins, and the curve at zero; see `first_look`.
     """
     target = torch.log(-level)  # -inf for level 0, inf for level -inf
-    at_start = log_both(rows, torch.zeros_like(level))[0] <= level  # a curve may lose mass at time zero
+    begin, at_zero = (torch.zeros_like(target), log_both(rows, torch.zeros_like(level))[0]) if start is None else start
+    at_start = at_zero <= level  # a curve may lose mass at time zero
     result = torch.where((level >= 0) | at_start, torch.zeros_like(level), torch.full_like(level, math.inf))
-    search = _Search((torch.isfinite(target) & ~at_start).nonzero()[:, 0], target)
+    search = _Search((torch.isfinite(target) & ~at_start).nonzero()[:, 0], target, begin)
     for _ in range(400):
         if len(search.who) == 0:
             break
@@ -50,12 +56,25 @@ def invert_log_survival(
     return result
 
 
+def first_look(times: Tensor, log_survival: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Where to begin the search for levels (n, m), from curves (n, j) at zero and later times (j,); flat, (n · m,).
+
+    The place is log t on the straight lines of log Λ over log t through the times past zero.
+    """
+    u, heights = torch.log(times[1:]), torch.log((-log_survival[:, 1:]).clamp_min(0.0)).contiguous()
+    target = torch.log(-level).contiguous()
+    right = torch.searchsorted(heights, target).clamp(1, len(u) - 1)
+    low, high = heights.gather(1, right - 1), heights.gather(1, right)
+    share = ((target - low) / (high - low)).nan_to_num(nan=0.5, posinf=0.5, neginf=0.5)
+    places = u[right - 1] + share.clamp(-2.0, 3.0) * (u[right] - u[right - 1])
+    return places.reshape(-1), log_survival[:, :1].expand_as(level).reshape(-1)
+
+
 class _Search:
     """The state of the iteration for the levels that are not settled: places, brackets, the last gap."""
 
-    def __init__(self, who: Tensor, target: Tensor) -> None:
-        self.who, self.target = who, target[who]
-        self.u = torch.zeros_like(self.target)
+    def __init__(self, who: Tensor, target: Tensor, begin: Tensor) -> None:
+        self.who, self.target, self.u = who, target[who], begin[who]
         self.low, self.high = torch.full_like(self.u, -math.inf), torch.full_like(self.u, math.inf)
         self.last_gap = torch.full_like(self.u, math.inf)
         self.hit = torch.zeros_like(self.who, dtype=torch.bool)  # the curve is at the level in ``high``
@@ -183,187 +202,5 @@ def _integrate(
         edges,
         tolerance / 16.0,
         (first * s_first).expand_as(end),
-    )
-
-
-def integrate_panels(
-    function: Callable[[Tensor, Tensor], Tensor],
-    start: Tensor,
-    end: Tensor,
-    edges: Tensor,
-    precision: float,
-    total: Tensor | None = None,
-) -> Tensor:
-    """``total`` plus ∫ function(u) du from start to end, each (n,), over panels between given edges.
-
-    For functions that are smooth between the edges. ``function`` takes rows (k,) and places (k or 1, m). Panels that
-    all rows share are evaluated on one grid; those whose error is too large are then cut in two, row by row.
-    """
-    rows = torch.arange(len(start), device=start.device)
-    total = torch.zeros_like(start) if total is None else total
-    lower = torch.maximum(edges[None, :-1], start[:, None])
-    upper = torch.minimum(edges[None, 1:], end[:, None])
-    wanted = upper > lower
-    if not bool(wanted.any()):
-        return total
-    rule = _Rule(start)
-    usual_lower, usual_upper = lower.median(0).values, upper.median(0).values
-    whole = wanted & (lower == usual_lower) & (upper == usual_upper)
-    shared = whole.sum(0) > 0.5 * len(rows)  # panels of most rows
-    pieces: list[_Panels] = []
-    if bool(shared.any()):
-        on_grid = rule.on_grid(function, rows, usual_lower[shared], usual_upper[shared])
-        pieces.append(on_grid.pick(whole[:, shared]))
-    rest = wanted & ~(whole & shared)
-    if bool(rest.any()):
-        who = rows[:, None].expand_as(lower)[rest]
-        pieces.append(rule.on_panels(function, who, lower[rest], upper[rest]))
-    return _adaptive(
-        function, rule, _Panels.join(pieces), total, max(1e-11, 16 * precision), max(1e-12, 16 * precision)
-    )
-
-
-def panel_edges(breaks: Sequence[float], last: float) -> list[float]:
-    """Edges of panels from zero to the last time: at the breaks, and no panel more than eight times its start."""
-    edges = [last]
-    for start in sorted(breaks, reverse=True):
-        edges += _shrinking(edges[-1], start)
-        edges.append(start)
-    return [0.0, *sorted({*edges, *_shrinking(edges[-1], last / 512)})]
-
-
-def _shrinking(high: float, low: float) -> list[float]:
-    """high / 8, high / 64, ... down to low."""
-    steps = max(0, math.ceil(math.log(high / low) / math.log(8.0)) - 1)
-    return [high * (low / high) ** (j / (steps + 1)) for j in range(1, steps + 1)]
-
-
-def squared_areas(
-    survival: Callable[[Tensor, Tensor], Tensor], at: Tensor, breaks: Sequence[float], precision: float
-) -> tuple[Tensor, Tensor]:
-    """(∫₀^at F², ∫_at^last S²) of each row, where ``last`` is the last of the breaks and ``at`` does not exceed it.
-
-    Over panels between the breaks, on which curves are smooth. All rows are evaluated once, on the same times; only the
-    panel in which ``at`` lies is cut in two for each row.
-    """
-    last = max(breaks)
-    edges = torch.tensor(panel_edges([b for b in breaks if 0.0 < b < last], last)).to(at)
-    rows, rule = torch.arange(len(at), device=at.device), _Rule(at)
-    half = 0.5 * torch.diff(edges)
-    places = (0.5 * (edges[1:] + edges[:-1])[:, None] + half[:, None] * rule.nodes).reshape(1, -1)
-    values = survival(rows, places).reshape(len(at), len(half), -1)
-    own = (torch.searchsorted(edges, at, right=True) - 1).clamp(0, len(half) - 1)
-    panel = torch.arange(len(half), device=at.device)
-    areas = []
-    for square, whole, ends in (
-        (_squared_cdf, panel < own[:, None], (edges[own], at)),
-        (torch.square, panel > own[:, None], (at, edges[own + 1])),
-    ):
-
-        def function(rows: Tensor, t: Tensor, square: Callable[[Tensor], Tensor] = square) -> Tensor:
-            return square(survival(rows, t))
-
-        sums = rule.sum(square(values), half.expand(whole.shape))
-        shape = whole.shape
-        on_grid = _Panels(rows[:, None].expand(shape), edges[:-1].expand(shape), edges[1:].expand(shape), *sums)
-        cut = rule.on_panels(function, rows, *ends)
-        panels, error = _Panels.join([on_grid.pick(whole), cut]), max(1e-10, 16 * precision)
-        areas.append(_adaptive(function, rule, panels, torch.zeros_like(at), error, 0.1 * error))
-    return areas[0], areas[1]
-
-
-def _squared_cdf(survival: Tensor) -> Tensor:
-    return (1.0 - survival).square()
-
-
-def _adaptive(
-    function: Callable[[Tensor, Tensor], Tensor],
-    rule: _Rule,
-    panels: _Panels,
-    total: Tensor,
-    of_size: float,
-    of_panel: float,
-) -> Tensor:
-    """Add to each row's total the integrals over its panels, cut in two until their errors are small enough.
-
-    Small is ``of_size`` of the row's whole integral, as the first pass saw it, or ``of_panel`` of the panel's own.
-    """
-    size = total.index_add(0, panels.who, panels.integral)
-    for _ in range(48):
-        done = panels.error <= of_size * size[panels.who].abs() + of_panel * panels.integral.abs()
-        total = total.index_add(0, panels.who[done], panels.integral[done])
-        if bool(done.all()):
-            return total
-        left = panels.pick(~done)
-        middle = 0.5 * (left.a + left.b)
-        who = torch.cat([left.who, left.who])
-        panels = rule.on_panels(function, who, torch.cat([left.a, middle]), torch.cat([middle, left.b]))
-    return total.index_add(0, panels.who, panels.integral)
-
-
-class _Panels(NamedTuple):
-    """Stretches [a, b] of some rows, the integral over each, and its error."""
-
-    who: Tensor
-    a: Tensor
-    b: Tensor
-    integral: Tensor
-    error: Tensor
-
-    def pick(self, which: Tensor) -> _Panels:
-        """Some of them."""
-        return _Panels(*(part[which] for part in self))
-
-    @classmethod
-    def join(cls, pieces: list[_Panels]) -> _Panels:
-        """All of them in one."""
-        return cls(*(torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pieces)))
-
-
-class _Rule:
-    """The 7-point Gauss and the 15-point Kronrod rule on the same nodes."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.nodes, self.kronrod, self.gauss = (torch.from_numpy(part).to(like) for part in _gauss_kronrod())
-
-    def on_grid(self, function: Callable[[Tensor, Tensor], Tensor], rows: Tensor, a: Tensor, b: Tensor) -> _Panels:
-        """The same panels for all rows: results of shape (rows, panels)."""
-        centre, half = 0.5 * (a + b), 0.5 * (b - a)
-        places = (centre[:, None] + half[:, None] * self.nodes).reshape(1, -1)
-        values = function(rows, places).reshape(len(rows), len(a), -1)
-        shape = values.shape[:2]
-        who = rows[:, None].expand(shape)
-        return _Panels(who, a.expand(shape), b.expand(shape), *self.sum(values, half.expand(shape)))
-
-    def on_panels(self, function: Callable[[Tensor, Tensor], Tensor], who: Tensor, a: Tensor, b: Tensor) -> _Panels:
-        """Panels of single rows."""
-        half = 0.5 * (b - a)
-        values = function(who, 0.5 * (a + b)[:, None] + half[:, None] * self.nodes)
-        return _Panels(who, a, b, *self.sum(values, half))
-
-    def sum(self, values: Tensor, half: Tensor) -> tuple[Tensor, Tensor]:
-        """The integral, and its error as QUADPACK estimates it: Gauss's own error says much too much of Kronrod's."""
-        fine = values @ self.kronrod
-        coarse = (fine - values @ self.gauss).abs()
-        spread = (values - 0.5 * fine[..., None]).abs() @ self.kronrod
-        error = spread * (200.0 * coarse / spread.clamp_min(torch.finfo(values.dtype).tiny)).pow(1.5).clamp_max(1.0)
-        return half * fine, half * error
-
-
-def _gauss_kronrod() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes on [-1, 1], the 15-point Kronrod weights, and the 7-point Gauss weights on the same nodes."""
-    x = np.array([0.991455371120812639206854697526329, 0.949107912342758524526189684047851,
-                  0.864864423359769072789712788640926, 0.741531185599394439863864773280788,
-                  0.586087235467691130294144991693160, 0.405845151377397166906606412076961,
-                  0.207784955007898467600689403773245, 0.0])  # fmt: skip
-    k = np.array([0.022935322010529224963732008058970, 0.063092092629978553290700663189204,
-                  0.104790010322250183839876322541518, 0.140653259715525918745189590510238,
-                  0.169004726639267902826583426598550, 0.190350578064785409913256402421014,
-                  0.204432940075298892414161999234649, 0.209482141084727828012999174891714])  # fmt: skip
-    g = np.array([0.0, 0.129484966168869693270611432679082, 0.0, 0.279705391489276667901467771423780,
-                  0.0, 0.381830050505118944950369775488975, 0.0, 0.417959183673469387755102040816327])  # fmt: skip
-    return (
-        np.concatenate([-x, x[:-1][::-1]]),
-        np.concatenate([k, k[:-1][::-1]]),
-        np.concatenate([g, g[:-1][::-1]]),
+        smooth=False,
     )

@@ -11,9 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sumosurv.distributions._numerics import invert_log_survival, mean_survival_time, squared_areas
+from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
+from sumosurv.distributions._quadrature import squared_areas
 
 __all__ = ["SurvivalDistribution"]
+
+_FIRST_LOOKS = 12  # times at most at which all curves are seen before a search for quantiles
 
 
 class SurvivalDistribution(ABC):
@@ -91,12 +94,23 @@ class SurvivalDistribution(ABC):
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         """The smallest t with log S(t) <= level, for levels of shape (n, m); inf where there is none."""
         rows = torch.arange(len(self), device=level.device)[:, None].expand_as(level).reshape(-1)
+        seen = self._at_breaks(level)
 
         def log_both(rows: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
             log_survival, log_density = self._take(rows)._log_both(t[:, None])
             return log_survival[:, 0], log_density[:, 0]
 
-        return invert_log_survival(log_both, rows, level.reshape(-1)).reshape(level.shape)
+        start = None if seen is None else first_look(*seen, level)
+        return invert_log_survival(log_both, rows, level.reshape(-1), start).reshape(level.shape)
+
+    def _at_breaks(self, like: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Zero and some times in order, (m,), with log S at them, (n, m): where a search may begin. None if unknown."""
+        breaks = [b for b in self._breaks if b > 0]
+        if len(breaks) < 3:
+            return None
+        some = breaks[:: math.ceil(len(breaks) / _FIRST_LOOKS)]
+        times = torch.tensor([0.0, *some]).to(like)
+        return times, self._log_survival(times[None]).detach()
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         """The integral of S from 0 to the horizon, shape (n,); the horizon may be inf."""
@@ -222,7 +236,7 @@ class SurvivalDistribution(ABC):
     def integral(self, function: Callable[[Tensor], Tensor], horizon: Tensor) -> Tensor:
         r"""∫₀^horizon g(S(t)) dt of each subject, for g given as a function of survival probabilities.
 
-        By the quadrature of `restricted_mean`: relative error about 1e-10. ``horizon`` is a float64 tensor of shape
+        By adaptive quadrature: relative error about 1e-10. ``horizon`` is a float64 tensor of shape
         (n,), inf allowed.
         """
         return mean_survival_time(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from sumosurv.distributions._numerics import integrate_panels, panel_edges
+from sumosurv.distributions._quadrature import integrate_panels, panel_edges
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
 
@@ -142,6 +142,7 @@ class Monotone(SurvivalDistribution):
         self.breaks = tuple(breaks)
         self._start_cache: Tensor | None = None
         self._tail_cache: tuple[Tensor, Tensor] | None = None
+        self._area_cache: Tensor | None = None  # under the curve from zero to the horizon
 
     def __len__(self) -> int:
         return len(self.code)
@@ -163,6 +164,7 @@ class Monotone(SurvivalDistribution):
         part.code = self.code[rows]
         part._start_cache = None if self._start_cache is None else self._start_cache[rows]
         part._tail_cache = None if self._tail_cache is None else (self._tail_cache[0][rows], self._tail_cache[1][rows])
+        part._area_cache = None if self._area_cache is None else self._area_cache[rows]
         return part
 
     def single(self) -> Monotone:
@@ -173,6 +175,7 @@ class Monotone(SurvivalDistribution):
         made.code, made.fast = self.code.float(), self.fast.to(torch.float32)
         made._start_cache = None if self._start_cache is None else self._start_cache.float()
         made._tail_cache = None if self._tail_cache is None else _both_single(self._tail_cache)
+        made._area_cache = None
         made.curve = lambda code, t: _both_single(exact(code.double(), t.double()))
         made.value = lambda code, t: exact(code.double(), t.double())[0].float()
         return made
@@ -281,6 +284,28 @@ class Monotone(SurvivalDistribution):
             return super()._remaining_mean(start, end)
         last = self.horizon
         log_first = self._log_survival(start[:, None])
+        if bool((start == 0).all()) and bool((end >= last).all()):
+            inside = self._area()
+        else:
+            inside = self._area_between(start, end.clamp_max(last), log_first)
+        cumulative, log_hazard = (part[:, 0].double() for part in self._tail())
+        after = tail_area(log_hazard, self.growth, (end.double() - last).clamp_min(0.0))
+        return (inside + torch.exp(-cumulative - log_first[:, 0].double()) * after).to(start)
+
+    def _area(self) -> Tensor:
+        """Under the curve from zero to the horizon: part of the mean, and of every mean up to a later time."""
+        if self._area_cache is not None:
+            return self._area_cache
+        assert self.horizon is not None
+        zero = self.code.new_zeros(len(self))
+        area = self._area_between(zero, zero + self.horizon, zero[:, None])
+        if not area.requires_grad:
+            self._area_cache = area
+        return area
+
+    def _area_between(self, start: Tensor, end: Tensor, log_first: Tensor) -> Tensor:
+        """∫ S(t) dt from start to end, neither past the horizon, over S(start), whose logarithm is given as (n, 1)."""
+        assert self.horizon is not None
         lived = bool((log_first != 0).any())
 
         def remaining(rows: Tensor, t: Tensor) -> Tensor:
@@ -289,14 +314,6 @@ class Monotone(SurvivalDistribution):
                 return part._survival(t.to(self.code)).to(t)
             return torch.exp((part._log_survival(t.to(self.code)) - log_first[rows]).to(t))
 
-        edges = panel_edges([b for b in self.breaks if 0.0 < b < last], last)
-        inside = integrate_panels(
-            remaining,
-            start.double(),
-            end.clamp_max(last).double(),
-            torch.tensor(edges, dtype=torch.float64, device=start.device),
-            self._precision,
-        )
-        cumulative, log_hazard = (part[:, 0].double() for part in self._tail())
-        after = tail_area(log_hazard, self.growth, (end.double() - last).clamp_min(0.0))
-        return (inside + torch.exp(-cumulative - log_first[:, 0].double()) * after).to(start)
+        edges = panel_edges([b for b in self.breaks if 0.0 < b < self.horizon], self.horizon)
+        places = torch.tensor(edges, dtype=torch.float64, device=start.device)
+        return integrate_panels(remaining, start.double(), end.double(), places, self._precision)

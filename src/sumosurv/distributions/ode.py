@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sumosurv.distributions._numerics import integrate_panels
+from sumosurv.distributions._quadrature import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
 

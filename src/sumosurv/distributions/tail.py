@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sumosurv.distributions._numerics import integrate_panels
+from sumosurv.distributions._quadrature import integrate_panels
 
 __all__ = ["mean_growth", "tail_area", "tail_log_terms", "tail_parameters"]
 
@@ -49,6 +49,9 @@ def tail_log_terms(
 
 def tail_area(log_hazard: Tensor, growth: float, length: Tensor) -> Tensor:
     """∫ S(T + u) / S(T) du from zero to the length, which may be inf; all (n,) and float64."""
+    if growth == 0:
+        hazard = torch.exp(log_hazard)
+        return -torch.expm1(-hazard * length) / hazard
     scale = _typical(log_hazard, growth)
 
     def survival(rows: Tensor, x: Tensor) -> Tensor:

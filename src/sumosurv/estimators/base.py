@@ -399,7 +399,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise ValueError(f"X has two columns named {twice!r}; rename one, or drop it.")
-            validate_data(self, X, reset=reset, skip_check_array=True)
+            if reset or names != list(getattr(self, "feature_names_in_", ())):  # else there is nothing to check
+                validate_data(self, X, reset=reset, skip_check_array=True)
             if len(X) == 0:
                 raise ValueError("Found array with 0 sample(s) (shape=(0, ...)) while a minimum of 1 is required.")
             if X.shape[1] == 0:

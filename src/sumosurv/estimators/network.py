@@ -61,6 +61,7 @@ __all__ = ["Generators", "NetworkEstimator", "tell_interrupted"]
 
 Generators = Sequence[torch.Generator]
 
+_DEVICE_CELLS = 1 << 23  # rows × times predicted at once on a device that is not the CPU
 _KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
 
 
@@ -415,15 +416,24 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
 
     # ------------------------------------------------------------------ prediction
 
+    @property
+    def _device(self) -> torch.device:
+        """Where the networks are."""
+        return next(self.network_.parameters()).device
+
+    def _rows_at_once(self, n_times: int) -> int:
+        own = super()._rows_at_once(n_times)
+        return own if self._device.type == "cpu" else max(own, _DEVICE_CELLS // max(n_times, 1))
+
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        return self.distribution_of(self.preprocessor_.transform(X))
+        return self.distribution_of(self.preprocessor_.transform(X, self._device))
 
     def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
         """The distribution of preprocessed rows."""
         return self._predicted(self.network_, inputs)
 
     def _members(self, X: Any) -> Members:
-        return self.members_of(self.preprocessor_.transform(X))
+        return self.members_of(self.preprocessor_.transform(X, self._device))
 
     def members_of(self, inputs: Inputs) -> Members:
         """What each member says of preprocessed rows."""

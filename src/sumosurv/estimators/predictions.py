@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.estimators.frames import framed, incidence_frame
+from sumosurv.estimators.gathering import Gathered, ResultType, check_result
 from sumosurv.sources import RowSource, is_source
 
 __all__ = ["Precision", "Predictions", "count_rows"]
@@ -39,15 +40,37 @@ class Predictions(ABC):
         """The survival distribution of each row."""
 
     def predict_survival_function(
-        self, X: Any, times: Any, *, precision: Precision = "double", as_frame: bool = False
+        self,
+        X: Any,
+        times: Any,
+        *,
+        precision: Precision = "double",
+        as_frame: bool = False,
+        dtype: ResultType = "float64",
+        out: npt.NDArray[Any] | None = None,
     ) -> Predicted:
         """S(t|x) on a grid of times: shape (rows, times).
 
-        ``precision="single"`` is two to three times as fast with networks that are monotone in time; on CUDA it is one
-        kernel. The error in S is then below 2e-6 with the default settings (3e-7 to 7e-7 was measured), more where
-        weights are unusually large: see `SurvivalDistribution.single`. Other methods stay as they are.
+        Parameters
+        ----------
+        X : covariates
+        times : array of shape (times,)
+        precision : {"double", "single"}
+            "single" is two to three times as fast with networks that are monotone in time; on CUDA it is one
+            kernel. The error in S is then below 2e-6 with the default settings (3e-7 to 7e-7 was measured), more where
+            weights are unusually large: see `SurvivalDistribution.single`. Other methods stay as they are.
+        as_frame : bool
+            Give a DataFrame with the index of X and the times as columns.
+        dtype : {"float64", "float32"}
+            Of the result. For tables of many millions of cells most of the time may go into writing them.
+        out : array of shape (rows, times), optional
+            Filled and returned, instead of a new array; of either type. Memory that is used again costs less than new.
+
+        Notes
+        -----
+        ``predict_distribution(X).survival(torch.tensor(times))`` leaves the result where the networks are, as a tensor.
         """
-        return self._on_grid(X, times, "survival", precision, as_frame)
+        return self._on_grid(X, times, "survival", precision, as_frame, dtype, out)
 
     def predict_cumulative_hazard_function(
         self, X: Any, times: Any, *, precision: Precision = "double", as_frame: bool = False
@@ -136,52 +159,56 @@ class Predictions(ABC):
             )
         return grid
 
-    def _on_grid(self, X: Any, times: Any, quantity: str, precision: Precision, as_frame: bool) -> Predicted:
+    def _on_grid(
+        self,
+        X: Any,
+        times: Any,
+        quantity: str,
+        precision: Precision,
+        as_frame: bool,
+        dtype: ResultType = "float64",
+        out: npt.NDArray[Any] | None = None,
+    ) -> Predicted:
         if precision not in ("double", "single"):
             raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
         grid = self._check_grid(times)
+        out = check_result(out, dtype, (count_rows(X), len(grid)))
 
-        def on_grid(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
+        def on_grid(distribution: SurvivalDistribution, rows: slice) -> torch.Tensor:
             wanted = distribution.single() if precision == "single" else distribution
-            result: npt.NDArray[np.float64] = getattr(wanted, quantity)(grid)
+            result: torch.Tensor = getattr(wanted, quantity)(torch.from_numpy(grid))
             return result
 
-        found = self._by_blocks(X, on_grid)
+        found = self._by_blocks(X, on_grid, dtype, out, n_times=len(grid))
         return framed(found, X, "time", grid) if as_frame else found
 
     def _by_blocks(
-        self, X: Any, quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]]
+        self,
+        X: Any,
+        quantity: Callable[[SurvivalDistribution, slice], Any],
+        dtype: ResultType = "float64",
+        out: npt.NDArray[Any] | None = None,
+        n_times: int = 1,
     ) -> npt.NDArray[np.float64]:
         """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
+        step, parts = self._rows_at_once(n_times), iter([X])
         if is_source(X):
             source, names = RowSource.of(X), getattr(self, "feature_names_in_", None)
-            frames = source.frames(None if names is None else list(names), rows=_BLOCK)
-            return self._in_place(source.n_rows, quantity, frames)
-        n = count_rows(X)
-        with torch.no_grad():
-            if n <= _BLOCK:
-                return quantity(self.predict_distribution(X), slice(0, n))
+            n, parts = source.n_rows, source.frames(None if names is None else list(names), rows=step)
+        elif (n := count_rows(X)) > step:
             take = X.iloc if hasattr(X, "iloc") else X
-            return self._in_place(n, quantity, (take[i : i + _BLOCK] for i in range(0, n, _BLOCK)))
-
-    def _in_place(
-        self,
-        n: int,
-        quantity: Callable[[SurvivalDistribution, slice], npt.NDArray[np.float64]],
-        parts: Iterator[Any],
-    ) -> npt.NDArray[np.float64]:
-        """A quantity of n rows that come in parts."""
-        result: npt.NDArray[np.float64] | None = None
-        done = 0
+            parts = (take[i : i + step] for i in range(0, n, step))
+        gathered, done = Gathered(n, dtype, out), 0
         with torch.no_grad(), telling_unseen():
-            for rows in parts:
-                place = slice(done, done + count_rows(rows))
-                part = quantity(self.predict_distribution(rows), place)
-                if result is None:
-                    result = np.empty((n, *part.shape[1:]))  # written once, never joined
-                result[place], done = part, place.stop
-        assert result is not None
-        return result
+            for part in parts:
+                rows = slice(done, done + count_rows(part))
+                gathered.put(rows, quantity(self.predict_distribution(part), rows))
+                done = rows.stop
+        return gathered.array()
+
+    def _rows_at_once(self, n_times: int) -> int:
+        """How many rows are predicted together, at so many times each."""
+        return _BLOCK
 
 
 def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

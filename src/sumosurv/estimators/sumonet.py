@@ -343,6 +343,11 @@ class SumoNet(TimeFeaturesMixin):
         self.best_epoch_ = np.concatenate([kind.estimator.best_epoch_ for kind in kinds])
         self.best_valid_ = np.concatenate([kind.estimator.best_valid_ for kind in kinds])
 
+    @property
+    def _device(self) -> torch.device:
+        """Where the networks are."""
+        return next(iter(self.parts_.values()))._device if hasattr(self, "parts_") else super()._device
+
     def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
         """The distribution of preprocessed rows."""
         if not hasattr(self, "parts_"):
