@@ -15,12 +15,15 @@ from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
 from sumosurv.cli import main
 from sumosurv.io import model_digest
 from sumosurv.report import make_report
+from sumosurv.report.card import card_section
+from sumosurv.report.document import estimate
+from sumosurv.report.given import prepare
 from sumosurv.scores import cumulative_dynamic_auc, log_likelihood
 
 pytest.importorskip("jinja2", reason="jinja2 (extra report) is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib (extra report) is not installed")
 
-QUICK = {"n_bootstrap": 8, "max_rows": 40, "times": [0.5, 1.0]}
+QUICK = {"n_bootstrap": 5, "max_rows": 30, "times": [0.5, 1.0]}
 DOLLARS = r"$\frac{1} \badcommand$"
 
 
@@ -67,7 +70,9 @@ def cox():
 def plain(cox):
     net = SumoNet(ensemble_size=2, max_epochs=4, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
     net.fit(X, Surv.from_arrays(EVENT, TIME))
-    report = net.report(NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), against={"Cox": cox}, unit="years", **QUICK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sumosurv.plots.scores._TIMES", 4)
+        report = net.report(NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), against={"Cox": cox}, unit="years", **QUICK)
     return net, report, Reader(report.html)
 
 
@@ -128,7 +133,8 @@ def test_the_figures_are_the_librarys(plain, cox):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Pictures are composed and not rendered, which takes most of the time."""
+    """Pictures are composed and not rendered, and scores over time are those of few times: both take most of the time."""
+    monkeypatch.setattr("sumosurv.plots.scores._TIMES", 4)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(b"<svg/>"))
 
 
@@ -146,7 +152,7 @@ def test_unlike_rows_and_small_groups_are_told(cox, undrawn):
 def test_competing_causes(undrawn):
     rng = np.random.default_rng(3)
     cause = np.where(EVENT, rng.integers(1, 3, len(X)), 0)
-    net = SumoNet(ensemble_size=2, max_epochs=3, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
+    net = SumoNet(ensemble_size=2, max_epochs=2, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
     net.fit(X, Surv.from_arrays(cause, TIME))
     new = np.where(NEW_EVENT, rng.integers(1, 3, len(X)), 0)
     report = make_report(net, NEW, Surv.from_arrays(new, NEW_TIME), causes=["relapse <1>", "death"], **QUICK)
@@ -181,6 +187,26 @@ def test_other_outcomes(kind, undrawn):
     if kind == "weights and groups":
         assert f"{(more['sample_weight'] > 0).sum()} rows with" in page.text
         assert "subjects" in page.text
+
+
+def test_a_model_file_tells_of_its_networks(tmp_path):
+    """The card of a loaded model has what that of the fitted one has; files hold no table of members."""
+    net = SumoNet(max_epochs=1, random_state=0).fit(X[:60], Surv.from_arrays(EVENT[:60], TIME[:60]))
+    net.save(tmp_path / "net.sumo")
+    listed = ", ".join(f"{p.n_members_} {k} (weight {w:.2f})" for (k, p), w in zip(net.parts_.items(), net.weights_))
+    for model in (net, load(tmp_path / "net.sumo")):
+        given = prepare(model, NEW[:40], Surv.from_arrays(NEW_EVENT[:40], NEW_TIME[:40]), against=None, times=1.0,
+                        name="", unit="", causes=None, sample_weight=None, groups=None, n_bootstrap=0, max_rows=5,
+                        seed=0)  # fmt: skip
+        assert ["networks", listed] in card_section(given).items[0].rows
+
+
+def test_scores_and_their_limits_have_equal_decimals():
+    assert estimate(0.171, 0.1606, 0.17794) == ("0.171", "0.161 to 0.178")
+    assert estimate(-2.9, -3.1052, -2.8) == ("−2.900", "−3.105 to −2.800")
+    assert estimate(0.00362, 0.0000605, 0.00828) == ("0.00362", "0.00006 to 0.00828")
+    assert estimate(0.0, np.nan, np.nan) == ("0.000", "")
+    assert estimate(-np.inf, -np.inf, -1.0) == ("−∞", "−∞ to −1.000")
 
 
 def test_the_command(tmp_path, cox, capsys, undrawn):
