@@ -21,4 +21,5 @@ class InOrder:
         self.source = source
 
     def __call__(self, filename: str) -> int:
+        """Its place."""
         return ORDER.index(Path(filename).stem)

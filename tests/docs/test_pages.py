@@ -92,15 +92,16 @@ def test_commands_on_pages_have_options_that_exist(capsys):
                     except SystemExit:
                         pytest.fail(f"{page.name}: {line}\n{capsys.readouterr().err}")
                     found += 1
-    assert found > 20
+    assert found > 15
 
 
 INTERNAL = r"\b(bars? to clear|honest(?:y|ly)?|rooms?|doors?|manners|houses?|walks?|bends)\b"
 
 
 def test_pages_for_users_have_no_internal_words():
-    for name in ("index", "installation", "quickstart", "guide", "outcomes", "methods", "scores", "comparing", "calibration",
-                 "uncertainty", "explanations", "tuning", "large_data", "encoders", "tails", "report", "serve", "files",
+    for name in ("index", "installation", "quickstart", "guide", "outcomes", "methods", "scores", "comparing",
+                 "calibration", "uncertainty", "explanations", "tuning", "large_data", "encoders", "tails", "report",
+                 "serve", "files",
                  "export", "tables", "command_line", "coming_from", "theory"):  # fmt: skip
         text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
         assert not re.findall(INTERNAL, text), name

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import nn
 from scipy.special import log_ndtr, ndtri
+from torch import nn
 
 import export_cases as cases
 from sumosurv import CoxPH, KaplanMeier, NetworkSearch, SumoNet, SurvivalMixture, WeibullNet, datasets
@@ -177,8 +177,8 @@ def test_what_cannot_be_written_is_said(tmp_path):
 
 def _images():
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1, stride=(1, 2)), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3, groups=2), nn.SiLU(),
-        nn.AvgPool2d(2, padding=1), nn.Flatten(), nn.LazyLinear(5), nn.Tanh(),
+        nn.Conv2d(1, 4, 3, padding=1, stride=(1, 2)), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3, groups=2),
+        nn.SiLU(), nn.AvgPool2d(2, padding=1), nn.Flatten(), nn.LazyLinear(5), nn.Tanh(),
     )  # fmt: skip
 
 
@@ -255,7 +255,7 @@ def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
 
 
 def test_javascript_reads_a_file(tmp_path):
-    """The consumer of docs/export.md, where node and onnxruntime are there ($SUMOSURV_NODE_MODULES names their folder)."""
+    """The consumer of docs/export.md, where node and onnxruntime are there ($SUMOSURV_NODE_MODULES names it)."""
     modules = os.environ.get("SUMOSURV_NODE_MODULES")
     if shutil.which("node") is None or modules is None:
         pytest.skip("set SUMOSURV_NODE_MODULES to a node_modules folder with onnxruntime-node or -web, and have node")

@@ -133,7 +133,7 @@ def test_the_figures_are_the_librarys(plain, cox):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Pictures are composed and not rendered, and scores over time are those of few times: both take most of the time."""
+    """Pictures are composed and not rendered, and scores over time are few: both take most of the time."""
     monkeypatch.setattr("sumosurv.plots.scores._TIMES", 4)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(b"<svg/>"))
 

@@ -55,8 +55,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_table(table: argparse.ArgumentParser) -> None:
-    table.add_argument("--sep", type=_character, metavar="CHARACTER", help="field separator of CSV files: ';', tab, ... (default: ,)")
-    table.add_argument("--decimal", type=_character, default=".", metavar="CHARACTER", help="decimal point of CSV files")
+    table.add_argument(
+        "--sep", type=_character, metavar="CHARACTER", help="field separator of CSV files: ';', tab, ... (default: ,)"
+    )
+    table.add_argument(
+        "--decimal", type=_character, default=".", metavar="CHARACTER", help="decimal point of CSV files"
+    )
 
 
 def _add_outcome(outcome: argparse.ArgumentParser) -> None:
@@ -71,7 +75,7 @@ def _add_outcome(outcome: argparse.ArgumentParser) -> None:
         "--event-value",
         nargs="+",
         metavar="VALUE",
-        help="value of that column that means an event, such as dead or 2; several values are competing causes, in order",
+        help="value of that column that means an event, such as dead or 2; several values mean competing causes",
     )
     seen.add_argument("--lower", metavar="COLUMN", help="last time known to be event-free (interval censoring)")
     seen.add_argument("--upper", metavar="COLUMN", help="first time known to be after the event; inf if right-censored")
@@ -85,9 +89,14 @@ def _add_method(method: argparse.ArgumentParser) -> None:
     method.add_argument("data", type=Path, help="table; every column that no option names is a covariate")
     method.add_argument("--out", required=True, type=Path, metavar="FILE", help="model file to write")
     method.add_argument(
-        "--valid", type=Path, metavar="FILE", help="table for early stopping; by default a fifth of the rows is held out"
+        "--valid",
+        type=Path,
+        metavar="FILE",
+        help="table for early stopping; by default a fifth of the rows is held out",
     )
-    method.add_argument("--id", nargs="+", default=[], metavar="COLUMN", help="identifiers, which are not used as covariates")
+    method.add_argument(
+        "--id", nargs="+", default=[], metavar="COLUMN", help="identifiers, which are not used as covariates"
+    )
     method.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
     method.add_argument(
         "--categorical", nargs="+", default=[], metavar="COLUMN", help="numeric columns that are categories"
@@ -101,7 +110,9 @@ def _add_method(method: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="settings of the method, as in Python: dropout=0.2 covariate_layers=(32,32)",
     )
-    method.add_argument("--max-epochs", type=int, metavar="N", help="largest number of epochs; by default that of the method")
+    method.add_argument(
+        "--max-epochs", type=int, metavar="N", help="largest number of epochs; by default that of the method"
+    )
     method.add_argument("--device", metavar="DEVICE", help="cpu or cuda; by default cuda if available")
     method.add_argument("--seed", type=int, default=0, help="random seed")
     method.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -116,7 +127,9 @@ def _add_fit(commands: Commands, parents: list[argparse.ArgumentParser]) -> None
         formatter_class=_Help,
     )
     fit.add_argument("--ensemble-size", type=int, metavar="K", help="number of networks; by default that of the method")
-    fit.add_argument("--variant", choices=("sumo", "paper"), help="variant of SumoNet: 'paper' is the network of the paper")
+    fit.add_argument(
+        "--variant", choices=("sumo", "paper"), help="variant of SumoNet: 'paper' is the network of the paper"
+    )
     fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
 
 
@@ -134,10 +147,17 @@ def _add_search(commands: Commands, parents: list[argparse.ArgumentParser]) -> N
         "--proposals", choices=("random", "tpe", "halving"), default="random", help="how settings are proposed"
     )
     search.add_argument(
-        "--space", choices=("paper", "recipe"), default="paper", help="search space; see the page on search in the documentation"
+        "--space",
+        choices=("paper", "recipe"),
+        default="paper",
+        help="search space; see the page on search in the documentation",
     )
-    search.add_argument("--cv", type=int, metavar="FOLDS", help="compare trials by cross-validation, with so many folds")
-    search.add_argument("--storage", metavar="FILE", help="database of trials, so that a search can be resumed (extra search)")
+    search.add_argument(
+        "--cv", type=int, metavar="FOLDS", help="compare trials by cross-validation, with so many folds"
+    )
+    search.add_argument(
+        "--storage", metavar="FILE", help="database of trials, so that a search can be resumed (extra search)"
+    )
     search.add_argument("--trials-out", type=Path, metavar="FILE", help="write a table of all trials")
 
 
@@ -172,7 +192,9 @@ def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> 
     predict.add_argument(
         "--mean", action="store_true", help="mean event time, and the mean restricted to the last training time"
     )
-    predict.add_argument("--restricted-mean", type=float, metavar="HORIZON", help="mean event time restricted to a horizon")
+    predict.add_argument(
+        "--restricted-mean", type=float, metavar="HORIZON", help="mean event time restricted to a horizon"
+    )
     predict.add_argument("--risk", action="store_true", help="risk score; higher means earlier events")
     predict.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -201,21 +223,23 @@ def _add_evaluate(commands: Commands, parents: list[argparse.ArgumentParser]) ->
         nargs="+",
         default=[],
         metavar="MODEL",
-        help="model files to compare with, or kaplan-meier for the Kaplan-Meier curve of the training rows; differences "
-        "have paired bootstrap intervals",
+        help="model files to compare with, or kaplan-meier for the Kaplan-Meier curve of the training rows; "
+        "differences have paired bootstrap intervals",
     )
     evaluate.add_argument(
         "--censoring",
         choices=("auto", "marginal"),
         default="auto",
-        help="auto: test whether censoring depends on the covariates and, if so, weight in both ways; marginal: weight by "
-        "one censoring distribution for all rows",
+        help="auto: test whether censoring depends on the covariates and, if so, weight in both ways; marginal: weight "
+        "by one censoring distribution for all rows",
     )
     evaluate.add_argument("--quiet", action="store_true", help="no progress bar")
     evaluate.add_argument(
         "--range", type=_numbers, dest="span", metavar="LOW,HIGH", help="time range of the integrated scores"
     )
-    evaluate.add_argument("--bootstrap", type=int, default=200, metavar="N", help="bootstrap resamples; 0 for no intervals")
+    evaluate.add_argument(
+        "--bootstrap", type=int, default=200, metavar="N", help="bootstrap resamples; 0 for no intervals"
+    )
     evaluate.add_argument("--out", type=Path, metavar="FILE", help="also write the scores to a CSV file")
 
 
@@ -227,14 +251,21 @@ def _add_export(commands: Commands) -> None:
         formatter_class=_Help,
     )
     export.add_argument("model", type=Path, help="model file")
-    export.add_argument("--out", required=True, type=Path, metavar="FILE", help="an .onnx file, or a .pt2 file for torch")
-    export.add_argument("--precision", choices=("double", "single"), default="double", help="floating-point precision of the networks")
+    export.add_argument(
+        "--out", required=True, type=Path, metavar="FILE", help="an .onnx file, or a .pt2 file for torch"
+    )
+    export.add_argument(
+        "--precision", choices=("double", "single"), default="double", help="floating-point precision of the networks"
+    )
 
 
 def _add_datasets(commands: Commands) -> None:
     data = commands.add_parser("datasets", help="list the datasets, or write one to a file", formatter_class=_Help)
     data.add_argument(
-        "name", nargs="?", metavar="NAME", help="flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox",
     )
     data.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write")
     data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated dataset")

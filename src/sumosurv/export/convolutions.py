@@ -44,7 +44,7 @@ def _convolution(axes: int) -> Callable[..., Value]:
         parts = [weight, *([] if bias is None else [bias])]
         inputs = [single.name, *(single.like(part.to(torch.float32)).name for part in parts)]
         shape = [x.shape[0], weight.shape[0], *_lengths(x, kernel, step, rim, gap)]
-        options = {"kernel_shape": kernel, "strides": step, "pads": rim * 2, "dilations": gap, "group": groups}
+        options: Any = {"kernel_shape": kernel, "strides": step, "pads": rim * 2, "dilations": gap, "group": groups}
         return single.new("Conv", inputs, shape, **options).to(x.dtype)
 
     return apply
@@ -86,7 +86,7 @@ def _mean_pool(axes: int) -> Callable[..., Value]:
         kernel, rim = _each(kernel_size, axes), _each(padding, axes)
         step, single = _each(stride, axes) if stride else kernel, x.to(torch.float32)
         shape = [*x.shape[:2], *_lengths(x, kernel, step, rim, [1] * axes)]
-        options = {"kernel_shape": kernel, "strides": step, "pads": rim * 2}
+        options: Any = {"kernel_shape": kernel, "strides": step, "pads": rim * 2}
         made = single.new("AveragePool", [single.name], shape, count_include_pad=int(count_include_pad), **options)
         return made.to(x.dtype)
 

@@ -35,7 +35,9 @@ def limits_section(given: Given) -> Section:
     odd = _unlike_training(given)
     if odd:
         say(
-            Note("Values outside those of training, where the model extrapolates: " + "; ".join(odd) + ".", warning=True)
+            Note(
+                "Values outside those of training, where the model extrapolates: " + "; ".join(odd) + ".", warning=True
+            )
         )
     few = small_groups(given)
     if few:
@@ -49,13 +51,18 @@ def limits_section(given: Given) -> Section:
                 warning=True,
             )
         )
-    say(Note("If any of these rows were used to fit or choose the model, all figures here are too optimistic. A report "
-             "cannot detect that."))
-    say(Note("AUC, Brier score, calibration curves and observed risks assume that censoring is independent of the event "
-             "time, within groups where there are groups; the likelihood assumes it only given the covariates."))  # fmt: skip
-    say(Note("Not tested: other places, periods and measurement methods than those of these rows; fairness between groups "
-             "that no column identifies; whether decisions based on the model do any good; effects of changing a "
-             "covariate."))  # fmt: skip
+    say(
+        Note(
+            "If any of these rows were used to fit or choose the model, all figures here are too optimistic. A report "
+            "cannot detect that."
+        )
+    )
+    say(Note("AUC, Brier score, calibration curves and observed risks assume that censoring is independent of the "
+             "event time, within groups where there are groups; the likelihood assumes this only given the "
+             "covariates."))  # fmt: skip
+    say(Note("Not tested: other places, periods and measurement methods than those of these rows; fairness between "
+             "groups that no column identifies; whether decisions based on the model do any good; effects of changing "
+             "a covariate."))  # fmt: skip
     return section
 
 

@@ -28,12 +28,21 @@ def add_arguments(
     parser.add_argument(
         "--against", nargs="+", default=[], metavar="MODEL", help="model files to compare with, for example a Cox model"
     )
-    parser.add_argument("--times", type=numbers, metavar="T,T,...", help="horizons of interest; by default the quartiles of the event times")
+    parser.add_argument(
+        "--times",
+        type=numbers,
+        metavar="T,T,...",
+        help="horizons of interest; by default the quartiles of the event times",
+    )
     parser.add_argument("--title", default="", help="title of the report")
     parser.add_argument("--unit", default="", help="unit of time, for labels: days, months, ...")
     parser.add_argument("--causes", nargs="+", metavar="NAME", help="names of the causes, in order")
-    parser.add_argument("--no-subjects", action="store_true", help="leave out the example subjects, which are rows of the table")
-    parser.add_argument("--bootstrap", type=int, default=200, metavar="N", help="bootstrap resamples; 0 for no intervals")
+    parser.add_argument(
+        "--no-subjects", action="store_true", help="leave out the example subjects, which are rows of the table"
+    )
+    parser.add_argument(
+        "--bootstrap", type=int, default=200, metavar="N", help="bootstrap resamples; 0 for no intervals"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 

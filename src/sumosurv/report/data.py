@@ -30,7 +30,9 @@ def data_section(given: Given) -> Section:
     section.items.append(Table("Rows used for the evaluation", ["", ""], _facts(given, outcome)))
     frame = frame_of(given.X)
     if frame is None:
-        section.items.append(Note(f"Each row is an array of shape {given.X.shape[1:]}; there are no columns to describe."))
+        section.items.append(
+            Note(f"Each row is an array of shape {given.X.shape[1:]}; there are no columns to describe.")
+        )
     else:
         section.items.append(_columns(frame))
         if frame.shape[1] > _MOST_COLUMNS:
@@ -42,7 +44,8 @@ def data_section(given: Given) -> Section:
             lambda: draw(
                 lambda ax: plot_kaplan_meier(given.later, unit=given.unit, censoring=False, ax=ax),
                 f"Kaplan-Meier curve of all rows: {_curve_in_words(given)}.",
-                f"{what} over time (Kaplan-Meier), with 95% confidence limits and numbers at risk. {_curve_in_words(given)}.",
+                f"{what} over time (Kaplan-Meier), with 95% confidence limits and numbers at risk. "
+                f"{_curve_in_words(given)}.",
             ),
         )
     return section

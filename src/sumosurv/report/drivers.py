@@ -44,10 +44,7 @@ def drivers_section(given: Given) -> Section:
         random_state=given.seed,
     )
     table = found.table
-    lines = [
-        [shown(str(row.column)), *estimate(row.value, row.low, row.high)]
-        for row in table.itertuples(index=False)
-    ]
+    lines = [[shown(str(row.column)), *estimate(row.value, row.low, row.high)] for row in table.itertuples(index=False)]
     some = "" if len(rows) == len(given.outcome) else f", on {len(rows):,} rows drawn at random"
     first = ", ".join(str(name) for name in table["column"].head(3))
     section.summary.append(f"The predictions depend most on {first}.")

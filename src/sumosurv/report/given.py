@@ -120,7 +120,9 @@ def prepare(
     estimator = final_estimator(model)
     n_causes = int(estimator.n_causes_)
     if (n_causes > 1) != (outcome.cause is not None) or outcome.n_causes > n_causes:
-        raise ValueError(f"The model was fitted to {n_causes} cause(s) and the rows have {outcome.n_causes}; give rows with the same causes.")
+        raise ValueError(
+            f"The model was fitted to {n_causes} cause(s) and the rows have {outcome.n_causes}; they must agree."
+        )
     names = [] if n_causes == 1 else [f"cause {k + 1}" for k in range(n_causes)] if causes is None else list(causes)
     if causes is not None and len(causes) != (n_causes if n_causes > 1 else 0):
         raise ValueError(f"causes has one name for each competing cause; the model has {n_causes}, got {len(causes)}.")

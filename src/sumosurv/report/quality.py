@@ -54,8 +54,8 @@ def quality_section(given: Given) -> Section:
     if not given.exact:
         section.items.append(
             Note(
-                "Some events are interval-censored: AUC, Brier score, calibration curves and decision curves need exact "
-                "event times and are not shown."
+                "Some events are interval-censored: AUC, Brier score, calibration curves and decision curves need "
+                "exact event times and are not shown."
             )
         )
         return section
@@ -175,7 +175,9 @@ def _calibration(given: Given, cause: int | None) -> Picture:
     low, high = found.ici_interval
     noise = "" if np.isnan(low) else f"; {100 * low:.1f} to {100 * high:.1f} in resampled rows, where noise adds to it"
     of = f" of {given.of_cause(cause)}" if cause else ""
-    text = f"Predicted and observed risk{of} at {given.time(given.main)} differ by {100 * found.ici:.1f} percentage points"
+    text = (
+        f"Predicted and observed risk{of} at {given.time(given.main)} differ by {100 * found.ici:.1f} percentage points"
+    )
     text += f" on average (ICI{noise})"
     return draw(
         lambda ax: plot_smooth_calibration(found, ax=ax),
@@ -206,8 +208,7 @@ def _decisions(given: Given, cause: int | None) -> Picture:
     return draw(
         lambda ax: plot_decision_curve(found, ax=ax),
         f"Decision curve for the risk{of} at {at}. {where}",
-        f"Decision curve: net benefit of treating those whose predicted risk{of} at {at} exceeds a threshold. "
-        f"{where}",
+        f"Decision curve: net benefit of treating those whose predicted risk{of} at {at} exceeds a threshold. {where}",
         half=True,
         formulas=False,
     )

@@ -28,11 +28,7 @@ def subjects_section(given: Given) -> Section:
     X = given.X.iloc[rows] if hasattr(given.X, "iloc") else given.X[rows]
     own, end = given.own[rows], float(given.estimator.last_time_)
     own.last_time = end
-    section.items.append(
-        Note(
-            "Three rows of the data, at the 10%, 50% and 90% quantiles of predicted risk."
-        )
-    )
+    section.items.append(Note("Three rows of the data, at the 10%, 50% and 90% quantiles of predicted risk."))
     if given.causes:
         for i, label in enumerate(_LEVELS):
             stack = partial(plot_incidences, own, subject=i, labels=given.causes, unit=given.unit, horizon=end)

@@ -57,12 +57,20 @@ def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: L
     rows: Any = body.get("rows")
     times = body.get("times")
     if not isinstance(rows, list) or not 1 <= len(rows) <= limits.rows:
-        errors.append(FieldError("rows", f"expected a list of 1 to {limits.rows} objects, one for each subject; got {_what(rows)}"))
+        errors.append(
+            FieldError(
+                "rows", f"expected a list of 1 to {limits.rows} objects, one for each subject; got {_what(rows)}"
+            )
+        )
     if times is not None and not _are_times(times, limits.times):
-        errors.append(FieldError("times", f"expected a list of 1 to {limits.times} non-negative numbers; got {_what(times)}"))
+        errors.append(
+            FieldError("times", f"expected a list of 1 to {limits.times} non-negative numbers; got {_what(times)}")
+        )
     after, horizon, band = body.get("after", 0.0), body.get("horizon", last_time), body.get("band")
     if not _is_time(after):
-        errors.append(FieldError("after", "expected a non-negative number: the time up to which subjects are event-free"))
+        errors.append(
+            FieldError("after", "expected a non-negative number: the time up to which subjects are event-free")
+        )
     if not _is_time(horizon):
         errors.append(FieldError("horizon", "expected a non-negative number: where the restricted mean ends"))
     if band is not None and not (_is_time(band) and 0.0 < band < 1.0):
@@ -70,15 +78,19 @@ def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: L
     elif band is not None and not members:
         errors.append(FieldError("band", "this model has a single network or none, so there is no spread to show"))
     if not isinstance(body.get("figures", True), bool):
-        errors.append(FieldError("figures", "expected true or false: whether to compute the median and the restricted mean"))
+        errors.append(
+            FieldError("figures", "expected true or false: whether to compute the median and the restricted mean")
+        )
     if errors:
         raise RequestError(errors)
     grid = np.linspace(0.0, last_time, _STEPS + 1) if times is None else np.array(times, dtype=np.float64)
     if len(rows) * len(grid) > limits.values:
-        text = f"{len(rows)} rows at {len(grid)} times are more than {limits.values} values; split the request into several"
+        text = f"{len(rows)} rows at {len(grid)} times are more than {limits.values} values; split the request"
         raise RequestError([FieldError("rows", text)])
     if band is not None and len(rows) > limits.band_rows:
-        raise RequestError([FieldError("rows", f"bands are computed for at most {limits.band_rows} rows per request; got {len(rows)}")])
+        raise RequestError(
+            [FieldError("rows", f"bands are computed for at most {limits.band_rows} rows per request; got {len(rows)}")]
+        )
     frame = read_rows(fields, rows)
     share = None if band is None else float(band)
     return Asked(frame, grid, float(after), float(horizon), share, body.get("figures", True))

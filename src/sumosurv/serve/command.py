@@ -18,13 +18,15 @@ def add_arguments(commands: Any, help_style: Any) -> None:
     parser = commands.add_parser(
         "serve",
         help="serve a what-if page and a JSON interface",
-        description="Serve a model file: a page on which covariates are set and the predicted curves are drawn, and a JSON "
+        description="Serve a model file: a page on which covariates are set and predicted curves are drawn, and a JSON "
         "interface (/predict, /schema, /health, /openapi.json). Stop it with Ctrl-C.",
         epilog="There is no login: anyone who can reach the address can query the model.",
         formatter_class=help_style,
     )
     parser.add_argument("model", type=Path, help="model file")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at; the default is reachable from this machine only")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at; the default is reachable from this machine only"
+    )
     parser.add_argument("--port", type=int, default=8000, help="port; 0 for any that is free")
     parser.add_argument(
         "--allow-host",
@@ -35,8 +37,12 @@ def add_arguments(commands: Any, help_style: Any) -> None:
     )
     parser.add_argument("--unit", default="", help="unit of time, for labels: days, months, ...")
     parser.add_argument("--causes", nargs="+", metavar="NAME", help="names of the causes, in order")
-    parser.add_argument("--max-rows", type=int, default=Limits().rows, metavar="N", help="largest number of subjects in a request")
-    parser.add_argument("--timeout", type=float, default=Limits().seconds, metavar="SECONDS", help="time limit of a request")
+    parser.add_argument(
+        "--max-rows", type=int, default=Limits().rows, metavar="N", help="largest number of subjects in a request"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=Limits().seconds, metavar="SECONDS", help="time limit of a request"
+    )
     parser.add_argument("--verbose", action="store_true", help="log every request")
     parser.set_defaults(out=None)
 

@@ -110,7 +110,9 @@ def fields_of(model: Any) -> list[Field]:
     if preprocessor is None:
         raise ValueError(f"This {name} predicts the same for everyone: there are no covariates to set.")
     if preprocessor.row_shape is not None:
-        raise ValueError(f"This {name} reads rows of shape {preprocessor.row_shape}, which cannot be entered in a form.")
+        raise ValueError(
+            f"This {name} reads rows of shape {preprocessor.row_shape}, which cannot be entered in a form."
+        )
     if len(preprocessor.columns) != model.n_features_in_:
         raise ValueError(
             f"This {name} has strata, whose columns are not described as fields; fit them as covariates to serve it."

@@ -95,7 +95,7 @@ def serve(
             listening.bind((host, port))
         except OSError as error:
             raise OSError(
-                f"Cannot listen at {host}, port {port} ({error.strerror}); choose another port, or 0 for any that is free."
+                f"Cannot listen at {host}, port {port} ({error.strerror}); choose another port, or 0 for any free one."
             ) from None
         listening.listen(128)
         config = uvicorn.Config(
