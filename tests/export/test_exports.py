@@ -94,7 +94,7 @@ def test_before_time_zero_nothing_happens_and_at_the_end_nobody_is_left(tmp_path
     session = open_onnx(model, tmp_path / "model.onnx")
     survival, density, *_ = session.run(None, cases.feeds(model, cases.new_rows(), [-5.0, 0.0, np.inf]))
     np.testing.assert_allclose(survival, np.tile([1.0, 1.0, 0.0], (40, 1)), rtol=0, atol=1e-15)
-    assert (density[:, [0, 2]] == 0).all()
+    assert (density[:, [0, 2]] < 1e-300).all()  # onnxruntime 1.20 keeps a denormal number
 
 
 def test_a_file_describes_itself(tmp_path):
