@@ -59,7 +59,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "min_reported_time": 1e9,
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery_order.InOrder",
     "remove_config_comments": True,
     "show_signature": False,
 }
@@ -70,6 +70,9 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_favicon = html_logo = "_static/mark.svg"
 html_show_sourcelink = False
+html_sidebars: dict[str, Any] = {  # pages without others below them need no list of these
+    page: [] for page in ("index", "installation", "quickstart", "theory", "coming_from")
+}
 html_math_renderer = "mathml"
 html_theme_options: dict[str, Any] = {
     "logo": {"text": "sumosurv"},

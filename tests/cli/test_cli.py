@@ -414,7 +414,10 @@ def test_options_of_fit_reach_the_model(table, option, setting):
         (["predict", "{model}", "{other}"], "lacks columns"),
         (["predict", "{data}", "{data}"], "not a model file"),
         (["evaluate", "nothing.sumo", "{data}", "--time", "months", "--event", "died"], "no model file"),
-        (["datasets", "titanic"], "titanic"),
+        (
+            ["datasets", "titanic"],
+            "the names are flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal, kkbox",
+        ),
     ],
 )
 def test_errors_are_one_line_without_traceback(arguments, message, table, model_file, capsys):

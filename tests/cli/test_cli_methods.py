@@ -122,7 +122,7 @@ def test_every_command_has_help_with_defaults(capsys):
             make_parser().parse_args([name, "--help"])
         assert ended.value.code == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "of all random numbers (default: 0)" in told
+    assert "random seed (default: 0)" in told
     assert "(default: SumoNet)" in told
     assert "settings to try (default: 100)" in told
     assert "None)" not in told

@@ -220,7 +220,10 @@ def test_the_usual_predictions_of_a_model_of_causes(frame, run):
     [
         ("--time time --event code", "1 and 2, as in R, where 2 is the event: give --event-value 2."),
         ("--time time --event code", "two causes and no row is censored: --event-value 1 2"),
-        ("--time time --event status", "say which value means an event, for example --event-value"),
+        (
+            "--time time --event status",
+            "which of them means an event (several for competing causes), for example --event-value dead.",
+        ),
         ("--time time --event status --event-value Dead", "'status' has no value 'Dead'; its values are"),
         ("--time time --event cause --event-value 1 3", "'cause' has no value '3'; its values are"),
         ("--time time --event gaps --event-value 1", "'gaps' is missing in 2 rows"),

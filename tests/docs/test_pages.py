@@ -1,9 +1,12 @@
 """Pages of the documentation: their links and pictures exist, and their code runs."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from sumosurv.cli.parser import make_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), ROOT / "paper" / "README.md"])
@@ -70,3 +73,33 @@ def test_readme_has_the_figures_of_the_records(monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme.likelihoods() in text
     assert readme.speed() in text
+
+
+def test_commands_on_pages_have_options_that_exist(capsys):
+    """Every line of the shell on a page that begins with sumosurv is read by the parser of the command line."""
+    found = 0
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        for block in (text for language, text in blocks if language in ("", "sh")):
+            for line in re.sub(r"\\\n\s*", "", block).splitlines():
+                command = re.match(r"(?:cat \S+ \| )?sumosurv (.*)", line)
+                if command and "--help" not in line:
+                    try:
+                        make_parser().parse_args(shlex.split(command[1], comments=True))
+                    except SystemExit:
+                        pytest.fail(f"{page.name}: {line}\n{capsys.readouterr().err}")
+                    found += 1
+    assert found > 15
+
+
+INTERNAL = r"\b(bars? to clear|honest(?:y|ly)?|rooms?|doors?|manners|houses?|walks?|bends)\b"
+
+
+def test_pages_for_users_have_no_internal_words():
+    for name in ("index", "installation", "quickstart", "guide", "outcomes", "methods", "scores", "comparing",
+                 "calibration", "uncertainty", "explanations", "tuning", "large_data", "encoders", "tails", "report",
+                 "serve", "files",
+                 "export", "tables", "command_line", "coming_from", "theory"):  # fmt: skip
+        text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        assert not re.findall(INTERNAL, text), name
+    assert not re.findall(INTERNAL, (ROOT / "README.md").read_text(encoding="utf-8"))

@@ -46,7 +46,7 @@ def test_effects_of_a_number(fitted):
         np.testing.assert_array_equal(lines(ax)[name].get_xdata(), effect.grid[0])
         np.testing.assert_array_equal(lines(ax)[name].get_ydata(), effect.mean[:, place])
     names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["t = 0.5 years", "t = 1 years", "95% of the members", "deciles"]
+    assert names == ["t = 0.5 years", "t = 1 years", "95% of the networks", "deciles"]
     one = plot_effect(effect, times=1.0)
     assert len(one.lines) == 60 + 1 + 1  # single rows, the mean, deciles
     own = plt.subplots()[1]
@@ -129,7 +129,7 @@ def test_contrasts(fitted):
     np.testing.assert_array_equal(lines(ax)["one  less  other"].get_ydata(), found.difference)
     assert "beyond the data" in [text.get_text() for text in ax.texts]
     names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["one  less  other", "95% of the members"]
+    assert names == ["one  less  other", "95% of the networks"]
     ax = plot_contrast(found, difference=False)
     np.testing.assert_array_equal(lines(ax)["other"].get_ydata(), found.curves[1])
     alone = standardised_contrast(Formula(lambda X: np.exp(X[:, 0])), np.eye(4), 0, times=[0.5, 1.0])

@@ -145,7 +145,7 @@ def test_a_band_around_survival_curves():
         at_end = points[np.isclose(points[:, 0], 1.0), 1]
         assert at_end.min() == pytest.approx(lower[i, 0])
         assert at_end.max() == pytest.approx(upper[i, 0])
-    assert [text.get_text() for text in ax.get_legend().get_texts()][-1] == "80% of the members"
+    assert [text.get_text() for text in ax.get_legend().get_texts()][-1] == "80% of the networks"
     with pytest.raises(ValueError, match="of the subjects that are drawn"):
         plot_survival(d[:1], band=members)
 

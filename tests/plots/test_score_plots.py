@@ -73,3 +73,12 @@ def test_of_several_causes_one_is_drawn():
     assert len(plot_brier(d, y, times=[0.5, 1.0], cause=2, n_bootstrap=0).lines) == 1
     with pytest.raises(ValueError, match="tells 2 causes apart: say of which the score is meant, cause=1"):
         plot_brier(d, y, times=[0.5, 1.0])
+
+
+def test_scores_end_where_a_twentieth_is_still_followed():
+    """Half of the rows end with the study, at time 10: past it nobody is followed, and scores there rest on nobody."""
+    time = np.append(np.linspace(0.1, 9.9, 50), np.full(50, 10.0))
+    time[-3:] = [10.5, 11.0, 12.0]
+    y = Surv.from_arrays(time < 8.0, time)
+    ax = plot_brier(Weibull(np.full(100, 8.0), 1.0), y, n_bootstrap=0)
+    assert ax.get_lines()[0].get_xdata()[-1] == 9.9

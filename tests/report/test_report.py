@@ -15,12 +15,15 @@ from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
 from sumosurv.cli import main
 from sumosurv.io import model_digest
 from sumosurv.report import make_report
+from sumosurv.report.card import card_section
+from sumosurv.report.document import estimate
+from sumosurv.report.given import prepare
 from sumosurv.scores import cumulative_dynamic_auc, log_likelihood
 
 pytest.importorskip("jinja2", reason="jinja2 (extra report) is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib (extra report) is not installed")
 
-QUICK = {"n_bootstrap": 8, "max_rows": 40, "times": [0.5, 1.0]}
+QUICK = {"n_bootstrap": 5, "max_rows": 30, "times": [0.5, 1.0]}
 DOLLARS = r"$\frac{1} \badcommand$"
 
 
@@ -67,7 +70,9 @@ def cox():
 def plain(cox):
     net = SumoNet(ensemble_size=2, max_epochs=4, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
     net.fit(X, Surv.from_arrays(EVENT, TIME))
-    report = net.report(NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), against={"Cox": cox}, unit="years", **QUICK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sumosurv.plots.scores._TIMES", 4)
+        report = net.report(NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), against={"Cox": cox}, unit="years", **QUICK)
     return net, report, Reader(report.html)
 
 
@@ -117,18 +122,19 @@ def test_the_figures_are_the_librarys(plain, cox):
     net, report, page = plain
     y = Surv.from_arrays(NEW_EVENT, NEW_TIME)
     ours, theirs = (log_likelihood(m.predict_distribution(NEW), y, resolution=net.cells_).mean() for m in (net, cox))
-    assert f"{ours - theirs:.3g}".replace("-", "−") + " nats per row over Cox" in page.text
+    assert f"{ours - theirs:.3f}".replace("-", "−") + " nats per row over Cox" in page.text
     auc = cumulative_dynamic_auc(net.predict_distribution(NEW), y, 1.0, censoring=kaplan_meier(y, censoring=True))
     assert f"{float(np.ravel(auc)[0]):.3g} at 1 years" in page.text
     assert model_digest(net) in page.text
     titles = [section.title for section in report.sections]
-    assert titles == ["The data", "How good the model is", "Whom it separates", "What drives the predictions",
-                      "Three subjects", "Limits", "The model"]  # fmt: skip
+    assert titles == ["Data", "Performance", "Risk groups", "What drives the predictions", "Example subjects",
+                      "Limitations", "The model"]  # fmt: skip
 
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Pictures are composed and not rendered, which takes most of the time."""
+    """Pictures are composed and not rendered, and scores over time are few: both take most of the time."""
+    monkeypatch.setattr("sumosurv.plots.scores._TIMES", 4)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(b"<svg/>"))
 
 
@@ -139,14 +145,14 @@ def test_unlike_rows_and_small_groups_are_told(cox, undrawn):
         report = cox.report(odd, Surv.from_arrays(NEW_EVENT, NEW_TIME), subjects=False, **QUICK)
     warned = [item.text for section in report.sections for item in section.items if getattr(item, "warning", False)]
     assert any("160 rows (levels not seen in training)" in text for text in warned)
-    assert any("1 rows (outside" in text for text in warned)
-    assert "Three subjects" not in [section.title for section in report.sections]
+    assert any("1 row (outside" in text for text in warned)
+    assert "Example subjects" not in [section.title for section in report.sections]
 
 
 def test_competing_causes(undrawn):
     rng = np.random.default_rng(3)
     cause = np.where(EVENT, rng.integers(1, 3, len(X)), 0)
-    net = SumoNet(ensemble_size=2, max_epochs=3, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
+    net = SumoNet(ensemble_size=2, max_epochs=2, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
     net.fit(X, Surv.from_arrays(cause, TIME))
     new = np.where(NEW_EVENT, rng.integers(1, 3, len(X)), 0)
     report = make_report(net, NEW, Surv.from_arrays(new, NEW_TIME), causes=["relapse <1>", "death"], **QUICK)
@@ -155,7 +161,7 @@ def test_competing_causes(undrawn):
         assert f"AUC of {name} over time" in page.text
         assert f"Groups by predicted risk: {name}" in page.text
     assert "Aalen-Johansen of the training rows" in page.text
-    with pytest.raises(ValueError, match="causes names each of the causes"):
+    with pytest.raises(ValueError, match="one name for each competing cause"):
         make_report(net, NEW, Surv.from_arrays(new, NEW_TIME), causes=["one"], **QUICK)
 
 
@@ -177,10 +183,30 @@ def test_other_outcomes(kind, undrawn):
     page = Reader(report.html)
     assert "not shown" in page.text if kind == "intervals" else page.all("img")
     if kind == "entry":
-        assert "rows that enter late" in page.text
+        assert "rows with late entry" in page.text
     if kind == "weights and groups":
         assert f"{(more['sample_weight'] > 0).sum()} rows with" in page.text
         assert "subjects" in page.text
+
+
+def test_a_model_file_tells_of_its_networks(tmp_path):
+    """The card of a loaded model has what that of the fitted one has; files hold no table of members."""
+    net = SumoNet(max_epochs=1, random_state=0).fit(X[:60], Surv.from_arrays(EVENT[:60], TIME[:60]))
+    net.save(tmp_path / "net.sumo")
+    listed = ", ".join(f"{p.n_members_} {k} (weight {w:.2f})" for (k, p), w in zip(net.parts_.items(), net.weights_))
+    for model in (net, load(tmp_path / "net.sumo")):
+        given = prepare(model, NEW[:40], Surv.from_arrays(NEW_EVENT[:40], NEW_TIME[:40]), against=None, times=1.0,
+                        name="", unit="", causes=None, sample_weight=None, groups=None, n_bootstrap=0, max_rows=5,
+                        seed=0)  # fmt: skip
+        assert ["networks", listed] in card_section(given).items[0].rows
+
+
+def test_scores_and_their_limits_have_equal_decimals():
+    assert estimate(0.171, 0.1606, 0.17794) == ("0.171", "0.161 to 0.178")
+    assert estimate(-2.9, -3.1052, -2.8) == ("−2.900", "−3.105 to −2.800")
+    assert estimate(0.00362, 0.0000605, 0.00828) == ("0.00362", "0.00006 to 0.00828")
+    assert estimate(0.0, np.nan, np.nan) == ("0.000", "")
+    assert estimate(-np.inf, -np.inf, -1.0) == ("−∞", "−∞ to −1.000")
 
 
 def test_the_command(tmp_path, cox, capsys, undrawn):
@@ -202,9 +228,9 @@ def test_the_command(tmp_path, cox, capsys, undrawn):
 
 def test_what_cannot_be_reported_is_said(cox):
     y = Surv.from_arrays(NEW_EVENT, NEW_TIME)
-    with pytest.raises(ValueError, match="times are positive"):
+    with pytest.raises(ValueError, match="times must be positive"):
         make_report(cox, NEW, y, times=[-1.0])
-    with pytest.raises(ValueError, match="as another one is"):
+    with pytest.raises(ValueError, match="a second model named 'Cox'"):
         make_report(cox, NEW, y, name="Cox", against={"Cox": cox})
-    with pytest.raises(ValueError, match=r"1 cause\(s\) apart, and the rows have 2"):
+    with pytest.raises(ValueError, match=r"fitted to 1 cause\(s\) and the rows have 2"):
         make_report(cox, NEW, Surv.from_arrays(NEW_EVENT * 2, NEW_TIME, causes=2))

@@ -250,3 +250,10 @@ def test_weighted_scores_of_intervals_are_refused_in_their_own_words():
     lies = Surv.interval(y["time"], np.where(y["event"], y["time"] + 0.1, np.inf))
     with pytest.raises(ValueError, match="This score needs to know when events happened"):
         evaluate(d, X, lies, scores="brier", times=0.5)
+
+
+def test_a_likelihood_that_is_not_finite_is_not_called_a_finding():
+    check = CensoringCheck("a Cox model", np.inf, np.nan, Weibull(np.ones(3), 1.0))
+    assert not check.depends
+    assert "could not be tested" in str(check)
+    assert "inf" not in str(check)

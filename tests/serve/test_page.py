@@ -210,6 +210,20 @@ def test_a_narrow_screen_has_no_sideways_scrolling(address):
         check(page, page.row())
         background = narrow.execute_script("return getComputedStyle(document.body).backgroundColor")
         assert sum(map(int, re.findall(r"\d+", background)[:3])) < 150  # dark
+        last = narrow.execute_script("""
+            const box = [...document.querySelectorAll('#form fieldset')].at(-1);
+            box.scrollIntoView({block: 'end'});
+            const [own, picture] = [box, byId('picture')].map(part => part.getBoundingClientRect());
+            return [picture.top, picture.bottom, own.top, own.bottom, innerHeight];""")
+        assert -1 <= last[0] < last[1] <= last[2] < last[3] <= last[4] + 1  # the curve is in view beside any covariate
+
+
+def test_times_offered_are_short_and_within_the_data(driver, address):
+    Page(driver, address)
+    asked = "return [85.81519, 57.25, 3652.0, 0.0123456, 1.0, 99.99].map(roundDown)"
+    assert driver.execute_script(asked) == [85.8, 57.2, 3650.0, 0.0123, 1.0, 99.9]
+    offered = float(driver.execute_script("return byId('horizon').value"))
+    assert 0.98 * model().last_time_ < offered <= model().last_time_
 
 
 def test_causes_are_chosen(driver):

@@ -99,7 +99,7 @@ def test_columns_that_are_standardised_have_ranges_too():
     served = ServedModel(CoxPH().fit(data.X, data.y))
     assert served.fields[0].low == data.X["x"].min()
     assert not served.has_members
-    with pytest.raises(RequestError, match="band: this model has a single member"):
+    with pytest.raises(RequestError, match="band: this model has a single network or none"):
         served.answer({"rows": [{"x": 0.5}], "band": 0.9})
 
 
@@ -114,7 +114,7 @@ def test_models_of_arrays_and_of_parts():
 
 def test_what_cannot_be_shown_is_refused_in_words():
     X, y = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "s": list("abab")}), Surv.from_arrays([1, 1, 0, 1], [1, 2, 3, 4])
-    with pytest.raises(ValueError, match="predicts the same for everybody"):
+    with pytest.raises(ValueError, match="predicts the same for everyone"):
         ServedModel(KaplanMeier().fit(X, y))
     with pytest.raises(ValueError, match="has strata"):
         ServedModel(CoxPH(strata="s", alpha=1.0).fit(X, y))
@@ -207,4 +207,6 @@ def test_the_command_serves_at_this_machine_alone(tmp_path, monkeypatch, capsys)
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
         assert main(["serve", str(tmp_path / "m.sumo"), "--port", str(taken.getsockname()[1])]) == 1
-    assert "cannot listen at 127.0.0.1" in capsys.readouterr().err
+    assert "Cannot listen at 127.0.0.1" in capsys.readouterr().err
+    assert main(["serve", str(tmp_path / "m.sumo"), "--port", "99999"]) == 1
+    assert "port must be between 0 and 65535; got 99999" in capsys.readouterr().err

@@ -27,6 +27,9 @@ def run_datasets(arguments: argparse.Namespace) -> int:
         frame = made.X.assign(time=made.y["time"], event=made.y["event"].astype(int))
         text = f"{arguments.name}: {len(frame):,} simulated rows, {made.y['event'].mean():.1%} events."
     else:
+        known = [*datasets.available()["name"], *simulated]
+        if arguments.name not in known:
+            raise ValueError(f"There is no dataset {arguments.name!r}; the names are {', '.join(known)}.")
         data = datasets.load(arguments.name)
         frame, text = data.frame, data.description
         text += f"\nColumns: --time {data.time_name} --event {data.event_name}"

@@ -32,7 +32,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         return argparse.HelpFormatter._fill_text(self, text, width, indent)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        silent = action.default is None or action.default is False or action.default in ([], argparse.SUPPRESS)
+        silent = action.default is None or action.default is False or action.default in ([], "", argparse.SUPPRESS)
         return action.help if silent or action.help is None else f"{action.help} (default: %(default)s)"
 
 
@@ -51,16 +51,20 @@ def make_parser() -> argparse.ArgumentParser:
     _add_search(commands, [table, outcome, method, cluster])
     _add_predict(commands, [table, cluster])
     _add_evaluate(commands, [table, outcome, cluster])
-    report.add_arguments(commands, [table, outcome], _numbers)
-    serve.add_arguments(commands)
+    report.add_arguments(commands, [table, outcome], _numbers, _Help)
+    serve.add_arguments(commands, _Help)
     _add_export(commands)
     _add_datasets(commands)
     return parser
 
 
 def _add_table(table: argparse.ArgumentParser) -> None:
-    table.add_argument("--sep", type=_character, metavar="CHARACTER", help="separator of CSV files: ';', tab, ...")
-    table.add_argument("--decimal", type=_character, default=".", metavar="CHARACTER", help="their decimal point")
+    table.add_argument(
+        "--sep", type=_character, metavar="CHARACTER", help="field separator of CSV files: ';', tab, ... (default: ,)"
+    )
+    table.add_argument(
+        "--decimal", type=_character, default=".", metavar="CHARACTER", help="decimal point of CSV files"
+    )
 
 
 def _add_stream(command: argparse.ArgumentParser) -> None:
@@ -75,19 +79,19 @@ def _add_outcome(outcome: argparse.ArgumentParser) -> None:
     seen.add_argument(
         "--event",
         metavar="COLUMN",
-        help="1 or true where the event was seen, 0 where censored; 1, 2, ... where causes compete",
+        help="1 or true if the event was observed, 0 if censored; 1, 2, ... for competing causes",
     )
     seen.add_argument(
         "--event-value",
         nargs="+",
         metavar="VALUE",
-        help="the value of that column that means an event, such as dead or 2; several for several causes, in order",
+        help="value of that column that means an event, such as dead or 2; several values mean competing causes",
     )
     seen.add_argument("--lower", metavar="COLUMN", help="last time known to be event-free (interval censoring)")
-    seen.add_argument("--upper", metavar="COLUMN", help="first time known to have had the event; inf if censored")
-    seen.add_argument("--entry", metavar="COLUMN", help="when a row came under observation (late entry)")
-    seen.add_argument("--weight", metavar="COLUMN", help="how many rows a row counts for")
-    seen.add_argument("--group", metavar="COLUMN", help="the subject, where a subject has several rows")
+    seen.add_argument("--upper", metavar="COLUMN", help="first time known to be after the event; inf if right-censored")
+    seen.add_argument("--entry", metavar="COLUMN", help="time at which a row came under observation (late entry)")
+    seen.add_argument("--weight", metavar="COLUMN", help="weight of a row")
+    seen.add_argument("--group", metavar="COLUMN", help="identifier of the subject, if subjects have several rows")
 
 
 def _add_cluster(cluster: argparse.ArgumentParser) -> None:
@@ -102,17 +106,22 @@ def _add_cluster(cluster: argparse.ArgumentParser) -> None:
 
 def _add_method(method: argparse.ArgumentParser) -> None:
     """What is fitted, for ``fit`` and ``search``."""
-    method.add_argument("data", type=Path, help="table; every column but those named otherwise is a covariate")
+    method.add_argument("data", type=Path, help="table; every column that no option names is a covariate")
     method.add_argument("--out", required=True, type=Path, metavar="FILE", help="model file to write")
     method.add_argument(
-        "--valid", type=Path, metavar="FILE", help="table for early stopping; by default a fifth of the rows"
+        "--valid",
+        type=Path,
+        metavar="FILE",
+        help="table for early stopping; by default a fifth of the rows is held out",
     )
-    method.add_argument("--id", nargs="+", default=[], metavar="COLUMN", help="identifiers, which are no covariates")
+    method.add_argument(
+        "--id", nargs="+", default=[], metavar="COLUMN", help="identifiers, which are not used as covariates"
+    )
     method.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
     method.add_argument(
         "--categorical", nargs="+", default=[], metavar="COLUMN", help="numeric columns that are categories"
     )
-    method.add_argument("--method", default="SumoNet", metavar="NAME", help="CoxPH, WeibullNet, ...: any estimator")
+    method.add_argument("--method", default="SumoNet", metavar="NAME", help="estimator to fit: CoxPH, WeibullNet, ...")
     method.add_argument(
         "--set",
         nargs="+",
@@ -121,9 +130,11 @@ def _add_method(method: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="settings of the method, as in Python: dropout=0.2 covariate_layers=(32,32)",
     )
-    method.add_argument("--max-epochs", type=int, metavar="N", help="by default as the method has it")
-    method.add_argument("--device", metavar="DEVICE", help="cpu or cuda; by default cuda where there is one")
-    method.add_argument("--seed", type=int, default=0, help="of all random numbers")
+    method.add_argument(
+        "--max-epochs", type=int, metavar="N", help="largest number of epochs; by default that of the method"
+    )
+    method.add_argument("--device", metavar="DEVICE", help="cpu or cuda; by default cuda if available")
+    method.add_argument("--seed", type=int, default=0, help="random seed")
     method.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -136,8 +147,10 @@ def _add_fit(commands: Commands, parents: list[argparse.ArgumentParser]) -> None
         formatter_class=_Help,
     )
     _add_stream(fit)
-    fit.add_argument("--ensemble-size", type=int, metavar="K", help="networks in the mixture; as the method has it")
-    fit.add_argument("--variant", choices=("sumo", "paper"), help="of SumoNet; 'paper' for the paper's plain network")
+    fit.add_argument("--ensemble-size", type=int, metavar="K", help="number of networks; by default that of the method")
+    fit.add_argument(
+        "--variant", choices=("sumo", "paper"), help="variant of SumoNet: 'paper' is the network of the paper"
+    )
     fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
     fit.add_argument(
         "--checkpoint",
@@ -156,19 +169,26 @@ def _add_search(commands: Commands, parents: list[argparse.ArgumentParser]) -> N
         parents=parents,
         help="search over the settings of a network method",
         description="Train networks with many settings side by side, choose on validation rows and write the mixture "
-        f"of the best. Settings that are given stay as they are. {_TABLES}",
+        f"of the best. Settings given by options are kept fixed. {_TABLES}",
         formatter_class=_Help,
     )
-    search.add_argument("--trials", type=int, default=100, metavar="N", help="settings to try")
+    search.add_argument("--trials", type=int, default=100, metavar="N", help="number of settings to try")
     search.add_argument(
-        "--proposals", choices=("random", "tpe", "halving"), default="random", help="where settings come from"
+        "--proposals", choices=("random", "tpe", "halving"), default="random", help="how settings are proposed"
     )
     search.add_argument(
-        "--space", choices=("paper", "recipe"), default="paper", help="the settings that are tried; see docs/tuning.md"
+        "--space",
+        choices=("paper", "recipe"),
+        default="paper",
+        help="search space; see the page on search in the documentation",
     )
-    search.add_argument("--cv", type=int, metavar="FOLDS", help="compare trials by cross-validation")
-    search.add_argument("--storage", metavar="FILE", help="database of trials, to go on with later (extra search)")
-    search.add_argument("--trials-out", type=Path, metavar="FILE", help="table of all trials to write")
+    search.add_argument(
+        "--cv", type=int, metavar="FOLDS", help="compare trials by cross-validation, with so many folds"
+    )
+    search.add_argument(
+        "--storage", metavar="FILE", help="database of trials, so that a search can be resumed (extra search)"
+    )
+    search.add_argument("--trials-out", type=Path, metavar="FILE", help="write a table of all trials")
 
 
 def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
@@ -176,35 +196,37 @@ def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> 
         "predict",
         parents=parents,
         help="predict from a model file",
-        description=f"One row of predictions per row of the table, as CSV or Parquet. {_TABLES} {_ON_DISK} Its "
-        "predictions are written part by part, and a run that was ended goes on where it stopped.",
-        epilog="Without any choice: the expected time up to the last training time, risk, life expectancy, quartiles. "
-        "The column 'extrapolated' names the figures of a row that lie past the last training time: quantiles and "
-        "times that do, and a life expectancy of which more than 1 % comes from there.",
+        description=f"Write one row of predictions for each row of a table, as CSV or Parquet. {_TABLES} {_ON_DISK} "
+        "Its predictions are written part by part, and a run that was stopped resumes where it left off.",
+        epilog="By default: the mean restricted to the last training time, the risk score, the mean and the quartiles. "
+        "The column 'extrapolated' names the predictions of a row that rest on extrapolation: quantiles and times "
+        "beyond the last training time, and a mean of which more than 1% comes from beyond it.",
         formatter_class=_Help,
     )
-    predict.add_argument("model", type=Path)
+    predict.add_argument("model", type=Path, help="model file")
     predict.add_argument("data", type=Path, help="table with the covariates")
     predict.add_argument(
         "--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default"
     )
     predict.add_argument(
-        "--id", nargs="+", default=[], metavar="COLUMN", help="columns to pass through, before the rest"
+        "--id", nargs="+", default=[], metavar="COLUMN", help="identifier columns to copy to the output"
     )
     predict.add_argument(
         "--times",
         type=_numbers,
         metavar="T,T,...",
-        help="survival probabilities at these times, and the incidence of each cause",
+        help="survival probabilities at these times; with competing causes also the incidence of each",
     )
     predict.add_argument(
-        "--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time, 0.5 the median"
+        "--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time; 0.5 is the median"
     )
     predict.add_argument(
-        "--mean", action="store_true", help="life expectancy, after the expected time up to the last training time"
+        "--mean", action="store_true", help="mean event time, and the mean restricted to the last training time"
     )
-    predict.add_argument("--restricted-mean", type=float, metavar="HORIZON", help="expected time up to a horizon")
-    predict.add_argument("--risk", action="store_true", help="risk score, higher for earlier events")
+    predict.add_argument(
+        "--restricted-mean", type=float, metavar="HORIZON", help="mean event time restricted to a horizon"
+    )
+    predict.add_argument("--risk", action="store_true", help="risk score; higher means earlier events")
     _add_stream(predict)
     predict.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -214,64 +236,73 @@ def _add_evaluate(commands: Commands, parents: list[argparse.ArgumentParser]) ->
         "evaluate",
         parents=parents,
         help="score a model file on a table",
-        description=f"Scores with bootstrap confidence intervals. {_ON_DISK}",
+        description=f"Print scores of a model on a table, with bootstrap confidence intervals. {_ON_DISK}",
         formatter_class=_Help,
         add_help=False,
     )
     evaluate.add_argument("-h", "--help", action=_HelpWithScores, nargs=0, help="show this help and the scores")
-    evaluate.add_argument("model", type=Path)
+    evaluate.add_argument("model", type=Path, help="model file")
     evaluate.add_argument("data", type=Path, help="table with covariates and outcome")
-    evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="the scores to compute, of those below")
+    evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="scores to compute, from the list below")
     evaluate.add_argument(
         "--times",
         type=_numbers,
         metavar="T,T,...",
-        help="times of the scores at single times, which are then shown too",
+        help="times at which to compute scores such as the Brier score",
     )
     evaluate.add_argument(
         "--against",
         nargs="+",
         default=[],
         metavar="MODEL",
-        help="model files to compare with, or kaplan-meier for the curve of the training rows; differences have paired "
-        "bootstrap intervals",
+        help="model files to compare with, or kaplan-meier for the Kaplan-Meier curve of the training rows; "
+        "differences have paired bootstrap intervals",
     )
     evaluate.add_argument(
         "--censoring",
         choices=("auto", "marginal"),
         default="auto",
-        help="auto: test whether censoring depends on the covariates, and if it does weight by both; marginal: by one "
-        "distribution for all rows",
+        help="auto: test whether censoring depends on the covariates and, if so, weight in both ways; marginal: weight "
+        "by one censoring distribution for all rows",
     )
     _add_stream(evaluate)
     evaluate.add_argument("--quiet", action="store_true", help="no progress bar")
     evaluate.add_argument(
-        "--range", type=_numbers, dest="span", metavar="LOW,HIGH", help="range of times of the integrated scores"
+        "--range", type=_numbers, dest="span", metavar="LOW,HIGH", help="time range of the integrated scores"
     )
-    evaluate.add_argument("--bootstrap", type=int, default=200, metavar="N", help="resamples; 0 for no intervals")
-    evaluate.add_argument("--out", type=Path, metavar="FILE", help="write the scores as CSV too")
+    evaluate.add_argument(
+        "--bootstrap", type=int, default=200, metavar="N", help="bootstrap resamples; 0 for no intervals"
+    )
+    evaluate.add_argument("--out", type=Path, metavar="FILE", help="also write the scores to a CSV file")
 
 
 def _add_export(commands: Commands) -> None:
     export = commands.add_parser(
         "export",
-        help="write a model file as ONNX, or for torch",
-        description="Write a model so that programs without this library can run it; see docs/export.md.",
+        help="export a model file to ONNX or torch",
+        description="Export a model so that programs without this library can run it.",
         formatter_class=_Help,
     )
-    export.add_argument("model", type=Path)
-    export.add_argument("--out", required=True, type=Path, metavar="FILE", help="an .onnx file, or .pt2 for torch")
-    export.add_argument("--precision", choices=("double", "single"), default="double", help="of the networks")
+    export.add_argument("model", type=Path, help="model file")
+    export.add_argument(
+        "--out", required=True, type=Path, metavar="FILE", help="an .onnx file, or a .pt2 file for torch"
+    )
+    export.add_argument(
+        "--precision", choices=("double", "single"), default="double", help="floating-point precision of the networks"
+    )
 
 
 def _add_datasets(commands: Commands) -> None:
     data = commands.add_parser("datasets", help="list the datasets, or write one to a file", formatter_class=_Help)
     data.add_argument(
-        "name", nargs="?", help="flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox",
     )
     data.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write")
-    data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated one")
-    data.add_argument("--seed", type=int, default=0, help="of a simulated one")
+    data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated dataset")
+    data.add_argument("--seed", type=int, default=0, help="random seed of a simulated dataset")
 
 
 class _HelpWithScores(argparse.Action):

@@ -144,10 +144,11 @@ def _event_values(column: pd.Series, wanted: list[str] | None, causes: int | Non
             "are two causes and no row is censored: --event-value 1 2."
         )
     if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
-        likely = next((value for value in known if value.lower() not in _NO_EVENT), "dead")
+        likely = [value for value in known if value.lower() not in _NO_EVENT]
+        example = f", for example --event-value {shlex.quote(likely[0])}" if len(likely) == 1 else ""
         raise ValueError(
-            f"The column {column.name!r} holds {', '.join(map(repr, known[:5]))}; say which value means an event, for "
-            f"example --event-value {shlex.quote(likely)}."
+            f"The column {column.name!r} holds {', '.join(map(repr, known[:5]))}; say with --event-value which of them "
+            f"means an event (several for competing causes){example}."
         )
     return column
 

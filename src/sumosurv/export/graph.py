@@ -86,7 +86,8 @@ class Graph:
     def add(self, operator: str, inputs: Sequence[str], *, domain: str = "", **attributes: Any) -> str:
         """A node with one output; its name."""
         name = f"v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], domain=domain, **attributes))
+        # nodes have names, since onnxruntime 1.20 calls what it fuses after them, and wants these to differ
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], name=name, domain=domain, **attributes))
         return name
 
     def constant(self, values: npt.NDArray[Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from sumosurv.export import special
+from sumosurv.export.convolutions import CONVOLUTIONS
 from sumosurv.export.tracing import Value, joint
 
 __all__ = ["FUNCTIONS"]
@@ -131,6 +132,7 @@ _ELEMENTWISE |= {"relu": "Relu", "sign": "Sign", "abs": "Abs", "neg": "Neg"}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _either(operator) for name, operator in (_OPERATORS | _COMPARED).items()},
     **{name: _elementwise(operator) for name, operator in _ELEMENTWISE.items()},
+    **CONVOLUTIONS,
     "radd": lambda a, b: b + a if isinstance(b, Value) else a + b,
     "rmul": lambda a, b: b * a if isinstance(b, Value) else a * b,
     "rsub": lambda a, b: _either("Sub")(b, a),

@@ -160,7 +160,8 @@ class _Reading(nn.Module):
         if self.columns is not None:
             inputs = self.columns(*covariates)
         else:
-            inputs = Inputs(covariates[0].to(torch.float32), torch.zeros(covariates[0].shape[0], 0, dtype=torch.long))
+            codes = torch.zeros(1, 0, dtype=torch.long)  # an encoder of arrays reads none
+            inputs = Inputs(covariates[0].to(torch.float32), codes)
         made: Curves = self.part(inputs, times)
         return made
 

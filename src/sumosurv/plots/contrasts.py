@@ -37,7 +37,7 @@ def plot_contrast(contrast: Contrast, *, difference: bool = True, unit: str = ""
         low, high = (none, none) if contrast.low is None or contrast.high is None else (contrast.low, contrast.high)
         sides = [(contrast.curves[i], low[i], high[i]) for i in (0, 1)]
         names = list(contrast.labels)
-    spread = {"members": "of the members", "bootstrap": "of the fits to resampled rows"}.get(contrast.limits_from)
+    spread = {"members": "of the networks", "bootstrap": "of the fits to resampled rows"}.get(contrast.limits_from)
     for number, ((curve, lower, upper), name) in enumerate(zip(sides, names)):
         colour = COLOURS[number]
         if lower is not None and upper is not None:

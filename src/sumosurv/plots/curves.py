@@ -88,7 +88,7 @@ def plot_survival(
         from matplotlib.patches import Patch
 
         handles.append(Patch(color="0.5", alpha=0.3, lw=0))
-        names.append(f"{level:.0%} of the members")
+        names.append(f"{level:.0%} of the networks")
     ax.legend(
         handles,
         names,

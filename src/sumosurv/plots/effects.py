@@ -163,7 +163,7 @@ def _legend(ax: Any, effect: Effect, individual: bool) -> None:
         handles, names = [*handles, Line2D([], [], color="0.55", lw=0.8)], [*names, "single rows"]
     if effect.low is not None:
         handles = [*handles, Patch(color="0.5", alpha=0.3, lw=0)]
-        names = [*names, f"{effect.level:.0%} of the members"]
+        names = [*names, f"{effect.level:.0%} of the networks"]
     if effect.kinds[0] == "number":
         handles = [*handles, Line2D([], [], color="0.2", ls="", marker="|", ms=9)]
         names = [*names, "deciles"]

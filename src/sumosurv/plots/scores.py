@@ -154,9 +154,10 @@ def _over_time(
 
 
 def _grid(time: Any) -> Any:
-    end = float(np.quantile(time, 1.0 - _AT_RISK))
-    if end >= time.max():  # many rows end with the study
-        end = float(time[time < time.max()].max(initial=0.0)) or float(time.max())
+    """Times up to the last past which enough rows are followed; many may end at one time, that of the study's end."""
+    ordered = np.sort(time)
+    followed = 1.0 - np.searchsorted(ordered, ordered, side="right") / len(ordered)
+    end = float(ordered[followed >= _AT_RISK].max(initial=0.0)) or float(ordered[-1])
     return np.linspace(0.0, end, _TIMES + 1)[1:]
 
 

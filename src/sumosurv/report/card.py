@@ -13,7 +13,7 @@ from sumosurv._version import __version__
 from sumosurv.io import model_digest
 from sumosurv.preprocessing import CategoricalColumn
 from sumosurv.report.data import frame_of
-from sumosurv.report.document import Note, Section, Table, number, shown
+from sumosurv.report.document import Note, Section, Table, count, number, shown
 from sumosurv.report.given import Given
 from sumosurv.report.separation import small_groups
 
@@ -25,7 +25,7 @@ _SHOWN = 12
 
 def limits_section(given: Given) -> Section:
     """What the figures do not show."""
-    section = Section("limits", "Limits")
+    section = Section("limits", "Limitations")
     say = section.items.append
     end, outcome = float(given.estimator.last_time_), given.outcome
     beyond = int((outcome.time > end).sum())
@@ -35,26 +35,34 @@ def limits_section(given: Given) -> Section:
     odd = _unlike_training(given)
     if odd:
         say(
-            Note("Values unlike those of training, where the model extrapolates: " + "; ".join(odd) + ".", warning=True)
+            Note(
+                "Values outside those of training, where the model extrapolates: " + "; ".join(odd) + ".", warning=True
+            )
         )
     few = small_groups(given)
     if few:
         listed = "; ".join(few[:_SHOWN]) + (f"; and {len(few) - _SHOWN} more" if len(few) > _SHOWN else "")
-        say(Note(f"Too few rows or events to say how the model does there: {listed}.", warning=True))
+        say(Note(f"Too few rows or events to judge the model: {listed}.", warning=True))
     events = int(outcome.had_event.sum())
     if events < 100:
         say(
             Note(
-                f"All figures rest on {events:,} events: intervals are wide, and their level is approximate.",
+                f"There are only {events:,} events: intervals are wide, and their coverage is approximate.",
                 warning=True,
             )
         )
-    say(Note("If the model was fitted to some of these rows, all figures flatter it; a model file does not tell."))
-    say(Note("Scores weighted for censoring, calibration curves and observed risks take censoring to be independent of "
-             "the event, given what they condition on; the likelihood, given the covariates."))  # fmt: skip
-    say(Note("Not tested: other places, other times and other ways of measuring than those of these rows; fairness "
-             "between groups that no column tells apart; whether decisions based on the model help anyone; effects of "
-             "changing a covariate."))  # fmt: skip
+    say(
+        Note(
+            "If any of these rows were used to fit or choose the model, all figures here are too optimistic. A report "
+            "cannot detect that."
+        )
+    )
+    say(Note("AUC, Brier score, calibration curves and observed risks assume that censoring is independent of the "
+             "event time, within groups where there are groups; the likelihood assumes this only given the "
+             "covariates."))  # fmt: skip
+    say(Note("Not tested: other places, periods and measurement methods than those of these rows; fairness between "
+             "groups that no column identifies; whether decisions based on the model do any good; effects of changing "
+             "a covariate."))  # fmt: skip
     return section
 
 
@@ -79,7 +87,7 @@ def _unlike_training(given: Given) -> list[str]:
         else:
             continue
         if rows:
-            found.append(f"{shown(column.name)}, {rows:,} rows ({what})")
+            found.append(f"{shown(column.name)}, {count(rows, 'row')} ({what})")
     return found
 
 
@@ -95,14 +103,16 @@ def card_section(given: Given) -> Section:
         ["end of follow-up of the training rows", given.time(float(estimator.last_time_))],
     ]
     if getattr(estimator, "cells_", None) is not None:
-        facts.append(["times are recorded to", given.time(estimator.cells_.width)])
-    if hasattr(estimator, "members_") and "kind" in estimator.members_:
-        weights = estimator.members_.groupby("kind", sort=False)["weight"].agg(["sum", "size"])
-        kinds = [f"{row['size']:.0f} {kind} (weight {row['sum']:.2f})" for kind, row in weights.iterrows()]
-        facts.append(["networks", ", ".join(kinds)])
+        facts.append(["times are rounded to", given.time(estimator.cells_.width)])
+    if hasattr(estimator, "parts_"):
+        kinds = zip(estimator.parts_.items(), estimator.weights_)
+        listed = [f"{part.n_members_} {kind} (weight {weight:.2f})" for (kind, part), weight in kinds]
+        facts.append(["networks", ", ".join(listed)])
+    elif hasattr(estimator, "n_members_"):
+        facts.append(["networks", number(estimator.n_members_)])
     section.items.append(Table("About the model", ["", ""], facts, text_columns=2))
     settings = [[name, shown(str(_plain(value)))] for name, value in sorted(estimator.get_params(deep=False).items())]
-    section.items.append(Table("Settings", ["setting", "value"], settings, text_columns=2))
+    section.items.append(Table("Settings (None: chosen by the method)", ["setting", "value"], settings, text_columns=2))
     versions = [["sumosurv", __version__], ["Python", platform.python_version()]]
     versions += [[name, version] for name in _PACKAGES if (version := _installed(name))]
     section.items.append(
@@ -115,7 +125,7 @@ def _digest(estimator: Any) -> str:
     try:
         return model_digest(estimator)
     except TypeError:  # settings that no file can hold
-        return "none: a model with such settings cannot be saved"
+        return "none: a model with these settings cannot be saved"
 
 
 def _plain(value: Any) -> Any:

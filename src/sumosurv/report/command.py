@@ -10,27 +10,39 @@ from typing import Any
 __all__ = ["add_arguments", "run"]
 
 
-def add_arguments(commands: Any, parents: Sequence[Any], numbers: Callable[[str], list[float]]) -> None:
+def add_arguments(
+    commands: Any, parents: Sequence[Any], numbers: Callable[[str], list[float]], help_style: Any
+) -> None:
     """Add the command to those of the command line."""
     parser = commands.add_parser(
         "report",
         parents=list(parents),
-        help="one HTML file about a model on a table, for people who decide",
-        description="Write one HTML file: what the data are, how good the model is, whom it separates, what drives it, "
-        "three subjects, limits, settings and versions. Give rows that the model was not fitted to.",
+        help="write a report on a model as one HTML file",
+        description="Write a report as one HTML file: data, performance, risk groups, what drives the predictions, "
+        "example subjects, limitations, settings and versions. Give rows that were not used to fit the model.",
+        formatter_class=help_style,
     )
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, help="model file")
     parser.add_argument("data", type=Path, help="table with covariates and outcome")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="HTML file to write")
     parser.add_argument(
-        "--against", nargs="+", default=[], metavar="MODEL", help="model files to compare with, a Cox model for example"
+        "--against", nargs="+", default=[], metavar="MODEL", help="model files to compare with, for example a Cox model"
     )
-    parser.add_argument("--times", type=numbers, metavar="T,T,...", help="horizons that matter")
-    parser.add_argument("--title", default="", help="of the report")
-    parser.add_argument("--unit", default="", help="of time, for labels: days, months, ...")
+    parser.add_argument(
+        "--times",
+        type=numbers,
+        metavar="T,T,...",
+        help="horizons of interest; by default the quartiles of the event times",
+    )
+    parser.add_argument("--title", default="", help="title of the report")
+    parser.add_argument("--unit", default="", help="unit of time, for labels: days, months, ...")
     parser.add_argument("--causes", nargs="+", metavar="NAME", help="names of the causes, in order")
-    parser.add_argument("--no-subjects", action="store_true", help="show no rows of the table as examples")
-    parser.add_argument("--bootstrap", type=int, default=200, metavar="N", help="resamples; 0 for no intervals (200)")
+    parser.add_argument(
+        "--no-subjects", action="store_true", help="leave out the example subjects, which are rows of the table"
+    )
+    parser.add_argument(
+        "--bootstrap", type=int, default=200, metavar="N", help="bootstrap resamples; 0 for no intervals"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 

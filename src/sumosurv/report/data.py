@@ -21,28 +21,31 @@ _MOST_COLUMNS = 60
 
 def data_section(given: Given) -> Section:
     """What the rows are."""
-    section = Section("data", "The data")
+    section = Section("data", "Data")
     outcome = given.outcome
     section.summary.append(
-        f"{count(len(outcome), 'row')} with {count(int(outcome.had_event.sum()), 'event')}; horizons of "
+        f"{count(len(outcome), 'row')} with {count(int(outcome.had_event.sum()), 'event')}. Horizons: "
         f"{', '.join(given.time(float(t)) for t in given.times)}."
     )
-    section.items.append(Table("Rows on which the model was tried", ["", ""], _facts(given, outcome)))
+    section.items.append(Table("Rows used for the evaluation", ["", ""], _facts(given, outcome)))
     frame = frame_of(given.X)
     if frame is None:
-        section.items.append(Note(f"Rows have the shape {given.X.shape[1:]}; columns are not described."))
+        section.items.append(
+            Note(f"Each row is an array of shape {given.X.shape[1:]}; there are no columns to describe.")
+        )
     else:
         section.items.append(_columns(frame))
         if frame.shape[1] > _MOST_COLUMNS:
-            section.items.append(Note(f"The first {_MOST_COLUMNS} of {frame.shape[1]} columns are described."))
+            section.items.append(Note(f"Only the first {_MOST_COLUMNS} of {frame.shape[1]} columns are listed."))
     if given.exact:
-        what = "Share without an event" if given.causes else "Share without the event"
+        what = "Proportion without any event" if given.causes else "Proportion without the event"
         section.items += attempt(
             "Kaplan-Meier curve",
             lambda: draw(
                 lambda ax: plot_kaplan_meier(given.later, unit=given.unit, censoring=False, ax=ax),
                 f"Kaplan-Meier curve of all rows: {_curve_in_words(given)}.",
-                f"{what} over time (Kaplan-Meier), with 95 % limits and the number at risk. {_curve_in_words(given)}.",
+                f"{what} over time (Kaplan-Meier), with 95% confidence limits and numbers at risk. "
+                f"{_curve_in_words(given)}.",
             ),
         )
     return section
@@ -68,20 +71,20 @@ def _facts(given: Given, outcome: Outcome) -> list[list[str]]:
         rows.append([f"events: {name}", f"{own.sum():,} ({in_percent(np.mean(own))})"])
     if outcome.upper is not None:
         inside = outcome.in_interval
-        rows.append(["events between two times", f"{inside.sum():,} ({in_percent(inside.mean())})"])
+        rows.append(["interval-censored events", f"{inside.sum():,} ({in_percent(inside.mean())})"])
     if outcome.entry is not None:
         late = outcome.entry > 0
-        rows.append(["rows that enter late", f"{late.sum():,} ({in_percent(late.mean())})"])
+        rows.append(["rows with late entry", f"{late.sum():,} ({in_percent(late.mean())})"])
     followed = _median_follow_up(given)
     rows.append(["median follow-up (reverse Kaplan-Meier)", followed])
-    rows.append(["longest time", given.time(outcome.last_time)])
+    rows.append(["longest follow-up", given.time(outcome.last_time)])
     rows.append(["end of follow-up of the training rows", given.time(float(given.estimator.last_time_))])
     return rows
 
 
 def _median_follow_up(given: Given) -> str:
     if not given.exact:
-        return "not defined for events between two times"
+        return "not defined for interval-censored rows"
     median = float(kaplan_meier(given.later.any_cause(), censoring=True).median()[0])
     return given.time(median) if np.isfinite(median) else "not reached"
 
@@ -99,11 +102,12 @@ def _columns(frame: pd.DataFrame) -> Table:
         column = frame.iloc[:, j]
         present = column.dropna()
         missing = f"{column.isna().sum():,} ({in_percent(column.isna().mean())})"
-        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        two_values = 0 < present.nunique() <= 2  # an indicator, whatever its type
+        if pd.api.types.is_numeric_dtype(column) and not (pd.api.types.is_bool_dtype(column) or two_values):
             low, middle, high = (number(present.quantile(q)) for q in (0.0, 0.5, 1.0)) if len(present) else ("–",) * 3
             values = f"{low} to {high}, median {middle}"
         else:
-            counts = present.astype(str).value_counts()
+            counts = present.map(shown).value_counts()
             listed = [f"{shown(level)} {in_percent(count / len(present))}" for level, count in counts.head(5).items()]
             values = ", ".join(listed) + (f", and {len(counts) - 5} more" if len(counts) > 5 else "")
         rows.append([shown(str(name)), values, missing])

@@ -17,8 +17,8 @@ __all__ = [
     "Table",
     "attempt",
     "count",
+    "estimate",
     "in_percent",
-    "interval",
     "number",
     "shown",
 ]
@@ -53,7 +53,7 @@ class Picture:
     source: str
     alt: str
     caption: str
-    wide: bool = True
+    half: bool = False
     kind: str = "picture"
 
 
@@ -95,14 +95,18 @@ def count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def interval(low: Any, high: Any, digits: int = 4) -> str:
-    """Two limits, or nothing where there are none."""
-    return "" if np.isnan(low) or np.isnan(high) else f"{number(low, digits)} to {number(high, digits)}"
+def estimate(value: Any, low: Any, high: Any) -> tuple[str, str]:
+    """A score and its limits with the same number of decimals; no limits where there are none."""
+    value = float(value)
+    size = math.floor(math.log10(abs(value))) if math.isfinite(value) and value else 0
+    decimals = min(max(3, 2 - size), 6)
+    shown = [number(v) if not math.isfinite(v) else f"{v:.{decimals}f}".replace("-", "−") for v in (value, low, high)]
+    return shown[0], "" if np.isnan(low) or np.isnan(high) else f"{shown[1]} to {shown[2]}"
 
 
 def in_percent(value: Any) -> str:
     """A share."""
-    return "–" if np.isnan(value) else f"{100 * float(value):.1f} %"
+    return "–" if np.isnan(value) else f"{100 * float(value):.1f}%"
 
 
 def shown(value: Any) -> str:

@@ -14,10 +14,10 @@ __all__ = ["draw"]
 
 _LARGEST = 150_000  # bytes of a vector graphic
 _DPI = 150
-_WIDE, _SQUARE = (7.2, 4.4), (4.6, 4.4)
+_WHOLE, _HALF = (6.4, 4.0), (4.8, 4.0)  # small, so that words stay legible on a telephone
 
 
-def draw(plot: Callable[[Any], Any], alt: str, caption: str, *, wide: bool = True, formulas: bool = True) -> Picture:
+def draw(plot: Callable[[Any], Any], alt: str, caption: str, *, half: bool = False, formulas: bool = True) -> Picture:
     """The picture that a function draws on the axes it is given.
 
     Parameters
@@ -27,8 +27,8 @@ def draw(plot: Callable[[Any], Any], alt: str, caption: str, *, wide: bool = Tru
     alt : str
         What is to be seen, in words.
     caption : str
-    wide : bool
-        A broad picture, or a square one.
+    half : bool
+        Two such pictures stand side by side where there is room.
     formulas : bool
         Dollar signs set formulas. False where text comes from the data, whose dollar signs are just that.
     """
@@ -40,7 +40,7 @@ def draw(plot: Callable[[Any], Any], alt: str, caption: str, *, wide: bool = Tru
     settings: dict[Any, Any] = {"svg.hashsalt": "sumosurv", "text.parse_math": formulas, "text.usetex": False}
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that no font here has
-        figure = Figure(figsize=_WIDE if wide else _SQUARE, layout="constrained")
+        figure = Figure(figsize=_HALF if half else _WHOLE, layout="constrained")
         plot(figure.subplots())
         vector = io.BytesIO()
         figure.savefig(vector, format="svg", bbox_inches="tight", metadata={"Date": None})
@@ -50,4 +50,4 @@ def draw(plot: Callable[[Any], Any], alt: str, caption: str, *, wide: bool = Tru
             figure.savefig(pixels, format="png", bbox_inches="tight", dpi=_DPI)
             kind, content = "png", pixels.getvalue()
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-    return Picture(source, alt, caption, wide)
+    return Picture(source, alt, caption, half)

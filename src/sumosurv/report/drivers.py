@@ -9,7 +9,7 @@ import numpy as np
 from sumosurv.explain import partial_dependence, permutation_importance
 from sumosurv.plots import plot_effect, plot_importance
 from sumosurv.report.data import frame_of
-from sumosurv.report.document import Item, Note, Section, Table, attempt, interval, number, shown
+from sumosurv.report.document import Item, Note, Section, Table, attempt, estimate, number, shown
 from sumosurv.report.drawing import draw
 from sumosurv.report.given import Given
 from sumosurv.scores import log_likelihood
@@ -28,8 +28,8 @@ def drivers_section(given: Given) -> Section:
     section = Section("drivers", "What drives the predictions")
     frame = frame_of(given.X)
     if frame is None or frame.shape[1] > _MOST_COLUMNS:
-        what = "are no table" if frame is None else f"have {frame.shape[1]} columns, more than {_MOST_COLUMNS}"
-        section.items.append(Note(f"The rows {what}: importance and effects are not shown. See sumosurv.explain."))
+        why = "The input is not a table" if frame is None else f"The table has more than {_MOST_COLUMNS} columns"
+        section.items.append(Note(f"{why}: importance and effects are not shown. See sumosurv.explain."))
         return section
     rows = given.some_rows()
     X = given.X.iloc[rows] if hasattr(given.X, "iloc") else given.X[rows]
@@ -44,22 +44,19 @@ def drivers_section(given: Given) -> Section:
         random_state=given.seed,
     )
     table = found.table
-    lines = [
-        [shown(str(row.column)), number(row.value, 3), interval(row.low, row.high, 3)]
-        for row in table.itertuples(index=False)
-    ]
+    lines = [[shown(str(row.column)), *estimate(row.value, row.low, row.high)] for row in table.itertuples(index=False)]
     some = "" if len(rows) == len(given.outcome) else f", on {len(rows):,} rows drawn at random"
     first = ", ".join(str(name) for name in table["column"].head(3))
-    section.summary.append(f"The predictions rest most on {first}.")
+    section.summary.append(f"The predictions depend most on {first}.")
     section.items += [
         draw(
             lambda ax: plot_importance(found, ax=ax),
-            f"Bars of the importance of columns; the first are {first}.",
-            f"Importance: by how much the {_SCORES[score]} gets worse when a column is shuffled among the rows. "
-            "Columns that say the same share their importance.",
+            f"Bar chart of the importance of columns; the most important are {first}.",
+            f"Importance: by how much the {_SCORES[score]} gets worse when the values of a column are shuffled. "
+            "Columns that carry the same information share their importance.",
             formulas=False,
         ),
-        Table(f"Loss of {_SCORES[score]} by shuffling{some}", ["column", "loss", "95 % limits"], lines),
+        Table(f"Loss of {_SCORES[score]} when shuffled{some}", ["column", "loss", "95% limits"], lines),
     ]
     columns = list(table["column"].head(_EFFECTS if not given.causes else _EFFECTS // 2))
     for cause in given.cause_numbers:
@@ -67,8 +64,8 @@ def drivers_section(given: Given) -> Section:
             section.items += attempt(f"Effect of {column}", _effect, given, X, column, cause)
     section.items.append(
         Note(
-            "Importance and effects are about predictions. They do not tell what would happen if a column were changed "
-            "in a subject: that is a causal question, which these data alone do not answer."
+            "Importance and effects describe the predictions. They do not say what would happen to a subject if a "
+            "covariate were changed: that is a causal question, which these data alone cannot answer."
         )
     )
     return section
@@ -89,10 +86,17 @@ def _effect(given: Given, X: Any, column: Any, cause: int | None) -> Item:
     ends = ", ".join(
         f"{number(effect.mean[i, 0], 3)} at {shown(effect.grid[0][i])}" for i in (0, len(effect.grid[0]) - 1)
     )
+    band = "" if effect.low is None else f" Band: the middle {effect.level:.0%} of the networks."
+    marks = "" if effect.kinds[0] == "category" else " Ticks along the axis: deciles of the column."
+
+    def plot(ax: Any) -> None:
+        plot_effect(effect, unit=given.unit, individual=False, ax=ax).get_legend().remove()  # the caption has it
+
     return draw(
-        lambda ax: plot_effect(effect, unit=given.unit, individual=False, ax=ax),
+        plot,
         f"Partial dependence of the {of} at {given.time(given.main)} on {column}: {ends}.",
-        f"Mean predicted {of} at {given.time(given.main)} when {column} is set to a value in all rows: {ends}. "
-        "Short lines at the foot are deciles of the column.",
+        f"Mean predicted {of} at {given.time(given.main)} when {column} is set to a value in all rows: {ends}."
+        f"{band}{marks}",
+        half=True,
         formulas=False,
     )

@@ -120,24 +120,26 @@ def prepare(
     estimator = final_estimator(model)
     n_causes = int(estimator.n_causes_)
     if (n_causes > 1) != (outcome.cause is not None) or outcome.n_causes > n_causes:
-        raise ValueError(f"The model tells {n_causes} cause(s) apart, and the rows have {outcome.n_causes}.")
+        raise ValueError(
+            f"The model was fitted to {n_causes} cause(s) and the rows have {outcome.n_causes}; they must agree."
+        )
     names = [] if n_causes == 1 else [f"cause {k + 1}" for k in range(n_causes)] if causes is None else list(causes)
     if causes is not None and len(causes) != (n_causes if n_causes > 1 else 0):
-        raise ValueError(f"causes names each of the causes that compete; the model has {n_causes}, got {len(causes)}.")
+        raise ValueError(f"causes has one name for each competing cause; the model has {n_causes}, got {len(causes)}.")
     name = name or type(estimator).__name__
     marginal = "Aalen-Johansen" if n_causes > 1 else "Kaplan-Meier"
     curves: dict[str, SurvivalDistribution] = {name: predict_distribution(model, X)}
     curves[f"{marginal} of the training rows"] = estimator.training_curve_.repeat(len(outcome))
     for other, found in (against or {}).items():
         if other in curves:
-            raise ValueError(f"against has a model named {other!r}, as another one is; give it another name.")
+            raise ValueError(f"against has a second model named {other!r}; give it another name.")
         curves[str(other)] = found if isinstance(found, SurvivalDistribution) else predict_distribution(found, X)
     late = outcome.entry is not None
     later = outcome.since_entry()
     later_curves = {key: d.remaining(outcome.entry) for key, d in curves.items()} if late else curves
     horizons = _horizons(later) if times is None else np.unique(np.atleast_1d(np.asarray(times, dtype=np.float64)))
     if not len(horizons) or not (np.isfinite(horizons) & (horizons > 0)).all():
-        raise ValueError(f"times are positive; got {times!r}.")
+        raise ValueError(f"times must be positive numbers; got {times!r}.")
     main = float(horizons[len(horizons) // 2])
     return Given(
         model, estimator, X, outcome, name, curves, later, later_curves, horizons, main, unit, names, n_bootstrap,

@@ -127,7 +127,7 @@ def make_report(
     makers += [limits_section, card_section]
     sections = tuple(maker(given) for maker in _counted(makers, verbose))
     html = template.render(
-        title=title or f"{given.name}: report",
+        title=title or f"Report on {given.name}",
         name=given.name,
         sections=sections,
         n_rows=len(given.outcome),

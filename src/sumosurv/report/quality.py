@@ -9,7 +9,7 @@ import pandas as pd
 
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.plots import plot_auc, plot_brier, plot_decision_curve, plot_smooth_calibration
-from sumosurv.report.document import Note, Picture, Section, Table, attempt, in_percent, interval, number
+from sumosurv.report.document import Note, Picture, Section, Table, attempt, estimate, number
 from sumosurv.report.drawing import draw
 from sumosurv.report.given import Given
 from sumosurv.scores import decision_curve, evaluate
@@ -31,7 +31,7 @@ _MOST_RESAMPLES = 100  # of pictures, each with a regression of its own
 
 def quality_section(given: Given) -> Section:
     """How well the model predicts these rows, beside others."""
-    section = Section("quality", "How good the model is")
+    section = Section("quality", "Performance")
     table = evaluate(
         given.curves,
         None,
@@ -44,20 +44,23 @@ def quality_section(given: Given) -> Section:
     verdict = _verdict(given, table)
     section.summary.append(verdict)
     section.items.append(
-        Note(f"{verdict} A gain of 0.1 means that the outcomes were about 10 % more probable, row by row.")
+        Note(
+            f"{verdict} A gain of 0.1 nats means that the model gave what was observed about 10% more probability, row "
+            "by row, in the geometric mean."
+        )
     )
     section.items.append(_scores(given, table))
     section.items += [Note(text) for text in [*table.notes, *_on_censoring(given)]]
     if not given.exact:
         section.items.append(
             Note(
-                "Events lie between two times: AUC, Brier score, calibration curves and decision curves need known "
-                "event times and are not shown."
+                "Some events are interval-censored: AUC, Brier score, calibration curves and decision curves need "
+                "exact event times and are not shown."
             )
         )
         return section
     if given.outcome.entry is not None:
-        section.items.append(Note("Rows enter late: what follows counts time from each row's entry."))
+        section.items.append(Note("Some rows enter late: in what follows, time is counted from each row's entry."))
     own = table[
         (table["model"] == given.name) & (table["against"] == "") & (table["score"] == "cumulative_dynamic_auc")
     ]
@@ -76,16 +79,16 @@ def quality_section(given: Given) -> Section:
 
 
 def _verdict(given: Given, table: pd.DataFrame) -> str:
-    """In words, by how much the likelihood is better than that of the others."""
+    """By how much the likelihood is higher than that of the others, in words."""
     rows = table[(table["score"] == "log_likelihood") & (table["against"] == given.name)]
     parts = []
     for row in rows.to_dict("records"):
         gain, low, high = -row["value"], -row["high"], -row["low"]
-        limits = f" (95 % interval {interval(low, high, 3)})" if interval(low, high) else ""
-        sure = "" if not limits else ", more than chance explains" if low > 0 else (
-            ", less than by chance" if high < 0 else ", which chance may explain")  # fmt: skip
-        parts.append(f"{number(gain, 3)} nats per row over {row['model']}{limits}{sure}")
-    return f"Gain in log-likelihood, the one proper score here: {'; '.join(parts)}."
+        shown, limits = estimate(gain, low, high)
+        sure = "a clear gain" if low > 0 else "a clear loss" if high < 0 else "no clear difference"
+        limits = f" (95% interval {limits}: {sure})" if limits else ""
+        parts.append(f"{shown} nats per row over {row['model']}{limits}")
+    return f"Gain in mean log-likelihood, the one proper score here: {'; '.join(parts)}."
 
 
 def _wanted(given: Given) -> dict[str, dict[str, Any]]:
@@ -116,7 +119,7 @@ def _on_censoring(given: Given) -> list[str]:
 
 
 def _scores(given: Given, table: pd.DataFrame) -> Table:
-    """One line for each score, one column for each model; where one differs from the model, that is marked."""
+    """One line for each score, one column for each model."""
     keys = [name for name in ("score", "cause", "times") if name in table]
     names = list(given.curves)
     rows = []
@@ -129,12 +132,12 @@ def _scores(given: Given, table: pd.DataFrame) -> Table:
         cells = []
         for name in names:
             own = part[(part["model"] == name) & (part["against"] == "")].iloc[0]
-            limits = interval(own["low"], own["high"])
-            cells.append(number(own["value"]) + (f"\n{limits}" if limits else ""))
+            value, limits = estimate(own["value"], own["low"], own["high"])
+            cells.append(value + (f"\n{limits}" if limits else ""))
         rows.append([label, "higher" if higher else "lower", *cells])
     return Table(
-        "Scores with 95 % intervals (resampled rows, the models as they are)",
-        ["score", "better", *names],
+        "Scores with 95% bootstrap intervals (rows resampled, models not refitted)",
+        ["score", "better if", *names],
         rows,
         text_columns=2,
     )
@@ -150,16 +153,17 @@ def _over_time(given: Given, cause: int | None, what: str) -> Picture:
     values = ", ".join(f"{number(v, 3)} at {given.time(float(t))}" for v, t in zip(own["value"], given.times))
     of = f" of {given.of_cause(cause)}" if cause else ""
     meaning = (
-        "how often, of two subjects, the one with the higher predicted risk has the event earlier; 0.5 is chance"
+        "how often someone with the event by then had a higher predicted risk than someone without; 0.5 is chance"
         if what == "AUC"
-        else "the mean squared distance between predicted probability and outcome; lower is better"
+        else "the mean squared difference between predicted probability and outcome; lower is better"
     )
     return draw(
         lambda ax: plot(
             given.later_curves, given.later, unit=given.unit, n_bootstrap=_resamples(given), ax=ax, **_of(cause)
         ),
         f"{what}{of} over time of {', '.join(given.later_curves)}. {given.name}: {values}.",
-        f"{what}{of} over time: {meaning}. {given.name}: {values}. Bands: 95 % at each time.",
+        f"{what}{of} over time: {meaning}. {given.name}: {values}. Bands: pointwise 95% intervals.",
+        half=True,
         formulas=False,
     )
 
@@ -169,15 +173,17 @@ def _calibration(given: Given, cause: int | None) -> Picture:
         given.own_later, given.later, given.main, cause=cause, n_bootstrap=_resamples(given), random_state=given.seed
     )
     low, high = found.ici_interval
-    limits = "" if np.isnan(low) else f" (95 % interval {in_percent(low)} to {in_percent(high)})"
+    noise = "" if np.isnan(low) else f"; {100 * low:.1f} to {100 * high:.1f} in resampled rows, where noise adds to it"
     of = f" of {given.of_cause(cause)}" if cause else ""
-    at, distance = given.time(given.main), f"{in_percent(found.ici)}{limits}"
-    text = f"Predicted and observed risk{of} at {at} differ by {distance} on average"
+    text = (
+        f"Predicted and observed risk{of} at {given.time(given.main)} differ by {100 * found.ici:.1f} percentage points"
+    )
+    text += f" on average (ICI{noise})"
     return draw(
         lambda ax: plot_smooth_calibration(found, ax=ax),
         f"Calibration curve: observed against predicted risk. {text}.",
-        f"Calibration. {text} (ICI). On the dashed line they would agree; bars show how many have such predictions.",
-        wide=False,
+        f"Calibration. {text}. On the dashed line they would agree; bars show how predictions are distributed.",
+        half=True,
     )
 
 
@@ -193,17 +199,17 @@ def _decisions(given: Given, cause: int | None) -> Picture:
     table = found[given.name].table
     ranges = _ranges(table.index.to_numpy(), (table["advantage_lower"] > 0).to_numpy())
     where = (
-        f"Acting on the model is better than treating everyone or no one, beyond chance, at thresholds of {ranges}."
+        f"The net benefit is clearly above that of treating everyone or no one at thresholds of {ranges}."
         if ranges
-        else "At no threshold is acting on the model better than treating everyone or no one beyond chance."
+        else "At no threshold is the net benefit clearly above that of treating everyone or no one."
     )
     of = f" of {given.of_cause(cause)}" if cause else ""
     at = given.time(given.main)
     return draw(
         lambda ax: plot_decision_curve(found, ax=ax),
         f"Decision curve for the risk{of} at {at}. {where}",
-        f"Decision curve: net benefit of treating those whose predicted risk{of} at {at} is at least a threshold. "
-        f"{where}",
+        f"Decision curve: net benefit of treating those whose predicted risk{of} at {at} exceeds a threshold. {where}",
+        half=True,
         formulas=False,
     )
 

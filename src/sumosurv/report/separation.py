@@ -23,21 +23,26 @@ _FEW_ROWS, _FEW_EVENTS = 50, 10
 
 def separation_section(given: Given) -> Section:
     """Groups of subjects: what is predicted for them, and what happened."""
-    section = Section("groups", "Whom it separates")
+    section = Section("groups", "Risk groups")
     if not given.exact:
-        section.items.append(Note("Events lie between two times, for which groups are not drawn."))
+        section.items.append(Note("Some events are interval-censored; groups are not drawn for such data."))
         return section
     n_groups = int(np.clip(len(given.later) // 50, 2, 4))
     risk = given.own_later.cdf(given.main)
     labels = _group_labels(risk, n_groups)
     for cause in given.cause_numbers:
         section.items += attempt("Groups by risk", _by_risk, given, n_groups, cause)
+
+    def plot(ax: Any) -> None:
+        plot_kaplan_meier(given.later, by=labels, unit=given.unit, censoring=False, ax=ax)
+        ax.get_legend().remove()  # the numbers at risk name the groups, in their colours
+
     section.items.append(
         draw(
-            lambda ax: plot_kaplan_meier(given.later, by=labels, unit=given.unit, censoring=False, ax=ax),
+            plot,
             f"Kaplan-Meier curves of {n_groups} groups of predicted risk, with the numbers at risk below.",
-            f"Kaplan-Meier curves of groups by predicted risk at {given.time(given.main)}, with 95 % limits and the "
-            "numbers at risk.",
+            f"Kaplan-Meier curves of groups by predicted risk at {given.time(given.main)}, with 95% "
+            "confidence limits and numbers at risk.",
         ),
     )
     for cause in given.cause_numbers:
@@ -46,7 +51,7 @@ def separation_section(given: Given) -> Section:
         part = {2: "half", 3: "third", 4: "quarter"}[n_groups]
         section.summary.append(
             f"Observed risk{_of(given, cause)} at {given.time(given.main)}: {rows[0][-1]} in the {part} with the "
-            f"lowest predicted risk, {rows[-1][-1]} in that with the highest."
+            f"lowest predicted risk, {rows[-1][-1]} in the {part} with the highest."
         )
         section.items.append(_table(given, f"Groups by predicted risk{_of(given, cause)}", "group", rows))
     frame = frame_of(given.X)
@@ -83,9 +88,9 @@ def _by_risk(given: Given, count: int, cause: int | None) -> Any:
         return draw(
             lambda ax: plot_risk_groups(given.own_later, given.later, groups=count, unit=given.unit, ax=ax),
             f"Predicted survival and Kaplan-Meier curves of {count} groups of predicted risk.",
-            "Groups of equal size by predicted survival: mean prediction (dashed) against what happened "
-            "(Kaplan-Meier). The further apart the groups, the better the model separates; the closer dashed and "
-            "solid lines, the better it is calibrated.",
+            "Groups of equal size by predicted survival: mean prediction (dashed) and what was observed "
+            "(Kaplan-Meier, solid). The further apart the groups, the better the model discriminates; the closer "
+            "dashed and solid lines, the better it is calibrated.",
         )
     label = given.of_cause(cause)
     return draw(
@@ -99,7 +104,8 @@ def _by_risk(given: Given, count: int, cause: int | None) -> Any:
             ax=ax,
         ),
         f"Predicted incidence of {label} and Aalen-Johansen estimates of {count} groups of predicted risk.",
-        f"Groups of equal size by predicted incidence of {label}: mean prediction (dashed) against Aalen-Johansen.",
+        f"Groups of equal size by predicted incidence of {label}: mean prediction (dashed) and what "
+        "was observed (Aalen-Johansen, solid).",
         formulas=False,
     )
 
@@ -146,9 +152,9 @@ def _line(given: Given, label: str, rows: Any, risk: Any, cause: int | None) -> 
 
 
 def _observed(outcome: Outcome, time: float, cause: int | None, n_causes: int) -> str:
-    """The observed risk with 95 % limits; nothing past the last time of the group."""
+    """The observed risk with 95% limits; nothing past the last time of the group."""
     if time > outcome.time.max():
-        return "not followed so long"
+        return "follow-up too short"
     if cause is None:
         band = confidence_band(outcome.any_cause())
         before = band[band["time"] <= time]
@@ -167,7 +173,7 @@ def _observed(outcome: Outcome, time: float, cause: int | None, n_causes: int) -
 
 def _table(given: Given, caption: str, head: str, rows: list[list[str]]) -> Table:
     at = given.time(given.main)
-    heading = [head, "rows", "events", f"predicted risk at {at}", f"observed risk at {at} (95 % limits)"]
+    heading = [head, "rows", "events", f"predicted risk at {at}", f"observed risk at {at} (95% limits)"]
     return Table(caption, heading, rows)
 
 

@@ -22,18 +22,13 @@ _MOST_COLUMNS = 25
 
 def subjects_section(given: Given) -> Section:
     """What the model says of three rows, whole curves and figures."""
-    section = Section("subjects", "Three subjects")
+    section = Section("subjects", "Example subjects")
     order = np.argsort(given.own_later.cdf(given.main), kind="stable")
     rows = [int(order[round(q * (len(order) - 1))]) for q in _LEVELS.values()]
     X = given.X.iloc[rows] if hasattr(given.X, "iloc") else given.X[rows]
     own, end = given.own[rows], float(given.estimator.last_time_)
     own.last_time = end
-    section.items.append(
-        Note(
-            "Three of the rows, at the 10 %, 50 % and 90 % quantile of predicted risk. They are real rows of the data: "
-            "leave this section out (subjects=False, --no-subjects) where that must not be shown."
-        )
-    )
+    section.items.append(Note("Three rows of the data, at the 10%, 50% and 90% quantiles of predicted risk."))
     if given.causes:
         for i, label in enumerate(_LEVELS):
             stack = partial(plot_incidences, own, subject=i, labels=given.causes, unit=given.unit, horizon=end)
@@ -49,7 +44,7 @@ def subjects_section(given: Given) -> Section:
         estimator, read = innermost(given.model, X)
         members = estimator.predict_members(read)
         band = members if len(members) > 1 else None
-        spread = " Bands show how far apart the networks of the model are (95 %)." if band else ""
+        spread = " Bands: the middle 95% of the networks of the model." if band else ""
         section.items.append(
             draw(
                 lambda ax: plot_survival(own, labels=list(_LEVELS), unit=given.unit, horizon=end, band=band, ax=ax),
@@ -81,4 +76,4 @@ def _table(given: Given, X: object, rows: list[int]) -> Table:
     if frame is not None:
         for j, name in enumerate(frame.columns[:_MOST_COLUMNS]):
             lines.append([shown(str(name)), *(shown(value) for value in frame.iloc[:, j])])
-    return Table("What the model says of them, and their covariates", ["", *_LEVELS], lines)
+    return Table("Predictions and covariates", ["", *_LEVELS], lines)

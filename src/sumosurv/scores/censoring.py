@@ -67,6 +67,11 @@ class CensoringCheck:
 
     def __str__(self) -> str:
         found = "Censoring depends on the covariates" if self.depends else "No sign that censoring depends on x"
+        if not np.isfinite(self.gain):
+            return (
+                "Whether censoring depends on x could not be tested: some censoring times of held-out rows are "
+                f"impossible under {self.name} or Kaplan-Meier fitted to the other rows."
+            )
         higher = "a higher" if self.gain > 0 else "no higher"
         return (
             f"{found}: on held-out rows {self.name} fitted to the censoring times has {higher} likelihood than "

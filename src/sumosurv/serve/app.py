@@ -41,7 +41,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _OVER_LIMIT = 413
-_TEXTS = {404: "There is no such page.", 405: "This address does not take requests of this kind."}
+_TEXTS = {404: "There is nothing at this address.", 405: "This address does not accept this HTTP method."}
 
 Scope = dict[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -100,9 +100,9 @@ class _Desk:
         except ClientDisconnect:
             return Response(status_code=400)
         if body is None:
-            return _error(_OVER_LIMIT, "body", f"a request has at most {limits.body} bytes; ask in several")
+            return _error(_OVER_LIMIT, "body", f"the request has more than {limits.body} bytes; split it into several")
         if self.waiting >= limits.waiting:
-            return _error(503, "body", "too many requests wait for the model; try again in a moment", retry=True)
+            return _error(503, "body", "too many requests are waiting for the model; try again in a moment", retry=True)
         self.waiting += 1
         try:
             work = asyncio.get_running_loop().run_in_executor(self.thread, self._answer, body)
@@ -116,7 +116,7 @@ class _Desk:
         try:
             asked = parse_json(body)
         except (ValueError, UnicodeDecodeError) as error:
-            return _error(400, "body", f"this is no JSON: {error!s:.200}")
+            return _error(400, "body", f"this is not valid JSON: {error!s:.200}")
         try:
             return _json(self.served.answer(asked))
         except RequestError as error:

@@ -53,35 +53,52 @@ def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: L
     if not isinstance(body, dict):
         raise RequestError([FieldError("body", 'expected an object, {"rows": [...]}')])
     unknown = [name for name in body if name not in _KNOWN]
-    errors = [FieldError(name[:100], f"there is no such option; they are {', '.join(_KNOWN)}") for name in unknown[:5]]
+    errors = [FieldError(name[:100], f"unknown option; the options are {', '.join(_KNOWN)}") for name in unknown[:5]]
     rows: Any = body.get("rows")
     times = body.get("times")
     if not isinstance(rows, list) or not 1 <= len(rows) <= limits.rows:
-        errors.append(FieldError("rows", f"expected a list of 1 to {limits.rows} objects, one for each subject"))
+        errors.append(
+            FieldError(
+                "rows", f"expected a list of 1 to {limits.rows} objects, one for each subject; got {_what(rows)}"
+            )
+        )
     if times is not None and not _are_times(times, limits.times):
-        errors.append(FieldError("times", f"expected a list of 1 to {limits.times} numbers from 0 on"))
+        errors.append(
+            FieldError("times", f"expected a list of 1 to {limits.times} non-negative numbers; got {_what(times)}")
+        )
     after, horizon, band = body.get("after", 0.0), body.get("horizon", last_time), body.get("band")
     if not _is_time(after):
-        errors.append(FieldError("after", "expected a number from 0 on: a time at which subjects are event-free"))
+        errors.append(
+            FieldError("after", "expected a non-negative number: the time up to which subjects are event-free")
+        )
     if not _is_time(horizon):
-        errors.append(FieldError("horizon", "expected a number from 0 on: where the restricted mean ends"))
+        errors.append(FieldError("horizon", "expected a non-negative number: where the restricted mean ends"))
     if band is not None and not (_is_time(band) and 0.0 < band < 1.0):
         errors.append(FieldError("band", "expected a number between 0 and 1, such as 0.95, or null"))
     elif band is not None and not members:
-        errors.append(FieldError("band", "this model has a single member, and no spread of members to show"))
+        errors.append(FieldError("band", "this model has a single network or none, so there is no spread to show"))
     if not isinstance(body.get("figures", True), bool):
-        errors.append(FieldError("figures", "expected true or false: whether median and restricted mean are wanted"))
+        errors.append(
+            FieldError("figures", "expected true or false: whether to compute the median and the restricted mean")
+        )
     if errors:
         raise RequestError(errors)
     grid = np.linspace(0.0, last_time, _STEPS + 1) if times is None else np.array(times, dtype=np.float64)
     if len(rows) * len(grid) > limits.values:
-        text = f"{len(rows)} rows at {len(grid)} times are more than {limits.values} values; ask in several requests"
+        text = f"{len(rows)} rows at {len(grid)} times are more than {limits.values} values; split the request"
         raise RequestError([FieldError("rows", text)])
     if band is not None and len(rows) > limits.band_rows:
-        raise RequestError([FieldError("rows", f"bands are computed for at most {limits.band_rows} rows of a request")])
+        raise RequestError(
+            [FieldError("rows", f"bands are computed for at most {limits.band_rows} rows per request; got {len(rows)}")]
+        )
     frame = read_rows(fields, rows)
     share = None if band is None else float(band)
     return Asked(frame, grid, float(after), float(horizon), share, body.get("figures", True))
+
+
+def _what(given: Any) -> str:
+    """What was given in place of a list, or a list of how many."""
+    return f"a list of {len(given)}" if isinstance(given, list) else "nothing" if given is None else "something else"
 
 
 def _is_time(value: Any) -> bool:

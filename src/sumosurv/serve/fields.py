@@ -54,7 +54,7 @@ class NumberField:
         if value is None:
             return math.nan
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"expected a number, or null where it is missing; got {_shown(value)}")
+            raise ValueError(f"expected a number, or null if it is missing; got {_shown(value)}")
         number = float(value)
         if not math.isfinite(number):
             raise ValueError("expected a finite number")
@@ -90,7 +90,7 @@ class ChoiceField:
             if level == value and isinstance(level, bool) == isinstance(value, bool):
                 return level
         known = ", ".join(map(repr, self.levels[:_SHOWN])) + (", ..." if len(self.levels) > _SHOWN else "")
-        raise ValueError(f"expected one of {known}, or null where it is missing; got {_shown(value)}")
+        raise ValueError(f"expected one of {known}, or null if it is missing; got {_shown(value)}")
 
     def remark(self, value: Any) -> str | None:
         """What a reader of the prediction should know of the value."""
@@ -108,9 +108,11 @@ def fields_of(model: Any) -> list[Field]:
         part = part.parts()[0]  # all of them read the same columns
     preprocessor = getattr(part, "preprocessor_", None)
     if preprocessor is None:
-        raise ValueError(f"This {name} predicts the same for everybody: there are no covariates to set.")
+        raise ValueError(f"This {name} predicts the same for everyone: there are no covariates to set.")
     if preprocessor.row_shape is not None:
-        raise ValueError(f"This {name} reads rows of shape {preprocessor.row_shape}, which no form can fill in.")
+        raise ValueError(
+            f"This {name} reads rows of shape {preprocessor.row_shape}, which cannot be entered in a form."
+        )
     if len(preprocessor.columns) != model.n_features_in_:
         raise ValueError(
             f"This {name} has strata, whose columns are not described as fields; fit them as covariates to serve it."
@@ -145,7 +147,7 @@ def read_rows(fields: Sequence[Field], rows: Sequence[Any]) -> pd.DataFrame:
         errors += [FieldError(_place(i, name), "the model has no such covariate") for name in row.keys() - known]
         for field in fields:
             if field.name not in row:
-                errors.append(FieldError(_place(i, field.name), "is required; give null where it is missing"))
+                errors.append(FieldError(_place(i, field.name), "is required; give null if it is missing"))
                 continue
             try:
                 values[field.name].append(field.read(row[field.name]))

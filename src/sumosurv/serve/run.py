@@ -12,6 +12,7 @@ from sumosurv.serve.served import ServedModel
 __all__ = ["make_app", "serve"]
 
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_LAST_PORT = 65535
 _NEEDS = 'The what-if page needs Starlette and uvicorn: pip install "sumosurv[serve]".'
 
 
@@ -82,6 +83,8 @@ def serve(
         import uvicorn
     except ModuleNotFoundError:
         raise ModuleNotFoundError(_NEEDS) from None
+    if not 0 <= port <= _LAST_PORT:
+        raise ValueError(f"port must be between 0 and {_LAST_PORT}; got {port}.")
     literal = f"[{host}]" if ":" in host else host
     app = make_app(model, hosts=[literal, *hosts], **options)
     limits = options.get("limits") or Limits()
@@ -91,7 +94,9 @@ def serve(
         try:
             listening.bind((host, port))
         except OSError as error:
-            raise OSError(error.errno, f"cannot listen at {host}, port {port}: {error.strerror}") from None
+            raise OSError(
+                f"Cannot listen at {host}, port {port} ({error.strerror}); choose another port, or 0 for any free one."
+            ) from None
         listening.listen(128)
         config = uvicorn.Config(
             app,

@@ -60,6 +60,11 @@ function roundTo(value, step, field) {
   return Math.min(field.high, Math.max(field.low, near));
 }
 
+function roundDown(value) {  // three digits, never past the data
+  const unit = 10 ** (Math.floor(Math.log10(value)) - 2);
+  return Number((Math.floor(value / unit * (1 + 1e-12)) * unit).toPrecision(12));
+}
+
 function choiceControl(field, id) {
   const box = element("select", { id, "aria-describedby": `${id}-remark` });
   field.levels.forEach((level, i) => box.append(element("option", { value: i }, String(level))));
@@ -164,7 +169,7 @@ async function update() {
       show();
       document.body.dataset.answered = String(done);
     } catch (error) {
-      byId("problem").textContent = error instanceof TypeError ? "The server does not answer." : error.message;
+      byId("problem").textContent = error instanceof TypeError ? "The server does not respond." : error.message;
       byId("problem").hidden = false;
     }
   }
@@ -226,12 +231,12 @@ function inWords() {
   const what = viewed() === "survival" ? (state.schema.causes.length ? "no event by" : "survival to")
     : `${state.schema.causes[Number(viewed())]} by`;
   const far = t => t !== null && t > last ? " (extrapolated)" : "";
-  const median = found.median === null ? "No median: the curve stays above one half"
-    : `Median ${shortNumber(found.median)}${unit}${far(found.median)}`;
+  const median = found.median === null ? "Median not reached"
+    : `Median${state.schema.causes.length ? " time to any event" : ""} ${shortNumber(found.median)}${unit}${far(found.median)}`;
   const given = answer.after > 0 ? `Given no event until ${shortNumber(answer.after)}${unit}. ` : "";
   return `${given}${median}; expected event-free time up to ${shortNumber(answer.horizon)}${unit}: ` +
     `${shortNumber(found.restricted_mean)}${unit}${far(answer.horizon)}; ` +
-    `probability of ${what} ${shortNumber(at)}${unit}: ${(100 * valueAt(found)).toFixed(1)} %${far(at)}.`;
+    `probability of ${what} ${shortNumber(at)}${unit}: ${(100 * valueAt(found)).toFixed(1)}%${far(at)}.`;
 }
 
 function theme() {
@@ -258,7 +263,7 @@ function showTable() {
     element("th", { scope: "col", ...numeric(i) }, head))));
   const rows = subjects().map((one, i) => {
     const cells = [shortNumber(one.found.median), shortNumber(one.found.restricted_mean),
-      `${(100 * valueAt(one.found)).toFixed(1)} %`].map(text => element("td", { class: "number" }, text));
+      `${(100 * valueAt(one.found)).toFixed(1)}%`].map(text => element("td", { class: "number" }, text));
     const differences = Object.keys(one.row).filter(name => one.row[name] !== state.current.row[name])
       .map(name => `${name}: ${one.row[name] === null ? "missing" : one.row[name]}`);
     const last = element("td", {});
@@ -347,7 +352,7 @@ async function start() {
   byId("title").textContent = `${schema.name}: what if?`;
   const unit = schema.unit ? ` ${schema.unit}` : "";
   byId("about").textContent = `Set covariates and see what the model predicts. Follow-up of its training rows ends at ` +
-    `${shortNumber(schema.last_time)}${unit}; what lies beyond is extrapolated and shaded.`;
+    `${shortNumber(schema.last_time)}${unit}; anything later is extrapolated, and shaded.`;
   byId("model").textContent = `${schema.method}, sumosurv ${schema.version}, digest ${schema.digest.slice(0, 16)}…`;
   schema.fields.forEach(addField);
   byId("find-row").hidden = schema.fields.length <= 12;
@@ -358,10 +363,10 @@ async function start() {
   }
   if (schema.band) {
     byId("band-row").hidden = false;
-    byId("band-note").textContent = "The band around a curve is the spread of the model's networks: what they " +
-      "do not agree on. It is no confidence interval, and says nothing about how far apart the times of such subjects are.";
+    byId("band-note").textContent = "The band shows the middle 95% of the model's networks, that is, how far they disagree. It is " +
+      "not a confidence interval, and it is not a range for the event time of one subject.";
   }
-  byId("at").value = byId("horizon").value = String(schema.last_time);
+  byId("at").value = byId("horizon").value = String(roundDown(schema.last_time));
   usualValues();
   for (const id of ["after", "at", "horizon", "band", "beyond"]) byId(id).addEventListener("input", changed);
   byId("view").addEventListener("change", show);
