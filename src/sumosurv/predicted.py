@@ -69,7 +69,7 @@ class Figures:
         if within is not None:
             columns["mean"] = distribution.mean()
             past["mean"] = within < (1.0 - _NEGLIGIBLE) * columns["mean"]
-        for q, values in zip(levels, distribution.quantile(levels).T):
+        for q, values in zip(levels, distribution.quantile(levels).T if levels else ()):
             name = "median" if q == 0.5 else f"quantile_{q:g}"
             columns[name], past[name] = values, values > last
         if mean or levels or any(rows.any() for rows in past.values()):

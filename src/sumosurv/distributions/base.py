@@ -105,7 +105,7 @@ class SurvivalDistribution(ABC):
 
     def _at_breaks(self, like: Tensor) -> tuple[Tensor, Tensor] | None:
         """Zero and some times in order, (m,), with log S at them, (n, m): where a search may begin. None if unknown."""
-        breaks = [b for b in self._breaks if b > 0]
+        breaks = sorted(b for b in self._breaks if b > 0)
         if len(breaks) < 3:
             return None
         some = breaks[:: math.ceil(len(breaks) / _FIRST_LOOKS)]
