@@ -37,7 +37,7 @@ class StreamBatches(Batches):
     batch_size : int
     device : torch.device
     buffer_rows : int
-        Rows that are shuffled together, at least a batch.
+        Rows that are shuffled together at most, but a batch at least.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class StreamBatches(Batches):
         self.per_epoch = max(1, math.ceil(n_rows / batch_size))
         self.size = math.ceil(n_rows / self.per_epoch)
         # whole batches, so that those of an epoch are as many as those of a table in memory
-        self._rows = min(self.size * max(1, round(buffer_rows / self.size)), n_rows)
+        self._rows = min(self.size * max(1, buffer_rows // self.size), n_rows)
         self._buffers = math.ceil(n_rows / self._rows)
         self.table = _empty(like, self._rows).to(device)
         self.totals = torch.full((len(members),), float(total), dtype=torch.float64, device=device)
