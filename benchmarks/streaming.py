@@ -185,12 +185,12 @@ def draw(record, picture):
             n, cost, peak = zip(*own)
             left.plot(n, cost, marker="o", label=step)
             right.plot(n, peak, marker="o", label=step)
-    for axes, label in ((left, "processor time per row (µs)"), (right, "peak memory (GiB)")):
-        axes.set(xscale="log", xlabel="rows", ylabel=label, ylim=(0, None))
-        axes.grid(alpha=0.3)
     right.axhline(4.0, color="grey", linestyle="--", linewidth=1)
-    right.annotate("4 GiB", (1, 4.0), xycoords=("axes fraction", "data"), xytext=(-4, -12), textcoords="offset points",
-                   ha="right", color="grey")  # fmt: skip
+    right.text(min(row["rows"] for row in rows), 4.06, "limit: 4 GiB beyond the library", color="grey", va="bottom")
+    for axes, label, top in ((left, "processor time per row (µs)", None), (right, "peak memory (GiB)", 4.6)):
+        axes.set(xscale="log", xlabel="rows", ylabel=label)
+        axes.set_ylim(0, top)
+        axes.grid(alpha=0.3)
     left.legend(frameon=False)
     figure.savefig(picture, dpi=120)
     print(picture)

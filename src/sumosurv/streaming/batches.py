@@ -37,7 +37,7 @@ class StreamBatches(Batches):
     batch_size : int
     device : torch.device
     buffer_rows : int
-        Rows that are shuffled together, at least a batch.
+        Rows that are shuffled together at most, but a batch at least.
     """
 
     def __init__(
