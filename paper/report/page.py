@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from paper.kkbox_streamed import in_words
 from paper.likelihood_k import NOTES as HALF_WIDTH_NOTES
 from paper.likelihood_k import half_width_table
 from paper.record import load_record
@@ -70,7 +71,7 @@ def write_page(
         _agreement(records, drawn, page),
         _calibrated(records, drawn, page),
         _choice(records, drawn, page),
-        _kkbox(records),
+        _kkbox(records, folder),
         _costs(records, folder),
         _others(others, page),
     ]
@@ -269,7 +270,7 @@ def _choice(records: Sequence[Record], drawn: Mapping[str, Path], page: Path) ->
     return joined([*parts, f"Trials in the mixture:\n\n{table}"]) if rows else ""
 
 
-def _kkbox(records: Sequence[Record]) -> str:
+def _kkbox(records: Sequence[Record], folder: Path) -> str:
     own = [record for record in records if place_of(record)[0] == "kkbox"]
     text = f"KKBOX's rows must be fetched from Kaggle. Below are {KKBOX}. "
     sizes = sorted({(int(r["configuration"].get("rows", 0)), len(r["configuration"]["folds"])) for r in own})
@@ -287,7 +288,9 @@ def _kkbox(records: Sequence[Record]) -> str:
             row[2 * place : 2 * place + 2] = [theirs, ours]
     head = ["method", *(f"{score}, {whose}" for score in scores for whose in ("paper", "simulated"))]
     table = markdown(head, [[label, *cells] for label, cells in rows.items()])
-    return joined(["## KKBOX", text, table, _behind_the_truth(own)])
+    streamed = folder / "kkbox_streamed.json"
+    told = in_words(load_record(streamed)) if streamed.is_file() else ""
+    return joined(["## KKBOX", text, table, _behind_the_truth(own), told])
 
 
 def _behind_the_truth(records: Sequence[Record]) -> str:
