@@ -65,9 +65,9 @@ def in_words(record: dict[str, Any]) -> str:
     scores, truth = found["scores"], found["truth"]["S_L_interval"]
     settings = own["settings"]
     return (
-        f"From a Parquet file that is read in pieces, on a CPU with {found['threads']} threads, "
+        f"From a Parquet file that is read in pieces, on a CPU with {found['threads']} thread(s), "
         f"{settings['ensemble_size']} networks of SuMo-net with default settings took {found['seconds'] / 60:.0f} "
-        f"minutes ({found['cpu_seconds'] / 60:.0f} of processor time) for {settings['max_epochs']} epochs, with at most "
+        f"minutes ({found['cpu_seconds'] / 60:.0f} of the processor) for {settings['max_epochs']} epochs, with at most "
         f"{found['peak_bytes'] / 2**30:.1f} GiB of memory: S_L {scores['S_L']:.4f}, IBLL {scores['IBLL']:.4f}, "
         f"IBS {scores['IBS']:.4f}, Ctd {scores['Ctd']:.4f}; S_L of the day {scores['S_L_interval']:.4f}, "
         f"{truth - scores['S_L_interval']:.4f} behind the truth ({own['rows']:,} rows in all)."
