@@ -186,7 +186,7 @@ class Preprocessor:
     def transform_on(self, X: Any, device: torch.device) -> Inputs:
         """`transform` of a table of numbers, on a device."""
         columns = [column for column in self.columns if isinstance(column, NumericColumn)]
-        values = torch.from_numpy(_matrix(self._checked_frame(X), columns)).to(device)
+        values = torch.from_numpy(_matrix(self._checked_frame(X), columns)).to(device).double()
         codes = torch.zeros(len(values), 0, dtype=torch.long, device=device)
         return Inputs(prepare_numbers(columns, values), codes)
 
@@ -441,11 +441,11 @@ def is_categorical(values: pd.Series) -> bool:
     return True
 
 
-def _matrix(frame: pd.DataFrame, columns: list[NumericColumn]) -> npt.NDArray[np.float64]:
-    """A table of numbers as one array: at once where all is of one type, else column by column."""
+def _matrix(frame: pd.DataFrame, columns: list[NumericColumn]) -> npt.NDArray[Any]:
+    """A table of numbers as one array: at once, in its own precision, where all is of one type, else by columns."""
     kinds = set(frame.dtypes)
     if len(kinds) == 1 and kinds <= {np.dtype(np.float64), np.dtype(np.float32)}:
-        values = np.ascontiguousarray(frame.to_numpy(dtype=np.float64))
+        values = np.ascontiguousarray(frame.to_numpy())
         if not np.isinf(values).any():
             return values if values.flags.writeable else values.copy()
     return np.stack([_numbers(frame.iloc[:, j], column.name) for j, column in enumerate(columns)], axis=1)
