@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_writable", "replacing"]
+__all__ = ["check_apart", "check_writable", "is_parquet", "replacing"]
 
 
 def check_writable(path: str | Path) -> None:
@@ -29,6 +29,29 @@ def check_writable(path: str | Path) -> None:
     target, mode = _target(path)
     if mode is None or stat.S_ISREG(mode):
         _new_file(target.parent, "").unlink()
+
+
+def check_apart(path: str | Path, *inputs: str | Path | None) -> None:
+    """Raise a ValueError if a file to be written would replace what is read, or become a part of it.
+
+    Parameters
+    ----------
+    path : path
+        The file to be written.
+    inputs : paths
+        Files that are read, and folders of Parquet files; what does not exist is passed over.
+    """
+    target = Path(os.path.realpath(path))
+    for read in map(Path, filter(None, inputs)):
+        if target.exists() and read.exists() and target.samefile(read):
+            raise ValueError(f"{path} would replace {read}, which is read; name another file to write.")
+        if read.is_dir() and is_parquet(target) and target.is_relative_to(os.path.realpath(read)):
+            raise ValueError(f"{path} lies in the folder {read}, which is read; name a file elsewhere.")
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a path names a Parquet file."""
+    return path.suffix.lower() in (".parquet", ".pq")
 
 
 @contextmanager
