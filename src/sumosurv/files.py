@@ -42,7 +42,7 @@ def check_apart(path: str | Path, *inputs: str | Path | None) -> None:
         Files that are read, and folders of Parquet files; what does not exist is passed over.
     """
     target = Path(os.path.realpath(path))
-    for read in map(Path, filter(None, inputs)):
+    for read in (Path(given) for given in inputs if given is not None):
         if target.exists() and read.exists() and target.samefile(read):
             raise ValueError(f"{path} would replace {read}, which is read; name another file to write.")
         if read.is_dir() and is_parquet(target) and target.is_relative_to(os.path.realpath(read)):
