@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_apart", "check_writable", "is_parquet", "replacing"]
+__all__ = ["check_apart", "check_writable", "is_parquet", "replacing", "system_errors"]
 
 
 def check_writable(path: str | Path) -> None:
@@ -93,6 +94,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
                 shutil.copyfileobj(source, sink)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def system_errors(path: str | Path) -> Iterator[None]:
+    """What safetensors says in its own words when it cannot write, such as a full disk, as an OSError of the path."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:  # it tells the number of the system's error
+        number = re.search(r"(?:os error |code: )(\d+)", str(error))
+        if number is None:
+            raise OSError(f"{path} could not be written: {error}") from None
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def _target(path: str | Path) -> tuple[Path, int | None]:
