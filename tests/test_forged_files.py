@@ -181,6 +181,8 @@ def test_tables_out_of_order_or_range(name, key, make, tmp_path):
         ("SumoNet", put("fitted", "feature_names_in_", value=[1, 2, 3])),
         ("KaplanMeier", put("fitted", "n_features_in_", value=True)),
         ("CoxPH", put("fitted", "preprocessor_", "columns", value=[])),
+        ("CoxPH", put("fitted", "preprocessor_", "one_hot", value=True)),
+        ("RandomSurvivalForest", put("fitted", "preprocessor_", "one_hot", value=True)),
         ("CoxPH", put("fitted", "n_iter_", value="x")),
         ("RandomSurvivalForest", put("fitted", "preprocessor_", "columns", value=[])),
         ("SurvivalMixture", put("parameters", "weights", value=[1.0, -1.0])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_writable", "replacing"]
+__all__ = ["check_apart", "check_writable", "is_parquet", "replacing", "system_errors"]
 
 
 def check_writable(path: str | Path) -> None:
@@ -29,6 +30,29 @@ def check_writable(path: str | Path) -> None:
     target, mode = _target(path)
     if mode is None or stat.S_ISREG(mode):
         _new_file(target.parent, "").unlink()
+
+
+def check_apart(path: str | Path, *inputs: str | Path | None) -> None:
+    """Raise a ValueError if a file to be written would replace what is read, or become a part of it.
+
+    Parameters
+    ----------
+    path : path
+        The file to be written.
+    inputs : paths
+        Files that are read, and folders of Parquet files; what does not exist is passed over.
+    """
+    target = Path(os.path.realpath(path))
+    for read in (Path(given) for given in inputs if given is not None):
+        if target.exists() and read.exists() and target.samefile(read):
+            raise ValueError(f"{path} would replace {read}, which is read; name another file to write.")
+        if read.is_dir() and is_parquet(target) and target.is_relative_to(os.path.realpath(read)):
+            raise ValueError(f"{path} lies in the folder {read}, which is read; name a file elsewhere.")
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a path names a Parquet file."""
+    return path.suffix.lower() in (".parquet", ".pq")
 
 
 @contextmanager
@@ -70,6 +94,20 @@ def replacing(path: str | Path) -> Iterator[Path]:
                 shutil.copyfileobj(source, sink)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def system_errors(path: str | Path) -> Iterator[None]:
+    """What safetensors says in its own words when it cannot write, such as a full disk, as an OSError of the path."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:  # it tells the number of the system's error
+        number = re.search(r"(?:os error |code: )(\d+)", str(error))
+        if number is None:
+            raise OSError(f"{path} could not be written: {error}") from None
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def _target(path: str | Path) -> tuple[Path, int | None]:

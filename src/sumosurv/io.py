@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from torch import Tensor
 from sumosurv import estimators
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
-from sumosurv.files import check_writable, replacing
+from sumosurv.files import check_writable, replacing, system_errors
 from sumosurv.stored import as_flag, as_list, parse_json
 
 __all__ = ["ModelFileError", "load", "model_digest", "save"]
@@ -49,7 +47,6 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
     OSError
         The target is a folder or read-only, its folder is missing or takes no file, or the disk is full.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import save_file
     from sklearn.utils.validation import check_is_fitted
 
@@ -61,13 +58,8 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
         # the digest is a tensor: safetensors writes several header entries in no fixed order, and a file should not
         # depend on chance
         digest = torch.frombuffer(bytearray(_digest(text, tensors)), dtype=torch.uint8)
-        try:
+        with system_errors(path):
             save_file(tensors | {_DIGEST: digest}, str(partial), metadata={_KEY: text})
-        except SafetensorError as error:  # in its own words, with the number of the system's error
-            number = re.search(r"(?:os error |code: )(\d+)", str(error))
-            if number is None:
-                raise OSError(f"{path} could not be written: {error}") from None
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def load(path: str | Path, *, encoder: Any = None) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.metaestimators import available_if
 
@@ -53,6 +54,25 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
     >>> chain.predict_survival_function(data.X[:2], times=[0.5, 1.0]).shape
     (2, 2)
     """
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+        """As in ``Pipeline``, but a fit that fails leaves every step as it was; see `SumoNet.fit` for Ctrl-C."""
+        made = clone(self)
+        try:
+            Pipeline.fit(made, X, y, **params)
+        except KeyboardInterrupt:
+            if getattr(made.steps[-1][1], "interrupted_", False):
+                self._become(made)
+            raise
+        self._become(made)
+        return self
+
+    def _become(self, other: SurvivalPipeline) -> None:
+        """Take over what the steps of a copy have learned; the steps stay the objects that they are."""
+        for (_, own), (_, fitted) in zip(self.steps, other.steps):
+            if own is not fitted and hasattr(own, "fit"):  # not "passthrough", and nothing that is never copied
+                vars(own).clear()
+                vars(own).update(vars(fitted))
 
     predict_distribution = _passed_on("predict_distribution")
     predict_survival_function = _passed_on("predict_survival_function")

@@ -19,9 +19,9 @@ from typing import IO, Any
 import pandas as pd
 
 from sumosurv.datasets import read_parquet, write_parquet
-from sumosurv.files import replacing
+from sumosurv.files import is_parquet, replacing
 
-__all__ = ["is_parquet", "read_table", "rows_of_parquet", "write_table"]
+__all__ = ["read_table", "rows_of_parquet", "write_table"]
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _OTHER_SEPARATORS = {"\t": "tab", ";": ";", "|": "|"}
@@ -92,11 +92,6 @@ def _write_csv(parts: Iterable[pd.DataFrame], file: IO[str]) -> int:
         part.to_csv(file, index=False, header=rows == 0)
         rows += len(part)
     return rows
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a path names a Parquet file."""
-    return path.suffix.lower() in (".parquet", ".pq")
 
 
 def rows_of_parquet(path: Path) -> int:

@@ -102,14 +102,23 @@ def test_separators_and_standard_input(place, capsys, monkeypatch):
         ["predict", "model.sumo", "data.csv", "--out", "{folder}/data.csv"],
         ["evaluate", "model.sumo", "data.csv", *COLUMNS, "--out", "model.sumo"],
         ["evaluate", "model.sumo", "data.csv", *COLUMNS, "--out", "data.csv"],
+        ["evaluate", "model.sumo", "data.csv", *COLUMNS, "--against", "other.sumo", "--out", "other.sumo"],
+        ["report", "model.sumo", "data.csv", *COLUMNS, "--against", "other.sumo", "--out", "other.sumo"],
     ],
 )
 def test_the_output_never_replaces_what_is_read(arguments, place, capsys):
     (place / "link.csv").symlink_to("data.csv")
+    (place / "other.sumo").write_bytes((place / "model.sumo").read_bytes())
     before = contents(place)
     assert main([part.format(folder=place) for part in arguments]) == 1
     assert "would replace" in capsys.readouterr().err
     assert contents(place) == before
+
+
+def test_a_search_does_not_write_two_things_to_one_file(place, capsys):
+    both = ["--out", "new.sumo", "--trials-out", "./new.sumo"]
+    assert main(["search", "data.csv", *COLUMNS, *both]) == 1
+    assert "--out and --trials-out both name new.sumo" in capsys.readouterr().err
 
 
 def test_a_target_that_cannot_be_written_is_found_before_training(place, capsys, monkeypatch):

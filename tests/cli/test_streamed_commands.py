@@ -97,3 +97,23 @@ def test_what_cannot_be_is_said_in_a_line(place, capsys):
         assert main(words) == 1
         assert said in capsys.readouterr().err
     assert not (folder / "no.sumo").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fit", "rows.parquet", "--stream", *OUTCOME, *FAST, "--out", "rows.parquet"],
+        ["fit", "rows", *OUTCOME, *FAST, "--out", "rows/0.parquet"],
+        ["fit", "rows.parquet", "--stream", *OUTCOME, *FAST, "--valid", "rows", "--out", "rows/0.parquet"],
+        ["predict", "model.sumo", "rows", "--out", "rows/0.parquet"],
+        ["predict", "model.sumo", "rows", "--out", "rows/2.parquet"],
+        ["evaluate", "model.sumo", "rows", *OUTCOME, "--out", "rows/0.parquet"],
+    ],
+)
+def test_the_output_never_replaces_or_joins_rows_that_are_read(arguments, place, capsys, monkeypatch):
+    folder, _ = place
+    monkeypatch.chdir(folder)
+    before = {path: path.read_bytes() for path in sorted(folder.rglob("*.*")) if path.is_file()}
+    assert main(arguments) == 1
+    assert "which is read" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in sorted(folder.rglob("*.*")) if path.is_file()} == before

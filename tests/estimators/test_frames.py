@@ -104,3 +104,26 @@ def test_a_survival_pipeline_can_be_searched():
     search = GridSearchCV(chain, {"coxph__alpha": [0.0, 1.0]}, cv=KFold(2)).fit(X, DATA.y)
     assert isinstance(search.best_estimator_, SurvivalPipeline)
     assert search.best_estimator_.predict_median(X[:3]).shape == (3,)
+
+
+def test_a_pipeline_whose_fit_fails_stays_as_it_was():
+    chain = make_survival_pipeline(StandardScaler(), WeibullNet(ensemble_size=1, max_epochs=2, random_state=0))
+    steps = [step for _, step in chain.steps]
+    before = chain.fit(X, DATA.y).predict_median(X)
+    assert [step for _, step in chain.steps] == steps
+    assert hasattr(steps[0], "mean_")  # the objects that were given are fitted, as in scikit-learn
+    with pytest.raises(ValueError, match="one outcome per row"):
+        chain.fit(50 * X + 1000, DATA.y[:50])
+    np.testing.assert_array_equal(chain.predict_median(X), before)
+
+
+def test_a_pipeline_whose_fit_is_interrupted_has_all_steps_of_that_fit():
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    chain = make_survival_pipeline(StandardScaler(), WeibullNet(ensemble_size=1, max_epochs=2, random_state=0))
+    chain.fit(X, DATA.y).set_params(weibullnet__on_epoch=stop)
+    with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+        chain.fit(50 * X + 1000, DATA.y)
+    assert chain[-1].interrupted_
+    np.testing.assert_allclose(chain[0].mean_, (50 * X + 1000).mean())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from sumosurv import SumoNet, WeibullNet, datasets
 from sumosurv.io import model_digest
 from sumosurv.training import Checkpoints
+from sumosurv.training.checkpoint import Checkpoint
 
 DATA = datasets.simulate("weibull", 150, random_state=0)
 
@@ -100,3 +103,14 @@ def test_between_two_files_there_is_time(tmp_path):
     (path,) = tmp_path.iterdir()
     with safe_open(str(path), framework="pt") as file:
         assert '"epochs": 3, "done": true' in file.metadata()["sumosurv checkpoint"]
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        Checkpoint(tmp_path / "training-1.safetensors", 0.0).save("digest", [], [], epochs=1, done=False)
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,7 @@ _MARGINAL = "kaplan-meier"  # of --against: the curve of the training rows, whic
 def run_evaluate(arguments: argparse.Namespace) -> int:
     """Print the scores of model files on a table."""
     if arguments.out is not None:
-        check_target(arguments.out, arguments.model, arguments.data)
+        check_target(arguments.out, arguments.model, arguments.data, *arguments.against)
     cluster = cluster_of(arguments)
     if cluster is None and is_streamed(arguments.data, arguments):
         return _evaluate_streamed(arguments)

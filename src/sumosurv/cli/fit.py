@@ -64,7 +64,7 @@ def _fit_streamed(
     model: SurvivalEstimator, arguments: argparse.Namespace, options: dict[str, Any], *, tell: bool
 ) -> int:
     """Fit to a table that is read in pieces."""
-    check_target(arguments.out)
+    check_target(arguments.out, arguments.data, arguments.valid)
     source, roles = source_of(arguments.data, arguments), roles_of(arguments)
     validation: Any = None
     if arguments.valid is not None and is_streamed(arguments.valid, arguments):
@@ -92,6 +92,8 @@ def run_search(arguments: argparse.Namespace) -> int:
         )
     if arguments.trials_out is not None:
         check_target(arguments.trials_out, arguments.data, arguments.valid)
+        if arguments.trials_out.resolve() == arguments.out.resolve():
+            raise ValueError(f"--out and --trials-out both name {arguments.out}; give each a file of its own.")
     estimator = method_of(arguments)(**settings_of(arguments))
     if not isinstance(estimator, NetworkEstimator):
         raise ValueError(f"--method {arguments.method} has no networks to search over; fit it with sumosurv fit.")

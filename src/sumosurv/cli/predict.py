@@ -15,10 +15,11 @@ from tqdm.auto import tqdm
 from sumosurv.advice import telling_unseen
 from sumosurv.cli.clusters import cluster_of
 from sumosurv.cli.rows import check_target, columns_of, for_model, how_many, is_streamed, read, source_of
+from sumosurv.files import is_parquet
 from sumosurv.io import load
 from sumosurv.predicted import Figures
 from sumosurv.streaming import predict_to_parquet
-from sumosurv.tables import is_parquet, rows_of_parquet, write_table
+from sumosurv.tables import rows_of_parquet, write_table
 
 __all__ = ["run_predict"]
 
@@ -51,7 +52,7 @@ def run_predict(arguments: argparse.Namespace) -> int:
 def _predict_streamed(model: Any, arguments: argparse.Namespace, beyond: Counter[str]) -> int:
     """Predictions of a table that is read in pieces."""
     out = arguments.out
-    if out is None or out.suffix.lower() not in (".parquet", ".pq"):
+    if out is None or not is_parquet(out):
         raise ValueError("Predictions of a table that is read in pieces go to a Parquet file: --out FILE.parquet.")
     source = source_of(arguments.data, arguments)
     return predict_to_parquet(

@@ -14,7 +14,7 @@ __all__ = ["run_report"]
 
 def run_report(arguments: argparse.Namespace) -> int:
     """Write the report of a model file on a table."""
-    check_target(arguments.out, arguments.model, arguments.data)
+    check_target(arguments.out, arguments.model, arguments.data, *arguments.against)
     frame, model = read(arguments.data, arguments), load(arguments.model)
     y = outcome_of(frame, arguments, causes=model.n_causes_)
     against = dict(other_model(other, model, frame, len(y)) for other in arguments.against)

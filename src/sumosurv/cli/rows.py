@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sumosurv.files import check_writable
+from sumosurv.files import check_apart, check_writable, is_parquet
 from sumosurv.outcome import Outcome, Surv, check_outcome
 from sumosurv.sources import Roles, RowSource
 from sumosurv.tables import read_table
@@ -35,12 +35,10 @@ _NO_EVENT = {"alive", "censored", "no", "none", "false", "n", "f", "0", "event-f
 _ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group")  # columns that are no covariates
 
 
-def check_target(path: Path, *inputs: Path | None) -> None:
+def check_target(path: Path, *inputs: str | Path | None) -> None:
     """Say at once, and not after a long fit, that a file cannot be written, or would replace what is read."""
     check_writable(path)
-    for read in inputs:
-        if read is not None and path.exists() and read.exists() and path.samefile(read):
-            raise ValueError(f"--out {path} would replace {read}, which is read; name another file to write.")
+    check_apart(path, *inputs)
 
 
 def read(path: Path, arguments: argparse.Namespace) -> pd.DataFrame:
@@ -91,7 +89,7 @@ def is_streamed(path: Path, arguments: argparse.Namespace) -> bool:
     """Whether a table is read in pieces: a folder, a large Parquet file, or one for which --stream was given."""
     if path.is_dir():
         return True
-    parquet = path.suffix.lower() in (".parquet", ".pq")
+    parquet = is_parquet(path)
     if arguments.stream and not parquet:
         raise ValueError(f"--stream reads Parquet files and folders of them; {path} is neither.")
     return parquet and path.is_file() and (arguments.stream or path.stat().st_size > _LARGE)

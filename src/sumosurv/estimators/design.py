@@ -37,6 +37,8 @@ class Design:
                 f"This model reads a table of two dimensions; got rows of shape {preprocessor.row_shape}. "
                 "A network with encoder= can read such arrays."
             )
+        if preprocessor.one_hot:
+            raise ValueError("a design has its own 0/1 columns for categories, and one_hot is true")
         self.preprocessor = preprocessor
         self.names: list[str] = []
         for column in preprocessor.columns:

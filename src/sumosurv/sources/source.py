@@ -108,13 +108,17 @@ class RowSource:
             return False
         raise ValueError(f"Column {name!r} holds {kind}; turn it into numbers or text first, for example days.")
 
+    @property
+    def files(self) -> list[Path]:
+        """The files that are read, if the table is made of any."""
+        return [Path(path) for path in getattr(self._dataset, "files", [])]
+
     def signature(self) -> dict[str, Any]:
         """What tells this table from another: its columns, the rows of each piece, and files with size and date."""
         files = []
-        for path in getattr(self._dataset, "files", []):
-            told = Path(path)
-            state = told.stat() if told.exists() else None
-            files.append([path, None, None] if state is None else [path, state.st_size, state.st_mtime_ns])
+        for path in self.files:
+            state = path.stat() if path.exists() else None
+            files.append([str(path), *((None, None) if state is None else (state.st_size, state.st_mtime_ns))])
         return {"columns": self.names, "first_rows": self._first.tolist(), "files": files}
 
     # ------------------------------------------------------------------ reading

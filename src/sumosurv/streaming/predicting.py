@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sumosurv.advice import telling_unseen
-from sumosurv.files import check_writable, replacing
+from sumosurv.files import check_apart, check_writable, replacing
 from sumosurv.predicted import Figures
 from sumosurv.sources import RowSource
 
@@ -65,8 +65,12 @@ def predict_to_parquet(
     """
     check_writable(path)
     rows, figures, target = RowSource.of(source), figures or Figures(), Path(path)
+    folder = target.with_name(target.name + ".parts")
+    check_apart(path, *rows.files)
+    if any(file.resolve().is_relative_to(folder.resolve()) for file in rows.files):
+        raise ValueError(f"{folder} is where parts of {path} are kept, and it is read; name another file to write.")
     names = _columns(model, rows, identifiers)
-    parts = _Parts(target.with_name(target.name + ".parts"), _signature(model, rows, figures, identifiers))
+    parts = _Parts(folder, _signature(model, rows, figures, identifiers))
     done = parts.n_rows
     with _bar(rows.n_rows, done, verbose) as advance, telling_unseen():
         for frames in _in_parts(rows.frames(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK, start=done)):
@@ -88,7 +92,7 @@ class _Parts:
     def __init__(self, folder: Path, signature: str) -> None:
         self._folder = folder
         told = folder / "run.json"
-        if not (told.is_file() and json.loads(told.read_text(encoding="utf-8"))["signature"] == signature):
+        if self._told(told) != signature:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             with replacing(told) as partial:
@@ -98,6 +102,18 @@ class _Parts:
         while (path := self._path(len(self._files))).is_file():
             found = pq.read_metadata(path)
             self._note(path, found.num_rows, json.loads(found.metadata[b"sumosurv"]))
+
+    def _told(self, told: Path) -> str | None:
+        """What the folder holds parts of; None if it is new or empty, and an error if it is not of this making."""
+        if not self._folder.exists() or (self._folder.is_dir() and not any(self._folder.iterdir())):
+            return None
+        try:
+            return str(json.loads(told.read_text(encoding="utf-8"))["signature"])
+        except (OSError, ValueError, LookupError, TypeError):
+            raise FileExistsError(
+                f"{self._folder} is there already and holds no parts of predictions; move it, or name another file to "
+                "write."
+            ) from None
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:06d}.parquet"

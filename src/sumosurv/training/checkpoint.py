@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sumosurv.files import replacing
+from sumosurv.files import replacing, system_errors
 from sumosurv.networks import PopulationNetwork, Rows, Table
 from sumosurv.outcome import each_field
 from sumosurv.stored import as_flag, as_text, as_whole, parse_json
@@ -98,7 +98,8 @@ class Checkpoint:
         with replacing(self.path) as partial:
             # copies: tensors that share memory are not written
             copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
-            save_file(copies, str(partial), metadata={_KEY: text})
+            with system_errors(self.path):
+                save_file(copies, str(partial), metadata={_KEY: text})
         self._written = time.monotonic()
 
     def load(self, digest: str, state: Sequence[Tensor]) -> tuple[int, bool, list[Tensor]]:
