@@ -97,7 +97,7 @@ def _add_outcome(outcome: argparse.ArgumentParser) -> None:
 def _add_cluster(cluster: argparse.ArgumentParser) -> None:
     ray = cluster.add_argument_group("cluster", "a Ray cluster (extra ray); see docs/large_data.md")
     ray.add_argument("--ray", metavar="ADDRESS", help="HOST:PORT of the head node, or auto for the one of this machine")
-    ray.add_argument("--ray-workers", type=int, metavar="N", help="number of worker processes; by default as many as fit")
+    ray.add_argument("--ray-workers", type=int, metavar="N", help="worker processes; by default as many as fit")
     ray.add_argument(
         "--ray-smallest", type=int, metavar="N", help="work below which the cluster is not asked; 0 always asks it"
     )
