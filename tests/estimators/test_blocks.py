@@ -35,9 +35,10 @@ def test_blocks_give_what_one_call_gives(fitted, ask, monkeypatch):
     assert sizes == [200]
     monkeypatch.setattr(predictions, "_BLOCK", 33)
     sizes.clear()
-    np.testing.assert_allclose(ask(model, data.X, data.y), at_once, rtol=1e-12)
+    # means are integrated on panels that the rows of a block share
+    np.testing.assert_allclose(ask(model, data.X, data.y), at_once, rtol=1e-10)
     assert sizes == [33] * 6 + [2]
-    np.testing.assert_allclose(ask(model, data.X.set_index(np.arange(200)[::-1]), data.y), at_once, rtol=1e-12)
+    np.testing.assert_allclose(ask(model, data.X.set_index(np.arange(200)[::-1]), data.y), at_once, rtol=1e-10)
 
 
 def test_horizons_are_shared_or_each_row_s_own(fitted, monkeypatch):

@@ -176,7 +176,7 @@ class Predictions(ABC):
 
         def on_grid(distribution: SurvivalDistribution, rows: slice) -> torch.Tensor:
             wanted = distribution.single() if precision == "single" else distribution
-            result: torch.Tensor = getattr(wanted, quantity)(torch.from_numpy(grid))
+            result: torch.Tensor = getattr(wanted, quantity)(torch.from_numpy(np.ascontiguousarray(grid)))
             return result
 
         found = self._by_blocks(X, on_grid, dtype, out, n_times=len(grid))
@@ -191,6 +191,7 @@ class Predictions(ABC):
         n_times: int = 1,
     ) -> npt.NDArray[np.float64]:
         """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
+        check_is_fitted(self)
         step, parts = self._rows_at_once(n_times), iter([X])
         if is_source(X):
             source, names = RowSource.of(X), getattr(self, "feature_names_in_", None)
