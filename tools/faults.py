@@ -310,8 +310,8 @@ FAULTS = (
     Fault(
         "padding rows count in the mean",
         _STEP,
-        "self.count.copy_(batch.present.sum(1).clamp_min(1))",
-        "self.count.fill_(batch.present.shape[1])",
+        "self.count.copy_(rows.present.sum(1).clamp_min(1))",
+        "self.count.fill_(rows.present.shape[1])",
         f"{_FIT}::test_padding_rows_count_nowhere",
     ),
     Fault(
