@@ -268,3 +268,13 @@ def test_weights_of_a_buffer_stay_in_place():
         assert made.table.outcome.time.data_ptr() == place
         seen += made.table.inputs.numeric[batch.index[0], 0].tolist()
     assert sorted(seen) == list(range(12))
+
+
+def test_the_clock_of_rounded_times_starts_with_the_first_cell(tmp_path):
+    frame = rows(900)
+    frame["t"] = np.ceil(10.0 * frame["t"]) / 10.0 + 3.0
+    path = written(frame, tmp_path / "rows.parquet")
+    model = SumoNet(time_origin="first", max_epochs=2, **SMALL).fit(path, OUTCOME)
+    assert model.cells_.width == pytest.approx(0.1)
+    assert model.time_origin_ == pytest.approx(frame["t"].min() - 0.1)
+    assert np.isfinite(model.history_["train"]).all()

@@ -24,8 +24,7 @@ __all__ = [
     "Reading",
     "Resolution",
     "TimeOrigin",
-    "find_cells",
-    "first_time",
+    "find_clock",
     "for_training",
     "read_rows",
     "share_seen",
@@ -166,10 +165,8 @@ def read_rows(
     if validation_rows is not None:
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
         outcome = Outcome.join([outcome, validation_rows[1]])
-    late = reading.time_origin == "first"
-    cells = find_cells(outcome[:n], reading.resolution, first_time(outcome) if late else 0.0)
+    cells, origin = find_clock(reading, outcome[:n], [outcome])
     observed = outcome if cells is None else cells.of(outcome)
-    origin = first_time(observed) if late else 0.0  # no later than the start of the first cell
     unit = time_unit(observed[:n].on_clock(origin))
     mean_weight = None if observed.weight is None else float(observed.weight[:n].mean())
     trained = for_training(observed.on_clock(origin, unit), mean_weight)
@@ -179,7 +176,18 @@ def read_rows(
     return Prepared(preprocessor, origin, unit, table, outcome, n, known, cells)
 
 
-def find_cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | None:
+def find_clock(reading: Reading, training: Outcome, parts: Sequence[Outcome]) -> tuple[Cells | None, float]:
+    """The cells of recorded times, and the origin of the networks' clock: zero, or the first time.
+
+    ``parts`` are all rows, those of validation included. Where times have cells, it is the start of the first cell.
+    """
+    if reading.time_origin == "zero":
+        return _find_cells(training, reading.resolution, 0.0), 0.0
+    cells = _find_cells(training, reading.resolution, min(map(_first_time, parts)))
+    return cells, min(_first_time(part if cells is None else cells.of(part)) for part in parts)
+
+
+def _find_cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | None:
     """The cells of recorded times, of a given width or found; None where they are too narrow to matter."""
     if resolution is None or not training.event.any():
         return None
@@ -188,7 +196,7 @@ def find_cells(training: Outcome, resolution: Resolution, origin: float) -> Cell
     return None if cells is None or cells.width < _SHORTEST * length or length == 0 else cells
 
 
-def first_time(outcome: Outcome) -> float:
+def _first_time(outcome: Outcome) -> float:
     """The smallest time at which anything is known to have begun."""
     return float(outcome.time.min() if outcome.entry is None else min(outcome.time.min(), outcome.entry.min()))
 

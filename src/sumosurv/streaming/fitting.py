@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sumosurv.advice import telling_unseen
 from sumosurv.estimators.given import check_validation_data
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.estimators.reading import Prepared, find_cells, first_time, for_training
+from sumosurv.estimators.reading import Prepared, find_clock, for_training
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor, time_unit
@@ -144,8 +144,7 @@ def _prepared(
         held_out = _given_validation(plan, stream.roles, list(X.columns), validation_data)
         plan.check_rows(held_out[1])
     parts = [summary.outcome, *([] if held_out is None else [held_out[1].any_cause()])]
-    origin = min(map(first_time, parts)) if reading.time_origin == "first" else 0.0
-    cells = find_cells(summary.outcome, reading.resolution, origin)
+    cells, origin = find_clock(reading, summary.outcome, parts)
     observed = summary.outcome if cells is None else cells.of(summary.outcome)
     unit = time_unit(observed.on_clock(origin))
     bare = StreamPrepared(
