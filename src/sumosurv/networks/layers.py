@@ -169,5 +169,5 @@ class MemberDropout(MemberStream):
         """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
         if not self.training or self.idle:
             return x
-        keep = keep_mask(self.keys(), self.rates, tuple(x.shape[1:]), self.first_row * x.shape[2])
+        keep = keep_mask(self.keys(), self.rates, tuple(x.shape[1:]), self.first_row * x.shape[2], x.dtype)
         return x * keep / (1.0 - self.rates)[:, None, None].to(x.dtype)

@@ -7,6 +7,9 @@ the CPU or on a GPU, and nothing has to be synchronised between steps.
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -33,14 +36,26 @@ def random_bits(keys: Tensor, count: int, first: int = 0) -> Tensor:
 
     They are those at the places from ``first`` on: parts of a stream that are drawn apart make the whole.
     """
-    places = torch.arange(first, first + count, dtype=torch.int32, device=keys.device)
-    return _mix(_mix(places + 0x517CC1B7) + keys[:, None])
+    # a captured step must not hold on to what was made outside of it
+    places = _places(count, first) if keys.device.type == "cpu" else _hashed_places(count, first, keys.device)
+    return _mix(places + keys[:, None])
 
 
-def keep_mask(keys: Tensor, drop: Tensor, shape: tuple[int, ...], first: int = 0) -> Tensor:
-    """(K, *shape) booleans, False with probability ``drop[k]`` in row k, from a place of the stream on."""
-    count = 1
-    for size in shape:
-        count *= size
+def _hashed_places(count: int, first: int, device: torch.device) -> Tensor:
+    return _mix(torch.arange(first, first + count, dtype=torch.int32, device=device) + 0x517CC1B7)
+
+
+@lru_cache(maxsize=8)
+def _places(count: int, first: int) -> Tensor:
+    """The part of the hash that is the same in every step."""
+    return _hashed_places(count, first, torch.device("cpu"))
+
+
+def keep_mask(
+    keys: Tensor, drop: Tensor, shape: tuple[int, ...], first: int = 0, dtype: torch.dtype = torch.bool
+) -> Tensor:
+    """(K, *shape) times one, or zero with probability ``drop[k]`` in row k, from a place of the stream on."""
     threshold = (drop.double() * 2.0**32 - 2.0**31).clamp_max(2.0**31 - 1).to(torch.int32)
-    return (random_bits(keys, count, first) >= threshold[:, None]).reshape(len(keys), *shape)
+    bits = random_bits(keys, math.prod(shape), first)
+    kept = torch.empty(bits.shape, dtype=dtype, device=bits.device)
+    return torch.ge(bits, threshold[:, None], out=kept).reshape(len(keys), *shape)
