@@ -114,8 +114,9 @@ class TableEncoder(nn.Module):
         parts = [numeric]
         members = next((len(p) for p in self.parameters()), len(numeric))  # a layer-less encoder of numbers has none
         if self.frequency is not None and self.phase is not None:
-            angle = numeric[..., None] * self.frequency[:, None] + self.phase[:, None]
-            parts.append(torch.sin(angle).flatten(2))
+            # one long row per subject: arithmetic on rows of four is slow
+            each = numeric[..., None].expand(*numeric.shape, self.frequency.shape[2]).flatten(2)
+            parts.append(torch.sin(each * self.frequency.flatten(1)[:, None] + self.phase.flatten(1)[:, None]))
         who = torch.arange(members, device=numeric.device)[:, None]
         parts += [table[who, inputs.codes[..., j]] for j, table in enumerate(self.embeddings)]
         if len(parts) == 1:
