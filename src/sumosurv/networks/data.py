@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -92,9 +92,19 @@ class Table:
 
     inputs: Inputs
     outcome: Observed
+    _remembered: dict[object, tuple[int, Tensor]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.outcome)
+
+    def remembered(self, owner: object, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """What somebody makes of the times of all rows, computed once, and anew when the times have changed."""
+        time = self.outcome.time
+        version, found = self._remembered.get(owner, (-1, time))
+        if version != time._version:
+            version, found = time._version, compute(time)
+            self._remembered[owner] = version, found
+        return found
 
     @property
     def device(self) -> torch.device:

@@ -20,6 +20,12 @@ __all__ = ["Curves", "GridNetwork", "LikelihoodNetwork", "log_difference", "log_
 class Curves(ABC):
     """The survival functions of the rows of a batch under K networks, at one time of each row and member."""
 
+    def of_rows(self, batch: Batch) -> None:  # noqa: B027 (most curves have nothing to look up)
+        """Be told which rows of a table these are, before `observed` is asked about their times and no others.
+
+        What depends on the times alone is the same in every epoch.
+        """
+
     @abstractmethod
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """log f(t) where the event is seen, log S(t) elsewhere; times and results (K, b)."""
@@ -50,7 +56,9 @@ class LikelihoodNetwork(PopulationNetwork):
 
     def terms(self, batch: Batch) -> Tensor:
         """The log-likelihood of each row."""
-        return log_likelihood_terms(self.curves(self.encoder(batch.inputs)), batch.outcome)
+        curves = self.curves(self.encoder(batch.inputs))
+        curves.of_rows(batch)
+        return log_likelihood_terms(curves, batch.outcome)
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' distributions, in scaled time."""

@@ -15,12 +15,13 @@ from torch.nn import functional
 from sumosurv.distributions import Monotone, SurvivalDistribution
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms
 from sumosurv.distributions.tail import tail_log_terms, tail_parameters
-from sumosurv.networks.data import Inputs, Observed
+from sumosurv.networks.data import Batch, Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
 from sumosurv.networks.likelihood import Curves, GridNetwork
 from sumosurv.networks.tail import TailedNetwork
+from sumosurv.networks.tangent import tangent_layer, weighted_sum
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
@@ -178,6 +179,35 @@ class MixedNetwork(nn.Module):
             slope = None if slope is None else slope + rates[0]
         return h, slope
 
+    @property
+    def has_fast_slopes(self) -> bool:
+        """Whether `at_one_time` can be used: on the CPU, where all members have the same layers."""
+        return self.out_bias.device.type == "cpu" and not self.active.numel()
+
+    def at_one_time(self, code: Tensor, features: Sequence[Tensor]) -> Sequence[Tensor]:
+        """h at some times of each row and dh/dt at the first of them, (K, n, 1) each.
+
+        The same as by `value` and `value_and_slope`, in one pass through layers with gradients by hand. ``features``
+        are those of each time, and last the slopes of those of the first: (K or 1, n or 1, F) each.
+        """
+        members, n, f = code.shape[0], code.shape[1], self.features.n_features
+        first, *factors = torch.split(code, [self.width] + [f] * ((code.shape[2] - self.width) // f), dim=2)
+        factors = [factor.contiguous() for factor in factors]  # products with few columns of a wide matrix are slow
+        time = torch.stack([part.expand(members, n, f) for part in features], dim=1)
+        if self.gate:
+            time = time * factors[0][:, None]
+        blocks = len(features) - 1
+        w = positive_weight(self.time_weight, self.positive)
+        a = tangent_layer(time.reshape(members, -1, f), w, first, blocks, residual=False)
+        for raw, bias in zip(self.weights, self.biases):
+            w = positive_weight(raw, self.positive)
+            a = tangent_layer(a, w, bias, blocks, residual=self.residual and w.shape[1] == w.shape[2])
+        out = weighted_sum(a, positive_weight(self.out_weight, self.positive)).reshape(members, blocks + 1, n)
+        if self.skip:
+            out = out + (time * factors[-1][:, None]).sum(-1)
+        *values, slope = out[..., None].unbind(1)
+        return [*(value + self.out_bias for value in values), slope]
+
     def jet(self, code: Tensor, t: Tensor, derivative: Derivative) -> tuple[Tensor, Tensor]:
         r"""h and dh/dt by one of the paper's ways.
 
@@ -234,6 +264,15 @@ class MonotoneCurves(Curves):
     def __init__(self, network: MonotoneNetwork, code: Tensor) -> None:
         self.network, self.code = network, code
         self.may_lie_beyond = network.tail and not network.training
+        self._known: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def of_rows(self, batch: Batch) -> None:
+        """Look up the time features of rows of a table, where all members share them."""
+        features = self.network.mixed.features
+        if len(features.table) == 1 and self.network.mixed.has_fast_slopes:
+            every = batch.table.remembered(features, self._features_of)
+            value, slope = torch.split(every[batch.index], features.n_features, dim=2)
+            self._known = value, slope, every[None, -1:, : features.n_features]
 
     @cached_property
     def log_start(self) -> Tensor | None:
@@ -255,7 +294,7 @@ class MonotoneCurves(Curves):
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """d log f + (1 - d) log S."""
         near = self._near(t)[:, :, None]
-        h, slope = self.network.mixed.jet(self.code, near, self.network.derivative)
+        h, slope = self._jet(near)
         # a censored row has no use for its slope, and a slope of zero would spoil its gradient
         slope = torch.where(event[:, :, None], slope, 1.0)
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
@@ -272,6 +311,25 @@ class MonotoneCurves(Curves):
         if not self.may_lie_beyond:
             return result
         return torch.where(t > _HORIZON, tail_log_terms(*self.tail, self.network.growth.to(t), t, _HORIZON)[0], result)
+
+    def _jet(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """h and its slope at one time of each row; where that comes at the same price, log S(0) is noted."""
+        mixed, anchored = self.network.mixed, self.network.anchored
+        if self.network.derivative != "forward" or not mixed.has_fast_slopes:
+            return mixed.jet(self.code, t, self.network.derivative)
+        value, slope, start = self._known or (*(part[:, :, 0] for part in mixed.features(t)), None)
+        if anchored and start is None:
+            start = mixed.features(t.new_zeros(1, 1, 1))[0][:, :, 0]
+        found = mixed.at_one_time(self.code, [value, start, slope] if anchored else [value, slope])
+        if anchored:
+            self.log_start = functional.logsigmoid(-found[1])
+        return found[0], found[-1]
+
+    def _features_of(self, times: Tensor) -> Tensor:
+        """τ and τ' of each of the times, and below them those of time zero."""
+        near = times.clamp_max(_HORIZON) if self.network.tail else times
+        both = self.network.mixed.features(torch.cat([near, near.new_zeros(1)])[None, :, None])
+        return torch.cat([part[0, :, 0] for part in both], dim=1)
 
     def _near(self, t: Tensor) -> Tensor:
         return t.clamp_max(_HORIZON) if self.may_lie_beyond else t

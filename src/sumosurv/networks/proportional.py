@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from sumosurv.distributions import ProportionalHazards, SurvivalDistribution
 from sumosurv.distributions.proportional import proportional_log_terms
+from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.likelihood import Curves, GridNetwork, LikelihoodNetwork
@@ -47,15 +48,32 @@ class ProportionalHazardsCurves(Curves):
 
     def __init__(self, network: ProportionalHazardsNetwork, log_risk: Tensor) -> None:
         self.network, self.log_risk = network, log_risk
+        self._known: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def of_rows(self, batch: Batch) -> None:
+        """Look up the baseline at the times of rows of a table, where all members share it."""
+        baseline = self.network.baseline
+        if len(baseline.features.table) == 1 and self.log_risk.device.type == "cpu":
+            every = batch.table.remembered(baseline, self._baseline_of)
+            log_hazard, log_slope = every[batch.index].unbind(2)
+            self._known = log_hazard, log_slope, every[None, -1:, 0]
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """d log f + (1 - d) log S."""
-        log_survival, log_density = self._log_terms(t)
+        if self._known is None:
+            log_survival, log_density = self._log_terms(t)
+        else:
+            log_survival, log_density = proportional_log_terms(self.log_risk, self.network.log_power, *self._known)
         return torch.where(event, log_density, log_survival)
 
     def log_survival(self, t: Tensor) -> Tensor:
         """log S."""
         return self._log_terms(t)[0]
+
+    def _baseline_of(self, times: Tensor) -> Tensor:
+        """c and log c' of each of the times, and below them those of time zero."""
+        both = self.network.baseline(torch.cat([times, times.new_zeros(1)])[None, :, None])
+        return torch.cat([part[0] for part in both], dim=1)
 
     def _log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
         baseline = self.network.baseline
