@@ -82,6 +82,13 @@ def test_members_are_told(model):
     assert model.history_["member"].nunique() == len(told)
 
 
+@pytest.mark.parametrize(("n", "kinds"), [(999, KINDS), (1000, ["full", "proportional hazards"])])
+def test_a_thousand_rows_need_no_small_networks(n, kinds):
+    """A fifth is held out: 799 and 800 training rows."""
+    made = SumoNet(max_epochs=1, random_state=0).fit(*rows(n))
+    assert list(made.members_["kind"].unique()) == kinds
+
+
 def test_prediction_is_the_weighted_mixture(model):
     times = [0.2, 0.9, 1.5]
     parts = [part.predict_survival_function(X, times) for part in model.parts_.values()]

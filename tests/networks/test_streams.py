@@ -19,6 +19,24 @@ def bits(*counters: int) -> np.ndarray:
     return random_bits(stream_key(SEEDS, *counters), COUNT).numpy().view(np.uint32)
 
 
+def mixed(x: int) -> int:
+    """The hash of one number, with Python's integers."""
+    for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
+        x = (x ^ (x >> shift)) * factor % 2**32
+    return x ^ (x >> 15)
+
+
+def test_keys_and_bits_are_the_same_wherever_they_are_computed():
+    """In host memory keys are made by NumPy, bits by torch: both are the hash written out."""
+    keys = stream_key(SEEDS, 7, torch.tensor(3))
+    found = random_bits(keys, 5, first=2).numpy().view(np.uint32)
+    for seed, row in zip(SEEDS.tolist(), found):
+        key = mixed(seed)
+        for counter in (7, 3):
+            key = mixed((key * 31 + counter + 0x3C6EF372) % 2**32)
+        assert row.tolist() == [mixed((mixed(place + 0x517CC1B7) + key) % 2**32) for place in range(2, 7)]
+
+
 def test_bits_are_uniform():
     for row in bits(1, 0):
         assert stats.chisquare(np.bincount(row >> 24, minlength=256)).pvalue > 1e-4

@@ -80,6 +80,7 @@ _OF_ONE_KIND = (
 _SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "n_threads", "verbose")
 _FULL_SIZE, _FULL_SIZE_OF_MANY, _MANY = 15, 10, 3000  # networks of the full kind, fewer of so many rows or more
 _OTHER_SIZE = 5  # networks of each other kind
+_ENOUGH = 800  # training rows from which full networks and proportional hazards alone are as good as all kinds
 _STREAMED_SIZE, _STREAMED_VISITS = 4, 2e7  # networks of a fit to rows on disk, and rows that each visits
 _MAX_COMPONENTS = 64  # of a wide table
 _LEAST_WEIGHT = 0.01  # of a kind; one below it is left out of the mixture
@@ -146,8 +147,8 @@ class SumoNet(TimeFeaturesMixin):
     weight_decay : float, optional
         0.1.
     max_epochs : int, optional
-        80; where there are several kinds, 0.6 √rows, 45 at most, but enough for 150 steps of full networks and 300 of
-        the others.
+        80; where there are several kinds, 0.6 √rows, 45 at most, but enough for 150 steps, and for 300 of all but the
+        full networks below 800 training rows.
     batch_size : int or "auto"
         "auto" is the power of two nearest to 4 √rows.
     patience : int, optional
@@ -199,19 +200,20 @@ class SumoNet(TimeFeaturesMixin):
 
     Notes
     -----
-    **Several kinds of networks.** How flexible a model may be depends on how much the rows can support. By default
-    four kinds are trained, one after the other, on the folds of one cross-validation: "full" networks (the settings
+    **Several kinds of networks.** How flexible a model may be depends on how much the rows can support. By default up
+    to four kinds are trained, one after the other, on the folds of one cross-validation: "full" networks (the settings
     above; 15 of them, 10 from 3,000 training rows on), and five each, with weight decay 1, of "small" ones (covariate
     layers of 16, mixed layers of 16, no periodic features), "proportional hazards" (the covariate network of the full
     ones gives a log risk, the baseline hazard is that of all training rows) and "log-normal" regressions (both
-    parameters linear in x). All networks of a kind stop at the epoch that is best for the rows they hold out, taken
-    together. Each row's likelihood under the networks of a kind that did not train on it gives the weights of the
-    kinds: those of the mixture under which such rows are most likely (stacking), with a prior worth two rows that all
-    kinds are equal. Small tables get mostly small, proportional-hazards and log-normal members, large ones "full"
-    networks. With ``validation_data`` each network stops by itself, and weights are those that suit the validation
-    rows best. A kind with a weight below 0.01 is left out. Of a wide table, with more than 64 numbers and more than a
-    quarter as many as rows, the networks read 64 principal components. Past the last training time the two last kinds
-    go on as the networks do (next paragraph).
+    parameters linear in x). From 800 training rows on there are full networks and proportional hazards alone. All
+    networks of a kind stop at the epoch that is best for the rows they hold out, taken together. Each row's likelihood
+    under the networks of a kind that did not train on it gives the weights of the kinds: those of the mixture under
+    which such rows are most likely (stacking), with a prior worth two rows that all kinds are equal. Small tables get
+    mostly small, proportional-hazards and log-normal members, large ones "full" networks. With ``validation_data`` each
+    network stops by itself, and weights are those that suit the validation rows best. A kind with a weight below 0.01
+    is left out. Of a wide table, with more than 64 numbers and more than a quarter as many as rows, the networks read
+    64 principal components. Past the last training time proportional hazards and log-normal regressions go on as the
+    networks do (next paragraph).
 
     **Beyond the last training time** T the data say nothing. There each network continues from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
@@ -275,7 +277,8 @@ class SumoNet(TimeFeaturesMixin):
     def _kinds(self, n_rows: int = 1) -> dict[str, NetworkEstimator]:
         """Unfitted estimators of each kind, for so many training rows."""
         steps = math.ceil(n_rows / batch_rows(self.batch_size, n_rows))
-        own_epochs, epochs = (self.max_epochs or enough_epochs(n_rows, steps, least) for least in (150, 300))
+        enough = n_rows >= _ENOUGH
+        own_epochs, epochs = (self.max_epochs or enough_epochs(n_rows, steps, n) for n in (150, 150 if enough else 300))
         own = {name: getattr(self, name) for name in ("time_features", "time_origin", "positive", "derivative")}
         shared = {name: getattr(self, name) for name in _SHARED} | {"numeric_scaling": self.setting("numeric_scaling")}
         other = shared | {
@@ -291,6 +294,8 @@ class SumoNet(TimeFeaturesMixin):
             "proportional hazards": ProportionalHazardsNet(**other),
             "log-normal": LogNormalNet(covariate_layers=(), frequencies=0, **other),
         }
+        if enough:
+            kinds = {name: kinds[name] for name in ("full", "proportional hazards")}
         if self.on_epoch is not None:
             for name, kind in kinds.items():
                 kind.on_epoch = partial(_with_kind, self.on_epoch, name)

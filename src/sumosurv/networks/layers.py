@@ -165,9 +165,14 @@ class MemberDropout(MemberStream):
         """See whether there is anything to drop; to be called when the rates have changed."""
         self.idle = not bool((self.rates > 0).any())
 
+    def mask(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+        """What values (K, *shape) are multiplied by while training: 0 at random, else 1 / (1 - rate); None for 1."""
+        if not self.training or self.idle:
+            return None
+        keep = keep_mask(self.keys(), self.rates, shape, self.first_row * math.prod(shape[1:]), dtype)
+        return keep.div_((1.0 - self.rates).to(dtype).reshape(-1, *[1] * len(shape)))
+
     def forward(self, x: Tensor) -> Tensor:
         """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
-        if not self.training or self.idle:
-            return x
-        keep = keep_mask(self.keys(), self.rates, tuple(x.shape[1:]), self.first_row * x.shape[2], x.dtype)
-        return x * keep / (1.0 - self.rates)[:, None, None].to(x.dtype)
+        mask = self.mask(tuple(x.shape[1:]), x.dtype)
+        return x if mask is None else x * mask

@@ -299,8 +299,8 @@ class MonotoneCurves(Curves):
         slope = torch.where(event[:, :, None], slope, 1.0)
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
         result = torch.where(event, log_density[:, :, 0], log_survival[:, :, 0])
-        if not self.may_lie_beyond:
-            return result
+        if not self.may_lie_beyond or (t.device.type == "cpu" and not bool((t > _HORIZON).any())):
+            return result  # a GPU would have to be waited for
         far_survival, far_density = tail_log_terms(*self.tail, self.network.growth.to(t), t, _HORIZON)
         return torch.where(t > _HORIZON, torch.where(event, far_density, far_survival), result)
 

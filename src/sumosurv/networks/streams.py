@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,8 +25,20 @@ def _mix(x: Tensor) -> Tensor:
     return y.bitwise_xor_((y >> 15).bitwise_and_(0x1FFFF))
 
 
+def _mix_few(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """The same as `_mix`, at a tenth of its price for a handful of numbers in host memory."""
+    y = (x ^ (x >> np.uint32(16))) * np.uint32(0x21F0AAAD)
+    y = (y ^ (y >> np.uint32(15))) * np.uint32(0x735A2D97)
+    return y ^ (y >> np.uint32(15))
+
+
 def stream_key(seeds: Tensor, *counters: Tensor | int) -> Tensor:
     """One 32-bit key per member from its seed and any number of counters (step, layer, purpose)."""
+    if seeds.device.type == "cpu":
+        few = _mix_few(seeds.to(torch.int32).numpy().view(np.uint32))
+        for counter in counters:
+            few = _mix_few(few * np.uint32(31) + np.uint32((int(counter) + 0x3C6EF372) & 0xFFFFFFFF))
+        return torch.from_numpy(few.view(np.int32))
     key = _mix(seeds.to(torch.int32))
     for counter in counters:
         key = _mix(key * 31 + counter + 0x3C6EF372)
