@@ -134,11 +134,14 @@ class Nodes:
         self._start([f"--address={self.address}"], cpus)
 
     def close(self):
-        for number in range(len(self._nodes)):
-            for _ in range(3):  # what is started while others are ended
-                for pid in self.members(number):
-                    _end(pid)
-            self._nodes[number].wait(timeout=30)
+        """End all nodes, and wait for the processes to be gone: a busy machine takes its time over it."""
+        end = time.monotonic() + 60
+        while self.left_over() and time.monotonic() < end:
+            for pid in self.left_over():  # again and again: some are started while others are ended
+                _end(pid)
+            time.sleep(0.1)
+        for node in self._nodes:
+            node.wait(timeout=30)
 
     def left_over(self):
         return [pid for number in range(len(self._nodes)) for pid in self.members(number)]
