@@ -29,6 +29,7 @@ from sumosurv.distributions import (
     TabulatedRisks,
     Weibull,
     cause_specific,
+    continued,
     delayed,
     mixture,
     path,
@@ -332,6 +333,8 @@ KINDS |= {
 
 RISKS: dict[str, Kind] = {
     "causes": Kind(by_cause, 1.0),
+    "causes, continued": Kind(lambda: continued(by_cause(), 1.5, 0.3), 1.0, breaks=(1.5,), overflows=True),
+    "causes, constant hazards": Kind(lambda: continued(hazards(), 0.8, 0.0), 1.0, breaks=(0.8,)),
     "causes, one": Kind(lambda: CauseMixture(np.zeros((3, 1)), [weibull()]), 2.0),
     "causes, networks": Kind(network_by_cause, 1.0, overflows=True, breaks=_M),
     "causes, steps": Kind(

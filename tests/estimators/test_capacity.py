@@ -338,3 +338,18 @@ def test_other_tables_are_read_as_they_are():
     for table, options in ((rows(60, 90), {"ensemble_size": 1}), (rows(400, 90), {}), (rows(40, 30), {})):
         made = SumoNet(max_epochs=1, random_state=0, **options).fit(*table)
         assert made.preprocessor_.projection is None
+
+
+def test_where_causes_compete_regressions_go_on_too(model):
+    """Past the last time all hazards grow by one factor: means are finite, and shares of causes stay as they are."""
+    cause = np.where(Y["event"], 1 + (np.arange(len(Y)) % 3 == 0), 0)
+    made = SumoNet(max_epochs=3, random_state=0).fit(X, Surv.from_arrays(cause, Y["time"]))
+    last = made.last_time_
+    part = made.predict_distribution(X).components[list(made.parts_).index("log-normal")]
+    own = made.parts_["log-normal"].predict_distribution(X)
+    factor = np.exp(made.growth_ * 0.5)
+    np.testing.assert_allclose(
+        part.cause_specific_hazard(1.5 * last), factor * own.cause_specific_hazard(last), rtol=1e-9
+    )
+    assert np.isfinite(made.predict_mean(X)).all()
+    assert np.isinf(own.mean()).any() or own.mean().max() > part.mean().max()

@@ -15,10 +15,12 @@ from sumosurv.distributions.proportional import ProportionalHazards
 from sumosurv.distributions.recalibrated import Recalibrated, recalibrated
 from sumosurv.distributions.risks import (
     ConditionalRisks,
+    ContinuedRisks,
     DelayedRisks,
     MixtureRisks,
     RemainingRisks,
     RescaledRisks,
+    continued,
     delayed,
     mixture,
     rescaled,
@@ -35,6 +37,7 @@ __all__ = [
     "Conditional",
     "ConditionalRisks",
     "Continued",
+    "ContinuedRisks",
     "Delayed",
     "DelayedRisks",
     "Gompertz",
@@ -60,6 +63,7 @@ __all__ = [
     "TabulatedRisks",
     "Weibull",
     "cause_specific",
+    "continued",
     "delayed",
     "mixture",
     "path",

@@ -14,15 +14,18 @@ from sumosurv.distributions._numerics import mean_survival_time
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.clocks import Delayed, Rescaled, _Clock
 from sumosurv.distributions.competing import CompetingRisksDistribution
+from sumosurv.distributions.continued import Continued
 from sumosurv.distributions.tabulated import joint_knots
 from sumosurv.distributions.wrappers import Conditional, Mixture, Remaining
 
 __all__ = [
     "ConditionalRisks",
+    "ContinuedRisks",
     "DelayedRisks",
     "MixtureRisks",
     "RemainingRisks",
     "RescaledRisks",
+    "continued",
     "delayed",
     "mixture",
     "rescaled",
@@ -177,6 +180,54 @@ class RemainingRisks(Remaining, CompetingRisksDistribution):
         return self.given._cause_shares(t + self.after)
 
 
+class ContinuedRisks(Continued, CompetingRisksDistribution):
+    r"""`Continued` for competing risks: past the horizon T all hazards grow alike.
+
+    .. math:: λ_k(t) = λ_k(T) e^{g (t - T)}, \qquad
+       F_k(t) = F_k(T) + \frac{λ_k(T)}{λ(T)} (S(T) - S(t)) \quad \text{for } t > T.
+    """
+
+    base: CompetingRisksDistribution
+
+    def __init__(self, base: CompetingRisksDistribution, horizon: float, growth: float, least: float = 0.0) -> None:
+        super().__init__(base, horizon, growth, least)
+        last = base._like.new_full((1, 1), self.horizon)
+        self._at_horizon = base._incidence(last)  # (n, 1, K), and so is the next
+        log_density = base._log_cause_density(last)
+        alike = torch.isinf(log_density).all(-1, keepdim=True)  # nobody is left, or nothing happens
+        self._log_shares = torch.log_softmax(torch.where(alike, 0.0, log_density), dim=-1)
+
+    @property
+    def n_causes(self) -> int:
+        """K."""
+        return self.base.n_causes
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        near = self.base._incidence(t.clamp_max(self.horizon))
+        log_start = -self._start[0]
+        fall = torch.exp(log_start) * self._fall(log_start, t)
+        far = self._at_horizon + torch.exp(self._log_shares) * fall[..., None]
+        return torch.where((t > self.horizon)[..., None], far, near)
+
+    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
+        near, late = start.clamp_max(self.horizon), torch.maximum(start, start.new_tensor(self.horizon))
+        log_start, log_late = self._log_survival(start), self._log_survival(late)
+        reach = torch.exp(log_late - log_start).nan_to_num(0.0)  # the horizon, or the start itself
+        far = torch.exp(self._log_shares) * (reach * self._fall(log_late, torch.maximum(t, late)))[..., None]
+        inside = self.base._incidence_since(near, torch.maximum(t.clamp_max(self.horizon), near))
+        return inside + far
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        near = self.base._log_cause_density(t.clamp_max(self.horizon))
+        far = self._log_density(t)[..., None] + self._log_shares
+        return torch.where((t > self.horizon)[..., None], far, near)
+
+    def _fall(self, log_start: Tensor, t: Tensor) -> Tensor:
+        """1 - S(t) / S(start), and zero where nobody is left at the start."""
+        fall = -torch.expm1((self._log_survival(t) - log_start).clamp_max(0.0))
+        return torch.where(torch.isinf(log_start), 0.0, fall)
+
+
 class _ClockRisks(_Clock, CompetingRisksDistribution):
     """T = scale · T₀ + start with the causes of T₀."""
 
@@ -249,3 +300,9 @@ def rescaled(base: SurvivalDistribution, scale: float) -> SurvivalDistribution:
 def delayed(base: SurvivalDistribution, start: float) -> SurvivalDistribution:
     """`Delayed`, with causes where the base has them."""
     return DelayedRisks(base, start) if isinstance(base, CompetingRisksDistribution) else Delayed(base, start)
+
+
+def continued(base: SurvivalDistribution, horizon: float, growth: float, least: float = 0.0) -> SurvivalDistribution:
+    """`Continued`, with causes where the base has them."""
+    made = ContinuedRisks if isinstance(base, CompetingRisksDistribution) else Continued
+    return made(base, horizon, growth, least)  # type: ignore[arg-type]

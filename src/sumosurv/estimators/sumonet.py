@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.distributions import CompetingRisksDistribution, Continued, SurvivalDistribution, mixture
+from sumosurv.distributions import SurvivalDistribution, continued, mixture
 from sumosurv.estimators.capacity import Kind, enough_epochs, fit_kinds, stacking_weights
 from sumosurv.estimators.members import Members
 from sumosurv.estimators.network import Generators, NetworkEstimator, tell_interrupted
@@ -376,21 +376,27 @@ class SumoNet(TimeFeaturesMixin):
 
         Parametric kinds have tails of their own, which no rows support.
         """
-        if isinstance(part, SumoNet) or isinstance(made, CompetingRisksDistribution):
+        if isinstance(part, SumoNet):
             return made
-        return Continued(made, self.time_origin_ + self.time_unit_, self.growth_ / self.time_unit_)
+        return continued(made, self.time_origin_ + self.time_unit_, self.growth_ / self.time_unit_)
 
     def _not_immortal(self, made: SurvivalDistribution) -> SurvivalDistribution:
         """With ``least_hazard_`` past the last training time, where there was no event."""
-        if self.least_hazard_ == 0 or isinstance(made, CompetingRisksDistribution):
+        if self.least_hazard_ == 0:
             return made
-        return Continued(made, self.time_origin_ + self.time_unit_, 0.0, self.least_hazard_)
+        return continued(made, self.time_origin_ + self.time_unit_, 0.0, self.least_hazard_)
 
     @property
     def growth_(self) -> float:
-        """The growth of the hazard past the last training time, in units of 1/T, as the largest networks have it."""
-        found = [part.network_.growth for part in self.parts_.values() if isinstance(part.network_, TailedNetwork)]
-        return float(found[0]) if found else 0.0
+        """The growth of the hazard past the last training time, in units of 1/T, as the largest networks have it.
+
+        Where causes compete, the smallest of theirs.
+        """
+        for part in self.parts_.values():
+            found = [float(net.growth) for net in part.network_.modules() if isinstance(net, TailedNetwork)]
+            if found:
+                return min(found)
+        return 0.0
 
     def stored_weights(self) -> dict[str, torch.Tensor]:
         """The tensors of the networks as a model file keeps them."""

@@ -14,7 +14,6 @@ from sumosurv.estimators import SumoNet, SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.export.columns import ColumnReader
 from sumosurv.networks import CausesNetwork, GridNetwork, Inputs, ModuleEncoder
-from sumosurv.networks.tail import TailedNetwork
 from sumosurv.preprocessing import CategoricalColumn, Preprocessor
 
 __all__ = ["SurvivalProgram", "check_exportable", "preprocessor_of"]
@@ -26,6 +25,7 @@ class Curves(NamedTuple):
     survival: Tensor
     density: Tensor
     incidence: Tensor | None
+    cause_density: Tensor | None
 
 
 class SurvivalProgram(nn.Module):
@@ -81,25 +81,26 @@ class _Networks(nn.Module):
         own = ((times - self.origin).clamp_min(0.0) / self.unit).to(self.dtype)
         shared = Inputs(inputs.numeric.to(self.dtype), inputs.codes).shared()
         embedding = self.network.encoder(shared)
-        incidence = None
+        incidence = cause_density = None
         if isinstance(self.network, CausesNetwork):
             causes: Any = self.network.causes
             pairs = [part.log_terms_on_grid(embedding, own) for part in causes]
             shares = torch.exp(self.network.shares(embedding))[:, :, None]
             each = torch.stack([torch.exp(pair[0]) for pair in pairs], dim=3)
             survival, incidence = (shares * each).sum(3), (shares * (1.0 - each)).mean(0).double()
-            density = (shares * torch.stack([torch.exp(pair[1]) for pair in pairs], dim=3)).sum(3)
+            densities = shares * torch.stack([torch.exp(pair[1]) for pair in pairs], dim=3)
+            density, cause_density = densities.sum(3), densities.mean(0).double() / self.unit
         else:
             assert isinstance(self.network, GridNetwork)
             survival, density = (torch.exp(part) for part in self.network.log_terms_on_grid(embedding, own))
-        made = Curves(survival.mean(0).double(), density.mean(0).double() / self.unit, incidence)
+        made = Curves(survival.mean(0).double(), density.mean(0).double() / self.unit, incidence, cause_density)
         if self.origin == 0:
             return made
         early = times < self.origin
         return Curves(
             torch.where(early, 1.0, made.survival),
             torch.where(early, 0.0, made.density),
-            None if incidence is None else torch.where(early[:, None], 0.0, incidence),
+            *(None if part is None else torch.where(early[:, None], 0.0, part) for part in made[2:]),
         )
 
 
@@ -113,17 +114,23 @@ class _Continued(nn.Module):
     def forward(self, inputs: Inputs, times: Tensor) -> Curves:
         """At times in the user's unit."""
         grid = torch.cat([times.clamp_max(self.last), times.new_full((1,), self.last)])
-        survival, density, _ = self.part(inputs, grid)
+        survival, density, incidence, cause_density = self.part(inputs, grid)
         log_survival, log_density = torch.log(survival[:, -1:]), torch.log(density[:, -1:])
         log_hazard = torch.where(torch.isinf(log_survival), 0.0, log_density - log_survival)
         if self.least > 0:
             log_hazard = log_hazard.clamp_min(math.log(self.least))
         terms = tail_log_terms(*tail_parameters(log_survival, log_hazard), self.growth, times, self.last)
         late = times > self.last
+        made = [torch.where(late, torch.exp(far), near[:, :-1]) for far, near in zip(terms, (survival, density))]
+        if incidence is None:
+            return Curves(made[0], made[1], None, None)
+        share = cause_density[:, -1:] / cause_density[:, -1:].sum(2, keepdim=True)
+        far = incidence[:, -1:] + share * (survival[:, -1:] - made[0])[:, :, None]
         return Curves(
-            torch.where(late, torch.exp(terms[0]), survival[:, :-1]),
-            torch.where(late, torch.exp(terms[1]), density[:, :-1]),
-            None,
+            made[0],
+            made[1],
+            torch.where(late[:, None], far, incidence[:, :-1]),
+            torch.where(late[:, None], share * made[1][:, :, None], cause_density[:, :-1]),
         )
 
 
@@ -183,12 +190,9 @@ def _networks(model: NetworkEstimator, dtype: torch.dtype) -> nn.Module:
     parts: list[nn.Module] = []
     for part in model.parts_.values():
         made = _Networks(part, dtype)
-        own_tail = isinstance(part.network_, (TailedNetwork, CausesNetwork))
-        parts.append(made if own_tail else _Continued(made, last, growth))
+        parts.append(made if isinstance(part, SumoNet) else _Continued(made, last, growth))
     mixed = _Mixture(parts, model.weights_.tolist())
-    return (
-        mixed if model.least_hazard_ == 0 or model.n_causes_ > 1 else _Continued(mixed, last, 0.0, model.least_hazard_)
-    )
+    return mixed if model.least_hazard_ == 0 else _Continued(mixed, last, 0.0, model.least_hazard_)
 
 
 def preprocessor_of(model: SurvivalEstimator) -> Preprocessor:
