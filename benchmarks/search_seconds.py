@@ -4,7 +4,8 @@ Prints the seconds beside those of the same number of fits one after the other, 
 run; writes a JSON record.
 
     python benchmarks/search_seconds.py --threads 2 --out results
-    python benchmarks/search_seconds.py --device cuda --space paper --out results
+    python benchmarks/search_seconds.py --device cuda --threads 1 --out results
+    python benchmarks/search_seconds.py --device cuda --threads 1 --dataset support --out results
 """
 
 import argparse
@@ -63,7 +64,7 @@ def main() -> None:
     print(f"\n{options.trials} trials × {len(folds)} folds of {options.dataset}, {options.space} space, {where}:")
     print(f"  side by side {seconds:.0f} s; one by one about {alone:.0f} s ({alone / seconds:.1f} times as long)")
     record = make_record(
-        f"search_seconds_{options.device}",
+        f"search_seconds_{options.device}" + ("" if options.dataset == "metabric" else f"_{options.dataset}"),
         {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
         {"device": where, "seconds": seconds, "one_by_one_seconds": alone, "ratio": alone / seconds},
     )
