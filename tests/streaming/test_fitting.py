@@ -278,3 +278,15 @@ def test_the_clock_of_rounded_times_starts_with_the_first_cell(tmp_path):
     assert model.cells_.width == pytest.approx(0.1)
     assert model.time_origin_ == pytest.approx(frame["t"].min() - 0.1)
     assert np.isfinite(model.history_["train"]).all()
+
+
+def test_a_checkpoint_of_other_rows_is_not_gone_on_with(tmp_path):
+    """The same rows in other pieces are read in another order: what was kept belongs to another training."""
+    frame = rows(600)
+    settings = SMALL | {"max_epochs": 2}
+    kept = tmp_path / "kept"
+    SumoNet(**settings).fit(written(frame, tmp_path / "rows.parquet", 300), OUTCOME, checkpoint=kept)
+    again = SumoNet(**settings).fit(written(frame, tmp_path / "copy.parquet", 300), OUTCOME, checkpoint=kept)
+    assert len(again.history_) == 4  # a copy of the same file: all of it was kept
+    with pytest.raises(ValueError, match="another"):
+        SumoNet(**settings).fit(written(frame, tmp_path / "rows.parquet", 200), OUTCOME, checkpoint=kept)

@@ -38,6 +38,8 @@ class StreamBatches(Batches):
     device : torch.device
     buffer_rows : int
         Rows that are shuffled together at most, but a batch at least.
+    signature : str
+        See `Batches`.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class StreamBatches(Batches):
         batch_size: int,
         device: torch.device,
         buffer_rows: int,
+        signature: str = "",
     ) -> None:
+        self.signature = signature
         self._read, self._members = read, len(members)
         self.per_epoch = max(1, math.ceil(n_rows / batch_size))
         self.size = math.ceil(n_rows / self.per_epoch)

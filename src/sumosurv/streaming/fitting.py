@@ -72,8 +72,11 @@ class StreamPrepared(Prepared):
 
     def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches:
         """Batches that are read from disk."""
+        assert self.stream is not None
         n = self._summary.n_train  # weights have mean one, so that all rows count for as many
-        return StreamBatches(self._read, n, float(n), self.table, members, batch_size, device, BUFFER)
+        seen = self.stream.source.signature()
+        signature = f"{seen['first_rows']} {[size for _, size, _ in seen['files']]}"  # a copy elsewhere is the same
+        return StreamBatches(self._read, n, float(n), self.table, members, batch_size, device, BUFFER, signature)
 
     def _read(self, epoch: int) -> Iterator[Table]:
         """The training rows of an epoch, in the order in which they are read, as tables."""

@@ -32,12 +32,15 @@ class Batches(ABC):
         Batches of an epoch.
     totals : Tensor of shape (K,)
         For how many rows those of an epoch count, of each member.
+    signature : str
+        What tells the rows from others, where they are not all in memory: a checkpoint of other rows is not gone on with.
     """
 
     table: Table
     size: int
     per_epoch: int
     totals: Tensor
+    signature: str = ""
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Rows]:

@@ -70,7 +70,7 @@ def train(
         held_out = [member.valid_rows for member in members if member.valid_rows is not None]
         valid_rows = Rows.of(held_out).to(table.device) if held_out else None
         check_shareable(network, schedule.workers)
-        saved = SavedTraining.of(network, table, (train_rows, valid_rows), members, schedule)
+        saved = SavedTraining.of(network, table, (train_rows, valid_rows), members, schedule, batches.signature)
         return _train(network, batches, table, valid_rows, members, schedule, saved)
 
 

@@ -36,12 +36,16 @@ class SavedTraining:
         rows: tuple[Rows, Rows | None],
         members: Sequence[Member],
         schedule: Schedule,
+        signature: str = "",
     ) -> SavedTraining:
-        """To be called before the first step; one process that keeps nothing takes no digest."""
+        """To be called before the first step; one process that keeps nothing takes no digest.
+
+        ``signature`` stands for rows that are not in the table.
+        """
         needed = schedule.checkpoint is not None or schedule.workers.size > 1
         # what changes nothing is left out
         what = replace(schedule, n_threads=None, show_progress=False, on_epoch=None, workers=ALONE, checkpoint=None)
-        digest = training_digest(network, table, rows, [*members, what]) if needed else ""
+        digest = training_digest(network, table, rows, [*members, what, signature]) if needed else ""
         return cls(schedule.checkpoint, schedule.workers, digest)
 
     def load(self, step: TrainingStep, kept: Kept, history: History) -> int:
