@@ -33,7 +33,7 @@ class Batches(ABC):
     totals : Tensor of shape (K,)
         For how many rows those of an epoch count, of each member.
     signature : str
-        What tells the rows from others, where they are not all in memory: a checkpoint of other rows is not gone on with.
+        What tells the rows from others, where they are not all in memory: checkpoints of others are refused.
     """
 
     table: Table
