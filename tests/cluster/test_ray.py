@@ -203,3 +203,26 @@ def test_predict(nodes, alone, tmp_path, victim):
     rows = pd.DataFrame({"x": np.linspace(-1, 1, 4000)})
     np.testing.assert_array_equal(made["number"], np.arange(4000))  # in their order, each once
     np.testing.assert_allclose(made["median"], model.predict_median(rows), rtol=1e-9)
+
+
+def test_evaluate(nodes, alone, tmp_path):
+    """The command line scores rows by the workers of the cluster as it does by itself."""
+    import pandas as pd
+
+    data, _, model = alone
+    model.save(tmp_path / "model.sumo")
+    rows = data.X.assign(time=data.y["time"], event=data.y["event"].astype(int))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    words = [sys.executable, "-W", "ignore", "-m", "sumosurv", "evaluate", "model.sumo", "rows.csv"]
+    words += ["--time", "time", "--event", "event", "--scores", "log_likelihood", "brier", "--times", "0.3,0.8"]
+    found = {}
+    for name, more in (("here", []), ("there", ["--ray", nodes.address, "--ray-smallest", "0", "--ray-workers", "2"])):
+        out = tmp_path / f"{name}.csv"
+        run = [*words, *more, "--out", str(out)]
+        done = subprocess.run(run, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT)
+        assert done.returncode == 0, done.stderr
+        table = pd.read_csv(out)
+        found[name] = {(row.score, str(row.times)): row.value for row in table.itertuples()}
+    assert len(found["there"]) == 3
+    for key, value in found["there"].items():
+        assert value == pytest.approx(found["here"][key], abs=1e-9), key
