@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from sumosurv.datasets import write_parquet
-from sumosurv.tables import read_table
+from sumosurv.tables import read_table, write_table
 
 GOOD = "a,b,c\n1,x,2.5\n3,,4.5\n"
 FRAME = pd.DataFrame({"a": [1, 3], "b": ["x", np.nan], "c": [2.5, 4.5]})
@@ -128,3 +128,40 @@ def test_files_of_another_kind(tmp_path):
         read_table(tmp_path / "nothing.csv")
     write_parquet(FRAME, tmp_path / "t.pq")
     assert read_table(tmp_path / "t.pq").shape == (2, 3)
+
+
+NUMBERS = np.array([100.0, 1e-5, 0.1, 1e16, 1e22, np.inf, -np.inf, np.nan, -0.0, 123456.789, 1 / 3, 1e-7, 5e-324])
+WORDS = np.array(["", "mean", "mean median", " x", "é", "100", "", "", "", "", "", "", ""], dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("columns", "plain"),
+    [
+        ({"a": NUMBERS, "b": NUMBERS.astype(np.float32)}, True),
+        ({"a": NUMBERS, "b": WORDS}, True),
+        ({"a": np.arange(13), "b": np.arange(13, dtype=np.uint8), "c": np.where(WORDS == "", None, WORDS)}, True),
+        ({"a": pd.array([1, None, *range(11)], dtype="Int64"), "b": NUMBERS}, True),
+        ({"a,b": NUMBERS, "c": NUMBERS}, True),
+        ({"a": NUMBERS, "b": np.where(WORDS == "x", "", WORDS + ",")}, False),
+        ({"a": NUMBERS, "b": WORDS + '"'}, False),
+        ({"a": NUMBERS, "b": WORDS + "\n"}, False),
+        ({"a": NUMBERS}, False),
+        ({"a": NUMBERS, "b": NUMBERS > 0}, False),
+        ({"a": NUMBERS, "b": pd.date_range("2024-01-01", periods=13)}, False),
+        ({"a": NUMBERS, "b": pd.Categorical(WORDS)}, False),
+        ({"a": NUMBERS, "b": np.array([1, *WORDS[1:-1], 2.5], dtype=object)}, False),
+    ],
+)
+def test_a_table_is_written_as_pandas_would(columns, plain, tmp_path, monkeypatch):
+    frame, rows = pd.DataFrame(columns, index=range(7, 20)), []
+    by_pandas, original = io.StringIO(), pd.DataFrame.to_csv
+    original(frame, by_pandas, index=False)
+    monkeypatch.setattr(
+        pd.DataFrame, "to_csv", lambda part, *given, **more: rows.append(len(part)) or original(part, *given, **more)
+    )
+    assert write_table([frame[:5], frame[5:]], tmp_path / "t.csv") == len(frame)
+    assert rows == ([0, 0] if plain else [5, 8])
+    text = (tmp_path / "t.csv").read_text(encoding="utf-8")
+    same = by_pandas.getvalue()
+    read, expected = (pd.read_csv(io.StringIO(one), float_precision="round_trip") for one in (text, same))
+    pd.testing.assert_frame_equal(read, expected, check_exact=True)

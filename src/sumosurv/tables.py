@@ -89,9 +89,41 @@ def write_table(parts: Iterable[pd.DataFrame], path: Path | None) -> int:
 def _write_csv(parts: Iterable[pd.DataFrame], file: IO[str]) -> int:
     rows = 0
     for part in parts:
-        part.to_csv(file, index=False, header=rows == 0)
+        lines = _plain_lines(part)
+        (part if lines is None else part.iloc[:0]).to_csv(file, index=False, header=rows == 0)
+        file.write(lines or "")
         rows += len(part)
     return rows
+
+
+def _plain_lines(frame: pd.DataFrame) -> str | None:
+    """The rows of a table of numbers and words as CSV, by Arrow, which is several times as fast as pandas.
+
+    The same fields as pandas writes, but for numbers that read the same (100 for 100.0, 1e-7 for 1e-07). None for other
+    kinds of columns, for words that need quotes, and for a single column, whose missing values would be blank lines.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+
+    if frame.shape[1] < 2 or any(str(kind) in ("bool", "category") for kind in frame.dtypes):
+        return None
+    target = io.BytesIO()
+    try:
+        made = pa.Table.from_pandas(frame, preserve_index=False)
+        if not all(_is_plain(field.type) for field in made.schema):
+            return None
+        arrow_csv.write_csv(made, target, arrow_csv.WriteOptions(include_header=False, quoting_style="none"))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # a column of several types; a word with a separator or a quote in it
+        return None
+    return target.getvalue().decode()
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether a type of Arrow is one of numbers or words."""
+    import pyarrow.types as of
+
+    plain = (of.is_float32, of.is_float64, of.is_integer, of.is_string, of.is_large_string)
+    return any(is_one(kind) for is_one in plain)
 
 
 def rows_of_parquet(path: Path) -> int:

@@ -406,3 +406,13 @@ def test_indexing(kind):
     with pytest.raises(IndexError):
         d[3]
     assert repr(d) == f"{type(d).__name__}(n=3)"
+
+
+def test_single_precision_answers_every_question(kind):
+    exact, single = kind(), kind().single()
+    times = kind.scale * np.array([0.3, 0.8, 2.0, 30.0])
+    with torch.no_grad():
+        np.testing.assert_allclose(single.cdf(times), exact.cdf(times), rtol=1e-5)
+        np.testing.assert_allclose(single.quantile([0.1, 0.5, 0.9]), exact.quantile([0.1, 0.5, 0.9]), rtol=2e-5)
+        np.testing.assert_allclose(single.restricted_mean(times), exact.restricted_mean(times), rtol=1e-5)
+        np.testing.assert_allclose(single.mean(), exact.mean(), rtol=1e-5)

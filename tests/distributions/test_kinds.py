@@ -609,3 +609,24 @@ def test_recalibrated_is_the_map_of_the_base():
             Recalibrated(base, levels, values)
     with pytest.raises(TypeError, match="base is a SurvivalDistribution"):
         Recalibrated(3, [0.5], [0.5])
+
+
+@pytest.mark.parametrize("network_first", [True, False])
+@pytest.mark.parametrize("make", [lambda d: d, lambda d: Rescaled(d, 7.0), lambda d: Shifted(d, 0.1)])
+def test_a_mixture_of_both_precisions_answers_every_question(network_first, make):
+    network = small_networks.network((0,)).requires_grad_(False).distribution(small_networks.inputs(3))
+    parts = [network, Weibull([1.0, 2.0, 0.5], 1.2)]
+    exact = make(Mixture(parts if network_first else parts[::-1], [0.3, 0.7]))
+    single = exact.single()
+    asked = {
+        "survival": [0.2, 3.0],
+        "cdf": [0.2, 3.0],
+        "density": [0.2, 3.0],
+        "hazard": [0.2, 3.0],
+        "quantile": [0.1, 0.5, 0.99],
+        "restricted_mean": [0.5, 30.0],
+    }
+    for name, at in asked.items():
+        np.testing.assert_allclose(getattr(single, name)(at), getattr(exact, name)(at), rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(single.mean(), exact.mean(), rtol=1e-5)
+    np.testing.assert_allclose(single.conditional(0.2).mean(), exact.conditional(0.2).mean(), rtol=1e-5)

@@ -227,6 +227,12 @@ def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> 
         "--restricted-mean", type=float, metavar="HORIZON", help="mean event time restricted to a horizon"
     )
     predict.add_argument("--risk", action="store_true", help="risk score; higher means earlier events")
+    predict.add_argument(
+        "--precision",
+        choices=("single", "double"),
+        default="single",
+        help="single: some six digits are right, and few more are written; double: all digits, in twice the time",
+    )
     _add_stream(predict)
     predict.add_argument("--quiet", action="store_true", help="no progress bar")
 

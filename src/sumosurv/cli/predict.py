@@ -69,7 +69,12 @@ def _predict_streamed(model: Any, arguments: argparse.Namespace, beyond: Counter
 def _figures(arguments: argparse.Namespace) -> Figures:
     """What was asked for."""
     return Figures(
-        arguments.times or (), arguments.quantiles or (), arguments.mean, arguments.restricted_mean, arguments.risk
+        arguments.times or (),
+        arguments.quantiles or (),
+        arguments.mean,
+        arguments.restricted_mean,
+        arguments.risk,
+        arguments.precision,
     )
 
 

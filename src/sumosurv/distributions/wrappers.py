@@ -72,7 +72,7 @@ class Mixture(SurvivalDistribution):
         shares = torch.from_numpy(self.weights).to(self._like.dtype)
         total, whole = torch.zeros((), dtype=shares.dtype, device=self._like.device), shares.new_zeros(())
         for part, share in zip(parts, shares):
-            total, whole = total + part * float(share), whole + share
+            total, whole = total + part.to(shares.dtype) * float(share), whole + share
         return total if float(whole) == 1.0 else total / float(whole)
 
     def _survival(self, t: Tensor) -> Tensor:
@@ -82,7 +82,8 @@ class Mixture(SurvivalDistribution):
         return self._sum(part._density(t) for part in self.components)
 
     def _mix(self, parts: Sequence[Tensor]) -> Tensor:
-        return torch.logsumexp(torch.stack([part + math.log(w) for part, w in zip(parts, self.weights)]), dim=0)
+        weighted = [(part + math.log(w)).to(self._like.dtype) for part, w in zip(parts, self.weights)]
+        return torch.logsumexp(torch.stack(weighted), dim=0)
 
     def _log_survival(self, t: Tensor) -> Tensor:
         return self._mix([part._log_survival(t) for part in self.components]).clamp_max(0.0)
@@ -95,7 +96,7 @@ class Mixture(SurvivalDistribution):
         return self._mix([pair[0] for pair in pairs]).clamp_max(0.0), self._mix([pair[1] for pair in pairs])
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        parts = [w * part._restricted_mean(horizon) for part, w in zip(self.components, self.weights)]
+        parts = [w * part._restricted_mean(horizon).to(horizon) for part, w in zip(self.components, self.weights)]
         return torch.stack(parts).sum(0)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
@@ -106,7 +107,8 @@ class Mixture(SurvivalDistribution):
         for part, share in zip(self.components, shares):
             reach = share > 0
             rows = reach.nonzero()[:, 0]
-            total = total.index_add(0, rows, share[rows] * part._take(rows)._remaining_mean(start[rows], end[rows]))
+            rest = part._take(rows)._remaining_mean(start[rows], end[rows])
+            total = total.index_add(0, rows, (share[rows] * rest).to(total))
         return total
 
     def _sample(self, size: int, rng: np.random.Generator) -> Tensor:

@@ -190,7 +190,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         identifiers : sequence of str
             Columns to pass through.
         **figures
-            What to predict, as in `sumosurv.predicted.Figures`: times, quantiles, mean, restricted_mean, risk.
+            What to predict, as in `sumosurv.predicted.Figures`: times, quantiles, mean, restricted_mean, risk,
+            precision.
         """
         from sumosurv.streaming import predict_to_parquet
 

@@ -337,15 +337,19 @@ class _Gated(_Tile):
     """One product of each subject's gated weights, its own part beside them, with the grid's features."""
 
     def prepare(self, code: Tensor) -> None:
-        own = 2.0 * code[:, : self.curve.width].T[:, :, None]
-        weight = self.curve.time_weight[:, None, :]
-        gated = weight * self.gates if self.gates is not None else weight.expand(-1, len(code), -1)
-        self.table = torch.cat([gated, own], dim=2)  # (width, n, F + 1)
+        self.own = code[:, : self.curve.width].T
         self.with_one = torch.cat([self.value, torch.ones_like(self.value[:1])])
 
     def first_layer(self, rows: slice, work: Workspace) -> tuple[Tensor, Tensor | None]:
-        part, width = self.table[:, rows], self.curve.width
-        table = work("table", *part.shape).copy_(part).flatten(0, 1)
+        own, width, f = self.own[:, rows], self.curve.width, len(self.value)
+        table = work("table", *own.shape, f + 1)
+        weight = self.curve.time_weight[:, None, :]
+        if self.gates is None:
+            table[:, :, :f] = weight
+        else:
+            torch.mul(weight, self.gates[rows], out=table[:, :, :f])
+        torch.mul(own, 2.0, out=table[:, :, f])
+        table = table.flatten(0, 1)
         shape = (len(table), self.value.shape[1])
         s = torch.mm(table, self.with_one, out=work("s", *shape)).sigmoid_()
         if not self.with_slope:
