@@ -229,9 +229,9 @@ def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> 
     predict.add_argument("--risk", action="store_true", help="risk score; higher means earlier events")
     predict.add_argument(
         "--precision",
-        choices=("single", "double"),
-        default="single",
-        help="single: some six digits are right, and few more are written; double: all digits, in twice the time",
+        choices=("double", "single"),
+        default="double",
+        help="double: all digits, what the methods of the model give; single: six digits or so, in half the time",
     )
     _add_stream(predict)
     predict.add_argument("--quiet", action="store_true", help="no progress bar")
