@@ -35,6 +35,15 @@ def bench() -> Iterator[Bench]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def coarse_solutions() -> Iterator[None]:
+    """Differential equations are solved in an eighth of the steps, for tests that do not ask how exactly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sumosurv.distributions.ode._FEWEST", 8)
+        patch.setattr("sumosurv.distributions.ode._MOST", 16)
+        yield
+
+
 @pytest.fixture
 def lifelines() -> Any:
     """An oracle that is not there where pandas is newer than it allows."""

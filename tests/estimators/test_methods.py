@@ -19,7 +19,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sumosurv
@@ -28,6 +27,8 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.scores import log_likelihood
+
+pytestmark = pytest.mark.usefixtures("coarse_solutions")
 
 SMALL = {"ensemble_size": 2, "max_epochs": 2, "covariate_layers": (8,), "random_state": 0}
 OWN = {  # settings that make a method small and quick, beside those of all networks
@@ -80,11 +81,9 @@ def model(request):
     return fitted(request.param)
 
 
-SOLVED = ("Soden", "SurvNode")  # a differential equation for each prediction
-
-
-def _for_checks(names):
+def _for_checks():
     """They fit several hundred times, and none of them asks how well."""
+    names = [name for name in METHODS if name != "RandomSurvivalForest"]
     least = {"max_epochs": 1, "covariate_layers": (4,)}
     return [getattr(sumosurv, name)(**METHODS[name] | (least if name in NETWORKS else {})) for name in names]
 
@@ -97,30 +96,11 @@ def _not_for_networks(estimator):
 
 @pytest.mark.filterwarnings("ignore:y holds times only")
 @pytest.mark.filterwarnings("ignore:Newton's method has not converged")
-@parametrize_with_checks(
-    _for_checks(name for name in METHODS if name not in (*SOLVED, "RandomSurvivalForest")),
-    expected_failed_checks=_not_for_networks,
-)
+@parametrize_with_checks(_for_checks(), expected_failed_checks=_not_for_networks)
 def test_scikit_learn_s_own_checks(estimator, check, request):
     if (known := request.node.get_closest_marker("xfail")) is not None:
         pytest.skip(known.kwargs["reason"])
     check(estimator)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:y holds times only")
-@parametrize_with_checks(_for_checks(SOLVED), expected_failed_checks=_not_for_networks)
-def test_scikit_learn_s_own_checks_of_differential_equations(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.filterwarnings("ignore:y holds times only")
-@pytest.mark.parametrize("name", SOLVED)
-@pytest.mark.parametrize("check", ["check_dict_unchanged", "check_estimators_pickle", "check_fit2d_1sample"])
-def test_some_of_scikit_learn_s_checks_of_differential_equations(name, check):
-    """What depends on the method; that settings and tables are read is the same for all networks."""
-    (estimator,) = _for_checks([name])
-    getattr(estimator_checks, check)(name, estimator)
 
 
 def test_predictions_are_those_of_a_proper_distribution(model):
