@@ -45,6 +45,22 @@ def coarse_solutions() -> Iterator[None]:
 
 
 @pytest.fixture
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks train for two epochs at most, for pages whose code is to run, however well."""
+    from dataclasses import replace
+
+    from sumosurv.estimators.network import NetworkEstimator
+
+    whole = NetworkEstimator.schedule
+
+    def short(self: NetworkEstimator, n_rows: int) -> Any:
+        made = whole(self, n_rows)
+        return replace(made, max_epochs=min(made.max_epochs, 2))
+
+    monkeypatch.setattr(NetworkEstimator, "schedule", short)
+
+
+@pytest.fixture
 def lifelines() -> Any:
     """An oracle that is not there where pandas is newer than it allows."""
     return pytest.importorskip("lifelines", reason="lifelines, this test's oracle, is not installed")
