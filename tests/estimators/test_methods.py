@@ -395,6 +395,26 @@ def test_ctrl_c_in_the_second_training_keeps_the_first():
     np.testing.assert_array_equal(model.predict_median(X), once.predict_median(X))
 
 
+@pytest.mark.filterwarnings("ignore:Training was interrupted")
+@pytest.mark.parametrize("name", ["CauseSpecific", "Conformal", "SurvivalMixture"])
+def test_ctrl_c_in_a_part_leaves_the_whole_as_it_was(name):
+    def stop(report):
+        raise KeyboardInterrupt
+
+    part = make("WeibullNet")
+    given = {"estimators": [part]} if name == "SurvivalMixture" else {"estimator": part}
+    model = getattr(sumosurv, name)(**given).fit(X, Y)
+    before, told = everything(model), model.predict_median(X)
+    part.set_params(on_epoch=stop)
+    for one in (model, clone(model)):
+        with pytest.raises(KeyboardInterrupt, match=f"ended early; {name} is as it was before"):
+            one.fit(X[["a"]], Y)
+    assert everything(model) == before
+    np.testing.assert_array_equal(model.predict_median(X), told)
+    with pytest.raises(NotFittedError):
+        one.predict(X)
+
+
 def test_ctrl_c_stops_a_grid_search():
     code = """
 import signal
