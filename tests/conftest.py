@@ -35,6 +35,31 @@ def bench() -> Iterator[Bench]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def coarse_solutions() -> Iterator[None]:
+    """Differential equations are solved in an eighth of the steps, for tests that do not ask how exactly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sumosurv.distributions.ode._FEWEST", 8)
+        patch.setattr("sumosurv.distributions.ode._MOST", 16)
+        yield
+
+
+@pytest.fixture
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks train for two epochs at most, for pages whose code is to run, however well."""
+    from dataclasses import replace
+
+    from sumosurv.estimators.network import NetworkEstimator
+
+    whole = NetworkEstimator.schedule
+
+    def short(self: NetworkEstimator, n_rows: int) -> Any:
+        made = whole(self, n_rows)
+        return replace(made, max_epochs=min(made.max_epochs, 2))
+
+    monkeypatch.setattr(NetworkEstimator, "schedule", short)
+
+
 @pytest.fixture
 def lifelines() -> Any:
     """An oracle that is not there where pandas is newer than it allows."""

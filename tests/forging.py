@@ -37,16 +37,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "DeepHit": {**_NETWORK, "n_cuts": 5},
     "WeibullNet": _NETWORK,
     "LogNormalNet": _NETWORK,
+    "LogLogisticNet": _NETWORK,
+    "GompertzNet": _NETWORK,
     "Soden": {**_NETWORK, "hazard_layers": (4,), "steps": 2},
     "SurvNode": {**_NETWORK, "hazard_layers": (4,), "latent_size": 2, "steps": 2},
     "RandomSurvivalForest": {"n_estimators": 4, "min_samples_leaf": 3, "min_samples_split": 6, "random_state": 0},
     "CoxPH": {"alpha": 1.0},
     "KaplanMeier": {},
     "SurvivalMixture": {},
+    "Conformal": {"fraction": 0.3, "random_state": 0},
+    "AalenJohansen": {},
+    "FineGray": {"alpha": 1.0},
+    "CauseSpecific": {},
 }
+COMPETING = ("AalenJohansen", "FineGray", "CauseSpecific")  # fitted to two causes
 
 
-def table(n: int = 60) -> tuple[pd.DataFrame, Any]:
+def table(n: int = 60, causes: int = 1) -> tuple[pd.DataFrame, Any]:
     rng = np.random.default_rng(0)
     X = pd.DataFrame(
         {
@@ -55,17 +62,20 @@ def table(n: int = 60) -> tuple[pd.DataFrame, Any]:
             "text": rng.choice(["u", "é", "w"], n),
         }
     )
-    return X, Surv.from_arrays(rng.random(n) < 0.7, rng.exponential(size=n) + 0.01)
+    event, time = rng.random(n) < 0.7, rng.exponential(size=n) + 0.01
+    return X, Surv.from_arrays(event if causes == 1 else event * (1 + np.arange(n) % causes), time)
 
 
 @cache
 def saved(name: str) -> Path:
     """The file of a small model of this kind."""
-    X, y = table()
+    X, y = table(causes=2 if name in COMPETING else 1)
     options = SETTINGS[name]
+    small = sumosurv.WeibullNet(**_NETWORK)
     if name == "SurvivalMixture":
-        parts = [sumosurv.KaplanMeier(), sumosurv.WeibullNet(**_NETWORK)]
-        model = sumosurv.SurvivalMixture(parts, weights=(1.0, 2.0))
+        model = sumosurv.SurvivalMixture([sumosurv.KaplanMeier(), small], weights=(1.0, 2.0))
+    elif name in ("CauseSpecific", "Conformal"):
+        model = getattr(sumosurv, name)(estimator=small, **options)
     else:
         model = getattr(sumosurv, name)(**options)
     path = Path(tempfile.mkdtemp(prefix="sumosurv-models-")) / f"{name}.sumo"

@@ -10,6 +10,8 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.metaestimators import available_if
 
+from sumosurv.estimators.given import ONE_OUTCOME
+
 __all__ = ["SurvivalPipeline", "make_survival_pipeline"]
 
 
@@ -55,8 +57,10 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
     (2, 2)
     """
 
-    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, *more: Any, **params: Any) -> Self:
         """As in ``Pipeline``, but a fit that fails leaves every step as it was; see `SumoNet.fit` for Ctrl-C."""
+        if more:
+            raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
         made = clone(self)
         try:
             Pipeline.fit(made, X, y, **params)

@@ -121,6 +121,23 @@ def test_a_search_does_not_write_two_things_to_one_file(place, capsys):
     assert "--out and --trials-out both name new.sumo" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--out", "--trials-out"])
+def test_a_search_writes_nothing_over_its_own_study(option, place, capsys):
+    given = {"--out": "new.sumo", "--trials-out": "trials.csv", "--storage": "study.db"} | {option: "./study.db"}
+    words = [word for pair in given.items() for word in pair]
+    before = contents(place)
+    assert main(["search", "data.csv", *COLUMNS, "--trials", "1", *words, "--quiet"]) == 1
+    assert f"{option} and --storage both name study.db" in capsys.readouterr().err
+    assert contents(place) == before
+
+
+def test_checkpoints_go_to_a_folder(place, capsys):
+    before = contents(place)
+    assert main(["fit", "data.csv", *COLUMNS, "--out", "new.sumo", "--checkpoint", "data.csv", *FAST]) == 1
+    assert "--checkpoint names data.csv, which is a file; name a folder." in capsys.readouterr().err
+    assert contents(place) == before
+
+
 def test_a_target_that_cannot_be_written_is_found_before_training(place, capsys, monkeypatch):
     def never(*_, **__):
         raise AssertionError("work was done")

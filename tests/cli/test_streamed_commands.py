@@ -71,6 +71,32 @@ def test_evaluate_agrees_with_a_table_in_memory(place):
     np.testing.assert_allclose(streamed["value"], memory["value"], rtol=1e-9)
 
 
+def test_evaluate_says_the_gain_over_the_training_curve(place, capsys):
+    """In pieces as in memory, but for the standard error, which comes from groups of subjects."""
+    folder, _ = place
+    asked = [*OUTCOME, "--event-value", "yes", "--quiet", "--bootstrap", "5", "--scores"]
+    said = {}
+    for data in ("rows", "rows.parquet"):
+        assert main(["evaluate", str(folder / "model.sumo"), str(folder / data), *asked, "log_likelihood"]) == 0
+        words = " ".join(capsys.readouterr().out.split())
+        assert "400 rows; times are" in words
+        said[data] = words.partition("over the Kaplan-Meier curve of the training rows: ")[2].split()
+    assert said["rows"][0] == said["rows.parquet"][0] != ""
+    errors = [float(words[4].strip(").")) for words in said.values()]
+    assert errors[0] == pytest.approx(errors[1], rel=0.5)
+    assert main(["evaluate", str(folder / "model.sumo"), str(folder / "rows"), *asked, "d_calibration"]) == 0
+    assert "Gain" not in capsys.readouterr().out
+
+
+def test_events_coded_as_in_r_are_told_of_the_option(place, capsys):
+    folder, frame = place
+    frame.assign(died=np.where(frame["died"] == "yes", 2, 1)).to_parquet(folder / "coded.parquet")
+    given = ["fit", str(folder / "coded.parquet"), "--stream", *OUTCOME, *FAST, "--out", str(folder / "coded.sumo")]
+    assert main(given) == 1
+    assert "say so with --event-value 2." in capsys.readouterr().err
+    assert main([*given, "--event-value", "2"]) == 0
+
+
 def test_large_files_are_read_in_pieces_unasked(place, monkeypatch, capsys):
     folder, _ = place
     monkeypatch.setattr(rows, "_LARGE", 1_000)
@@ -86,7 +112,7 @@ def test_what_cannot_be_is_said_in_a_line(place, capsys):
     for words, said in (
         (["fit", str(folder / "rows.csv"), "--stream", *OUTCOME, *out], "--stream reads Parquet files"),
         (["fit", str(folder / "rows"), "--time", "t", *out], "Name the outcome"),
-        (["fit", str(folder / "rows"), *OUTCOME, *out], "say with event_value"),
+        (["fit", str(folder / "rows"), *OUTCOME, *out], "say with --event-value"),
         (["fit", str(folder / "rows"), *OUTCOME, "--drop", "none", *out], "no column 'none'"),
         (
             ["fit", str(folder / "rows"), *OUTCOME, "--event-value", "yes", "--method", "CoxPH", *out],

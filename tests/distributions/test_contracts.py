@@ -279,33 +279,32 @@ def test_samples_of_different_subjects_are_independent(kind):
 
 
 @pytest.mark.parametrize("n", [1, N])
-@pytest.mark.parametrize("name", METHODS)
-def test_an_array_of_times_is_a_grid_whatever_its_length(kind, name, n):
-    d = kind()[:n]
+def test_an_array_of_times_is_a_grid_whatever_its_length(kind, n):
+    d, times = kind()[:n], kind.scale * np.array([0.3, 0.9, 1.9, 2.5])
     assert len(d) == n
-    f, times = getattr(d, name), kind.scale * np.array([0.3, 0.9, 1.9, 2.5])
-    one_by_one = np.stack([f(float(t)) for t in times], axis=1)
-    assert one_by_one.shape == (n, 4)
-    for m in range(5):  # none, one, as many as subjects, more
-        grid = f(times[:m])
-        assert grid.shape == (n, m)
-        np.testing.assert_allclose(grid, one_by_one[:, :m], rtol=1e-12)
+    for name in METHODS:
+        f = getattr(d, name)
+        one_by_one = np.stack([f(float(t)) for t in times], axis=1)
+        assert one_by_one.shape == (n, 4)
+        for m in {0, 1, n, 4}:  # none, one, as many as subjects, more
+            grid = f(times[:m])
+            assert grid.shape == (n, m), name
+            np.testing.assert_allclose(grid, one_by_one[:, :m], rtol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("n", [1, N])
-@pytest.mark.parametrize("name", METHODS)
-def test_own_times_are_the_diagonal_of_the_grid(kind, name, n):
-    d, own = kind()[:n], kind.scale * np.array([0.3, 0.9, 1.9])[:n]
-    f = getattr(d, name)
-    at_own = f(own_times=own)
-    assert at_own.shape == (n,)
-    np.testing.assert_allclose(at_own, np.diagonal(f(own)), rtol=1e-12)
-    for m in range(4):
-        factors = np.array([1.0, 0.5, 2.0])[:m]
-        several = f(own_times=own[:, None] * factors)
-        assert several.shape == (n, m)
-        for j in range(m):
-            np.testing.assert_allclose(several[:, j], f(own_times=own * factors[j]), rtol=1e-12)
+def test_own_times_are_the_diagonal_of_the_grid(kind, n):
+    d, own, factors = kind()[:n], kind.scale * np.array([0.3, 0.9, 1.9])[:n], np.array([1.0, 0.5, 2.0])
+    for name in METHODS:
+        f = getattr(d, name)
+        at_own = f(own_times=own)
+        assert at_own.shape == (n,), name
+        np.testing.assert_allclose(at_own, np.diagonal(f(own)), rtol=1e-12, err_msg=name)
+        each = np.stack([at_own, *(f(own_times=own * factor) for factor in factors[1:])], axis=1)
+        for m in {0, 1, n, 3}:
+            several = f(own_times=own[:, None] * factors[:m])
+            assert several.shape == (n, m), name
+            np.testing.assert_allclose(several, each[:, :m], rtol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("n", [1, N])
@@ -317,9 +316,10 @@ def test_levels_and_horizons_follow_the_same_rule(kind, n):
     ):
         one_by_one = np.stack([f(float(v)) for v in values], axis=1)
         assert one_by_one.shape == (n, 4)
-        for m in range(5):
-            assert f(values[:m]).shape == (n, m)
-            np.testing.assert_allclose(f(values[:m]), one_by_one[:, :m], rtol=1e-9)
+        for m in {0, n, 4}:
+            grid = f(values[:m])
+            assert grid.shape == (n, m)
+            np.testing.assert_allclose(grid, one_by_one[:, :m], rtol=1e-9)
         own = f(**{own_name: values[:n]})
         assert own.shape == (n,)
         np.testing.assert_allclose(own, np.diagonal(one_by_one[:, :n]), rtol=1e-9)
@@ -390,7 +390,7 @@ def test_tensors_in_tensors_out(kind):
 
 def test_indexing(kind):
     d, grid = kind(), kind.scale * np.array([0.2, 0.8, 1.5, 4.0])
-    whole = d.survival(grid)
+    whole, means = d.survival(grid), d.mean()
     for rows, expected in (
         (1, [1]),
         (-1, [2]),
@@ -402,7 +402,7 @@ def test_indexing(kind):
         assert type(part) is type(d)
         assert len(part) == len(expected)
         np.testing.assert_allclose(part.survival(grid), whole[expected], rtol=1e-13)
-        np.testing.assert_allclose(part.mean(), d.mean()[expected], rtol=1e-9)
+        np.testing.assert_allclose(part.mean(), means[expected], rtol=1e-9)
     with pytest.raises(IndexError):
         d[3]
     assert repr(d) == f"{type(d).__name__}(n=3)"

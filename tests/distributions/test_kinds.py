@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -460,13 +458,15 @@ def test_means_and_quantiles_past_the_horizon(growth):
     for row in range(3):
         one = d[row]
         far = float(one.quantile(1 - 1e-15)[0])
-        inside = integrate.quad(lambda u, one=one: float(one.survival(u)[0]), 0.0, 2.0, epsrel=1e-12)[0]
 
         def tail(start, end, one=one):
-            edges = np.linspace(start, end, 30)  # short stretches, for SciPy to see a curve that ends steeply
-            parts = pairwise(edges)
-            return sum(integrate.quad(lambda u: float(one.survival(u)[0]), *part, epsrel=1e-12)[0] for part in parts)
+            nodes, weights = np.polynomial.legendre.leggauss(20)
+            edges = np.linspace(start, end, 300)  # short stretches, for a curve that ends steeply
+            half = 0.5 * np.diff(edges)[:, None]
+            places = (0.5 * (edges[1:] + edges[:-1])[:, None] + half * nodes).ravel()
+            return float(one.survival(places)[0] @ (half * weights).ravel())
 
+        inside = tail(0.0, 2.0)
         np.testing.assert_allclose(one.mean(), inside + tail(2.0, far), rtol=1e-9)
         np.testing.assert_allclose(one.restricted_mean(3.5), inside + tail(2.0, 3.5), rtol=1e-9)
         given = 3.0 + tail(3.0, far) / one.survival(3.0)

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "tuning.md"
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_blocks_run_in_order():
     found = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     assert len(found) == 4

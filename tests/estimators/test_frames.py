@@ -106,6 +106,12 @@ def test_a_survival_pipeline_can_be_searched():
     assert search.best_estimator_.predict_median(X[:3]).shape == (3,)
 
 
+def test_a_survival_pipeline_takes_one_outcome():
+    chain = make_survival_pipeline(StandardScaler(), CoxPH())
+    with pytest.raises(TypeError, match=r"got 3 arguments\. Give time and event as one: fit\(X, Surv"):
+        chain.fit(X, DATA.y["time"], DATA.y["event"])
+
+
 def test_a_pipeline_whose_fit_fails_stays_as_it_was():
     chain = make_survival_pipeline(StandardScaler(), WeibullNet(ensemble_size=1, max_epochs=2, random_state=0))
     steps = [step for _, step in chain.steps]

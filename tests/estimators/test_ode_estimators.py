@@ -121,8 +121,10 @@ def test_hard_data(name):
         "constant feature": (x.assign(a=1.0), Surv.from_arrays(rng.random(40) < 0.6, time)),
         "far apart": (x, Surv.from_arrays(rng.random(40) < 0.6, np.exp(8 * rng.normal(size=40)))),
     }
+    if name in ("general", "survnode"):  # of these tests/estimators/test_methods.py has the others
+        cases = {case: cases[case] for case in ("all zero", "far apart")}
     for case, (X, y) in cases.items():
-        model = MODELS[name](max_epochs=2).fit(X, y)
+        model = MODELS[name](max_epochs=2, steps=3).fit(X, y)
         assert model.n_members_ == 2, case
         assert np.isfinite(model.history_["train"]).all(), case
         assert np.isfinite(model.score(X, y)), case
@@ -141,10 +143,10 @@ def truth(n, seed, crossing):
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_truth_is_found(name):
     crossing = not name.startswith("cox")
-    X, y, _ = truth(20000, 1, crossing)
+    X, y, _ = truth(6000, 1, crossing)
     X_test, y_test, d = truth(2000, 2, crossing)
     options = {"covariate_layers": (16,), "frequencies": 0, "dropout": 0.0, "max_epochs": 6, "ensemble_size": 1}
-    options |= {"batch_size": 512, "learning_rate": 0.02, "weight_decay": 0.01}
+    options |= {"batch_size": 256, "learning_rate": 0.02, "weight_decay": 0.01}
     model = MODELS[name](**options, hazard_layers=(16,)).fit(X, y)
     best = log_likelihood(d, y_test).mean()
     assert abs(model.score(X_test, y_test) - best) < 0.02

@@ -31,16 +31,17 @@ FAMILIES = {
     "log-logistic": (LogLogisticNet, "LogLogisticAFTFitter"),
 }
 TABLES = ("insulator_string", "channing", "diabetes_interval", "mice")
-CASES = [(family, name) for family in ("Weibull", "log-normal") for name in TABLES]
+# two tables with entry and two with intervals; the families differ in their curves alone
+CASES = [("Weibull", name) for name in TABLES] + [("log-normal", "channing"), ("log-normal", "mice")]
 # lifelines' log-logistic stops short of the maximum where rows enter late, and a little with intervals
-CASES += [("log-logistic", name) for name in TABLES[2:]]
+CASES += [("log-logistic", "mice")]
 
 
 def read(outcome_data, name):
     """Standardised covariates, the outcome, and the table as it came."""
     table = outcome_data(name)
-    if len(table) > 1000:
-        table = table.sample(1000, random_state=0).reset_index(drop=True)
+    if len(table) > 500:
+        table = table.sample(500, random_state=0).reset_index(drop=True)
     X = table.drop(columns=["time", "event", "entry", "lower", "upper"], errors="ignore")
     X = pd.get_dummies(X, drop_first=True, dtype=float)
     X = (X - X.mean()) / X.std()

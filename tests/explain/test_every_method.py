@@ -10,6 +10,8 @@ from explain.formulas import data
 from sumosurv import CauseSpecific, CoxPH, SumoNet, Surv, SurvivalMixture, WeibullNet, estimators, explain
 from sumosurv.estimators.network import NetworkEstimator
 
+pytestmark = pytest.mark.usefixtures("coarse_solutions")
+
 SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 OWN = {
     "CoxPH": {"alpha": 0.1},
@@ -19,6 +21,7 @@ OWN = {
     "SurvNode": {"steps": 3, "hazard_layers": (6,)},
     "SurvivalMixture": {"estimators": [CoxPH(alpha=0.1), WeibullNet(**SMALL)]},
     "CauseSpecific": {"estimator": CoxPH(alpha=0.1)},
+    "Conformal": {"estimator": WeibullNet(**SMALL), "random_state": 0},
 }
 COMPETING = ("AalenJohansen", "CauseSpecific", "DeepHit", "FineGray", "SumoNet")
 SLOW = ("Soden", "SurvNode")  # each prediction solves an equation

@@ -35,7 +35,7 @@ def open_model(path: str, encoder: Any = None) -> dict[str, Any]:
         model = sumosurv.load(path, encoder=encoder)
     except Exception as error:
         return ended("load", error)
-    X, y = table(12)
+    X, y = table(12, model.n_causes_)
     try:
         model.predict(X)
         model.predict_median(X)

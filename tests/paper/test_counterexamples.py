@@ -19,7 +19,7 @@ def test_example_1_is_as_defined():
     assert ((hazard > 0) == [np.arange(9) % 2 == 0, np.arange(9) % 2 == 1]).all()
     s = false.survival(middle)
     assert ((s[0] < s[1]) == (np.arange(10) % 2 == 0)).all()
-    data = example_1(20_000, seed=1)
+    data = example_1(6_000, seed=1)
     assert d_calibration(data.truth, data.y).p_value > 0.01
     assert np.isneginf(log_likelihood(data.false, data.y).mean())
     # half the pairs share X and tie; of the others the false curves get every one right

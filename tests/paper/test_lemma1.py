@@ -89,7 +89,7 @@ def test_d_calibration_cannot_tell_the_truth_from_the_marginal_curve():
 @pytest.mark.parametrize("which", ["truth", "false"])
 def test_expected_scores_are_the_limits_of_the_scores(which):
     """The quadrature of the search against the library's scores on a large sample."""
-    n = 20_000
+    n = 8_000
     candidate = DESIGN.truth if which == "truth" else DESIGN.truth + np.array([-0.3, 0.2, 0.3, -0.4])
     x, y = _sample(DESIGN, n, 3)
     d, g = _predict(candidate, x), kaplan_meier(y, censoring=True)

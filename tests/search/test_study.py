@@ -186,12 +186,16 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been_killed(data, tmp_path):
 
 
 def test_two_processes_share_a_study(data, tmp_path):
+    """Another and this one; tests/search/test_postgres.py has two that begin at once."""
     storage = tmp_path / "study.db"
-    workers = [start(storage, 5) for _ in range(2)]
-    assert [worker.wait(timeout=240) for worker in workers] == [0, 0]
-    assert finished(storage) == 5
-    shared = search(storage=storage, n_trials=5, mixture=1).fit(data.X, data.y)
-    alone = search(n_trials=5, trials_per_round=1, mixture=1).fit(data.X, data.y)
+    worker = start(storage, 8)
+    until = time.monotonic() + 120
+    while finished(storage) < 1 and time.monotonic() < until:
+        time.sleep(0.02)
+    shared = search(storage=storage, n_trials=8, trials_per_round=1, mixture=1).fit(data.X, data.y)
+    assert worker.wait(timeout=240) == 0
+    assert finished(storage) == 8
+    alone = search(n_trials=8, trials_per_round=1, mixture=1).fit(data.X, data.y)
     assert shared.cv_results_["params"] == alone.cv_results_["params"]
     np.testing.assert_allclose(shared.cv_results_["valid_score"], alone.cv_results_["valid_score"], atol=1e-5)
 

@@ -96,7 +96,13 @@ def _evaluate_streamed(arguments: argparse.Namespace) -> int:
         verbose=not arguments.quiet,
     )
     print(table)
-    print("\nTimes are in the unit of the training data, log-likelihoods in nats.")
+    notes = [f"{source.n_rows:,} rows; times are in the unit of the training data, log-likelihoods in nats."]
+    if "log_likelihood" in set(table["score"]) and _MARGINAL not in models:
+        both = {_MARGINAL: _Marginal(model)} | models
+        gains = evaluate(both, source, roles, scores={"log_likelihood": {}}, verbose=not arguments.quiet)
+        gains = gains[gains["against"] == _MARGINAL].set_index("model")
+        notes.append(_in_words(model, first, {name: tuple(gains.loc[name, ["value", "std_error"]]) for name in models}))
+    print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
     if arguments.out is not None:
         write_table([table], arguments.out)
     return 0
@@ -170,14 +176,18 @@ def other_model(name: str, model: Any, frame: pd.DataFrame, n: int) -> tuple[str
 
 def _gain_in_words(model: Any, curves: dict[str, Any], y: Outcome) -> str:
     """By how much each model's mean log-likelihood exceeds that of the training rows' own curve."""
+    return _in_words(model, y, {name: _gain(model, distribution, y) for name, distribution in curves.items()})
+
+
+def _in_words(model: Any, y: Outcome, gains: dict[str, tuple[float, float]]) -> str:
+    """The gain of each model and its standard error, for rows whose outcome has the fields of ``y``."""
     plain = model.n_causes_ == 1 and y.entry is None and y.upper is None
     kind = "Kaplan-Meier curve" if plain else "Aalen-Johansen curves" if model.n_causes_ > 1 else "marginal curve"
-    gains = []
-    for name, distribution in curves.items():
-        gain, error = _gain(model, distribution, y)
-        of = f"{name} " if len(curves) > 1 else ""
-        gains.append(f"{of}{gain:.4f} nats (standard error {error:.4f})")
-    return f"Gain in log-likelihood over the {kind} of the training rows: {'; '.join(gains)}."
+    each = [
+        f"{f'{name} ' if len(gains) > 1 else ''}{gain:.4f} nats (standard error {error:.4f})"
+        for name, (gain, error) in gains.items()
+    ]
+    return f"Gain in log-likelihood over the {kind} of the training rows: {'; '.join(each)}."
 
 
 def _gain(model: Any, distribution: Any, y: Outcome) -> tuple[float, float]:

@@ -94,6 +94,10 @@ def run_search(arguments: argparse.Namespace) -> int:
         check_target(arguments.trials_out, arguments.data, arguments.valid)
         if arguments.trials_out.resolve() == arguments.out.resolve():
             raise ValueError(f"--out and --trials-out both name {arguments.out}; give each a file of its own.")
+    if arguments.storage is not None and "://" not in (study := str(arguments.storage)):
+        for option, target in (("--out", arguments.out), ("--trials-out", arguments.trials_out)):
+            if target is not None and target.resolve() == Path(study).resolve():
+                raise ValueError(f"{option} and --storage both name {target}; give each a file of its own.")
     estimator = method_of(arguments)(**settings_of(arguments))
     if not isinstance(estimator, NetworkEstimator):
         raise ValueError(f"--method {arguments.method} has no networks to search over; fit it with sumosurv fit.")
@@ -156,6 +160,8 @@ def _options(arguments: argparse.Namespace, model: SurvivalEstimator) -> dict[st
         return {}
     if not networks:
         raise ValueError(f"{type(model).__name__} is not trained in epochs and has no use for --checkpoint.")
+    if arguments.checkpoint.exists() and not arguments.checkpoint.is_dir():
+        raise ValueError(f"--checkpoint names {arguments.checkpoint}, which is a file; name a folder.")
     return {"checkpoint": Checkpoints(arguments.checkpoint, arguments.checkpoint_seconds)}
 
 

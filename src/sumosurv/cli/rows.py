@@ -6,7 +6,7 @@ import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -105,13 +105,19 @@ def source_of(path: Path, arguments: argparse.Namespace) -> RowSource:
     return source.with_columns([name for name in source.columns if name not in unwanted])
 
 
+class _NamedByOptions(Roles):
+    """Columns that were named on the command line."""
+
+    option: ClassVar[str] = "--event-value"
+
+
 def roles_of(arguments: argparse.Namespace) -> Roles:
     """The columns of the outcome of a table that is read in pieces."""
     _check_named(arguments)
     named = {role: getattr(arguments, role) for role in _ROLES if getattr(arguments, role) is not None}
     if arguments.event_value is not None:
         named["event_value"] = arguments.event_value
-    return Roles.of(named)
+    return _NamedByOptions.of(named)
 
 
 def _event_values(column: pd.Series, wanted: list[str] | None, causes: int | None) -> pd.Series:

@@ -321,14 +321,18 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """Fit a copy and become it at the end: a fit that fails leaves the estimator as it was.
 
         One that Ctrl-C ended early but that has something to show (``interrupted_``) is kept, and the interruption goes
-        on to the caller, who may be in the middle of many fits. Ctrl-C at any other moment is a failure like others.
+        on to the caller, who may be in the middle of many fits. Ctrl-C at any other moment is a failure like others;
+        so it is for an estimator of which a part was being fitted.
         """
         self.check_settings()
         made = self._unfitted()
-        if isinstance(rows[0], RowSource):
-            made._fit_stream(*rows)
-        else:
-            made._fit(*rows)
+        try:
+            if isinstance(rows[0], RowSource):
+                made._fit_stream(*rows)
+            else:
+                made._fit(*rows)
+        except KeyboardInterrupt as stopped:
+            raise KeyboardInterrupt(f"the fit was ended early; {type(self).__name__} is as it was before") from stopped
         self._become(made)
         if vars(self).get("interrupted_", False):
             raise KeyboardInterrupt("the fit was ended early; the estimator is fitted with what it had by then")

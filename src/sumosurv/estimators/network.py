@@ -62,6 +62,7 @@ __all__ = ["Generators", "NetworkEstimator", "tell_interrupted"]
 Generators = Sequence[torch.Generator]
 
 _DEVICE_CELLS = 1 << 23  # rows × times predicted at once on a device that is not the CPU
+_LARGE = 1e4  # weights above it are tried when they come from a file; those of training are some hundreds at most
 _KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
 
 
@@ -444,7 +445,14 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """What a network says of preprocessed rows, on the user's clock."""
         p = next(network.parameters())
         with explain_memory("Predict fewer rows or times at once, or load the model on the CPU."):
-            own = rescaled(network.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
+            try:
+                own = rescaled(network.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
+            except ValueError as error:
+                raise ValueError(
+                    f"The networks give no distribution for some of these rows: {error} No training ends with such "
+                    "weights on rows like these; compare the rows with those of the training, and the model file with "
+                    "its source."
+                ) from error
         return delayed(own, self.time_origin_) if self.time_origin_ else own
 
     # ------------------------------------------------------------------ model files
@@ -490,6 +498,16 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
             check_weights(sketch, self.n_members_, weights)
         self.network_ = filled(self.build(self.learned_, np.zeros(self.n_members_, dtype=np.int64)).double(), weights)
         self.network_.requires_grad_(False).eval().to(find_device(self.device))
+        if any(value.numel() and value.abs().max() > _LARGE for value in weights.values() if value.is_floating_point()):
+            self._check_curves()
+
+    def _check_curves(self) -> None:
+        """Raise a ValueError if the networks give no curve for a row in the middle of the table."""
+        numeric, p = self.learned_.example(), next(self.network_.parameters())
+        rows = Inputs(numeric, torch.zeros(len(numeric), len(self.preprocessor_.levels), dtype=torch.long))
+        curve = self.network_.distribution(rows.to(p.device, p.dtype)).survival(np.array([0.0, 0.01, 0.1, 0.3, 1.0]))
+        if not (np.isfinite(curve).all() and (np.diff(curve, axis=1) <= 1e-9).all()):
+            raise ValueError("its weights give no curve that falls")
 
 
 def _from_before_growth(fitted: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ class Roles:
     group: str | None = None
     event_value: tuple[str, ...] | None = None
     n_causes: int = 1
+    option: ClassVar[str] = "event_value"  # what errors call it
 
     @classmethod
     def of(cls, y: Any, sample_weight: Any = None, groups: Any = None) -> Roles:
@@ -111,7 +112,7 @@ class Roles:
             column = frame.iloc[:, 0]
             if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
                 raise ValueError(
-                    f"The column {self.event!r} holds {column.iloc[0]!r}; say with event_value which of its values "
+                    f"The column {self.event!r} holds {column.iloc[0]!r}; say with {self.option} which of its values "
                     "means an event."
                 )
             values.update(column.dropna().unique().tolist())
@@ -119,7 +120,7 @@ class Roles:
                 raise ValueError(f"The column {self.event!r} has more than {_MOST_EVENTS} values; it is no event.")
         if values == {1, 2}:
             raise ValueError(
-                f"The column {self.event!r} holds 1 and 2, as in R, where 2 is the event; say so with event_value 2."
+                f"The column {self.event!r} holds 1 and 2, as in R, where 2 is the event; say so with {self.option} 2."
             )
         return max(1, int(max(values, default=1)))
 
