@@ -35,13 +35,11 @@ def bench() -> Iterator[Bench]:
     made.close()
 
 
-@pytest.fixture(scope="module")
-def coarse_solutions() -> Iterator[None]:
+@pytest.fixture
+def coarse_solutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Differential equations are solved in an eighth of the steps, for tests that do not ask how exactly."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sumosurv.distributions.ode._FEWEST", 8)
-        patch.setattr("sumosurv.distributions.ode._MOST", 16)
-        yield
+    monkeypatch.setattr("sumosurv.distributions.ode._FEWEST", 8)
+    monkeypatch.setattr("sumosurv.distributions.ode._MOST", 16)
 
 
 @pytest.fixture

@@ -74,6 +74,7 @@ def test_quantiles_and_means(fitted):
     assert (later.mean() > horizon).all()
 
 
+@pytest.mark.usefixtures("coarse_solutions")
 def test_files(fitted, tmp_path):
     X, y = data()
     fitted.save(tmp_path / "model")
@@ -85,6 +86,7 @@ def test_files(fitted, tmp_path):
     assert twin.score(X, y) == fitted.score(X, y)
 
 
+@pytest.mark.usefixtures("coarse_solutions")
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_same_seed_gives_the_same_model(name):
     X, y = data(60)
@@ -107,6 +109,7 @@ def test_only_the_form_cox_has_no_covariate_network(name):
     assert any(23 in p.shape for p in model.network_.parameters()) == (name != "cox")
 
 
+@pytest.mark.usefixtures("coarse_solutions")
 @pytest.mark.parametrize("name", list(MODELS))
 @pytest.mark.filterwarnings("ignore:All .* rows are censored")
 def test_hard_data(name):
@@ -140,6 +143,7 @@ def truth(n, seed, crossing):
     return pd.DataFrame({"x": x}), Surv.from_arrays(time <= censored, np.minimum(time, censored)), d
 
 
+@pytest.mark.usefixtures("coarse_solutions")
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_truth_is_found(name):
     crossing = not name.startswith("cox")

@@ -62,7 +62,7 @@ __all__ = ["Generators", "NetworkEstimator", "tell_interrupted"]
 Generators = Sequence[torch.Generator]
 
 _DEVICE_CELLS = 1 << 23  # rows × times predicted at once on a device that is not the CPU
-_LARGE = 1e4  # weights above it are tried when they come from a file; those of training are some hundreds at most
+_LARGE = 1e4  # a file with a weight above it is tried on a row when it is read
 _KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
 
 
@@ -449,9 +449,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
                 own = rescaled(network.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
             except ValueError as error:
                 raise ValueError(
-                    f"The networks give no distribution for some of these rows: {error} No training ends with such "
-                    "weights on rows like these; compare the rows with those of the training, and the model file with "
-                    "its source."
+                    f"The networks give no distribution for some of these rows: {error} Compare the rows with "
+                    "those of the training, and the model file with its source."
                 ) from error
         return delayed(own, self.time_origin_) if self.time_origin_ else own
 
