@@ -78,6 +78,7 @@ def one_step(step, folder, model_file, threads, limit):
             ensemble_size=MEMBERS,
             covariate_layers=(32,),
             mixed_layers=(32,),
+            dropout=0.5,
             max_epochs=1,
             batch_size=BATCH,
             random_state=0,

@@ -104,18 +104,20 @@ def wait(driver, folder):
 
 
 def until(condition, driver, folder):
+    """What the condition gives once it holds."""
     end = time.monotonic() + LIMIT
-    while not condition():
+    while not (found := condition()):
         assert driver.poll() is None, f"too late: {(folder / 'driver.log').read_text()[-3000:]}"
         assert time.monotonic() < end, "it did not begin"
         time.sleep(0.02)
+    return found
 
 
 def disturb(victim, nodes, driver, folder):
     """Kill something."""
     if victim == "worker":
-        until(nodes.workers, driver, folder)  # between two populations there may be none
-        os.kill(nodes.workers()[-1], signal.SIGKILL)
+        workers = until(nodes.workers, driver, folder)  # between two populations there may be none
+        os.kill(workers[-1], signal.SIGKILL)
     elif victim == "node":
         nodes.kill(1)
     elif victim == "driver":

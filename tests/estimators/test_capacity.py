@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize
 
 from sumosurv import LogNormalNet, ModelFileError, SumoNet, Surv, load
-from sumosurv.estimators import capacity
+from sumosurv.estimators import capacity, sumonet
 from sumosurv.estimators.capacity import stacking_weights
 from sumosurv.estimators.proportional_hazards import ProportionalHazardsNet
 from sumosurv.outcome import check_outcome
@@ -353,3 +353,15 @@ def test_where_causes_compete_regressions_go_on_too(model):
     )
     assert np.isfinite(made.predict_mean(X)).all()
     assert np.isinf(own.mean()).any() or own.mean().max() > part.mean().max()
+
+
+def test_large_tables_have_less_dropout(monkeypatch):
+    assert SumoNet().for_stream(99_999).dropout is None
+    assert SumoNet(ensemble_size=2).for_stream(100_000).dropout == 0.1
+    assert SumoNet(dropout=0.3).for_stream(100_000).dropout == 0.3
+    assert SumoNet(variant="paper").for_stream(100_000).dropout is None
+    monkeypatch.setattr(sumonet, "_LARGE", 90)  # of 120 rows 96 are trained on
+    made = SumoNet(max_epochs=1, random_state=0).fit(X, Y)
+    assert made.parts_["full"].dropout == 0.1
+    assert float(made.parts_["full"].network_.encoder.dropouts[0].rates[0]) == pytest.approx(0.1)
+    assert made.parts_["proportional hazards"].dropout == 0.5

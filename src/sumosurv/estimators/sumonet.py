@@ -81,6 +81,7 @@ _SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "
 _FULL_SIZE, _FULL_SIZE_OF_MANY, _MANY = 15, 10, 3000  # networks of the full kind, fewer of so many rows or more
 _OTHER_SIZE = 5  # networks of each other kind
 _ENOUGH = 800  # training rows from which full networks and proportional hazards alone are as good as all kinds
+_LARGE, _LARGE_DROPOUT = 100_000, 0.1  # training rows from which less is dropped by default
 _STREAMED_SIZE, _STREAMED_VISITS = 4, 2e7  # networks of a fit to rows on disk, and rows that each visits
 _MAX_COMPONENTS = 64  # of a wide table
 _LEAST_WEIGHT = 0.01  # of a kind; one below it is left out of the mixture
@@ -116,7 +117,8 @@ class SumoNet(TimeFeaturesMixin):
     residual : bool, optional
         Residual connections between layers of equal width; True (False).
     dropout : float, optional
-        In the covariate network; 0.5 (0.1).
+        In the covariate network; 0.5 (0.1). Where there are several kinds, and in fits to rows on disk, 0.1 from
+        100,000 training rows on.
     time_features : {"marginal", "log", "linear"}, optional
         "marginal" ("linear"); see `sumosurv.networks.TimeFeatures`.
     time_origin : {"zero", "first"}
@@ -288,8 +290,9 @@ class SumoNet(TimeFeaturesMixin):
             "weight_decay": 1.0,
         }
         size = _FULL_SIZE if n_rows < _MANY else _FULL_SIZE_OF_MANY
+        dropout = _LARGE_DROPOUT if n_rows >= _LARGE else None
         kinds: dict[str, NetworkEstimator] = {
-            "full": SumoNet(ensemble_size=size, max_epochs=own_epochs, **shared, **own),
+            "full": SumoNet(ensemble_size=size, max_epochs=own_epochs, dropout=dropout, **shared, **own),
             "small": SumoNet(covariate_layers=(16,), mixed_layers=(16,), frequencies=0, **other, **own),
             "proportional hazards": ProportionalHazardsNet(**other),
             "log-normal": LogNormalNet(covariate_layers=(), frequencies=0, **other),
@@ -325,8 +328,10 @@ class SumoNet(TimeFeaturesMixin):
             tell_interrupted(len(self.history_.groupby(["kind", "epoch"])))
 
     def for_stream(self, n_rows: int) -> SumoNet:
-        """Full networks alone: four of them, and fewer epochs the more rows there are, unless settings say so."""
+        """Full networks alone: four of them, fewer epochs and less dropout of many rows, unless settings say so."""
         made = self._unfitted()
+        if self.dropout is None and self.variant == "sumo" and n_rows >= _LARGE:
+            made.dropout = _LARGE_DROPOUT
         if self.adapts:
             made.ensemble_size = _STREAMED_SIZE
         if self.max_epochs is None:
