@@ -34,7 +34,7 @@ def _mix_few(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 def stream_key(seeds: Tensor, *counters: Tensor | int) -> Tensor:
     """One 32-bit key per member from its seed and any number of counters (step, layer, purpose)."""
-    if seeds.device.type == "cpu":
+    if type(seeds) is Tensor and seeds.device.type == "cpu":  # tensors that stand for others have no values
         few = _mix_few(seeds.to(torch.int32).numpy().view(np.uint32))
         for counter in counters:
             few = _mix_few(few * np.uint32(31) + np.uint32((int(counter) + 0x3C6EF372) & 0xFFFFFFFF))
