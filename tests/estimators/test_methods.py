@@ -289,6 +289,9 @@ def test_no_objective_asks_the_device_for_a_value(name):
     network.start_training(Table(inputs, Observed(event, time)), [np.arange(len(X))] * 2)
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = mode.from_tensor
+        for module in network.modules():
+            for kept in (module._parameters, module._buffers):
+                kept.update({key: fake(value) for key, value in kept.items() if value is not None})
         table = Table(Inputs(fake(inputs.numeric), fake(inputs.codes)), Observed(fake(event), fake(time)))
         with pytest.raises(fake_tensor.DataDependentOutputException):
             table.outcome.time.sum().item()  # what is looked for
