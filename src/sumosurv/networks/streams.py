@@ -34,7 +34,7 @@ def _mix_few(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 def stream_key(seeds: Tensor, *counters: Tensor | int) -> Tensor:
     """One 32-bit key per member from its seed and any number of counters (step, layer, purpose)."""
-    if type(seeds) is Tensor and seeds.device.type == "cpu":  # tensors that stand for others have no values
+    if _in_host_memory(seeds):
         few = _mix_few(seeds.to(torch.int32).numpy().view(np.uint32))
         for counter in counters:
             few = _mix_few(few * np.uint32(31) + np.uint32((int(counter) + 0x3C6EF372) & 0xFFFFFFFF))
@@ -51,8 +51,13 @@ def random_bits(keys: Tensor, count: int, first: int = 0) -> Tensor:
     They are those at the places from ``first`` on: parts of a stream that are drawn apart make the whole.
     """
     # a captured step must not hold on to what was made outside of it
-    places = _places(count, first) if keys.device.type == "cpu" else _hashed_places(count, first, keys.device)
+    places = _places(count, first) if _in_host_memory(keys) else _hashed_places(count, first, keys.device)
     return _mix(places + keys[:, None])
+
+
+def _in_host_memory(tensor: Tensor) -> bool:
+    """Whether NumPy can read it: tensors of a traced program have no values, and nothing made of them may be kept."""
+    return type(tensor) is Tensor and tensor.device.type == "cpu"
 
 
 def _hashed_places(count: int, first: int, device: torch.device) -> Tensor:
