@@ -103,6 +103,27 @@ def test_scikit_learn_s_own_checks(estimator, check, request):
     check(estimator)
 
 
+@pytest.mark.parametrize("scaling", ["quantile", "standard"])
+@pytest.mark.parametrize("name", METHODS)
+def test_rows_far_from_all_others_have_a_distribution_or_an_error(name, scaling):
+    """A number a million times too large, say: never a curve of missing values."""
+    options = {} if scaling == "quantile" else {"numeric_scaling": scaling}
+    if options and "numeric_scaling" not in make(name).get_params():
+        pytest.skip("its columns have one way to be scaled")
+    model = make(name, **options).fit(X, Y) if options else fitted(name)
+    for size in (-1e30, -1e6, -1e3, 1e3, 1e5, 1e8, 1e30):
+        try:
+            d = model.predict_distribution(X[:2].assign(a=[size, -size]))
+        except ValueError as error:
+            if "no distribution for some of these rows" not in str(error):
+                raise
+            continue
+        survival = d.survival(GRID)
+        assert ((survival >= 0) & (survival <= 1)).all(), size
+        assert (np.diff(survival) <= 0).all(), size
+        assert (d.density(GRID[1:]) >= 0).all(), size
+
+
 def test_predictions_are_those_of_a_proper_distribution(model):
     d = model.predict_distribution(X)
     assert isinstance(d, SurvivalDistribution)

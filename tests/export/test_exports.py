@@ -16,7 +16,7 @@ from scipy.special import log_ndtr, ndtri
 from torch import nn
 
 import export_cases as cases
-from sumosurv import CoxPH, KaplanMeier, NetworkSearch, SumoNet, SurvivalMixture, WeibullNet, datasets
+from sumosurv import CoxPH, KaplanMeier, NetworkSearch, SumoNet, Surv, SurvivalMixture, WeibullNet, datasets
 from sumosurv.export import special
 from sumosurv.export.description import described, spellings
 from sumosurv.export.program import SurvivalProgram
@@ -114,6 +114,21 @@ def test_all_rows_censored(tmp_path):
     session = open_onnx(model, tmp_path / "model.onnx")
     times = model.last_time_ * np.array([0.5, 1.0, 30.0, 3000.0])
     check(session.run(None, cases.feeds(model, X, times)), model, X, times, 1e-12)
+
+
+def test_causes_of_rows_that_nobody_survives(tmp_path):
+    """Where a regression leaves nobody at the last time, its tail has no hazards whose shares could be taken."""
+    X, cause, time = cases.table()
+    model = SumoNet(numeric_scaling="standard", max_epochs=20, random_state=0).fit(X, Surv.from_arrays(cause, time))
+    far = X[:4].assign(age=[3e3, 5e3, 1e4, 2e4])
+    parts = [part.predict_survival_function(far, [model.last_time_]) for part in model.parts_.values()]
+    assert (np.hstack(parts) == 0).any()
+    session = open_onnx(model, tmp_path / "model.onnx")
+    times = grid(model)  # at zero the density is beyond all numbers
+    check(session.run(None, cases.feeds(model, far, times[1:])), model, far, times[1:], 1e-10)
+    survival, _, _, incidence = session.run(None, cases.feeds(model, far, times[:1]))
+    assert (survival == 1).all()
+    assert (incidence == 0).all()
 
 
 def test_levels_may_be_spelled_in_several_ways():

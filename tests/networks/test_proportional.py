@@ -12,6 +12,7 @@ from scipy import special
 import small_networks
 from distribution_kinds import quadrature
 from sumosurv import Surv, kaplan_meier
+from sumosurv.distributions import ProportionalHazards
 from sumosurv.estimators.proportional_hazards import ProportionalHazardsNet
 from sumosurv.networks import Batch, Observed, Table
 from sumosurv.outcome import check_outcome
@@ -105,3 +106,13 @@ def test_log_hazard_ratio_is_that_of_cox():
     assert made.score(frame, y) == pytest.approx(
         log_likelihood(made.predict_distribution(frame), check_outcome(y)).mean(), abs=1e-12
     )
+
+
+def test_risks_beyond_all_numbers_are_still_distributions():
+    made = small_networks.proportional()
+    d = ProportionalHazards(made._log_baseline, torch.tensor([-1e30, 700.0, 1e4, 1e30]).double(), torch.zeros(()))
+    times = [0.0, 1e-3, 0.5, 10.0]
+    np.testing.assert_array_equal(d.survival(times), [[1, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]])
+    np.testing.assert_array_equal(d.density(times)[:, 1:], 0.0)
+    with pytest.raises(ValueError, match="finite"):
+        ProportionalHazards(made._log_baseline, torch.tensor([0.0, np.nan]), torch.zeros(()))

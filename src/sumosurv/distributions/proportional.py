@@ -28,7 +28,9 @@ def proportional_log_terms(
     """
     power = torch.exp(log_power)
     log_hazard = log_risk + power * log_baseline
-    log_survival = torch.exp(log_risk + power * log_start) - torch.exp(log_hazard)
+    grown = -torch.expm1(power * (log_start - log_baseline))  # 1 - H(0)^p / H(t)^p
+    # at time zero it is zero, whatever the risk; the difference of two terms that overflow would be none
+    log_survival = torch.where(grown > 0, -torch.exp(log_hazard) * grown, 0.0)
     gone = torch.isinf(log_survival)
     log_density = log_hazard + log_power + log_slope + log_survival
     return log_survival, torch.where(gone, -math.inf, log_density)
@@ -56,6 +58,8 @@ class ProportionalHazards(SurvivalDistribution):
         log_power: Tensor,
         breaks: tuple[float, ...] = (),
     ) -> None:
+        if not bool(torch.isfinite(log_risk).all()):
+            raise ValueError("The log risk must be finite for every subject.")
         self.log_baseline, self.log_risk, self.log_power, self._own_breaks = log_baseline, log_risk, log_power, breaks
         self._log_start = log_baseline(log_risk.new_zeros(1, 1))[0]
 

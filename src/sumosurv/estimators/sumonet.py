@@ -280,7 +280,8 @@ class SumoNet(TimeFeaturesMixin):
         """Unfitted estimators of each kind, for so many training rows."""
         steps = math.ceil(n_rows / batch_rows(self.batch_size, n_rows))
         enough = n_rows >= _ENOUGH
-        own_epochs, epochs = (self.max_epochs or enough_epochs(n_rows, steps, n) for n in (150, 150 if enough else 300))
+        own_epochs = self.max_epochs or enough_epochs(n_rows, steps, 150)
+        epochs = self.max_epochs or enough_epochs(n_rows, steps, 150 if enough else 300)
         own = {name: getattr(self, name) for name in ("time_features", "time_origin", "positive", "derivative")}
         shared = {name: getattr(self, name) for name in _SHARED} | {"numeric_scaling": self.setting("numeric_scaling")}
         other = shared | {

@@ -124,7 +124,10 @@ class _Continued(nn.Module):
         made = [torch.where(late, torch.exp(far), near[:, :-1]) for far, near in zip(terms, (survival, density))]
         if incidence is None:
             return Curves(made[0], made[1], None, None)
-        share = cause_density[:, -1:] / cause_density[:, -1:].sum(2, keepdim=True)
+        at_last = cause_density[:, -1:]
+        total = at_last.sum(2, keepdim=True)
+        # where nobody is left, or nothing happens, the causes share alike
+        share = torch.where(total > 0, at_last / total, 1.0 / at_last.shape[2])
         far = incidence[:, -1:] + share * (survival[:, -1:] - made[0])[:, :, None]
         return Curves(
             made[0],
