@@ -80,7 +80,7 @@ _OF_ONE_KIND = (
 _SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "n_threads", "verbose")
 _FULL_SIZE, _FULL_SIZE_OF_MANY, _MANY = 15, 10, 3000  # networks of the full kind, fewer of so many rows or more
 _OTHER_SIZE = 5  # networks of each other kind
-_ENOUGH = 800  # training rows from which full networks and proportional hazards alone are as good as all kinds
+_ENOUGH = 800  # training rows from which full networks and proportional hazards by themselves are as good as all kinds
 _LARGE, _LARGE_DROPOUT = 100_000, 0.1  # training rows from which less is dropped by default
 _STREAMED_SIZE, _STREAMED_VISITS = 4, 2e7  # networks of a fit to rows on disk, and rows that each visits
 _MAX_COMPONENTS = 64  # of a wide table
@@ -207,7 +207,7 @@ class SumoNet(TimeFeaturesMixin):
     above; 15 of them, 10 from 3,000 training rows on), and five each, with weight decay 1, of "small" ones (covariate
     layers of 16, mixed layers of 16, no periodic features), "proportional hazards" (the covariate network of the full
     ones gives a log risk, the baseline hazard is that of all training rows) and "log-normal" regressions (both
-    parameters linear in x). From 800 training rows on there are full networks and proportional hazards alone. All
+    parameters linear in x). From 800 training rows on there are only full networks and proportional hazards. All
     networks of a kind stop at the epoch that is best for the rows they hold out, taken together. Each row's likelihood
     under the networks of a kind that did not train on it gives the weights of the kinds: those of the mixture under
     which such rows are most likely (stacking), with a prior worth two rows that all kinds are equal. Small tables get
