@@ -24,6 +24,7 @@ from paper.report.score_table import (
     kkbox_table,
     table_lines,
 )
+from paper.report.seconds import seconds_part
 from paper.report.text import markdown, mean_sd, number
 from paper.report.verdicts import Verdict, verdicts
 from paper.searches import METHODS
@@ -72,6 +73,7 @@ def write_page(
         _calibrated(records, drawn, page),
         _choice(records, drawn, page),
         _kkbox(records, folder),
+        seconds_part(folder),
         _costs(records, folder),
         _others(others, page),
     ]

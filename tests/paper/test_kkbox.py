@@ -183,7 +183,8 @@ def test_progress_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "KKBOX files" in capsys.readouterr().err
 
 
-def test_missing_files_say_where_to_get_them(folder: Path) -> None:
+def test_missing_files_say_where_to_get_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUMOSURV_DATA", raising=False)
     (folder / "train.csv").rename(folder / "train.csv.7z")
     with pytest.raises(DatasetUnavailableError, match=r"train.csv is not there. Unpack train.csv.7z.*kaggle.com"):
         load_kkbox(folder)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from paper import table7
+from paper import kkbox_seconds, table7
+from paper.report.seconds import seconds_part
 from sumosurv import CoxTime, datasets
 
 # of made-up rows: indicators of what is missing together, levels that few rows have
@@ -55,10 +56,10 @@ def test_the_baseline_is_computed_again_and_is_the_same(part):
 
 
 def test_epochs_are_counted(part):
-    model, seconds = table7._training("DeepSurv", part, 0, "cpu", 3)
+    model, seconds = table7._training("DeepSurv", part, table7.SETTINGS, 3)
     assert len(model.history_) == 1 + len(seconds) == 21
     assert (seconds > 0).all()
-    assert len(table7._training("CoxPH", part, 0, "cpu", 3)[1]) == 3
+    assert len(table7._training("CoxPH", part, table7.SETTINGS, 3)[1]) == 3
 
 
 def test_run(tmp_path, capsys, monkeypatch):
@@ -73,6 +74,21 @@ def test_run(tmp_path, capsys, monkeypatch):
     assert timings[0]["published_training"] == 700.269
     assert json.loads((tmp_path / "table7.json").read_text())["configuration"]["batch_size"] == 1000
     assert "27.2x" in capsys.readouterr().out  # the paper's ratio
+
+
+def test_the_simulated_kkbox_and_the_tables_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(table7, "QUICK_ROWS", 400)
+    assert seconds_part(tmp_path) == ""
+    record = kkbox_seconds.run(tmp_path, quick=True, device="cpu", methods=("SumoNet", "CoxTime"))
+    sumo, _, every = record["results"]["timings"]
+    page = seconds_part(tmp_path)
+    prediction, epoch = page.split("Seconds of an epoch")
+    assert f"batches of 5,000, {sumo['rows']} rows" in prediction
+    assert f"| SuMo-net | {sumo['inference']:.3g}<br><sub>paper 5.81</sub> |" in prediction
+    assert f"| Cox-Time, at all times | {every['inference']:.3g}<br><sub>paper 158</sub> |" in prediction
+    assert f"| SuMo-net | {sumo['training']:.3g}<br><sub>paper 700</sub> |" in epoch
+    assert "at all times |" not in epoch
+    assert "released" not in page
 
 
 @pytest.mark.parametrize("options", [{"names": ("titanic",)}, {"methods": ("Oracle",)}])
