@@ -4,6 +4,7 @@
 # More tests, each in an environment of its own, of everything but torch, whose CPU build is pinned:
 #   make test-lowest   with the lower bounds of pyproject.toml (.venv-lowest)
 #   make test-slow     those of several processes and of a Ray cluster on this machine, which "make test" leaves out
+#   make test-cuda     those that need a GPU
 #   make test-newest   with the newest versions there are (.venv-newest); without lifelines, which wants pandas < 3
 # The documentation site, with warnings as errors, in docs/_build/html:
 #   make docs          everything, the gallery's scripts included
@@ -22,7 +23,7 @@ BIN := $(VENV)/bin
 TORCH := $(shell grep ^torch== constraints.txt)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo paper docs docs-quick wheel test test-slow test-lowest test-newest lint types check fuzz faults mutants format clean
+.PHONY: demo paper docs docs-quick wheel test test-slow test-cuda test-lowest test-newest lint types check fuzz faults mutants format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
@@ -47,6 +48,9 @@ test: lint types check
 # one after the other: each starts processes of its own
 test-slow: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m slow
+
+test-cuda: $(VENV)/.test-ready
+	SUMOSURV_TEST_CUDA=1 $(BIN)/python -m pytest -m cuda tests
 
 # old versions warn of each other: only here warnings are not errors
 test-lowest: $(VENV)-lowest/.ready

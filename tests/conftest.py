@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+if "SUMOSURV_TEST_CUDA" not in os.environ:  # tests ask for the same bits everywhere: those for GPUs are in tests/cuda
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 import pandas as pd
 import pytest
 import torch

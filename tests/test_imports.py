@@ -18,6 +18,7 @@ LAYERS = {
     "files": 0,
     "levels": 0,
     "quantiles": 0,
+    "grouped_sum": 0,
     "stored": 0,
     "device_columns": 0,
     "ranges": 1,

@@ -149,7 +149,7 @@ def door_columns(event, time):
         (
             EVENT,
             pd.to_timedelta([2, 1, 7, 3, 1, 6], unit="D"),
-            r"'time' holds durations \(timedelta64\[[mnu]s\]\); .*1, 'D'",
+            r"'time' holds durations \(timedelta64\[[mnu]?s\]\); .*1, 'D'",
         ),
         ([1, 2, 2, 1, 2, 1], TIME, r"'event' must be bool or 0/1 .*holds 1 and 2, as in R.*; pass event == 2"),
         (

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sumosurv.grouped_sum import add_by_group
+
 __all__ = ["integrate_panels", "panel_edges", "squared_areas"]
 
 Function = Callable[[Tensor, Tensor], Tensor]  # rows (k,) and places (k or 1, m) to values (k, m)
@@ -126,17 +128,17 @@ def _adaptive(function: Function, rule: _Rule, panels: _Panels, total: Tensor, g
 
     The size of a row's whole integral is taken as the first pass saw it.
     """
-    size = total.index_add(0, panels.who, panels.integral).abs()
+    size = add_by_group(total, panels.who, panels.integral).abs()
     for _ in range(48):
         missed = goal.missed(panels, size[panels.who])
-        total = total.index_add(0, panels.who[~missed], panels.integral[~missed])
+        total = add_by_group(total, panels.who[~missed], panels.integral[~missed])
         if not bool(missed.any()):
             return total
         left = panels.pick(missed)
         middle = 0.5 * (left.a + left.b)
         who = torch.cat([left.who, left.who])
         panels = rule.on_panels(function, who, torch.cat([left.a, middle]), torch.cat([middle, left.b]))
-    return total.index_add(0, panels.who, panels.integral)
+    return add_by_group(total, panels.who, panels.integral)
 
 
 class _Panels(NamedTuple):

@@ -85,6 +85,15 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     def _distribution(self, X: Any) -> SurvivalDistribution:
         """The distribution of the rows of a checked X."""
 
+    @property
+    def predicts_on(self) -> torch.device:
+        """Where a fitted model computes its predictions."""
+        return torch.device("cpu")
+
+    def on_cpu(self) -> Self:
+        """A fitted model whose predictions are computed on the CPU: itself, or a copy."""
+        return self
+
     def check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
 

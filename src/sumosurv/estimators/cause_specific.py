@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from sklearn.base import clone
@@ -72,6 +73,18 @@ class CauseSpecific(SurvivalEstimator):
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
         return parts[0] if len(parts) == 1 else cause_specific(parts)
+
+    @property
+    def predicts_on(self) -> torch.device:
+        """Where the models of all causes are."""
+        device: torch.device = self.estimators_[0].predicts_on
+        return device
+
+    def on_cpu(self) -> Self:
+        """A copy with the models of all causes on the CPU."""
+        made = copy.copy(self)
+        made.estimators_ = [estimator.on_cpu() for estimator in self.estimators_]
+        return made
 
     def parts(self) -> list[SurvivalEstimator]:
         """The model of each cause."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -218,6 +219,17 @@ class Conformal(SurvivalEstimator):
             self._learn_bound(base, X, outcome, own)
 
     # ------------------------------------------------------------------ prediction
+
+    @property
+    def predicts_on(self) -> torch.device:
+        """Where the model is."""
+        return self.estimator_.predicts_on
+
+    def on_cpu(self) -> Self:
+        """A copy with the model on the CPU."""
+        made = copy.copy(self)
+        made.estimator_ = self.estimator_.on_cpu()
+        return made
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return recalibrated(self.estimator_._distribution(X), self.levels_, self.values_)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -58,13 +59,13 @@ class SurvivalMixture(SurvivalEstimator):
         columns = {estimator.n_features_in_ for estimator in fitted}
         if len(columns) > 1:
             raise ValueError(f"The estimators were fitted on different numbers of columns: {sorted(columns)}.")
-        made.estimators_ = list(fitted)
+        made.estimators_ = _on_one_device(fitted)
         made._take_over()
         return made
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
-        self.estimators_ = [clone(estimator).fit(X, outcome) for estimator in self.estimators]
+        self.estimators_ = _on_one_device([clone(estimator).fit(X, outcome) for estimator in self.estimators])
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
@@ -72,6 +73,17 @@ class SurvivalMixture(SurvivalEstimator):
 
     def _members(self, X: Any) -> Members:
         return Members.join([estimator._members(X) for estimator in self.estimators_], self._shares())
+
+    @property
+    def predicts_on(self) -> torch.device:
+        """Where all of its parts are."""
+        return self.estimators_[0].predicts_on
+
+    def on_cpu(self) -> Self:
+        """A copy with all parts on the CPU."""
+        made = copy.copy(self)
+        made.estimators_ = [estimator.on_cpu() for estimator in self.estimators_]
+        return made
 
     def _shares(self) -> npt.NDArray[np.float64]:
         shares = np.ones(len(self.estimators_)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
@@ -106,7 +118,7 @@ class SurvivalMixture(SurvivalEstimator):
         super().restore(fitted, tensors)
         if {estimator.n_features_in_ for estimator in self.estimators} != {self.n_features_in_}:
             raise ValueError("its parts have different numbers of columns")
-        self.estimators_ = list(self.estimators)
+        self.estimators_ = _on_one_device(self.estimators)
 
     def check_settings(self) -> None:
         """Raise an error that names a setting which cannot be."""
@@ -121,3 +133,10 @@ class SurvivalMixture(SurvivalEstimator):
             shares = np.asarray(self.weights, dtype=np.float64)
             if shares.shape != (len(self.estimators),) or not (np.isfinite(shares) & (shares > 0)).all():
                 raise ValueError(f"Give {len(self.estimators)} positive weights; got {self.weights!r}.")
+
+
+def _on_one_device(fitted: Sequence[SurvivalEstimator]) -> list[SurvivalEstimator]:
+    """As they are where all compute in one place; all on the CPU otherwise, where methods without networks are."""
+    if len({estimator.predicts_on for estimator in fitted}) == 1:
+        return list(fitted)
+    return [estimator.on_cpu() for estimator in fitted]

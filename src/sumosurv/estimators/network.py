@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -418,23 +419,31 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     # ------------------------------------------------------------------ prediction
 
     @property
-    def _device(self) -> torch.device:
+    def predicts_on(self) -> torch.device:
         """Where the networks are."""
         return next(self.network_.parameters()).device
 
+    def on_cpu(self) -> Self:
+        """A copy with its networks on the CPU, or the estimator itself if they are there."""
+        if self.predicts_on.type == "cpu":
+            return self
+        made = copy.copy(self)
+        made.network_ = copy.deepcopy(self.network_).to("cpu")
+        return made
+
     def _rows_at_once(self, n_times: int) -> int:
         own = super()._rows_at_once(n_times)
-        return own if self._device.type == "cpu" else max(own, _DEVICE_CELLS // max(n_times, 1))
+        return own if self.predicts_on.type == "cpu" else max(own, _DEVICE_CELLS // max(n_times, 1))
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        return self.distribution_of(self.preprocessor_.transform(X, self._device))
+        return self.distribution_of(self.preprocessor_.transform(X, self.predicts_on))
 
     def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
         """The distribution of preprocessed rows."""
         return self._predicted(self.network_, inputs)
 
     def _members(self, X: Any) -> Members:
-        return self.members_of(self.preprocessor_.transform(X, self._device))
+        return self.members_of(self.preprocessor_.transform(X, self.predicts_on))
 
     def members_of(self, inputs: Inputs) -> Members:
         """What each member says of preprocessed rows."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -355,9 +356,17 @@ class SumoNet(TimeFeaturesMixin):
         self.best_valid_ = np.concatenate([kind.estimator.best_valid_ for kind in kinds])
 
     @property
-    def _device(self) -> torch.device:
+    def predicts_on(self) -> torch.device:
         """Where the networks are."""
-        return next(iter(self.parts_.values()))._device if hasattr(self, "parts_") else super()._device
+        return next(iter(self.parts_.values())).predicts_on if hasattr(self, "parts_") else super().predicts_on
+
+    def on_cpu(self) -> Self:
+        """A copy with its networks on the CPU, or the estimator itself if they are there."""
+        if not hasattr(self, "parts_") or self.predicts_on.type == "cpu":
+            return super().on_cpu()
+        made = copy.copy(self)
+        made.parts_ = {name: part.on_cpu() for name, part in self.parts_.items()}
+        return made
 
     def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
         """The distribution of preprocessed rows."""

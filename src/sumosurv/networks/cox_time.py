@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.grouped_sum import add_by_group
 from sumosurv.networks.controls import CaseControl, at_risk_from, case_control_terms, found_controls
 from sumosurv.networks.data import Batch, Inputs, Observed, Table
 from sumosurv.networks.encoders import Encoder
@@ -119,7 +120,7 @@ class CoxTimeNetwork(PopulationNetwork):
         self.baseline_times, counts = (part[None] for part in torch.unique(time[event], return_counts=True))
         if weight is not None:
             place = torch.searchsorted(self.baseline_times[0], time[event])
-            counts = torch.zeros_like(self.baseline_times).index_add_(1, place, weight[event][None])
+            counts = add_by_group(torch.zeros_like(self.baseline_times), place, weight[event][None])
         moments, first = self.baseline_times[0], torch.searchsorted(time, self.baseline_times[0])
         codes = self.code(inputs[order].shared())
         self.increments = time.new_zeros(len(codes), len(moments))

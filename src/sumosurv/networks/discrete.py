@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated, TabulatedRisks, mixture
 from sumosurv.networks.data import Batch, Inputs, Observed
@@ -80,12 +81,21 @@ def ranking_loss(cdf: Tensor, cell: Tensor, outcome: Observed, present: Tensor, 
     members, b, n_causes, m = cdf.shape
     time, flat = outcome.time, cdf.reshape(members, b, n_causes * m)
     place = cell if outcome.cause is None else cell + m * (outcome.cause - 1).clamp_min(0)
-    others = flat.gather(2, place[:, None, :].expand(members, b, b)).transpose(1, 2)  # (K, i, j): F of j at i's time
+    others = _of_all(flat, place)  # (K, i, j): F of j at i's time
     own = flat.gather(2, place[..., None])
     pairs = (outcome.event & present)[:, :, None] & present[:, None, :] & (time[:, :, None] < time[:, None, :])
     if outcome.entry is not None:
         pairs = pairs & (outcome.entry[:, None, :] < time[:, :, None])
     return (pairs * torch.exp((others - own) / sigma)).sum(2) / present.sum(1, keepdim=True).clamp_min(1)
+
+
+def _of_all(values: Tensor, place: Tensor) -> Tensor:
+    """Of values (K, b, m) those of every row j at the place of every row i, (K, i, j)."""
+    if values.device.type == "cpu":
+        members, b, _ = values.shape
+        return values.gather(2, place[:, None, :].expand(members, b, b)).transpose(1, 2)
+    # the gradient of a look-up is summed in any order on a GPU, that of a product is not
+    return functional.one_hot(place, values.shape[2]).to(values) @ values.transpose(1, 2)
 
 
 class DiscreteNetwork(PopulationNetwork):

@@ -17,6 +17,8 @@ from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, Mem
 
 __all__ = ["Encoder", "ModuleEncoder", "NoEncoder", "TableEncoder"]
 
+_FEW_LEVELS = 64  # of a category: up to so many its embedding is a product while training on a GPU
+
 
 class NoEncoder(nn.Module):
     """The place of an encoder in a network that is handed embeddings: it knows their width and nothing else."""
@@ -137,11 +139,19 @@ class TableEncoder(nn.Module):
             # one long row per subject: arithmetic on rows of four is slow
             each = numeric[..., None].expand(*numeric.shape, self.frequency.shape[2]).flatten(2)
             parts.append(torch.sin(each * self.frequency.flatten(1)[:, None] + self.phase.flatten(1)[:, None]))
-        who = torch.arange(members, device=numeric.device)[:, None]
-        parts += [table[who, inputs.codes[..., j]] for j, table in enumerate(self.embeddings)]
+        parts += [self._embedded(table, inputs.codes[..., j]) for j, table in enumerate(self.embeddings)]
         if len(parts) == 1:
             return numeric
         return torch.cat([part.expand(members, -1, -1) for part in parts], dim=2)
+
+    def _embedded(self, table: Tensor, codes: Tensor) -> Tensor:
+        """The entries (K, n, size) of codes (K or 1, n) in tables (K, levels, size)."""
+        if self.training and table.device.type == "cuda" and table.shape[1] <= _FEW_LEVELS:
+            # the gradient of a look-up sorts the codes of a batch, which takes a GPU longer than the rest of the step
+            places = torch.arange(table.shape[1], device=codes.device)
+            return (codes[..., None] == places).to(table.dtype) @ table
+        who = torch.arange(len(table), device=codes.device)[:, None]
+        return table[who, codes]
 
 
 class ModuleEncoder(nn.Module):
@@ -252,7 +262,7 @@ def _explained(inputs_in_words: str) -> Iterator[None]:
 
 def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int, example: Tensor) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # modules are made on the CPU
         if not isinstance(module, nn.Module):
             if not callable(module):
                 raise TypeError(f"encoder must be a torch.nn.Module or a function that makes one; got {module!r}.")

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.grouped_sum import add_by_group
 from sumosurv.networks.controls import CaseControl, at_risk_from, case_control_terms, found_controls
 from sumosurv.networks.data import Batch, Inputs, Observed, Table
 from sumosurv.networks.encoders import Encoder
@@ -145,16 +146,15 @@ class RiskNetwork(PopulationNetwork):
         g = torch.cat(parts, dim=1)
         distinct, group = torch.unique(time, return_inverse=True)
         shift = g.max(dim=1, keepdim=True).values
-        weight = torch.zeros(len(g), len(distinct), dtype=g.dtype, device=g.device)
+        none = torch.zeros(len(g), len(distinct), dtype=g.dtype, device=g.device)
         risk, each = torch.exp(g - shift), event.to(distinct)
         if outcome.weight is not None:
             risk, each = risk * outcome.weight, each * outcome.weight
-        weight.index_add_(1, group, risk)
-        at_risk = weight.flip(1).cumsum(1).flip(1)
+        at_risk = add_by_group(none, group, risk).flip(1).cumsum(1).flip(1)
         if outcome.entry is not None:
-            own = torch.zeros_like(weight).index_add_(1, group, risk * event)
+            own = add_by_group(none, group, risk * event)
             at_risk = torch.maximum(at_risk - _not_yet(risk, outcome.entry, distinct), own)
-        events = torch.zeros_like(distinct).index_add_(0, group, each)
+        events = add_by_group(torch.zeros_like(distinct), group, each)
         jumps = events > 0
         self.baseline_times = distinct[jumps][None]
         self.baseline = torch.cumsum(events[jumps] / at_risk[:, jumps], dim=1) * torch.exp(-shift)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -222,6 +224,17 @@ class NetworkSearch(_FittedSearch):
 
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
         self._keep(run_searches(self._asked(), [(X, y, validation_data)])[0])
+
+    @property
+    def predicts_on(self) -> torch.device:
+        """Where ``best_estimator_`` is."""
+        return self.best_estimator_.predicts_on
+
+    def on_cpu(self) -> Self:
+        """A copy with ``best_estimator_`` on the CPU."""
+        made = copy.copy(self)
+        made.best_estimator_ = self.best_estimator_.on_cpu()
+        return made
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.best_estimator_.predict_distribution(X)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sumosurv.grouped_sum import add_by_group
 from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.training.batches import Batches, TableBatches, total_weight
 from sumosurv.training.data import Epoch, Member, Schedule
@@ -62,8 +63,8 @@ def train(
     """
     remedy = "Lower ensemble_size, batch_size or the widths of the layers, or use device='cpu'."
     work = schedule.batch_size * sum(p.numel() for p in network.parameters())
-    with threads(schedule.n_threads, work), torch.random.fork_rng(devices=[]), explain_memory(remedy):
-        torch.manual_seed(members[0].seed)  # for dropout inside encoders of the user's own
+    on_device = [table.device] if table.device.type == "cuda" else []
+    with threads(schedule.n_threads, work), torch.random.fork_rng(devices=on_device), explain_memory(remedy):
         train_rows = Rows.of(network.start_training(table, [member.train_rows for member in members]))
         if batches is None:
             batches = TableBatches(table, train_rows.to(table.device), members, schedule.batch_size)
@@ -94,8 +95,8 @@ def _train(
     begun = saved.load(step, kept, history)
     with _interruptible(history, workers), _progress_bar(schedule, count) as show:
         for epoch in range(begun, schedule.max_epochs):
-            if workers.size > 1:  # encoders of the user's own draw for each share of a batch anew
-                torch.manual_seed(members[0].seed + 1 + epoch * workers.size + workers.rank)
+            # for dropout inside encoders of the user's own: each epoch, and each share of a batch, has its own seed
+            _seed(members[0].seed + 1 + epoch * workers.size + workers.rank, device)
             network.train()
             for batch in batches.epoch(epoch):
                 step.load(batch)
@@ -123,6 +124,14 @@ def _train(
     return history
 
 
+def _seed(seed: int, device: torch.device) -> None:
+    """Seed the generators of the CPU and of the device, and no other's."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
 def _stopping_groups(members: Sequence[Member], device: torch.device) -> Tensor | None:
     """The number of each member's stopping group, from 0; None where each stops on its own."""
     if all(member.stops_with is None for member in members):
@@ -137,7 +146,7 @@ def _pooled(score: Tensor, weight: Tensor, group: Tensor) -> Tensor:
     finite = torch.isfinite(score)
     own = torch.where(finite, weight.to(score), 0.0)
     sums = torch.zeros(int(group.max()) + 1, dtype=score.dtype, device=score.device)
-    total, count = sums.index_add(0, group, own * torch.where(finite, score, 0.0)), sums.index_add(0, group, own)
+    total, count = (add_by_group(sums, group, part) for part in (own * torch.where(finite, score, 0.0), own))
     return torch.where(finite, (total / count)[group], score)
 
 

@@ -52,10 +52,7 @@ class SavedTraining:
         """Go on from the file: the epoch to begin with."""
         epochs = 0
         if self.checkpoint is not None:
-            random = torch.get_rng_state()
-            state = [random, *step.state(), *kept.state()]
-            epochs, done, noted = self.checkpoint.load(self.digest, state)
-            torch.set_rng_state(random)
+            epochs, done, noted = self.checkpoint.load(self.digest, [*step.state(), *kept.state()])
             for values, tensor in zip((history.train, history.valid), noted):
                 values.extend(tensor.numpy())
             epochs = sys.maxsize if done else epochs
@@ -67,5 +64,5 @@ class SavedTraining:
         if self.checkpoint is None or not self.workers.first or not (done or self.checkpoint.due()):
             return
         noted = [torch.from_numpy(np.array(values)) for values in (history.train, history.valid) if values]
-        state = [torch.get_rng_state(), *step.state(), *kept.state()]
+        state = [*step.state(), *kept.state()]
         self.checkpoint.save(self.digest, state, noted, epochs=len(history.train), done=done)
