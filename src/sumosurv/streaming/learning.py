@@ -104,6 +104,9 @@ def summarise(source: RowSource, roles: Roles, *, seed: int, share: float) -> Su
     n_seen, within, between = 0.0, Moments(), []
     for frame in roles.counted(source.frames([*names, *roles.names])):
         outcome, own = roles.outcome(frame), roles.subjects(frame, seed)
+        for name, column in columns.items():
+            if isinstance(column, NumericSketch):
+                column.check(frame[name])
         if share > 0:
             out = np.flatnonzero(uniform(own) < share)
             held_out.add((frame[names].iloc[out], outcome[out]), own[out])
@@ -159,15 +162,19 @@ class NumericSketch:
         self.name = name
         self.quantiles, self.moments, self.missing = QuantileSketch(), Moments(), 0.0
 
+    def check(self, values: pd.Series) -> None:
+        """Raise a ValueError that names the first infinite value."""
+        infinite = np.isinf(values.to_numpy(dtype=np.float64, na_value=np.nan))
+        if infinite.any():
+            raise ValueError(
+                f"Column {self.name!r} contains infinity, first in row {values.index[infinite][0]:,}; replace such "
+                "values or mark them as missing."
+            )
+
     def add(self, values: pd.Series, weight: Floats | None) -> None:
-        """Take in more rows."""
+        """Take in more rows, which were checked."""
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         absent = np.isnan(numbers)
-        if np.isinf(numbers).any():
-            raise ValueError(
-                f"Column {self.name!r} contains infinity, first in row {values.index[np.isinf(numbers)][0]:,}; replace "
-                "such values or mark them as missing."
-            )
         if absent.any():
             self.missing += float(absent.sum() if weight is None else weight[absent].sum())
             numbers, weight = numbers[~absent], None if weight is None else weight[~absent]
