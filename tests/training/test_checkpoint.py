@@ -116,6 +116,17 @@ def test_a_history_that_cannot_be_is_told(tmp_path, history):
         checkpoint.load("digest", [])
 
 
+def test_what_is_no_folder_is_told(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    for name in (path, path / "inside"):
+        with pytest.raises(NotADirectoryError, match="there is a file; name a folder"):
+            fit(WeibullNet(ensemble_size=1, max_epochs=2), name)
+    with pytest.raises(TypeError, match="checkpoint is a folder or Checkpoints; got 5"):
+        WeibullNet(ensemble_size=1, max_epochs=2).fit(DATA.X, DATA.y, checkpoint=5)
+    assert path.read_text() == "mine"
+
+
 def test_between_two_files_there_is_time(tmp_path):
     """Of long intervals only the end of the training is kept."""
     with pytest.raises(EndedError):

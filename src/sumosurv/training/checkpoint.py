@@ -52,7 +52,12 @@ class Checkpoints:
     def next(self) -> Checkpoint:
         """The place of the training that begins now."""
         folder = Path(self.folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise NotADirectoryError(
+                f"Checkpoints cannot be kept in {folder}: there is a file; name a folder."
+            ) from None
         self._begun += 1
         return Checkpoint(folder / f"training-{self._begun}.safetensors", self.seconds)
 
@@ -65,6 +70,8 @@ def keeping(checkpoints: Checkpoints | str | Path | None) -> Iterator[None]:
     """Trainings of the fit within it are kept in a folder, from its first file on; None for no folder."""
     if isinstance(checkpoints, (str, Path)):
         checkpoints = Checkpoints(checkpoints)
+    elif not isinstance(checkpoints, Checkpoints | None):
+        raise TypeError(f"checkpoint is a folder or Checkpoints; got {checkpoints!r}.")
     made = None if checkpoints is None else Checkpoints(checkpoints.folder, checkpoints.seconds)
     token = _keeping.set(made)
     try:
