@@ -196,6 +196,9 @@ def test_errors_name_the_column_the_rows_and_the_remedy(door, event, time, messa
         (pd.DataFrame({"status": [1, 2] * 3, "days": TIME}), r"'status' must .* as in R.*; pass status == 2"),
         (pd.DataFrame({"a": [1, 2] * 3, "b": TIME}), r"'a' must .* as in R.*; pass a == 2"),
         (pd.DataFrame({"time": ZERO_ONE, "x": [1, 2] * 3}), r"'x' must .* as in R"),
+        (structured([1, 2] * 3, TIME, [("status", "<i8"), ("days", "<f8")]), r"'status' must .*; pass status == 2"),
+        (structured(TIME, [1, 2] * 3, [("time", "<f8"), ("event", "<i8")]), r"'event' must .*; pass event == 2"),
+        (pd.DataFrame({"event": [1, 2] * 3, "time": TIME}).to_records(index=False), r"'event' must .* as in R"),
         (pd.DataFrame([[1.0, 1], [2.0, 0]], columns=["t", "t"]), "more than one column named 't'"),
         (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
         (

@@ -321,7 +321,11 @@ def number_text(extra):
     [
         (number_text(["4o"]), r"'x' holds text and becomes 198 categories, but all but 1 of them are numbers: '4o'\."),
         (number_text(["?", "n/a"]), r"all but 2 of them are numbers: '\?', 'n/a'\. Correct these or mark"),
-        ([f"{i},5" for i in range(40)], r"40 categories, but they are numbers with a decimal comma, such as '0,5'"),
+        ([f"{i},5" for i in range(40)], r"40 categories, but they are numbers with commas, such as '0,5'"),
+        (
+            [f"{i:,.1f}" for i in range(2000, 2040)],
+            r"numbers with commas, such as '2,000\.0'\. Write them with a decimal",
+        ),
     ],
 )
 def test_a_typo_among_numbers_is_named(column, message):

@@ -44,7 +44,10 @@ def written(folder, text, name="t.csv"):
         ("a,b,a\n1,2,3\n", r"t\.csv has more than one column named 'a'; rename"),
         ("a;b;c\n1,5;2;3\n", r"a single column, 'a;b;c'; if .* separated by ';', give --sep ';'"),
         ("a\tb\n1\t2\n", r"a single column, 'a\\tb'; if .* separated by 'tab', give --sep tab"),
-        ('a,b\n1,"2\n3,4\n', r"t\.csv"),
+        ('a,b\n1,2\n1,"2\n3,4\n', r"Line 3 of .*t\.csv cannot be read as CSV: unexpected end of data; close the quote"),
+        ('a,b\n1,"2\n3,4\n5,"6\n', r"Line 2 of .*t\.csv cannot be read as CSV: .* expected after .*; close the quote"),
+        ('a,b\n1,"two\nlines",3\n', r"Line 2 of .* has 3 fields"),
+        ("a,b\n1,2\n60\0.5,2\n", r"Line 3 of .*t\.csv holds a NUL character"),
     ],
 )
 def test_tables_that_cannot_be_meant(text, message, tmp_path):

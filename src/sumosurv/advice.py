@@ -114,12 +114,13 @@ def advise_on_text(name: str, levels: Sequence[Any], n_rows: int) -> None:
 
 
 def _advise_on_numbers(name: str, levels: Sequence[Any]) -> bool:
-    """Warn of a column of text whose levels are numbers but for a few, or numbers with a decimal comma."""
+    """Warn of a column of text whose levels are numbers but for a few, or numbers with commas."""
     if len(levels) < _MANY_NUMBERS or not all(isinstance(level, str) for level in levels):
         return False
     text = pd.Series(list(levels), dtype=object)
     numbers = pd.to_numeric(text, errors="coerce").notna()
-    with_comma = pd.to_numeric(text.str.replace(",", ".", n=1), errors="coerce").notna()
+    read = [pd.to_numeric(text.str.replace(",", to, n=n), errors="coerce") for to, n in ((".", 1), ("", -1))]
+    with_comma = read[0].notna() | read[1].notna()  # a decimal comma; commas between thousands
     most = max(_MANY_NUMBERS, 0.9 * len(text))
     if numbers.all() or with_comma.sum() < most:
         return False
@@ -127,7 +128,8 @@ def _advise_on_numbers(name: str, levels: Sequence[Any]) -> bool:
         odd = [repr(level) for level in text[~numbers]]
         what = f"all but {len(odd)} of them are numbers: {_listed(odd)}. Correct these or mark them as missing"
     else:
-        what = f"they are numbers with a decimal comma, such as {text[~numbers].iloc[0]!r}. Write them with a point"
+        shown = repr(text[~numbers].iloc[0])
+        what = f"they are numbers with commas, such as {shown}. Write them with a decimal point and no other separator"
     warnings.warn(
         f"Column {name!r} holds text and becomes {len(text)} categories, but {what}, or turn the column into a "
         "category to keep it so.",

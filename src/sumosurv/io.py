@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 from pathlib import Path
@@ -16,7 +15,7 @@ from sumosurv import estimators
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.files import check_writable, replacing, system_errors
-from sumosurv.stored import as_flag, as_list, parse_json
+from sumosurv.stored import as_flag, as_list, checksum, parse_json
 
 __all__ = ["ModelFileError", "load", "model_digest", "save"]
 
@@ -57,7 +56,7 @@ def save(model: SurvivalEstimator, path: str | Path) -> None:
     with replacing(path) as partial:
         # the digest is a tensor: safetensors writes several header entries in no fixed order, and a file should not
         # depend on chance
-        digest = torch.frombuffer(bytearray(_digest(text, tensors)), dtype=torch.uint8)
+        digest = torch.frombuffer(bytearray(checksum(text, tensors)), dtype=torch.uint8)
         with system_errors(path):
             save_file(tensors | {_DIGEST: digest}, str(partial), metadata={_KEY: text})
 
@@ -88,7 +87,7 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
 
 def model_digest(model: SurvivalEstimator) -> str:
     """The SHA-256 digest that a file of this model holds, in hexadecimal: the same for a model that was read."""
-    return _digest(*_contents(model)).hex()
+    return checksum(*_contents(model)).hex()
 
 
 def _contents(model: Any) -> tuple[str, dict[str, Tensor]]:
@@ -194,7 +193,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ModelFileError(f"{path} is not a model file, or is truncated ({error}).") from None
     text = metadata[_KEY]
     digest = tensors.pop(_DIGEST, torch.zeros(0, dtype=torch.uint8))
-    if digest.dtype != torch.uint8 or digest.numpy().tobytes() != _digest(text, tensors):
+    if digest.dtype != torch.uint8 or digest.numpy().tobytes() != checksum(text, tensors):
         raise ModelFileError(f"{path} was changed after it was written: its checksum does not match.")
     try:
         description = parse_json(text)
@@ -229,16 +228,6 @@ def _check_format(path: Path, description: Any) -> None:
         )
     if description["format"] > _FORMAT:
         raise ModelFileError(f"{found}; this version reads {_FORMAT}. Upgrade sumosurv.")
-
-
-def _digest(text: str, tensors: dict[str, Tensor]) -> bytes:
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        value = tensors[name]
-        digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
-        if value.numel():  # a Cox model without events has an empty baseline
-            digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)  # no copy
-    return digest.digest()
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -10,7 +11,17 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-__all__ = ["as_flag", "as_list", "as_number", "as_text", "as_whole", "check_values", "parse_json", "tensor_of"]
+__all__ = [
+    "as_flag",
+    "as_list",
+    "as_number",
+    "as_text",
+    "as_whole",
+    "check_values",
+    "checksum",
+    "parse_json",
+    "tensor_of",
+]
 
 _LARGEST = 2**64  # of a whole number in JSON
 
@@ -27,6 +38,17 @@ def parse_json(text: str | bytes) -> Any:
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def checksum(text: str, tensors: Mapping[str, Tensor]) -> bytes:
+    """The SHA-256 digest of what a file says and of its tensors, by which damage is noticed."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
+        if value.numel():  # a Cox model without events has an empty baseline
+            digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)  # no copy
+    return digest.digest()
 
 
 def as_number(value: Any, what: str, *, low: float = -math.inf, above: float = -math.inf) -> float:

@@ -178,8 +178,12 @@ def _read_csv(open_text: Open, name: str, sep: str | None, decimal: str) -> pd.D
 
 
 def _check_fields(text: IO[str], name: str, sep: str | None) -> None:
-    """Every line has one field for each name in the header: pandas shifts or fills up lines that have not."""
-    rows = csv.reader(text, delimiter=sep or ",")
+    """Every line has one field for each name in the header: pandas shifts or fills up lines that have not.
+
+    Nor is there a quote that is not closed, or closed in the middle of a field, which makes several lines one.
+    """
+    rows = csv.reader(_without_nul(text, name), delimiter=sep or ",", strict=True)
+    line = 1  # where a row begins, which may have several lines
     try:
         header = next((row for row in rows if not _is_blank(row)), None)
         if header is None:
@@ -192,6 +196,7 @@ def _check_fields(text: IO[str], name: str, sep: str | None) -> None:
                 f"--sep {shown if shown.isalpha() else repr(shown)}."
             )
         _check_names(header, name)
+        line = rows.line_num + 1
         for row in rows:
             if len(row) != len(header) and not _is_blank(row):
                 remedy = (
@@ -199,11 +204,19 @@ def _check_fields(text: IO[str], name: str, sep: str | None) -> None:
                     if len(row) > len(header)
                     else "a missing value is an empty field between two separators"
                 )
-                raise ValueError(
-                    f"Line {rows.line_num} of {name} has {len(row)} fields and the header {len(header)}; {remedy}."
-                )
+                raise ValueError(f"Line {line} of {name} has {len(row)} fields and the header {len(header)}; {remedy}.")
+            line = rows.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"Line {rows.line_num} of {name} cannot be read as CSV: {error}.") from None
+        remedy = "" if "limit" in str(error) else "; close the quote in it, right before a separator or the line's end"
+        raise ValueError(f"Line {line} of {name} cannot be read as CSV: {error}{remedy}.") from None
+
+
+def _without_nul(text: Iterable[str], name: str) -> Iterator[str]:
+    """The lines of a text, none with a NUL character, at which pandas ends a field: 60\\0.5 would become 60."""
+    for number, line in enumerate(text, start=1):
+        if "\0" in line:
+            raise ValueError(f"Line {number} of {name} holds a NUL character; save the table as UTF-8 text.")
+        yield line
 
 
 def _is_blank(row: list[str]) -> bool:

@@ -101,10 +101,11 @@ def test_no_more_is_read_than_wanted(server: Callable[[Reply], str]) -> None:
         ((b"what is this?\r\n\r\n",), "BadStatusLine"),
         ((b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nonly this",), "IncompleteRead"),
         ((b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", bytes(10)), "broke off after 10 of 1000 bytes"),
+        ((b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", bytes(10)), "limit .* for integer"),
         ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",), "404"),
         ((), "without response"),
     ],
-    ids=["no HTTP", "chunk cut short", "content cut short", "not found", "nothing"],
+    ids=["no HTTP", "chunk cut short", "content cut short", "length without end", "not found", "nothing"],
 )
 def test_broken_replies_are_errors_that_say_what_to_do(
     parts: tuple[bytes, ...], message: str, server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from forging import table as forged_table
 from served_models import EMPTY, HOSTILE, ROW, frame, model, table
 from sumosurv import CauseSpecific, CoxPH, KaplanMeier, SumoNet, Surv, datasets, load
 from sumosurv.cli import main
-from sumosurv.serve import Limits, ServedModel
+from sumosurv.serve import Limits, ServedModel, serve
 from sumosurv.serve.fields import RequestError
 
 TIMES = [0.0, 20.0, 55.5, 300.0]
@@ -141,8 +141,8 @@ BAD = [
     ({"rows": [{k: v for k, v in ROW.items() if k != "marker"}]}, "rows[0].marker"),
     ({"rows": [ROW], "times": 3}, "times"),
     ({"rows": [ROW], "times": []}, "times"),
-    ({"rows": [ROW], "times": [-1]}, "times"),
-    ({"rows": [ROW], "times": [True]}, "times"),
+    ({"rows": [ROW], "times": [1, -1]}, "times[1]"),
+    ({"rows": [ROW], "times": [True]}, "times[0]"),
     ({"rows": [ROW], "times": [1] * 61}, "times"),
     ({"rows": [ROW] * 5, "times": [1] * 50}, "rows"),
     ({"rows": [ROW], "after": -1}, "after"),
@@ -207,6 +207,20 @@ def test_the_command_serves_at_this_machine_alone(tmp_path, monkeypatch, capsys)
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
         assert main(["serve", str(tmp_path / "m.sumo"), "--port", str(taken.getsockname()[1])]) == 1
-    assert "Cannot listen at 127.0.0.1" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "Cannot listen at 127.0.0.1" in told
+    assert "choose another port" in told
     assert main(["serve", str(tmp_path / "m.sumo"), "--port", "99999"]) == 1
     assert "port must be between 0 and 65535; got 99999" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [("", "host is an address to listen at"), ("192.0.2.1", "name an address of this machine")],
+    ids=["none", "of another machine"],
+)
+def test_an_address_that_is_not_of_this_machine(host, message, monkeypatch):
+    uvicorn = pytest.importorskip("uvicorn", reason="uvicorn (extra serve) is not installed")
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    with pytest.raises((ValueError, OSError), match=message):
+        serve(model(), host=host, port=0)

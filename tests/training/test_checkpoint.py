@@ -86,12 +86,45 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
 
 
 def test_a_damaged_file_is_told(tmp_path):
+    """A file cut short, and one with another bit anywhere: in its header, its weights or its history."""
     settings = {"ensemble_size": 1, "max_epochs": 2, "random_state": 0}
     fit(WeibullNet(**settings), tmp_path)
     (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="no checkpoint that can be gone on with"):
-        fit(WeibullNet(**settings), tmp_path)
+    whole = path.read_bytes()
+    damaged = [whole[:-100]]
+    for place in np.linspace(8, len(whole) - 1, 20).astype(int):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        damaged.append(bytes(changed))
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="delete it"):
+            fit(WeibullNet(**settings), tmp_path)
+    path.write_bytes(whole)
+    fit(WeibullNet(**settings, on_epoch=kill_at(0)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [torch.zeros(3, 1, dtype=torch.float64), torch.zeros((), dtype=torch.float64), torch.zeros(2, 1).bfloat16()],
+    ids=["of other epochs", "a number", "of another type"],
+)
+def test_a_history_that_cannot_be_is_told(tmp_path, history):
+    checkpoint = Checkpoint(tmp_path / "training-1.safetensors", 0.0)
+    checkpoint.save("digest", [], [history], epochs=2, done=False)
+    with pytest.raises(ValueError, match="its history is not that of 2 epochs"):
+        checkpoint.load("digest", [])
+
+
+def test_what_is_no_folder_is_told(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    for name in (path, path / "inside"):
+        with pytest.raises(NotADirectoryError, match="there is a file; name a folder"):
+            fit(WeibullNet(ensemble_size=1, max_epochs=2), name)
+    with pytest.raises(TypeError, match="checkpoint is a folder or Checkpoints; got 5"):
+        WeibullNet(ensemble_size=1, max_epochs=2).fit(DATA.X, DATA.y, checkpoint=5)
+    assert path.read_text() == "mine"
 
 
 def test_between_two_files_there_is_time(tmp_path):

@@ -82,6 +82,13 @@ def _check_named(arguments: argparse.Namespace) -> bool:
         raise ValueError("Name the outcome: --time and --event, or --lower and --upper for interval censoring.")
     if arguments.event is None and arguments.event_value is not None:
         raise ValueError("--event-value says what the values of a column mean; name it with --event.")
+    roles: dict[str, str] = {}
+    for role in _ROLES:
+        name = getattr(arguments, role)
+        if name is not None and (other := roles.setdefault(name, role)) != role:
+            raise ValueError(
+                f"--{other} and --{role} both name the column {name!r}; name a column of its own for each."
+            )
     return between
 
 

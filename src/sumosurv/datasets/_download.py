@@ -47,13 +47,14 @@ def _read(url: str, largest: int, seconds: float, stall: float) -> bytes:
                 if time.monotonic() > end:
                     raise _too_long(seconds)  # not what has come until now, which is no whole file
             announced = response.headers.get("Content-Length", "")
+            expected = int(announced) if announced.isdecimal() else 0
     except urllib.error.HTTPError as error:
         error.close()
         raise
     except (HTTPException, ValueError) as error:  # a reply that is not HTTP, an address that is none
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
-    if announced.isdecimal() and len(content) < min(int(announced), largest + 1):
-        raise ConnectionError(f"the connection broke off after {len(content)} of {announced} bytes")
+    if len(content) < min(expected, largest + 1):
+        raise ConnectionError(f"the connection broke off after {len(content)} of {expected} bytes")
     return bytes(content)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sumosurv.outcome.checks import as_numbers, check_groups, check_time, check_weight
 from sumosurv.outcome.making import Surv
-from sumosurv.outcome.record import Outcome, SurvArray
+from sumosurv.outcome.record import OUTCOME_DTYPE, Outcome, SurvArray
 
 __all__ = ["as_pandas", "check_outcome"]
 
@@ -159,7 +159,9 @@ def _array_from_structured(y: SurvArray) -> SurvArray:
         return Surv.interval(**columns, **told)
     # of whole numbers, as Surv makes them where causes compete: a part of the rows need not have them all
     whole = columns["event"].dtype == np.int64 and columns["event"].min(initial=0) >= 0
-    causes = int(columns["event"].max(initial=1)) if whole else None
+    told_by_surv = names[:2] == OUTCOME_DTYPE.names and not isinstance(y, np.recarray)
+    as_in_r = not told_by_surv and _is_among(columns["event"], (1, 2))  # all events, or 1 for the censored rows
+    causes = int(columns["event"].max(initial=1)) if whole and not as_in_r else None
     return Surv.from_arrays(**columns, **told, causes=causes)
 
 

@@ -62,10 +62,13 @@ def read_request(body: Any, fields: Sequence[Field], last_time: float, limits: L
                 "rows", f"expected a list of 1 to {limits.rows} objects, one for each subject; got {_what(rows)}"
             )
         )
-    if times is not None and not _are_times(times, limits.times):
+    if times is not None and not (isinstance(times, list) and 1 <= len(times) <= limits.times):
         errors.append(
             FieldError("times", f"expected a list of 1 to {limits.times} non-negative numbers; got {_what(times)}")
         )
+    elif times is not None and not all(map(_is_time, times)):
+        place = next(i for i, value in enumerate(times) if not _is_time(value))
+        errors.append(FieldError(f"times[{place}]", "expected a non-negative number"))
     after, horizon, band = body.get("after", 0.0), body.get("horizon", last_time), body.get("band")
     if not _is_time(after):
         errors.append(
@@ -103,7 +106,3 @@ def _what(given: Any) -> str:
 
 def _is_time(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, (int, float)) and value >= 0.0 and math.isfinite(value)
-
-
-def _are_times(values: Any, most: int) -> bool:
-    return isinstance(values, list) and 1 <= len(values) <= most and all(map(_is_time, values))

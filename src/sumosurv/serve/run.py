@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -85,6 +86,8 @@ def serve(
         raise ModuleNotFoundError(_NEEDS) from None
     if not 0 <= port <= _LAST_PORT:
         raise ValueError(f"port must be between 0 and {_LAST_PORT}; got {port}.")
+    if not host:  # which would be every address of this machine
+        raise ValueError("host is an address to listen at, such as 127.0.0.1; got none.")
     literal = f"[{host}]" if ":" in host else host
     app = make_app(model, hosts=[literal, *hosts], **options)
     limits = options.get("limits") or Limits()
@@ -94,9 +97,9 @@ def serve(
         try:
             listening.bind((host, port))
         except OSError as error:
-            raise OSError(
-                f"Cannot listen at {host}, port {port} ({error.strerror}); choose another port, or 0 for any free one."
-            ) from None
+            foreign = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+            remedy = "name an address of this machine" if foreign else "choose another port, or 0 for any free one"
+            raise OSError(f"Cannot listen at {host}, port {port} ({error.strerror}); {remedy}.") from None
         listening.listen(128)
         config = uvicorn.Config(
             app,

@@ -1,7 +1,8 @@
 """Checkpoints: the state of a training after an epoch, in a file from which it goes on as if it had not been ended.
 
 A file is safetensors with a JSON header: nothing in it is executed. It is written whole or not at all, and holds a
-digest of rows, settings, seeds and first weights, so that it is used for the training that it is of and for no other.
+digest of rows, settings, seeds and first weights, so that it is used for the training that it is of and for no other,
+and a checksum, so that damage is noticed.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from torch import Tensor
 from sumosurv.files import replacing, system_errors
 from sumosurv.networks import PopulationNetwork, Rows, Table
 from sumosurv.outcome import each_field
-from sumosurv.stored import as_flag, as_text, as_whole, parse_json
+from sumosurv.stored import as_flag, as_text, as_whole, checksum, parse_json
 
 __all__ = ["Checkpoint", "Checkpoints", "keeping", "next_checkpoint", "training_digest"]
 
 _KEY = "sumosurv checkpoint"
-_FORMAT = 1
+_CHECKSUM = "sha256"
+_FORMAT = 2
 
 
 @dataclass
@@ -50,7 +52,12 @@ class Checkpoints:
     def next(self) -> Checkpoint:
         """The place of the training that begins now."""
         folder = Path(self.folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise NotADirectoryError(
+                f"Checkpoints cannot be kept in {folder}: there is a file; name a folder."
+            ) from None
         self._begun += 1
         return Checkpoint(folder / f"training-{self._begun}.safetensors", self.seconds)
 
@@ -63,6 +70,8 @@ def keeping(checkpoints: Checkpoints | str | Path | None) -> Iterator[None]:
     """Trainings of the fit within it are kept in a folder, from its first file on; None for no folder."""
     if isinstance(checkpoints, (str, Path)):
         checkpoints = Checkpoints(checkpoints)
+    elif not isinstance(checkpoints, Checkpoints | None):
+        raise TypeError(f"checkpoint is a folder or Checkpoints; got {checkpoints!r}.")
     made = None if checkpoints is None else Checkpoints(checkpoints.folder, checkpoints.seconds)
     token = _keeping.set(made)
     try:
@@ -98,6 +107,7 @@ class Checkpoint:
         with replacing(self.path) as partial:
             # copies: tensors that share memory are not written
             copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
+            copies[_CHECKSUM] = torch.frombuffer(bytearray(checksum(text, copies)), dtype=torch.uint8)
             with system_errors(self.path):
                 save_file(copies, str(partial), metadata={_KEY: text})
         self._written = time.monotonic()
@@ -118,16 +128,21 @@ class Checkpoint:
             return 0, False, []
         try:
             with safe_open(str(self.path), framework="pt") as file:
-                described = parse_json((file.metadata() or {})[_KEY])
+                text = (file.metadata() or {})[_KEY]
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            described = parse_json(text)
             if as_whole(described["format"], "the format") != _FORMAT:
                 raise ValueError("it is of another version")
+            if found.pop(_CHECKSUM).numpy().tobytes() != checksum(text, found):
+                raise ValueError("its checksum does not match")
             epochs, done = as_whole(described["epochs"], "the number of epochs"), as_flag(described["done"], "done")
             same = as_text(described["digest"], "the digest") == digest
             stored = [found[f"state.{i}"] for i in range(len(state))] if same else []
             history = [found[name] for name in sorted(found) if name.startswith("history.")]
             if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(stored, state)):
                 raise ValueError("its tensors have other shapes")
+            if any(a.dtype != torch.float64 or a.ndim != 2 or len(a) != epochs for a in history):
+                raise ValueError(f"its history is not that of {epochs} epochs")
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{self.path} is no checkpoint that can be gone on with ({error}); delete it.") from None
         if not same:
