@@ -39,6 +39,7 @@ from sumosurv.distributions import (
     TabulatedRisks,
     Weibull,
     cause_specific,
+    continued,
     delayed,
     mixture,
     rescaled,
@@ -331,6 +332,16 @@ def test_shares_that_do_not_fit():
         CauseMixture(np.full((3, 1), -np.inf), [weibull()])
     with pytest.raises(ValueError, match="at least one component"):
         CauseMixture(np.zeros((3, 0)), [])
+
+
+def test_past_the_horizon_all_hazards_grow_from_their_own_values():
+    base, later = by_cause(), np.array([1.6, 2.0, 4.0])
+    at_horizon = base.cause_specific_hazard([1.5])
+    expected = at_horizon * np.exp(0.3 * (later - 1.5))[None, :, None]
+    assert (
+        np.ptp(at_horizon / at_horizon.sum(-1, keepdims=True)) > 0.1
+    )  # causes that could not be told apart say little
+    np.testing.assert_allclose(continued(base, 1.5, 0.3).cause_specific_hazard(later), expected, rtol=1e-10)
 
 
 def test_incidences_of_hazards_equal_adaptive_quadrature():
