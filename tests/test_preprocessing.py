@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 from sklearn.preprocessing import StandardScaler
 
 from pandas_modes import pandas_copy_on_write
 from sumosurv import SumoNet, Surv, SurvivalMixture
-from sumosurv.preprocessing import Preprocessor
+from sumosurv.preprocessing import NumericColumn, Preprocessor
 
 RNG = np.random.default_rng(0)
 NUMBERS = pd.DataFrame({"a": RNG.normal(5, 2, 60), "b": RNG.exponential(size=60), "c": RNG.integers(0, 9, 60)})
@@ -178,12 +181,22 @@ def test_inputs_are_left_alone():
         (pd.date_range("2020", periods=3), "Column 'x' holds dates or durations; turn it into numbers"),
         (pd.to_timedelta([1, 2, 3], unit="D"), "Column 'x' holds dates or durations"),
         (pd.date_range("2020", periods=3, tz="UTC"), "Column 'x' holds dates"),
+        ([date(2020, 1, 1), None, date(2020, 1, 3)], "Column 'x' holds dates"),
         (np.array([1 + 2j, 0, 1]), "Complex data not supported: column 'x'"),
     ],
 )
 def test_columns_that_cannot_be_used(column, message):
     with pytest.raises(ValueError, match=message):
         Preprocessor().fit(pd.DataFrame({"x": column}))
+
+
+def test_decimal_numbers_of_databases_are_numbers():
+    numbers = pd.DataFrame({"x": [1.5, np.nan, -0.25, 2.0]})
+    decimals = pd.DataFrame({"x": [Decimal("1.50"), None, Decimal("-0.25"), 2]}, dtype=object)
+    fitted = Preprocessor().fit(decimals)
+    assert isinstance(fitted.columns[0], NumericColumn)
+    expected = Preprocessor().fit(numbers).transform(numbers)
+    assert torch.equal(fitted.transform(decimals).numeric, expected.numeric)
 
 
 def test_objects_that_are_neither_text_nor_numbers():

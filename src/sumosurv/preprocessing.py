@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -426,18 +428,20 @@ def is_categorical(values: pd.Series) -> bool:
         raise ValueError(f"Complex data not supported: column {values.name!r}.")
     if pd.api.types.is_numeric_dtype(dtype):
         return False
-    if pd.api.types.is_datetime64_any_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
+    present = values.dropna() if pd.api.types.is_object_dtype(dtype) else None
+    of_time = present is not None and any(isinstance(value, (date, time, timedelta)) for value in present)
+    if of_time or pd.api.types.is_datetime64_any_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
         raise ValueError(
             f"Column {values.name!r} holds dates or durations; turn it into numbers first, for example days."
         )
-    if pd.api.types.is_object_dtype(dtype):
-        present = values.dropna()
+    if present is not None:
         for value in present:
-            if not isinstance(value, (str, bool, int, float, np.generic)):
+            if not isinstance(value, (str, bool, int, float, Decimal, np.generic)):
                 raise TypeError(
                     f"Column {values.name!r}: argument must be a string or a real number, not {type(value).__name__!r}."
                 )
-        return not all(isinstance(v, (int, float, np.number)) and not isinstance(v, (bool, np.bool_)) for v in present)
+        numbers = (int, float, Decimal, np.number)  # Decimal: as databases give them
+        return not all(isinstance(v, numbers) and not isinstance(v, (bool, np.bool_)) for v in present)
     return True
 
 

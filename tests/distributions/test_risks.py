@@ -338,9 +338,7 @@ def test_past_the_horizon_all_hazards_grow_from_their_own_values():
     base, later = by_cause(), np.array([1.6, 2.0, 4.0])
     at_horizon = base.cause_specific_hazard([1.5])
     expected = at_horizon * np.exp(0.3 * (later - 1.5))[None, :, None]
-    assert (
-        np.ptp(at_horizon / at_horizon.sum(-1, keepdims=True)) > 0.1
-    )  # causes that differ
+    assert np.ptp(at_horizon / at_horizon.sum(-1, keepdims=True)) > 0.1  # causes that differ
     np.testing.assert_allclose(continued(base, 1.5, 0.3).cause_specific_hazard(later), expected, rtol=1e-10)
 
 

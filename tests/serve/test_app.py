@@ -79,7 +79,16 @@ def test_headers_are_on_every_answer(app, path, method, host):
 
 
 def test_only_our_own_names_are_answered(app):
-    for host in ("evil.example", "127.0.0.1.evil.example", "", "localhost.:1"):
+    for host in (
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "",
+        "localhost.:1",
+        "[::1",
+        "[::1]evil",
+        "127.0.0.1:evil",
+        "127.0.0.1:80:80",
+    ):
         assert ask(app, "/health", method="GET", host=host)[0] == 421
     named = make_app(model(), hosts=["Models.example"])
     assert ask(named, "/health", method="GET", host="models.example:8000")[0] == 200

@@ -1,5 +1,7 @@
 """Tables in pieces: the same rows wherever they come from, each once in whatever order; columns with their roles."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -40,6 +42,19 @@ def test_every_kind_of_source_has_the_same_rows(frame, folder, tmp_path):
         np.testing.assert_array_equal(read.index, np.arange(1_000))
         pd.testing.assert_frame_equal(read, frame, check_index_type=False)
     assert not any(map(is_source, (frame, frame.to_numpy(), [1, 2], None)))
+
+
+def test_decimal_numbers_are_numbers_and_dates_are_refused(frame, tmp_path):
+    whole = frame.assign(x=frame["x"].round(3))
+    table = pa.Table.from_pandas(whole, preserve_index=False)
+    decimals = pa.array([Decimal(f"{value:.3f}") for value in whole["x"]], pa.decimal128(9, 3))
+    days = pa.array(np.arange(1_000), pa.int32()).cast(pa.date32())
+    pq.write_table(table.set_column(0, "x", decimals).append_column("day", days), tmp_path / "rows.parquet")
+    source = RowSource(tmp_path / "rows.parquet")
+    assert not source.is_category("x")
+    pd.testing.assert_frame_equal(pd.concat(source.frames(["x", "t", "d"])), whole, check_index_type=False)
+    with pytest.raises(ValueError, match=r"Column 'day' holds date32.*; turn it into numbers"):
+        source.is_category("day")
 
 
 @pytest.mark.parametrize("start", [0, 1, 69, 70, 333, 334, 999])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -160,10 +161,8 @@ def _guarded(app: App, hosts: frozenset[str]) -> App:
 
 def _host(header: bytes) -> str:
     """The name in a Host header, without the port."""
-    text = header.decode("latin-1").strip().lower()
-    if text.startswith("["):
-        return text.partition("]")[0] + "]"
-    return text.rpartition(":")[0] if ":" in text else text
+    found = re.fullmatch(r"(\[[^]]*\]|[^:]*)(:\d*)?", header.decode("latin-1").strip().lower())
+    return found[1] if found else ""
 
 
 async def _refused(request: Request, error: Any) -> Response:

@@ -104,7 +104,7 @@ class RowSource:
             return True
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return True
-        if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
+        if any(of(kind) for of in (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_null)):
             return False
         raise ValueError(f"Column {name!r} holds {kind}; turn it into numbers or text first, for example days.")
 
@@ -172,7 +172,7 @@ class RowSource:
         for batch in batches:
             for begin in range(0, batch.num_rows, rows):
                 part = batch.slice(begin, rows)
-                frame = part.to_pandas()
+                frame = _without_decimals(part).to_pandas()
                 for name in self.categorical.intersection(wanted):
                     frame[name] = frame[name].astype("category")
                 frame.index = pd.RangeIndex(first, first + len(frame))
@@ -226,6 +226,14 @@ class _Spool:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sumosurv-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+
+def _without_decimals(batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+    """The same rows; decimal numbers, as databases write them, are floating-point ones."""
+    schema = pa.schema(
+        [field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field for field in batch.schema]
+    )
+    return batch if schema.equals(batch.schema) else pa.Table.from_batches([batch]).cast(schema)
 
 
 def _parquet_files(folder: Path) -> list[Path]:
