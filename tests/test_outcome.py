@@ -261,6 +261,15 @@ def test_a_record_travels_as_a_whole():
     np.testing.assert_array_equal(later.event, EXPECTED["event"])
 
 
+def test_tables_that_are_not_computed_yet():
+    class LazyFrame:  # what polars' has, which need not be installed
+        collect = collect_schema = None
+
+    for X, y in ((LazyFrame(), EXPECTED), (np.zeros((N, 1)), LazyFrame())):
+        with pytest.raises(TypeError, match=r"A LazyFrame has no rows yet; pass what its collect\(\) gives"):
+            SumoNet(max_epochs=1).fit(X, y)
+
+
 def test_polars_outcomes_and_covariates():
     polars = pytest.importorskip("polars")
     y = polars.DataFrame({"died": ZERO_ONE, "months": TIME})

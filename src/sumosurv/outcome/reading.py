@@ -117,6 +117,8 @@ def as_pandas(table: Any) -> Any:
     """A table of another library (polars, pyarrow) as a DataFrame; anything else as it is."""
     if isinstance(table, (pd.DataFrame, pd.Series, np.ndarray)):
         return table
+    if hasattr(table, "collect") and hasattr(table, "collect_schema"):
+        raise TypeError(f"A {type(table).__name__} has no rows yet; pass what its collect() gives.")
     names = getattr(table, "columns", None)
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
         return pd.DataFrame({name: np.asarray(table[name]) for name in names})
