@@ -33,6 +33,7 @@ class SurvivalMixture(SurvivalEstimator):
     Attributes
     ----------
     estimators_ : list of fitted estimators
+        All on one device: where some have networks on a GPU and others compute on the CPU, the networks come there.
 
     Examples
     --------
