@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_said(folder, tmp_path, frame):
         RowSource(iter([]))
     with pytest.raises(ValueError, match="no column 'y'"):
         RowSource(folder, columns=["y"])
-    dated = RowSource(iter([pa.record_batch({"when": pa.array([0, 1], pa.timestamp("s"))})]))
+    dated = RowSource(iter([pa.RecordBatch.from_pydict({"when": pa.array([0, 1], pa.timestamp("s"))})]))
     with pytest.raises(ValueError, match="'when' holds timestamp"):
         dated.is_category("when")
 
@@ -131,7 +131,7 @@ def test_fields_are_the_same_in_every_part_and_errors_tell_the_row():
         {"t": [1.0, 2.0], "d": [0, 1], "v": [0.0, 0.0], "k": ["a", "b"]},
         {"t": [3.0, 4.0], "d": [2, 0], "v": [1.0, 0.5], "k": ["a", "c"]},
     ]
-    source = RowSource(iter([pa.record_batch(part) for part in parts]), columns=["t"])
+    source = RowSource(iter([pa.RecordBatch.from_pydict(part) for part in parts]), columns=["t"])
     roles = Roles.of({"time": "t", "event": "d", "entry": "v", "group": "k"}).read(source)
     assert roles.n_causes == 2
     first, second = (roles.outcome(frame) for frame in source.frames(roles.names, rows=2))
@@ -144,14 +144,14 @@ def test_fields_are_the_same_in_every_part_and_errors_tell_the_row():
     assert len(set(subjects)) == 3
     named = Roles.of({"time": "t", "event": "k", "event_value": ["c"]}).read(source)
     np.testing.assert_array_equal(named.outcome(whole).event, [False, False, False, True])
-    bad = RowSource(iter([pa.record_batch({"t": [1.0, 2.0, -1.0], "d": [1, 1, 1]})]))
+    bad = RowSource(iter([pa.RecordBatch.from_pydict({"t": [1.0, 2.0, -1.0], "d": [1, 1, 1]})]))
     told = Roles.of({"time": "t", "event": "d"}).read(bad)
     with pytest.raises(ValueError, match=r"counted from row 2 of the table"):
         [told.outcome(frame) for frame in bad.frames(rows=2)]
 
 
 def test_the_column_of_events_is_looked_at_before_rows_are_read():
-    coded = RowSource(iter([pa.record_batch({"t": [1.0, 2.0], "d": [1, 2], "s": ["dead", "alive"]})]))
+    coded = RowSource(iter([pa.RecordBatch.from_pydict({"t": [1.0, 2.0], "d": [1, 2], "s": ["dead", "alive"]})]))
     with pytest.raises(ValueError, match="1 and 2, as in R"):
         Roles.of({"time": "t", "event": "d"}).read(coded)
     with pytest.raises(ValueError, match="say with event_value"):

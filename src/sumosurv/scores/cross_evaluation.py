@@ -112,8 +112,8 @@ def cross_evaluate(
     >>> data = datasets.simulate("weibull", 200, random_state=0)
     >>> models = {"Kaplan-Meier": KaplanMeier(), "Cox": CoxPH()}
     >>> result = cross_evaluate(models, data.X, data.y, 5, scores="integrated_brier", verbose=False)
-    >>> result.table["won"].iloc[-1] > 0.5
-    np.True_
+    >>> bool(result.table["won"].iloc[-1] > 0.5)
+    True
     """
     if not isinstance(estimators, Mapping) or not estimators:
         raise ValueError('estimators is a mapping of names to estimators, such as {"cox": CoxPH(), "sumo": SumoNet()}.')

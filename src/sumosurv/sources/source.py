@@ -45,7 +45,7 @@ class RowSource:
 
     Examples
     --------
-    >>> batch = pa.record_batch({"age": [50.0, 60.0, 70.0]})
+    >>> batch = pa.RecordBatch.from_pydict({"age": [50.0, 60.0, 70.0]})
     >>> source = RowSource(iter([batch]))
     >>> source.n_rows, [len(frame) for frame in source.frames(rows=2)]
     (3, [2, 1])
