@@ -103,7 +103,7 @@ def feeds(model, X, times):
     about, frame = described(model), X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).rename(columns=str)
     given = {"times": np.asarray(times, dtype=np.float64)}
     if about["numbers"]:
-        given["numbers"] = frame[about["numbers"]].to_numpy(np.float64)
+        given["numbers"] = frame[about["numbers"]].to_numpy(np.float64, copy=True)
     if about["categories"]:
         names = [own["name"] for own in about["categories"]]
         given["categories"] = np.array([[text(v) for v in row] for row in frame[names].to_numpy(object)], dtype=object)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import io
 import lzma
@@ -137,6 +138,18 @@ NUMBERS = np.array([100.0, 1e-5, 0.1, 1e16, 1e22, np.inf, -np.inf, np.nan, -0.0,
 WORDS = np.array(["", "mean", "mean median", " x", "é", "100", "", "", "", "", "", "", ""], dtype=object)
 
 
+def cells(text):
+    """Rows and columns of a CSV file; numbers by their value, however they are written."""
+
+    def read(cell):
+        try:
+            return float(cell)
+        except ValueError:
+            return cell
+
+    return [[read(cell) for cell in row] for row in csv.reader(io.StringIO(text))]
+
+
 @pytest.mark.parametrize(
     ("columns", "plain"),
     [
@@ -165,6 +178,4 @@ def test_a_table_is_written_as_pandas_would(columns, plain, tmp_path, monkeypatc
     assert write_table([frame[:5], frame[5:]], tmp_path / "t.csv") == len(frame)
     assert rows == ([0, 0] if plain else [5, 8])
     text = (tmp_path / "t.csv").read_text(encoding="utf-8")
-    same = by_pandas.getvalue()
-    read, expected = (pd.read_csv(io.StringIO(one), float_precision="round_trip") for one in (text, same))
-    pd.testing.assert_frame_equal(read, expected, check_exact=True)
+    assert cells(text) == cells(by_pandas.getvalue())

@@ -208,7 +208,8 @@ def _trials(search: NetworkSearch) -> pd.DataFrame:
     """All trials, the best first, their settings as columns."""
     results = dict(search.cv_results_)
     settings = pd.DataFrame(list(results.pop("params"))).map(lambda value: value if np.isscalar(value) else str(value))
-    return pd.DataFrame(results).join(settings, rsuffix="_setting").sort_values("rank_valid_score")
+    settings = settings.rename(columns=lambda name: f"{name}_setting" if name in results else name)
+    return pd.DataFrame(results).join(settings).sort_values("rank_valid_score")
 
 
 def _tell_columns(model: SurvivalEstimator) -> None:
