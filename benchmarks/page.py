@@ -387,9 +387,8 @@ def cluster_tables(folder):
     model = [(f"{line['batch']:,}", f"{line['workers']:,}", line["ms"], line["speed_up"]) for line in found["model"]]
     return {
         "cluster": (
-            f"Made by `python benchmarks/cluster.py` on two CPU cores with other work on them (load "
-            f"{found['load'][0]:.1f} to {found['load'][1]:.1f}), so that wall times are rough; "
-            "processor times are not. A "
+            f"Made by `python benchmarks/cluster.py` on two CPU cores (load "
+            f"{found['load'][0]:.1f} to {found['load'][1]:.1f}, its own processes included). A "
             f"training step of {found['networks']} networks ({found['bytes_per_step'] / 1e6:.2f} MB of gradient), one "
             "thread each:\n\n"
             + markdown(("batch", "alone, ms", "processor", "two processes, ms", "processor, each"), steps)
