@@ -261,8 +261,9 @@ def _explained(inputs_in_words: str) -> Iterator[None]:
 
 
 def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int, example: Tensor) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # modules are made on the CPU
+    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=gpus):  # whose random numbers stay the user's
+        torch.manual_seed(seed)
         if not isinstance(module, nn.Module):
             if not callable(module):
                 raise TypeError(f"encoder must be a torch.nn.Module or a function that makes one; got {module!r}.")

@@ -111,9 +111,8 @@ class ProportionalHazardsNetwork(LikelihoodNetwork, GridNetwork):
         """log S and log f on a grid."""
         start = self.baseline(t.new_zeros(1, 1, 1))[0]
         log_hazard, log_slope = self.baseline(t[None, None])
-        log_hazard = torch.where(
-            t > 0, log_hazard, start
-        )  # to the last bit: a huge risk makes much of a small difference
+        # at zero the two are the same to the last bit: a huge risk would make much of a small difference
+        log_hazard = torch.where(t > 0, log_hazard, start)
         return proportional_log_terms(self.head(embedding), self.log_power[:, :, None], log_hazard, log_slope, start)
 
     def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
