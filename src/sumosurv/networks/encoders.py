@@ -261,7 +261,7 @@ def _explained(inputs_in_words: str) -> Iterator[None]:
 
 
 def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int, example: Tensor) -> nn.Module:
-    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    gpus = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=gpus):  # whose random numbers stay the user's
         torch.manual_seed(seed)
         if not isinstance(module, nn.Module):
