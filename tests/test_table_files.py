@@ -73,6 +73,15 @@ def test_forms_of_csv(text, options, name, tmp_path):
     pd.testing.assert_frame_equal(read_table(written(tmp_path, text, name), **options), FRAME)
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+@pytest.mark.parametrize("text", ["a,b,c\r\r,1,2\r3,4,5\r", "a,b,c\n\r,1,2\n\r3,4,5\n\r"])
+def test_blank_lines_that_end_with_a_carriage_return_shift_nothing(text, name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    expected = pd.DataFrame({"a": [np.nan, 3], "b": [1, 4], "c": [2, 5]})
+    pd.testing.assert_frame_equal(read_table(path), expected)
+
+
 def test_a_column_whose_name_holds_a_separator_can_be_read(tmp_path):
     assert list(read_table(written(tmp_path, "a;b\n1\n"), sep=",").columns) == ["a;b"]
 

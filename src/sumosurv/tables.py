@@ -152,8 +152,8 @@ def _text(path: Path) -> Open:
         return lambda: _in_zip(path)
     if str(path) == "-" or path.is_fifo():
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        return lambda: io.StringIO(text.removeprefix("\ufeff"), newline="")
-    return lambda: _OPENERS.get(suffix, open)(path, "rt", encoding="utf-8-sig", newline="")
+        return lambda: io.StringIO(text.removeprefix("\ufeff"), newline=None)
+    return lambda: _OPENERS.get(suffix, open)(path, "rt", encoding="utf-8-sig", newline=None)
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def _in_zip(path: Path) -> Iterator[IO[str]]:
         if len(names) != 1:
             raise ValueError(f"{path} holds {len(names)} files; give one that holds a single table, or unpack it.")
         with archive.open(names[0]) as file:
-            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline=None)
 
 
 def _read_csv(open_text: Open, name: str, sep: str | None, decimal: str) -> pd.DataFrame:
