@@ -73,6 +73,19 @@ def test_forms_of_csv(text, options, name, tmp_path):
     pd.testing.assert_frame_equal(read_table(written(tmp_path, text, name), **options), FRAME)
 
 
+def test_a_line_of_blanks_does_not_become_a_row(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\na,b\n1,2\n  \n\n3,4\n\t\n", encoding="utf-8")
+    assert read_table(path).to_numpy().tolist() == [[1, 2], [3, 4]]
+    path.write_text('a,b\n1,2\n" "\n', encoding="utf-8")  # pandas: a row of missing values
+    with pytest.raises(ValueError, match=r"has 1 rows with fields, but would be read as 2; remove lines"):
+        read_table(path)
+    for blank in ("\u00a0", "\f"):
+        path.write_text(f"a,b\n1,2\n{blank}\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=r"Line 3 of .* has 1 fields and the header 2"):
+            read_table(path)
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
 @pytest.mark.parametrize("text", ["a,b,c\r\r,1,2\r3,4,5\r", "a,b,c\n\r,1,2\n\r3,4,5\n\r"])
 def test_blank_lines_that_end_with_a_carriage_return_shift_nothing(text, name, tmp_path):

@@ -168,17 +168,25 @@ def _in_zip(path: Path) -> Iterator[IO[str]]:
 
 def _read_csv(open_text: Open, name: str, sep: str | None, decimal: str) -> pd.DataFrame:
     with open_text() as text:
-        _check_fields(text, name, sep)
+        n_rows = _check_fields(text, name, sep)
     try:
         with open_text() as text:
             # whole columns at a time: in pieces, a column of numbers with one typo would be numbers here and text there
-            return pd.read_csv(text, sep=sep or ",", decimal=decimal, index_col=False, low_memory=False)
+            frame = pd.read_csv(text, sep=sep or ",", decimal=decimal, index_col=False, low_memory=False)
     except pd.errors.ParserError as error:
         raise ValueError(f"{name} cannot be read as CSV: {error}") from None
+    if len(frame) != n_rows:
+        raise ValueError(
+            f"{name} has {n_rows} rows with fields, but would be read as {len(frame)}; remove lines that hold only "
+            "blanks."
+        )
+    return frame
 
 
-def _check_fields(text: IO[str], name: str, sep: str | None) -> None:
+def _check_fields(text: IO[str], name: str, sep: str | None) -> int:
     """Every line has one field for each name in the header: pandas shifts or fills up lines that have not.
+
+    Returns the number of rows.
 
     Nor is there a quote that is not closed, or closed in the middle of a field, which makes several lines one.
     """
@@ -196,8 +204,9 @@ def _check_fields(text: IO[str], name: str, sep: str | None) -> None:
                 f"--sep {shown if shown.isalpha() else repr(shown)}."
             )
         _check_names(header, name)
-        line = rows.line_num + 1
+        line, n_rows = rows.line_num + 1, 0
         for row in rows:
+            n_rows += not _is_blank(row)
             if len(row) != len(header) and not _is_blank(row):
                 remedy = (
                     "quote fields that hold the separator, and name the first column if it holds row names"
@@ -206,6 +215,7 @@ def _check_fields(text: IO[str], name: str, sep: str | None) -> None:
                 )
                 raise ValueError(f"Line {line} of {name} has {len(row)} fields and the header {len(header)}; {remedy}.")
             line = rows.line_num + 1
+        return n_rows
     except csv.Error as error:
         remedy = "" if "limit" in str(error) else "; close the quote in it, right before a separator or the line's end"
         raise ValueError(f"Line {line} of {name} cannot be read as CSV: {error}{remedy}.") from None
@@ -220,7 +230,8 @@ def _without_nul(text: Iterable[str], name: str) -> Iterator[str]:
 
 
 def _is_blank(row: list[str]) -> bool:
-    return not row or (len(row) == 1 and row[0].isspace())  # [""] is a quoted empty field
+    """Whether pandas leaves a line out; [""] is a quoted empty field."""
+    return not row or (len(row) == 1 and row[0] != "" and not row[0].strip(" \t"))
 
 
 def _check_names(names: list[str], name: str) -> None:
