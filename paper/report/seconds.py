@@ -10,24 +10,15 @@ from paper.record import load_record
 from paper.report.blocks import joined
 from paper.report.lines import TITLES
 from paper.report.text import markdown
+from paper.searches import METHODS
 
 __all__ = ["seconds_part"]
 
-_TEXT = """Prediction is S at 100 times for every row of the test fold, from prepared tensors; an epoch is one pass over
-the training rows. All networks have two covariate layers of 32 units, and one layer of 32 where time comes in. The
+_TEXT = """Prediction is S(t) at 100 times for every row of the test fold, from prepared tensors; an epoch is one pass
+over the training rows. All networks have two covariate layers of 32 units, and one layer of 32 where time comes in. The
 paper's figures, in small print, are of other machines (GTX 1080 Ti), networks and batch sizes: compare ratios within a
 column. *Cox-Time, at all times* is what the paper timed: S at all distinct training times, its baseline included.
 Cox-Linear is fitted by Newton's method here, and its epoch is the whole fit."""
-_LABELS = {
-    "SumoNet": "SuMo-net",
-    "CoxTime": "Cox-Time",
-    "CoxTime, all times": "Cox-Time, at all times",
-    "CoxPH": "Cox-Linear",
-    "Soden": "SODEN",
-    "SurvNode": "SurvNODE",
-    "WeibullNet": "Weibull",
-    "LogNormalNet": "Log-normal",
-}
 Row = dict[str, Any]
 
 
@@ -41,7 +32,7 @@ def seconds_part(folder: Path) -> str:
     ]
     if not parts:
         return ""
-    return joined(["## Seconds (Tables 7 and 8)", _TEXT, *parts, _released_code(folder)])
+    return joined(["## Timing (Tables 7 and 8)", _TEXT, *parts, _released_code(folder)])
 
 
 def _tables(record: dict[str, Any]) -> list[str]:
@@ -52,12 +43,12 @@ def _tables(record: dict[str, Any]) -> list[str]:
     datasets = list(dict.fromkeys(row["dataset"] for row in timings))
     head = ["method", *(TITLES.get(name, "KKBOX (simulated)") for name in datasets)]
     tables = []
-    for title, name in (("Seconds of prediction", "inference"), ("Seconds of an epoch", "training")):
+    for title, name in (("Seconds of prediction", "inference"), ("Seconds per epoch", "training")):
         rows = []
         for method in dict.fromkeys(row["method"] for row in timings):
             cells = [_cell(timings, dataset, method, name) for dataset in datasets]
             if any(cell != "-" for cell in cells):
-                rows.append([_LABELS.get(method, method), *cells])
+                rows.append([_label(method), *cells])
         predicted = {row["rows"] for row in timings if name == "inference"}
         size = f", {predicted.pop():,} rows" if len(predicted) == 1 else ""
         tables.append(f"{title} ({where}{size}):\n\n{markdown(head, rows)}")
@@ -72,6 +63,11 @@ def _cell(timings: Sequence[Row], dataset: str, method: str, name: str) -> str:
     return _digits(row[name]) + ("" if theirs is None else f"<br><sub>paper {_digits(theirs)}</sub>")
 
 
+def _label(method: str) -> str:
+    name, _, which = method.partition(", ")
+    return METHODS[name].label + (f", at {which}" if which else "")
+
+
 def _digits(seconds: float) -> str:
     """Three digits, and all of those before the point."""
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
@@ -82,13 +78,17 @@ def _released_code(folder: Path) -> str:
     paths = [folder / f"performance_{what}_cuda.json" for what in ("inference", "training")]
     if not all(path.is_file() for path in paths):
         return ""
-    curves, steps = ([r for r in load_record(path)["results"]["rows"] if r["who"] == "released code"] for path in paths)
+    inference, training = map(load_record, paths)
+    curves, steps = (
+        [r for r in record["results"]["rows"] if r["who"] == "released code"] for record in (inference, training)
+    )
     curve = next((r for r in curves if (r["case"], r["what"]) == ("kkbox size", "S, from inputs")), None)
     epoch = next((r for r in steps if r.get("epoch_s")), None)
     if curve is None or epoch is None:
         return ""
     return (
-        f"The code released with the paper took {curve['seconds']:.1f} s for 529,349 × 100 points of its curves, and "
-        f"{epoch['epoch_s']:.1f} s for an epoch of 1.6 million rows in batches of {epoch['batch']:,}, on a GPU of the "
-        "same kind ([Speed](performance.md))."
+        f"The code released with the paper took {curve['seconds']:.1f} s to predict "
+        f"{inference['configuration']['kkbox_rows']:,} rows at {inference['configuration']['times']} times, and "
+        f"{epoch['epoch_s']:.1f} s for an epoch of {epoch['case'].partition(', ')[2]} (batches of {epoch['batch']:,}), "
+        "on a GPU of the same kind ([Speed](performance.md))."
     )

@@ -82,7 +82,7 @@ def test_the_simulated_kkbox_and_the_tables_of_the_page(tmp_path, monkeypatch):
     record = kkbox_seconds.run(tmp_path, quick=True, device="cpu", methods=("SumoNet", "CoxTime"))
     sumo, _, every = record["results"]["timings"]
     page = seconds_part(tmp_path)
-    prediction, epoch = page.split("Seconds of an epoch")
+    prediction, epoch = page.split("Seconds per epoch")
     assert f"batches of 5,000, {sumo['rows']} rows" in prediction
     assert f"| SuMo-net | {sumo['inference']:.3g}<br><sub>paper 5.81</sub> |" in prediction
     assert f"| Cox-Time, at all times | {every['inference']:.3g}<br><sub>paper 158</sub> |" in prediction
