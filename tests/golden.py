@@ -9,13 +9,14 @@ import hashlib
 import json
 import platform
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import sumosurv
-from sumosurv import datasets
+from sumosurv import Surv, datasets
 
 FILE = Path(__file__).with_name("golden.json")
 TIMES = [0.0, 0.1, 0.4, 0.8, 1.5, 4.0]
@@ -38,7 +39,34 @@ CASES: dict[str, tuple[str, dict]] = {
     "SurvNode": ("SurvNode", SMALL | {"steps": 3}),
     "CoxPH": ("CoxPH", {}),
     "KaplanMeier": ("KaplanMeier", {}),
+    "RandomSurvivalForest": ("RandomSurvivalForest", {"n_estimators": 5, "random_state": 0}),
 }
+
+# the default fit, in full for right-censored rows and with few epochs for every other outcome
+DEFAULTS: dict[str, tuple[int, str, dict]] = {
+    "few rows": (240, "right", {}),
+    "many rows": (1_100, "right", {}),
+    "entry": (240, "entry", {"max_epochs": 3}),
+    "intervals": (240, "intervals", {"max_epochs": 3}),
+    "causes": (240, "causes", {"max_epochs": 3}),
+    "causes, many rows": (1_100, "causes", {"max_epochs": 2}),
+    "weights": (240, "weights", {"max_epochs": 3}),
+    "groups": (240, "groups", {"max_epochs": 3}),
+    "first time, cells": (240, "right", {"max_epochs": 3, "time_origin": "first", "resolution": 0.25}),
+}
+
+# methods with competing causes, and methods made of others
+OTHERS = ("AalenJohansen", "FineGray", "CauseSpecific", "WeibullNet causes", "GompertzNet causes", "SumoNet causes",
+          "DeepHit causes", "SurvivalMixture", "Conformal", "CoxPH weights", "KaplanMeier intervals")  # fmt: skip
+
+STREAMS: dict[str, tuple[str, str, dict]] = {
+    "SumoNet default": ("SumoNet", "right", {"max_epochs": 2, "random_state": 0, "n_threads": 1}),
+    "SumoNet": ("SumoNet", "right", SMALL | {"mixed_layers": (6, 6)}),
+    "SumoNet causes": ("SumoNet", "causes", SMALL),
+    "WeibullNet weights": ("WeibullNet", "weights", SMALL),
+}
+
+EXPORTS = ("right", "causes", "entry")
 
 
 def machine() -> str:
@@ -59,6 +87,20 @@ def rows(n=240, seed=0):
     return X, sumosurv.Surv.from_arrays(data.y["event"], np.round(data.y["time"], 2) + 0.01)
 
 
+def outcome(kind: str, y) -> tuple[object, dict]:
+    """What was observed, in one of the forms that a fit can learn from, and further arguments of ``fit``."""
+    n, rng = len(y), np.random.default_rng(5)
+    event, time = y["event"], y["time"]
+    if kind == "entry":
+        return Surv.from_arrays(event, time, entry=0.5 * time * rng.random(n)), {}
+    if kind == "intervals":
+        return Surv.interval(0.8 * time, np.where(event, 1.1 * time, np.inf)), {}
+    if kind == "causes":
+        return Surv.from_arrays(np.where(event, rng.integers(1, 3, n), 0), time), {}
+    more = {"weights": {"sample_weight": rng.integers(0, 4, n)}, "groups": {"groups": np.arange(n) // 2}}
+    return y, more.get(kind, {})
+
+
 def digest(arrays) -> str:
     """Of the bytes of some arrays, whatever their names and their order."""
     parts = sorted(hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest() for a in arrays)
@@ -75,6 +117,9 @@ def describe(model, X, y) -> dict:
         "risk": model.predict(X)[:3].tolist(),
         "mean": np.nan_to_num(model.predict_restricted_mean(X, 0.7))[:3].tolist(),
     }
+    if model.n_causes_ > 1:
+        incidence = model.predict_cumulative_incidence(X, TIMES)
+        found["incidence"], found["incidences"] = digest([incidence]), incidence[:3].tolist()
     if hasattr(model, "network_"):
         found["weights"] = digest([p.detach().cpu().numpy() for p in model.network_.parameters()])
     if hasattr(model, "history_"):
@@ -103,6 +148,79 @@ def compute(name: str) -> dict:
     X, y = rows()
     method, options = CASES[name]
     return describe(getattr(sumosurv, method)(**options).fit(X, y), X, y)
+
+
+@one_thread
+def compute_default(name: str) -> dict:
+    """The default `SumoNet`, whose settings say nothing about its networks."""
+    n, kind, options = DEFAULTS[name]
+    X, plain = rows(n)
+    y, more = outcome(kind, plain)
+    return describe(sumosurv.SumoNet(random_state=0, n_threads=1, **options).fit(X, y, **more), X, y)
+
+
+@one_thread
+def compute_other(name: str) -> dict:
+    """A method with causes, weights or intervals, or one that is made of other methods."""
+    X, plain = rows()
+    method, _, kind = name.partition(" ")
+    if not kind and method not in ("SurvivalMixture", "Conformal"):
+        kind = "causes"
+    y, more = outcome(kind, plain)
+    parts = [sumosurv.WeibullNet(**SMALL), sumosurv.CoxPH(alpha=0.1)]
+    options = {
+        "CauseSpecific": {"estimator": parts[0]},
+        "SurvivalMixture": {"estimators": parts, "weights": [1.0, 3.0]},
+        "Conformal": {"estimator": parts[0], "random_state": 0},
+        "SumoNet": SMALL,
+        "WeibullNet": SMALL,
+        "GompertzNet": SMALL,
+        "DeepHit": SMALL | {"n_cuts": 8},
+        "CoxPH": {"alpha": 0.1},
+    }
+    return describe(getattr(sumosurv, method)(**options.get(method, {})).fit(X, y, **more), X, y)
+
+
+@one_thread
+def compute_stream(name: str) -> dict:
+    """A fit to rows on disk, and its scores of them."""
+    method, kind, options = STREAMS[name]
+    X, plain = rows(900)
+    y, more = outcome(kind, plain)
+    frame = X.assign(t=y["time"], d=y["event"].astype(int), **{"w": more["sample_weight"]} if more else {})
+    columns = {"time": "t", "event": "d"}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.parquet")
+        frame.to_parquet(path, index=False, row_group_size=250)
+        weight = {"sample_weight": "w"} if more else {}
+        model = getattr(sumosurv, method)(**options).fit(path, columns, **weight)
+        found = describe(model, X, y)
+        table = sumosurv.scores.evaluate(model, path, columns, times=[0.2, 0.5], **weight)
+        found["scores"] = [float(v) for v in table["value"]]
+    return found
+
+
+@one_thread
+def compute_export(kind: str) -> dict:
+    """What an ONNX file of the default model gives."""
+    import onnxruntime
+
+    X, plain = rows()
+    y, more = outcome(kind, plain)
+    model = sumosurv.SumoNet(max_epochs=2, random_state=0, n_threads=1).fit(X, y, **more)
+    numbers = [name for name in X if X[name].dtype != object]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        model.export_onnx(path)
+        session = onnxruntime.InferenceSession(path)
+        given = {
+            "numbers": X[numbers].to_numpy(float)[:20],
+            "categories": X[["kind"]].to_numpy(object)[:20],
+            "times": np.array(TIMES),
+        }
+        results = session.run(None, given)
+        names = [output.name for output in session.get_outputs()]
+    return {name: np.asarray(value).ravel()[:60].tolist() for name, value in zip(names, results)}
 
 
 SEARCHES: dict[str, dict] = {
@@ -138,6 +256,10 @@ def compute_all() -> dict:
     """Everything that is stored."""
     found = {f"estimator {name}": compute(name) for name in CASES}
     found |= {f"search {name}": compute_search(name) for name in SEARCHES}
+    found |= {f"default {name}": compute_default(name) for name in DEFAULTS}
+    found |= {f"other {name}": compute_other(name) for name in OTHERS}
+    found |= {f"stream {name}": compute_stream(name) for name in STREAMS}
+    found |= {f"export {name}": compute_export(name) for name in EXPORTS}
     return {"machine": machine(), "values": found}
 
 
