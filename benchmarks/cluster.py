@@ -35,7 +35,7 @@ def step_seconds(batch, epochs=4):
     data = datasets.simulate("kkbox", ROWS, random_state=0)
     ends = []
     model = SumoNet(
-        ensemble_size=NETWORKS, max_epochs=epochs, batch_size=batch, validation_fraction=0.0, random_state=0,
+        n_members=NETWORKS, max_epochs=epochs, batch_size=batch, validation_fraction=0.0, random_state=0,
         device="cpu", n_threads=1, on_epoch=lambda _: ends.append((time.perf_counter(), time.process_time())),
     )  # fmt: skip
     model.fit(data.X, data.y)
@@ -93,7 +93,7 @@ def ray_figures(trials, predicted):
     data = datasets.simulate("kkbox", 4096, random_state=0)
     rows = datasets.simulate("kkbox", predicted, random_state=1).X
     space = {"dropout": [0.1, 0.3], "weight_decay": [0.1, 0.3], "learning_rate": [0.01, 0.02]}
-    estimator = SumoNet(ensemble_size=1, covariate_layers=(64, 64), max_epochs=10, device="cpu", n_threads=1)
+    estimator = SumoNet(n_members=1, covariate_layers=(64, 64), max_epochs=10, device="cpu", n_threads=1)
 
     def search(backend):
         return NetworkSearch(
@@ -103,7 +103,7 @@ def ray_figures(trials, predicted):
 
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.sumo"
-        SumoNet(ensemble_size=4, max_epochs=2, random_state=0, n_threads=1).fit(data.X, data.y).save(model)
+        SumoNet(n_members=4, max_epochs=2, random_state=0, n_threads=1).fit(data.X, data.y).save(model)
         loaded = sumosurv.load(model)
         found["search_here"] = seconds(lambda: search("local"))
         found["predict_here"] = seconds(lambda: [median(loaded, rows[i : i + 5000]) for i in range(0, len(rows), 5000)])

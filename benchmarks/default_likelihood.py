@@ -23,8 +23,8 @@ from sumosurv.scores import log_likelihood
 PAPER = {"metabric": -0.142, "gbsg": -0.391, "flchain": -0.376, "support": 0.658}
 MODELS = {
     "default": {"random_state": 0},
-    "default, one network": {"random_state": 0, "ensemble_size": 1},
-    "variant='paper', one network": {"random_state": 0, "variant": "paper", "ensemble_size": 1},
+    "default, one network": {"random_state": 0, "n_members": 1},
+    "variant='paper', one network": {"random_state": 0, "variant": "paper", "n_members": 1},
     "variant='paper', default size": {"random_state": 0, "variant": "paper"},
 }
 

@@ -90,7 +90,7 @@ def main():
     options = arguments(__doc__).parse_args()
     start(options)
     X, y = table(4000)
-    model = SumoNet(ensemble_size=2, max_epochs=5, random_state=0).fit(X, y)
+    model = SumoNet(n_members=2, max_epochs=5, random_state=0).fit(X, y)
     cox = CoxPH().fit(X, y)
     sizes = [2_500] if options.quick else [20_000, 100_000, 200_000]
     measured = ours(model, cox, sizes, 500 if options.quick else 5_000)

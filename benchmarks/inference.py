@@ -37,7 +37,7 @@ from _measure import start as begin
 from sumosurv import Soden, SumoNet, Surv, datasets
 from sumosurv.distributions.ode import clock
 
-SMALL = {"ensemble_size": 1, "covariate_layers": (32,), "max_epochs": 1, "random_state": 0, "batch_size": 1000}
+SMALL = {"n_members": 1, "covariate_layers": (32,), "max_epochs": 1, "random_state": 0, "batch_size": 1000}
 COLUMNS = ("case", "who", "what", "precision", "seconds", "floor", "bound", "times_floor", "error")
 
 
@@ -63,10 +63,10 @@ def ours(case, data, options, limits, rows):
     X_train, y_train, X, _ = data
     grid = np.linspace(float(y_train["time"].min()), float(y_train["time"].max()), TIMES)
     models = {
-        "SumoNet, equal": (SumoNet(variant="paper", mixed_layers=(32,), device=options.device, **SMALL), (32,), 1),
+        "SumoNet, equal": (SumoNet(variant="paper", time_layers=(32,), device=options.device, **SMALL), (32,), 1),
     }
     if case == "support" or options.device == "cuda":
-        settings = {"max_epochs": 1, "random_state": 0, "device": options.device, "ensemble_size": 16}
+        settings = {"max_epochs": 1, "random_state": 0, "device": options.device, "n_members": 16}
         models["SumoNet, default"] = (SumoNet(**settings), (32, 32), 16)
     for name, (model, widths, members) in models.items():
         model.fit(X_train, y_train)

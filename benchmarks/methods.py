@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=DATASETS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--folds", nargs="+", type=int, default=list(range(5)), choices=range(5))
-    parser.add_argument("--options", type=json.loads, default={}, help="other than defaults: '{\"ensemble_size\": 1}'")
+    parser.add_argument("--options", type=json.loads, default={}, help="other than defaults: '{\"n_members\": 1}'")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="units at once")
     parser.add_argument("--out", type=Path, help="folder for the JSON record, which is added to")

@@ -131,7 +131,7 @@ def changing(rng, n):
 
 def model(seed):
     """The default with fewer networks and epochs: the truth is smooth and rows are many."""
-    return SumoNet(ensemble_size=8, max_epochs=40, random_state=seed)
+    return SumoNet(n_members=8, max_epochs=40, random_state=seed)
 
 
 def study(name, n, seed):

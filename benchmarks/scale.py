@@ -38,9 +38,9 @@ def one_size(n, members, device, threads):
     del time_
     before = peak_memory(device)["host_bytes"]
     model = SumoNet(
-        ensemble_size=members,
+        n_members=members,
         covariate_layers=(32,),
-        mixed_layers=(32,),
+        time_layers=(32,),
         max_epochs=1,
         batch_size=5_000,
         validation_fraction=0.2,

@@ -25,7 +25,7 @@ def one_by_one(search, fold, count):
     X, y, validation_data = fold
     spent = []
     for parameters in search.cv_results_["params"][:count]:
-        model = SumoNet(ensemble_size=1, random_state=0, device=search.estimator.device).set_params(**parameters)
+        model = SumoNet(n_members=1, random_state=0, device=search.estimator.device).set_params(**parameters)
         started = time.perf_counter()
         model.fit(X, y, validation_data=validation_data)
         spent.append(time.perf_counter() - started)

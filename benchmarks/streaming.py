@@ -75,9 +75,9 @@ def one_step(step, folder, model_file, threads, limit):
     found = {}
     if step == "fit":
         model = SumoNet(
-            ensemble_size=MEMBERS,
+            n_members=MEMBERS,
             covariate_layers=(32,),
-            mixed_layers=(32,),
+            time_layers=(32,),
             dropout=0.5,
             max_epochs=1,
             batch_size=BATCH,
@@ -117,7 +117,7 @@ def warm_up():
 
     with tempfile.TemporaryDirectory() as place:
         write_rows(Path(place) / "rows", 2_000)
-        model = SumoNet(ensemble_size=1, max_epochs=1, random_state=0).fit(Path(place) / "rows", OUTCOME)
+        model = SumoNet(n_members=1, max_epochs=1, random_state=0).fit(Path(place) / "rows", OUTCOME)
         scores.evaluate(model, Path(place) / "rows", OUTCOME, n_bootstrap=2)
         model.predict_to_parquet(Path(place) / "rows", Path(place) / "out.parquet", times=[0.5])
 
@@ -160,7 +160,7 @@ def parity(threads):
         frame = pd.read_parquet(folder)
         train, test = frame[:40_000], frame[40_000:]
         train.to_parquet(Path(place) / "train.parquet", index=False, row_group_size=2_000)
-        settings = {"ensemble_size": 2, "covariate_layers": (32,), "mixed_layers": (32,), "max_epochs": 10}
+        settings = {"n_members": 2, "covariate_layers": (32,), "time_layers": (32,), "max_epochs": 10}
         settings |= {"random_state": 0, "device": "cpu", "n_threads": threads}
 
         def parts(table):

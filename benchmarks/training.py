@@ -39,7 +39,7 @@ def table(n, columns):
 
 def training_step(X, y, members, batch, device, **settings):
     """Our step for a population, and where its batches come from."""
-    model = SumoNet(variant="paper", ensemble_size=members, frequencies=0, **settings)
+    model = SumoNet(variant="paper", n_members=members, frequencies=0, **settings)
     learned = model.learn(model.read(X[:10_000], y[:10_000]))
     seeds, on = np.arange(members), torch.device(device)
     network = model.build(learned, seeds).to(on)
@@ -80,7 +80,7 @@ def large(options, limits, rows):
     X, y = table(n, 15)
     begun = time.perf_counter()
     step, run, batches = training_step(
-        X, y, 1, 5_000, options.device, covariate_layers=(32,), mixed_layers=(32,), dropout=0.0
+        X, y, 1, 5_000, options.device, covariate_layers=(32,), time_layers=(32,), dropout=0.0
     )
     ready = time.perf_counter() - begun
     steps = batches.per_epoch

@@ -75,7 +75,7 @@ def add(rows, what, measured, goal, unit="s", at_least=False, beside=""):
 def two_networks(folder):
     """A small model and where it was saved."""
     X, y = table(4000)
-    model = SumoNet(ensemble_size=2, max_epochs=5, random_state=0).fit(X, y)
+    model = SumoNet(n_members=2, max_epochs=5, random_state=0).fit(X, y)
     model.save(folder / "two.sumo")
     return model
 
@@ -188,9 +188,9 @@ def on_cuda(options, rows):
     y = Surv.from_arrays(rng.random(20_000) < 0.7, rng.weibull(1.2, 20_000) * np.exp(0.3 * X[:20_000, 0]))
     grid = np.linspace(float(y["time"].min()), float(y["time"].max()), TIMES)
     common = {"max_epochs": 1, "random_state": 0, "device": options.device}
-    paper = {"variant": "paper", "ensemble_size": 1, "covariate_layers": (32,), "mixed_layers": (32,)}
+    paper = {"variant": "paper", "n_members": 1, "covariate_layers": (32,), "time_layers": (32,)}
     new, out, there = X[20_000:], np.empty((n, TIMES), dtype=np.float32), torch.device(options.device)
-    for name, settings, goal in (("16 members", {"ensemble_size": 16}, 0.5), ("paper-sized", paper, 0.1)):
+    for name, settings, goal in (("16 members", {"n_members": 16}, 0.5), ("paper-sized", paper, 0.1)):
         model = SumoNet(**settings, **common).fit(X[:20_000], y)
         for way, ask in _ways(model, new, grid, out).items():
             took = seconds(ask, options.device, repeats=5, at_most=10.0)

@@ -24,9 +24,9 @@ _RANGES: dict[SimulatedName, tuple[float, float]] = {
 }
 # One covariate and a sharp truth: more capacity and less noise than the default for real data.
 SETTINGS: dict[str, Any] = {
-    "ensemble_size": 4,
+    "n_members": 4,
     "covariate_layers": (64, 64, 64),
-    "mixed_layers": (64, 64, 64),
+    "time_layers": (64, 64, 64),
     "dropout": 0.0,
     "frequencies": 16,
     "weight_decay": 0.01,

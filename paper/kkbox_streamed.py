@@ -31,7 +31,7 @@ def run(out: Path, *, seed: int = 0, quick: bool | None = None) -> dict[str, Any
     Writes ``kkbox_streamed.json`` under ``out`` and returns the record.
     """
     rows = _QUICK_ROWS if quick else ROWS
-    settings = {"ensemble_size": 2, "max_epochs": 1 if quick else 3, "random_state": seed, "device": "cpu"}
+    settings = {"n_members": 2, "max_epochs": 1 if quick else 3, "random_state": seed, "device": "cpu"}
     fold = Fold.simulated(rows, 0)
     customer = datasets.simulate("kkbox", rows, random_state=0).customer
     both = np.sort(np.concatenate([fold.train, fold.valid]))
@@ -66,7 +66,7 @@ def in_words(record: dict[str, Any]) -> str:
     settings = own["settings"]
     return (
         f"From a Parquet file that is read in pieces, on a CPU with {found['threads']} thread(s), "
-        f"{settings['ensemble_size']} networks of SuMo-net with default settings took {found['seconds'] / 60:.0f} "
+        f"{settings['n_members']} networks of SuMo-net with default settings took {found['seconds'] / 60:.0f} "
         f"minutes ({found['cpu_seconds'] / 60:.0f} of the processor) for {settings['max_epochs']} epochs, with at most "
         f"{found['peak_bytes'] / 2**30:.1f} GiB of memory: S_L {scores['S_L']:.4f}, IBLL {scores['IBLL']:.4f}, "
         f"IBS {scores['IBS']:.4f}, Ctd {scores['Ctd']:.4f}; S_L of the day {scores['S_L_interval']:.4f}, "

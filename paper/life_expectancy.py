@@ -29,7 +29,7 @@ NAMES = (*REAL, *SIMULATED)
 GROUPS = 5
 CHECKED = 40  # test rows integrated on the fine grid
 POINTS = 4001
-QUICK: dict[str, Any] = {"ensemble_size": 4, "max_epochs": 20}
+QUICK: dict[str, Any] = {"n_members": 4, "max_epochs": 20}
 ROWS = 20_000  # of the simulated datasets
 QUICK_ROWS = 4_000
 
@@ -207,7 +207,7 @@ def _expectancy(name: str, part: Part, seed: int, device: str, quick: bool) -> E
     within = model.predict_restricted_mean(part.X_test, last)
     checked = part.X_test.iloc[:CHECKED]
     grid_mean, grid_restricted = on_a_grid(model.predict_distribution(checked), horizon, last)
-    options["ensemble_size"] = 1
+    options["n_members"] = 1
     plain = SumoNet(variant="paper", **options).fit(part.X, part.y, validation_data=part.valid)
     truth = part.truth
     return Expectancy(

@@ -54,9 +54,9 @@ _ENOUGH = 100_000  # rows that the epochs of a fit see together, unless more rep
 _MANY = 200_000  # rows from which on one measurement, without warming up, is enough
 # one architecture for all: two covariate layers of 32, one layer of 32 where time comes in
 SETTINGS: dict[str, Any] = {
-    "ensemble_size": 1,
+    "n_members": 1,
     "covariate_layers": (32, 32),
-    "mixed_layers": (32,),
+    "time_layers": (32,),
     "hazard_layers": (32,),
     "frequencies": 0,
     "batch_size": 1000,

@@ -13,7 +13,7 @@ from torch import nn
 from sumosurv import GompertzNet, LogLogisticNet, LogNormalNet, SumoNet, Surv, SurvivalMixture, WeibullNet
 from sumosurv.export.description import described
 
-SMALL = {"ensemble_size": 2, "max_epochs": 2, "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 2, "random_state": 0}
 
 
 def table(n=160, seed=0):

@@ -22,7 +22,7 @@ from sumosurv import Surv
 Change = Callable[[dict[str, Any], dict[str, torch.Tensor]], object]
 
 _NETWORK = {
-    "ensemble_size": 2,
+    "n_members": 2,
     "max_epochs": 1,
     "covariate_layers": (4, 4),
     "frequencies": 2,
@@ -30,10 +30,10 @@ _NETWORK = {
     "device": "cpu",
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "SumoNet": {**_NETWORK, "mixed_layers": (4, 4)},
+    "SumoNet": {**_NETWORK, "time_layers": (4, 4)},
     "DeepSurv": _NETWORK,
     "CoxCC": _NETWORK,
-    "CoxTime": {**_NETWORK, "mixed_layers": (4,)},
+    "CoxTime": {**_NETWORK, "time_layers": (4,)},
     "DeepHit": {**_NETWORK, "n_cuts": 5},
     "WeibullNet": _NETWORK,
     "LogNormalNet": _NETWORK,

@@ -21,9 +21,9 @@ from sumosurv import Surv, datasets
 FILE = Path(__file__).with_name("golden.json")
 TIMES = [0.0, 0.1, 0.4, 0.8, 1.5, 4.0]
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8, 8), "random_state": 0, "n_threads": 1}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8, 8), "random_state": 0, "n_threads": 1}
 CASES: dict[str, tuple[str, dict]] = {
-    "SumoNet": ("SumoNet", SMALL | {"mixed_layers": (6, 6)}),
+    "SumoNet": ("SumoNet", SMALL | {"time_layers": (6, 6)}),
     "SumoNet paper": ("SumoNet", SMALL | {"variant": "paper"}),
     "SumoNet first": ("SumoNet", SMALL | {"time_origin": "first", "refit": True, "time_features": "log"}),
     "WeibullNet": ("WeibullNet", SMALL),
@@ -61,7 +61,7 @@ OTHERS = ("AalenJohansen", "FineGray", "CauseSpecific", "WeibullNet causes", "Go
 
 STREAMS: dict[str, tuple[str, str, dict]] = {
     "SumoNet default": ("SumoNet", "right", {"max_epochs": 2, "random_state": 0, "n_threads": 1}),
-    "SumoNet": ("SumoNet", "right", SMALL | {"mixed_layers": (6, 6)}),
+    "SumoNet": ("SumoNet", "right", SMALL | {"time_layers": (6, 6)}),
     "SumoNet causes": ("SumoNet", "causes", SMALL),
     "WeibullNet weights": ("WeibullNet", "weights", SMALL),
 }
@@ -238,7 +238,7 @@ def compute_search(name: str) -> dict:
     X, y = rows()
     space = {
         "covariate_layers": [(4,), (8, 8)],
-        "mixed_layers": [(4,), (6, 6)],
+        "time_layers": [(4,), (6, 6)],
         "dropout": [0.1, 0.4],
         "weight_decay": [0.1, 0.3],
         "numeric_scaling": ["quantile", "standard"],

@@ -33,7 +33,7 @@ def model(causes: int = 1) -> SumoNet:
     time = rng.weibull(1.5, len(X)) * np.exp(-0.03 * (X["age"] - 65)) * 100
     event = rng.integers(0, causes + 1, len(X))
     y = Surv.from_arrays(event if causes > 1 else event > 0, time)
-    small = {"covariate_layers": (8,), "mixed_layers": (6,), "max_epochs": 4, "ensemble_size": 3}
+    small = {"covariate_layers": (8,), "time_layers": (6,), "max_epochs": 4, "n_members": 3}
     return SumoNet(**small, random_state=0).fit(X, y)
 
 

@@ -8,7 +8,7 @@ from sumosurv.distributions import Weibull
 from sumosurv.outcome import Cells, check_outcome
 from sumosurv.scores import evaluate, log_likelihood
 
-TINY = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "mixed_layers": (4,), "random_state": 0}
+TINY = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "time_layers": (4,), "random_state": 0}
 
 
 def outcome(times, event=True, **more):
@@ -124,7 +124,7 @@ def test_training_maximises_the_probability_of_cells(tmp_path):
 def test_of_rounded_times_the_curve_stays_smooth_and_near_the_truth():
     X, _, y = simulated(1000, 3, cells=8)
     X_test, scale, y_test = simulated(1000, 4, cells=8)
-    options = {"ensemble_size": 2, "max_epochs": 60, "covariate_layers": (16,), "frequencies": 0, "random_state": 0}
+    options = {"n_members": 2, "max_epochs": 60, "covariate_layers": (16,), "frequencies": 0, "random_state": 0}
     cells = Cells(1.0, 0.0)
     truth = Weibull(scale, 1.5)
     true = log_likelihood(truth, y_test, resolution=cells).mean()

@@ -316,9 +316,9 @@ BOMBS = {
     "members": ("SumoNet", put("fitted", "n_members_", value=10**9)),
     "covariate layers": ("SumoNet", put("parameters", "covariate_layers", value=HUGE)),
     "many layers": ("SumoNet", put("parameters", "covariate_layers", value=[1] * 200_000)),
-    "mixed layers": ("SumoNet", put("parameters", "mixed_layers", value=HUGE)),
+    "mixed layers": ("SumoNet", put("parameters", "time_layers", value=HUGE)),
     "frequencies": ("SumoNet", put("parameters", "frequencies", value=10**9)),
-    "time layers": ("CoxTime", put("parameters", "mixed_layers", value=HUGE)),
+    "time layers": ("CoxTime", put("parameters", "time_layers", value=HUGE)),
     "hazard layers": ("Soden", put("parameters", "hazard_layers", value=HUGE)),
     "latent": ("SurvNode", put("parameters", "latent_size", value=10**9)),
     "past all": ("DeepSurv", put("parameters", "covariate_layers", value=[2**62])),
@@ -339,7 +339,7 @@ def test_bombs(name, tmp_path, bench):
 def test_a_bomb_of_images(tmp_path, bench):
     images = np.random.default_rng(0).normal(size=(60, 1, 4, 4)).astype(np.float32)
     encoder = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 4))
-    sumosurv.SumoNet(encoder=encoder, ensemble_size=2, max_epochs=1, device="cpu").fit(images, table()[1]).save(
+    sumosurv.SumoNet(encoder=encoder, n_members=2, max_epochs=1, device="cpu").fit(images, table()[1]).save(
         tmp_path / "images"
     )
     true = bench.open("open_images", tmp_path / "images")

@@ -19,7 +19,7 @@ from torch import nn
 import sumosurv
 from sumosurv import ModelFileError, SumoNet, Surv, SurvivalMixture, kaplan_meier, load
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (6,), "mixed_layers": (4,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (6,), "time_layers": (4,), "random_state": 0}
 GRID = [0.0, 0.3, 1.0, 40.0]
 
 
@@ -91,9 +91,9 @@ def test_saved_again_it_is_the_same_file(path, tmp_path):
     "options",
     [
         {"variant": "paper"},
-        {"ensemble_size": 1},
+        {"n_members": 1},
         {"time_features": "log", "positive": "softplus", "numeric_scaling": "standard"},
-        {"covariate_layers": [4, 4], "mixed_layers": [3], "residual": False, "activation": "relu"},
+        {"covariate_layers": [4, 4], "time_layers": [3], "residual": False, "activation": "relu"},
         {"covariate_layers": (), "frequencies": 0},
         {"random_state": np.random.RandomState(3)},
         {"random_state": np.int64(3), "dropout": np.float32(0.25)},

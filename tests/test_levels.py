@@ -57,7 +57,7 @@ def test_predictions_of_a_csv_equal_those_of_the_table_it_was_written_from():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"sex": pd.Categorical(rng.choice(["0", "1"], 80)), "age": rng.normal(size=80).round(3)})
     time = rng.exponential(np.where(X["sex"] == "1", 3.0, 1.0))
-    model = LogNormalNet(ensemble_size=1, max_epochs=3, random_state=0).fit(X, (time, np.ones(80)))
+    model = LogNormalNet(n_members=1, max_epochs=3, random_state=0).fit(X, (time, np.ones(80)))
     read = pd.read_csv(io.StringIO(X.to_csv(index=False)))
     read["sex"] = read["sex"].astype("category")
     with pytest.warns(UserWarning, match="80 of 80 values are written in another way"):
@@ -72,7 +72,7 @@ def test_predictions_of_a_csv_equal_those_of_the_table_it_was_written_from():
 def test_other_kinds_of_tables(kind):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"stage": rng.choice(["I", "II"], 60), "age": rng.normal(size=60)})
-    model = LogNormalNet(ensemble_size=1, max_epochs=2, random_state=0).fit(X, (rng.exponential(size=60), np.ones(60)))
+    model = LogNormalNet(n_members=1, max_epochs=2, random_state=0).fit(X, (rng.exponential(size=60), np.ones(60)))
     if kind == "polars":
         table = pytest.importorskip("polars", reason="polars is not installed").DataFrame(X.to_dict("list"))
     else:

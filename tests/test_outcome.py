@@ -69,7 +69,7 @@ FORMS = {
 
 def through_fit(y):
     """What ``fit`` understood: seen in what it keeps of the outcome."""
-    model = SumoNet(ensemble_size=1, max_epochs=1, covariate_layers=(2,), mixed_layers=(2,), random_state=0)
+    model = SumoNet(n_members=1, max_epochs=1, covariate_layers=(2,), time_layers=(2,), random_state=0)
     model.fit(np.arange(N, dtype=float)[:, None], y)
     return model
 
@@ -275,7 +275,7 @@ def test_polars_outcomes_and_covariates():
     y = polars.DataFrame({"died": ZERO_ONE, "months": TIME})
     np.testing.assert_array_equal(check_outcome(y).array(), EXPECTED)
     X = {"age": [50.0, 61.0, None, 48.0, 70.0, 55.0], "sex": ["f", "m", "f", "f", "m", "m"]}
-    settings = {"ensemble_size": 1, "max_epochs": 1, "covariate_layers": (2,), "mixed_layers": (2,), "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 1, "covariate_layers": (2,), "time_layers": (2,), "random_state": 0}
     one = SumoNet(**settings).fit(polars.DataFrame(X), y)
     two = SumoNet(**settings).fit(pd.DataFrame(X), y)
     assert one.feature_names_in_.tolist() == ["age", "sex"]

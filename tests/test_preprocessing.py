@@ -230,7 +230,7 @@ def test_state_survives_json(scaling, one_hot):
 
 # ---------------------------------------------------------------------- through the estimator
 
-SMALL = {"ensemble_size": 2, "covariate_layers": (8,), "mixed_layers": (6,), "max_epochs": 5, "random_state": 0}
+SMALL = {"n_members": 2, "covariate_layers": (8,), "time_layers": (6,), "max_epochs": 5, "random_state": 0}
 
 
 def example(n=120):

@@ -41,7 +41,7 @@ print(pd.Series(cause).map({0: "still there", 1: "cancelled", 2: "payment failed
 # Fit, and compare with Aalen-Johansen
 # ------------------------------------
 
-model = SumoNet(ensemble_size=4, max_epochs=30, random_state=0).fit(X.iloc[train], y[train])
+model = SumoNet(n_members=4, max_epochs=30, random_state=0).fit(X.iloc[train], y[train])
 simple = AalenJohansen().fit(X.iloc[train], y[train])
 models = {"Aalen-Johansen": simple, "SumoNet": model}
 chosen = ["log_likelihood", "brier", "cumulative_dynamic_auc", "incidence_calibration"]

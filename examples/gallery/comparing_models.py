@@ -38,8 +38,8 @@ y = Surv.from_arrays(life <= end, np.minimum(life, end))
 models = {
     "Cox": CoxPH(),
     "Kaplan-Meier": KaplanMeier(),
-    "log-normal": LogNormalNet(ensemble_size=2, max_epochs=20, random_state=0),
-    "SumoNet": SumoNet(ensemble_size=2, max_epochs=20, random_state=0),
+    "log-normal": LogNormalNet(n_members=2, max_epochs=20, random_state=0),
+    "SumoNet": SumoNet(n_members=2, max_epochs=20, random_state=0),
 }
 chosen = ["log_likelihood", "integrated_brier", "concordance_td"]
 result = scores.cross_evaluate(models, X, y, cv=5, scores=chosen, verbose=False)

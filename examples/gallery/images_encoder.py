@@ -43,7 +43,7 @@ encoder = nn.Sequential(
     nn.Flatten(),
     nn.Linear(24 * 4, 32),
 )
-model = SumoNet(encoder=encoder, ensemble_size=2, max_epochs=25, learning_rate=0.005, random_state=0)
+model = SumoNet(encoder=encoder, n_members=2, max_epochs=25, learning_rate=0.005, random_state=0)
 model.fit(images[train], y[train])
 print(scores.evaluate(model, images[test], y[test], scores=["log_likelihood", "concordance_td", "d_calibration"]))
 

@@ -41,8 +41,8 @@ print(f"{recorded.sum()} of {n} machines are on record; {event.mean():.0%} of th
 # With and without the entry age
 # ------------------------------
 
-right = SumoNet(ensemble_size=4, max_epochs=25, random_state=0).fit(X, y)
-naive = SumoNet(ensemble_size=4, max_epochs=25, random_state=0).fit(X, Surv.from_arrays(event, time))
+right = SumoNet(n_members=4, max_epochs=25, random_state=0).fit(X, y)
+naive = SumoNet(n_members=4, max_epochs=25, random_state=0).fit(X, Surv.from_arrays(event, time))
 
 machine = pd.DataFrame({"load": [1.0]})
 ages = np.linspace(0, 15, 151)

@@ -52,7 +52,7 @@ class LastState(nn.Module):
         return self.gru(x)[1][0]
 
 
-model = SumoNet(encoder=LastState(), ensemble_size=2, max_epochs=15, learning_rate=0.01, random_state=0)
+model = SumoNet(encoder=LastState(), n_members=2, max_epochs=15, learning_rate=0.01, random_state=0)
 model.fit(series[train], y[train])
 
 # %%

@@ -9,7 +9,7 @@ import pytest
 import sumosurv
 from sumosurv.cli import main
 
-FAST = ["--ensemble-size", "2", "--max-epochs", "2", "--quiet"]
+FAST = ["--n-members", "2", "--max-epochs", "2", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -319,13 +319,13 @@ def fitted_by_the_library(frame, *, valid=None, categorical=(), **options):
         y = sumosurv.Surv.from_columns(table, event="died", time="months")
         return table[columns].astype(dict.fromkeys(categorical, "category")), y
 
-    model = sumosurv.SumoNet(**({"ensemble_size": 2, "max_epochs": 6, "random_state": 0} | options))
+    model = sumosurv.SumoNet(**({"n_members": 2, "max_epochs": 6, "random_state": 0} | options))
     return model.fit(*parts(frame), validation_data=None if valid is None else parts(valid)), parts(frame)[0]
 
 
 def fit_on_the_command_line(table, name, *options):
     out = table / name
-    given = ["--time", "months", "--event", "died", "--quiet", "--ensemble-size", "2", "--max-epochs", "6"]
+    given = ["--time", "months", "--event", "died", "--quiet", "--n-members", "2", "--max-epochs", "6"]
     assert main(["fit", str(table / "data.csv"), *given, *options, "--out", str(out)]) == 0
     return sumosurv.load(out)
 
@@ -345,7 +345,7 @@ def test_validation_file_and_categorical(table, held_out):
     frame["id"], held_out = frame["id"] % 3, held_out.assign(id=held_out["id"] % 3)
     frame.to_csv(table / "three.csv", index=False)
     sumosurv.datasets.write_parquet(held_out, table / "three.parquet")
-    arguments = ["--time", "months", "--event", "died", "--ensemble-size", "2", "--max-epochs", "6", "--quiet"]
+    arguments = ["--time", "months", "--event", "died", "--n-members", "2", "--max-epochs", "6", "--quiet"]
     files = [str(table / "three.csv"), "--valid", str(table / "three.parquet"), "--out", str(table / "v.sumo")]
     assert main(["fit", *files, *arguments, "--categorical", "id"]) == 0
     model = sumosurv.load(table / "v.sumo")

@@ -18,7 +18,7 @@ from sumosurv.cli import main
 from sumosurv.training import batches
 
 COLUMNS = ["--time", "months", "--event", "died"]
-FAST = ["--ensemble-size", "2", "--max-epochs", "4", "--quiet"]
+FAST = ["--n-members", "2", "--max-epochs", "4", "--quiet"]
 
 
 def example(n, seed=0):

@@ -45,9 +45,9 @@ def test_any_method_with_its_settings(folder, capsys):
     X, y = frame[["age", "stage"]], (frame["months"], frame["died"])
     model = load(folder / "model.sumo")
     np.testing.assert_allclose(model.predict_median(X), CoxPH(alpha=0.5).fit(X, y).predict_median(X))
-    settings = ["--set", "dropout=0.0", "covariate_layers=(4,)", "offset=auto", "--ensemble-size", "2"]
+    settings = ["--set", "dropout=0.0", "covariate_layers=(4,)", "offset=auto", "--n-members", "2"]
     assert fit(folder, "--method", "WeibullNet", *settings, "--max-epochs", "2", "--seed", "3") == 0
-    same = WeibullNet(dropout=0.0, covariate_layers=(4,), ensemble_size=2, max_epochs=2, random_state=3).fit(X, y)
+    same = WeibullNet(dropout=0.0, covariate_layers=(4,), n_members=2, max_epochs=2, random_state=3).fit(X, y)
     np.testing.assert_array_equal(load(folder / "model.sumo").predict_median(X), same.predict_median(X))
 
 
@@ -111,7 +111,7 @@ def test_export(folder, capsys):
     assert main(["export", str(folder / "model.sumo"), "--out", str(folder / "model.onnx")]) == 1
     assert "CoxPH cannot be exported" in capsys.readouterr().err
     pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")
-    assert fit(folder, "--method", "WeibullNet", "--ensemble-size", "1", "--max-epochs", "1") == 0
+    assert fit(folder, "--method", "WeibullNet", "--n-members", "1", "--max-epochs", "1") == 0
     assert main(["export", str(folder / "model.sumo"), "--out", str(folder / "model.onnx")]) == 0
     assert (folder / "model.onnx").stat().st_size > 1000
 

@@ -13,8 +13,8 @@ from sumosurv import SumoNet, Surv, scores
 from sumosurv.cli import main
 
 N = 120
-FAST = {"ensemble_size": 1, "max_epochs": 3}
-SETTINGS = ["--ensemble-size", "1", "--max-epochs", "3", "--quiet"]
+FAST = {"n_members": 1, "max_epochs": 3}
+SETTINGS = ["--n-members", "1", "--max-epochs", "3", "--quiet"]
 COLUMNS = ("survival", "incidence_1", "incidence_2")
 
 # columns of the outcome as they are named on the command line
@@ -128,14 +128,14 @@ def test_evaluate_says_that_the_likelihood_is_of_cells(frame, tmp_path, capsys):
     rounded.to_csv(tmp_path / "d.csv", index=False)
     common = ["--time", "time", "--event", "died"]
     fit = ["fit", str(tmp_path / "d.csv"), *common, "--out", str(tmp_path / "m.sumo")]
-    assert main([*fit, "--ensemble-size", "2", "--max-epochs", "3"]) == 0
+    assert main([*fit, "--n-members", "2", "--max-epochs", "3"]) == 0
     assert sumosurv.load(tmp_path / "m.sumo").resolution_ == 0.5
     told = capsys.readouterr().out
     assert "Times are recorded to 0.5" in told
     assert "Kinds of networks" not in told
     assert main([*fit, "--max-epochs", "1"]) == 0
     assert re.search(r"held-out rows: full 0\.\d\d, small 0\.\d\d, proportional hazards", capsys.readouterr().out)
-    assert main([*fit, "--ensemble-size", "2", "--max-epochs", "3"]) == 0
+    assert main([*fit, "--n-members", "2", "--max-epochs", "3"]) == 0
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "m.sumo"), str(tmp_path / "d.csv"), *common, "--bootstrap", "0"]) == 0
     printed = capsys.readouterr().out

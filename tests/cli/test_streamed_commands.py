@@ -10,7 +10,7 @@ import sumosurv
 from sumosurv.cli import main, rows
 
 OUTCOME = ["--time", "t", "--event", "died"]
-FAST = ["--method", "WeibullNet", "--ensemble-size", "1", "--max-epochs", "2", "--quiet"]
+FAST = ["--method", "WeibullNet", "--n-members", "1", "--max-epochs", "2", "--quiet"]
 FAST += ["--set", "covariate_layers=(4,)"]
 
 

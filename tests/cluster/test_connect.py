@@ -45,10 +45,10 @@ def test_a_small_search_is_run_here_and_says_so(data):
 
 
 def test_a_small_fit_is_run_here_and_says_so(data, tmp_path):
-    model = WeibullNet(ensemble_size=1, max_epochs=2, random_state=0)
+    model = WeibullNet(n_members=1, max_epochs=2, random_state=0)
     with pytest.warns(UserWarning, match="done here and not by Ray"):
         ray_fit(Cluster(NOWHERE), model, data.X, data.y, checkpoint=tmp_path)
-    alone = WeibullNet(ensemble_size=1, max_epochs=2, random_state=0).fit(data.X, data.y)
+    alone = WeibullNet(n_members=1, max_epochs=2, random_state=0).fit(data.X, data.y)
     assert model.score(data.X, data.y) == alone.score(data.X, data.y)
 
 

@@ -55,7 +55,7 @@ result = {{"trials": search.cv_results_["trial"].tolist(), "scores": scores, "sc
 FIT = (
     COMMON
     + """
-model = WeibullNet(ensemble_size=4, max_epochs=120, patience=None, batch_size=64, random_state=0, device="cpu")
+model = WeibullNet(n_members=4, max_epochs=120, patience=None, batch_size=64, random_state=0, device="cpu")
 ray_fit(cluster, model, data.X, data.y, checkpoint=Checkpoints(folder / "kept", 0.0))
 result = {"score": model.score(data.X, data.y), "epochs": len(model.history_) // 4}
 (folder / "result.json").write_text(json.dumps(result))
@@ -171,7 +171,7 @@ def alone():
         shapes="grouped",
         random_state=0,
     ).fit(data.X, data.y)
-    model = WeibullNet(ensemble_size=4, max_epochs=120, patience=None, batch_size=64, random_state=0, device="cpu")
+    model = WeibullNet(n_members=4, max_epochs=120, patience=None, batch_size=64, random_state=0, device="cpu")
     return data, search, model.fit(data.X, data.y)
 
 

@@ -16,7 +16,7 @@ from sumosurv import datasets
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = ["--quiet", "--seed", "0", "--device", "cpu", "--set", "ensemble_size=3", "batch_size=64"]
+SETTINGS = ["--quiet", "--seed", "0", "--device", "cpu", "--set", "n_members=3", "batch_size=64"]
 OUTCOME = ["--time", "time", "--event", "event"]
 LIMIT = 180  # seconds after which a command is taken to hang
 
@@ -78,7 +78,7 @@ def test_two_processes_fit_what_one_fits(table, tmp_path):
 
 def test_a_method_without_networks_is_refused(table, tmp_path):
     words = command(table[0], tmp_path / "no.sumo", "--method", "CoxPH", epochs=1, workers=2)
-    words = [word for word in words if word not in ("--max-epochs", "1", "--set", "ensemble_size=3", "batch_size=64")]
+    words = [word for word in words if word not in ("--max-epochs", "1", "--set", "n_members=3", "batch_size=64")]
     words = [word for word in words if word not in ("--device", "cpu")]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode != 0

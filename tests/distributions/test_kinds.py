@@ -554,7 +554,7 @@ def test_distributions_of_networks_travel_through_pickle():
     from sumosurv import SumoNet, datasets
 
     data = datasets.simulate("weibull", 60, random_state=0)
-    d = SumoNet(ensemble_size=2, max_epochs=1, random_state=0).fit(data.X, data.y).predict_distribution(data.X)
+    d = SumoNet(n_members=2, max_epochs=1, random_state=0).fit(data.X, data.y).predict_distribution(data.X)
     again = pickle.loads(pickle.dumps(d))
     np.testing.assert_array_equal(again.survival([0.1, 1.0, 3.0]), d.survival([0.1, 1.0, 3.0]))
 

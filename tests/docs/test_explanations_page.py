@@ -15,7 +15,7 @@ mpl.use("Agg")
 def test_the_page_runs(real_data):
     text = PAGE.read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE))
-    small = "SumoNet(ensemble_size=2, max_epochs=3, covariate_layers=(8,), mixed_layers=(4,), random_state=0)"
+    small = "SumoNet(n_members=2, max_epochs=3, covariate_layers=(8,), time_layers=(4,), random_state=0)"
     assert "SumoNet(random_state=0)" in code
     namespace: dict[str, object] = {}
     exec(compile(code.replace("SumoNet(random_state=0)", small), "explanations.md", "exec"), namespace)

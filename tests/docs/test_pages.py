@@ -62,7 +62,7 @@ def test_code_runs(name, tmp_path, monkeypatch):
     assert blocks
     namespace: dict[str, object] = {}
     for number, block in enumerate(blocks):
-        quick = block.replace("SumoNet(random_state=0)", "SumoNet(ensemble_size=2, max_epochs=5, random_state=0)")
+        quick = block.replace("SumoNet(random_state=0)", "SumoNet(n_members=2, max_epochs=5, random_state=0)")
         exec(compile(quick, f"{name}.md, block {number}", "exec"), namespace)
 
 

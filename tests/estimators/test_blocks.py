@@ -10,7 +10,7 @@ from sumosurv.estimators import predictions
 @pytest.fixture(scope="module")
 def fitted():
     data = datasets.simulate("weibull", 200, random_state=0)
-    return SumoNet(ensemble_size=2, max_epochs=3, random_state=0).fit(data.X, data.y), data
+    return SumoNet(n_members=2, max_epochs=3, random_state=0).fit(data.X, data.y), data
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,9 @@ def test_rows_are_scored_by_networks_that_did_not_train_on_them(monkeypatch):
 @pytest.mark.parametrize(
     "options",
     [
-        {"ensemble_size": 2},
+        {"n_members": 2},
         {"covariate_layers": (8,)},
-        {"mixed_layers": (4,)},
+        {"time_layers": (4,)},
         {"frequencies": 0},
         {"dropout": 0.2},
         {"activation": "tanh"},
@@ -163,7 +163,7 @@ def test_a_setting_of_the_networks_is_obeyed(options):
     made = SumoNet(max_epochs=1, random_state=0, **options).fit(X, Y)
     assert not hasattr(made, "parts_")
     assert set(made.members_["kind"]) == {"SumoNet"}
-    assert made.n_members_ == options.get("ensemble_size", 16)
+    assert made.n_members_ == options.get("n_members", 16)
     assert made.network_.members == made.n_members_
 
 
@@ -335,7 +335,7 @@ def test_of_a_wide_table_networks_read_principal_components(tmp_path):
 
 
 def test_other_tables_are_read_as_they_are():
-    for table, options in ((rows(60, 90), {"ensemble_size": 1}), (rows(400, 90), {}), (rows(40, 30), {})):
+    for table, options in ((rows(60, 90), {"n_members": 1}), (rows(400, 90), {}), (rows(40, 30), {})):
         made = SumoNet(max_epochs=1, random_state=0, **options).fit(*table)
         assert made.preprocessor_.projection is None
 
@@ -357,7 +357,7 @@ def test_where_causes_compete_regressions_go_on_too(model):
 
 def test_large_tables_have_less_dropout(monkeypatch):
     assert SumoNet().for_stream(99_999).dropout is None
-    assert SumoNet(ensemble_size=2).for_stream(100_000).dropout == 0.1
+    assert SumoNet(n_members=2).for_stream(100_000).dropout == 0.1
     assert SumoNet(dropout=0.3).for_stream(100_000).dropout == 0.3
     assert SumoNet(variant="paper").for_stream(100_000).dropout is None
     monkeypatch.setattr(sumonet, "_LARGE", 90)  # of 120 rows 96 are trained on

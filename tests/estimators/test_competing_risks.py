@@ -28,7 +28,7 @@ from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import log_likelihood
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 
 
 def simulated(n=200, causes=2, seed=0, ties=False):

@@ -52,7 +52,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def model(data):
-    net = WeibullNet(ensemble_size=2, max_epochs=4, random_state=0)
+    net = WeibullNet(n_members=2, max_epochs=4, random_state=0)
     return Conformal(estimator=net, fraction=0.4, shrink=False, random_state=0).fit(data.X, data.y)
 
 
@@ -279,7 +279,7 @@ def test_it_goes_into_other_models_and_they_into_it(model, data, tmp_path):
     lower, upper = model.predict_survival_band(data.X[:9], GRID)
     assert (lower <= upper).all()
     twin = clone(model)
-    assert twin.get_params()["estimator__ensemble_size"] == 2
+    assert twin.get_params()["estimator__n_members"] == 2
     assert not hasattr(twin, "levels_")
     assert METHODS["Conformal"] is Conformal
 

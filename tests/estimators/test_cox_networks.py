@@ -12,7 +12,7 @@ from sumosurv.distributions import Weibull
 from sumosurv.networks import Inputs
 from sumosurv.scores import concordance_td, log_likelihood
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 
 
 def sample(n=80, seed=0, ties=True):
@@ -42,7 +42,7 @@ def test_curves_are_breslow_s_with_the_network_s_risks(method):
 
 def test_cox_time_integrates_the_hazard_over_the_event_times():
     X, y = sample()
-    model = CoxTime(**SMALL, mixed_layers=(6, 5)).fit(X, y)
+    model = CoxTime(**SMALL, time_layers=(6, 5)).fit(X, y)
     network, unit = model.network_, model.time_unit_
 
     def g(table, t):
@@ -63,7 +63,7 @@ def test_cox_time_integrates_the_hazard_over_the_event_times():
 
 def test_full_batches_take_the_risk_sets_of_all_rows():
     X, y = sample()
-    settings = SMALL | {"validation_fraction": 0.0, "max_epochs": 1, "dropout": 0.0, "ensemble_size": 1}
+    settings = SMALL | {"validation_fraction": 0.0, "max_epochs": 1, "dropout": 0.0, "n_members": 1}
     full = DeepSurv(**settings, batch_size="full").fit(X, y)
     same = DeepSurv(**settings, batch_size=len(y)).fit(X, y)
     np.testing.assert_array_equal(full.predict(X), same.predict(X))
@@ -73,7 +73,7 @@ def test_full_batches_take_the_risk_sets_of_all_rows():
 def test_the_history_is_the_partial_likelihood_of_validation_rows():
     X, y = sample()
     valid, y_valid = sample(40, seed=2)
-    model = DeepSurv(**(SMALL | {"max_epochs": 1, "ensemble_size": 1})).fit(X, y, validation_data=(valid, y_valid))
+    model = DeepSurv(**(SMALL | {"max_epochs": 1, "n_members": 1})).fit(X, y, validation_data=(valid, y_valid))
     g = model.network_(double_inputs(model, valid))[0].numpy()
     terms = [
         g[i] - np.log(np.exp(g[y_valid["time"] >= y_valid["time"][i]]).sum()) for i in np.flatnonzero(y_valid["event"])
@@ -96,7 +96,7 @@ def test_proportional_hazards_are_found(method):
     y = Surv.from_arrays(y["event"], np.ceil(y["time"] * 100) / 100)  # as recorded; fewer steps, and a faster table
     test_X, test_y, truth = proportional(4000, 1)
     # a window of a few steps: with k = 2 the density is mostly noise
-    model = method(ensemble_size=1, max_epochs=6, half_width=8, dropout=0.1, random_state=0).fit(X, y)
+    model = method(n_members=1, max_epochs=6, half_width=8, dropout=0.1, random_state=0).fit(X, y)
     assert abs(model.score(test_X, test_y) - log_likelihood(truth, test_y).mean()) < 0.02
 
 
@@ -113,7 +113,7 @@ def test_cox_time_sees_hazards_that_cross():
     X, y, _ = crossing(4000, 0)
     y = Surv.from_arrays(y["event"], np.ceil(y["time"] * 50) / 50)
     test_X, _, truth = crossing(4000, 1)
-    settings = {"ensemble_size": 1, "max_epochs": 20, "half_width": 4, "dropout": 0.0, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 20, "half_width": 4, "dropout": 0.0, "random_state": 0}
     at = np.arange(0.1, 2.5, 0.1)
     best = truth.survival(at)
     time, proportional = (
@@ -137,8 +137,8 @@ def test_errors():
         (DeepSurv, {"half_width": 0}, "half_width is a whole number of at least 1"),
         (CoxCC, {"n_controls": 0}, "n_controls is a whole number of at least 1"),
         (CoxCC, {"shrink": -1.0}, "shrink must not be negative"),
-        (CoxTime, {"mixed_layers": ()}, "mixed_layers needs at least one"),
-        (CoxTime, {"mixed_layers": (0,)}, "mixed_layers is a sequence of positive widths"),
+        (CoxTime, {"time_layers": ()}, "time_layers needs at least one"),
+        (CoxTime, {"time_layers": (0,)}, "time_layers is a sequence of positive widths"),
         (CoxTime, {"time_features": "cubic"}, "time_features is one of"),
     ):
         with pytest.raises(ValueError, match=message):

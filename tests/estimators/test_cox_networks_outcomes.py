@@ -12,7 +12,7 @@ import torch
 from sumosurv import CoxCC, CoxPH, CoxTime, DeepSurv, Surv, breslow, check_outcome
 from sumosurv.networks import Inputs, Observed, Table
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 
 
 def sample(n=90, seed=0):
@@ -43,7 +43,7 @@ def test_curves_are_breslow_s_with_the_network_s_risks(method):
 
 def test_cox_time_integrates_the_hazard_over_the_event_times():
     X, y, weight = sample()
-    model = CoxTime(**SMALL, mixed_layers=(6, 5)).fit(X, y, sample_weight=weight)
+    model = CoxTime(**SMALL, time_layers=(6, 5)).fit(X, y, sample_weight=weight)
     network, unit = model.network_, model.time_unit_
 
     def g(table, t):
@@ -65,7 +65,7 @@ def test_cox_time_integrates_the_hazard_over_the_event_times():
 @pytest.mark.parametrize("method", [CoxCC, CoxTime])
 def test_a_case_without_controls_has_only_its_penalty(method):
     X, y, _ = sample()
-    settings = SMALL | {"ensemble_size": 1, "dropout": 0.0}
+    settings = SMALL | {"n_members": 1, "dropout": 0.0}
     network = method(**settings, shrink=0.0).fit(X, y).network_.train()
     inputs = Inputs(torch.randn(2, 2, dtype=torch.float64), torch.zeros(2, 0, dtype=torch.long))
     times, entry = torch.tensor([0.1, 0.3]).double(), torch.tensor([0.0, 0.2]).double()
@@ -80,7 +80,7 @@ LINEAR = {
     "frequencies": 0,
     "numeric_scaling": "standard",
     "dropout": 0.0,
-    "ensemble_size": 1,
+    "n_members": 1,
     "weight_decay": 0.0,
     "validation_fraction": 0.0,
     "random_state": 0,
@@ -128,7 +128,7 @@ def test_a_linear_coxcc_is_close_to_them():
 def test_the_history_is_the_weighted_partial_likelihood_of_validation_rows():
     X, y, weight = sample()
     valid, y_valid, w = sample(40, seed=2)
-    model = DeepSurv(**(SMALL | {"max_epochs": 1, "ensemble_size": 1}))
+    model = DeepSurv(**(SMALL | {"max_epochs": 1, "n_members": 1}))
     model.fit(X, y, sample_weight=weight, validation_data=(valid, y_valid, w))
     g = model.network_(double_inputs(model, valid))[0].numpy()
     w, total = w / weight.mean(), 0.0  # of mean one over the training rows

@@ -12,7 +12,7 @@ from sumosurv.distributions import Tabulated
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.scores import concordance_td, log_likelihood
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 
 
 def sample(n=60, seed=0):
@@ -85,7 +85,7 @@ def test_cuts():
 @pytest.mark.parametrize("between", ["hazard", "density"])
 def test_curves_between_the_cuts(between):
     X, y = sample()
-    model = DeepHit(**(SMALL | {"ensemble_size": 1}), interpolation=between, n_cuts=5).fit(X, y)
+    model = DeepHit(**(SMALL | {"n_members": 1}), interpolation=between, n_cuts=5).fit(X, y)
     inputs = model.preprocessor_.transform(X)
     p = torch.exp(model.network_(Inputs(inputs.numeric.double(), inputs.codes).shared()))[0, :, 0].numpy()
     at_cuts = 1.0 - np.cumsum(p[:, :-1], axis=1)
@@ -99,7 +99,7 @@ def test_curves_between_the_cuts(between):
 
 def test_likelihood_alone_finds_the_truth():
     data, test = (datasets.simulate("weibull", 20000, random_state=seed) for seed in (0, 1))
-    settings = {"alpha": 1.0, "n_cuts": 60, "ensemble_size": 1, "max_epochs": 12, "dropout": 0.1, "random_state": 0}
+    settings = {"alpha": 1.0, "n_cuts": 60, "n_members": 1, "max_epochs": 12, "dropout": 0.1, "random_state": 0}
     model = DeepHit(**settings).fit(data.X, data.y)
     truth = log_likelihood(test.distribution, test.y).mean()
     assert abs(model.score(test.X, test.y) - truth) < 0.02
@@ -107,7 +107,7 @@ def test_likelihood_alone_finds_the_truth():
 
 def test_ranking_buys_concordance_with_likelihood():
     X, y = sample(600)
-    settings = {"ensemble_size": 1, "max_epochs": 15, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 15, "random_state": 0}
     plain, ranked = (DeepHit(alpha=alpha, sigma=0.05, **settings).fit(X, y) for alpha in (1.0, 0.02))
     assert ranked.score(X, y) < plain.score(X, y)
     assert concordance_td(ranked.predict_distribution(X), y) > 0.6

@@ -16,8 +16,8 @@ from sumosurv.preprocessing import Preprocessor, time_features
 from sumosurv.scores import log_likelihood
 from sumosurv.training import mean_terms, split_rows, train
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (6,), "device": "cpu", "random_state": 0}
-SUMO = SMALL | {"mixed_layers": (5,)}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (6,), "device": "cpu", "random_state": 0}
+SUMO = SMALL | {"time_layers": (5,)}
 
 
 def data(n=120, seed=0, scale=1.0):
@@ -97,7 +97,7 @@ def spied(monkeypatch):
 def test_members_hold_out_different_rows_and_together_see_them_all(monkeypatch):
     X, y = data()
     calls = spied(monkeypatch)
-    SumoNet(**(SUMO | {"ensemble_size": 12, "max_epochs": 1})).fit(X, y)
+    SumoNet(**(SUMO | {"n_members": 12, "max_epochs": 1})).fit(X, y)
     (members,) = calls
     held_out = {tuple(member.valid_rows) for member in members}
     assert len(held_out) == len({member.seed for member in members}) == 12
@@ -123,7 +123,7 @@ def test_members_with_the_same_start_and_rows_part_by_their_shuffles():
 def test_a_refit_is_the_training_of_all_rows_up_to_the_best_epoch():
     """By hand, from the steps of a fit: the same seeds, every row, the weights of that epoch."""
     X, y = data()
-    options = SUMO | {"max_epochs": 8, "learning_rate": 0.1, "ensemble_size": 3}
+    options = SUMO | {"max_epochs": 8, "learning_rate": 0.1, "n_members": 3}
     again = SumoNet(**options, refit=True).fit(X, y)
     assert len(set(again.best_epoch_)) > 1  # members stop at different epochs
     assert again.best_epoch_.max() < 7
@@ -158,7 +158,7 @@ def test_padding_rows_count_nowhere(make):
     X, y = data()
     X.loc[0, "a"], y["time"][0] = 4.0, y["time"].max()
     options = SMALL | {"dropout": 0.0, "batch_size": 1000, "numeric_scaling": "standard"}
-    model = make(**options, **({"mixed_layers": (5,)} if make is SumoNet else {}))
+    model = make(**options, **({"time_layers": (5,)} if make is SumoNet else {}))
     rows = model.read(X, y)
     table = replace(rows.table, inputs=rows.table.inputs.to(torch.device("cpu"), torch.float64))
     table = replace(table, outcome=replace(table.outcome, time=table.outcome.time.double()))

@@ -11,7 +11,7 @@ from sumosurv import AalenJohansen, CoxPH, Surv, SurvivalPipeline, WeibullNet, d
 
 DATA = datasets.simulate("weibull", 120, random_state=0)
 X = DATA.X.set_axis([f"row {i}" for i in range(120)])
-MODEL = WeibullNet(ensemble_size=2, max_epochs=2, random_state=0).fit(X, DATA.y)
+MODEL = WeibullNet(n_members=2, max_epochs=2, random_state=0).fit(X, DATA.y)
 TIMES = [0.5, 2.0, 1.0]
 
 
@@ -113,7 +113,7 @@ def test_a_survival_pipeline_takes_one_outcome():
 
 
 def test_a_pipeline_whose_fit_fails_stays_as_it_was():
-    chain = make_survival_pipeline(StandardScaler(), WeibullNet(ensemble_size=1, max_epochs=2, random_state=0))
+    chain = make_survival_pipeline(StandardScaler(), WeibullNet(n_members=1, max_epochs=2, random_state=0))
     steps = [step for _, step in chain.steps]
     before = chain.fit(X, DATA.y).predict_median(X)
     assert [step for _, step in chain.steps] == steps
@@ -127,7 +127,7 @@ def test_a_pipeline_whose_fit_is_interrupted_has_all_steps_of_that_fit():
     def stop(*_):
         raise KeyboardInterrupt
 
-    chain = make_survival_pipeline(StandardScaler(), WeibullNet(ensemble_size=1, max_epochs=2, random_state=0))
+    chain = make_survival_pipeline(StandardScaler(), WeibullNet(n_members=1, max_epochs=2, random_state=0))
     chain.fit(X, DATA.y).set_params(weibullnet__on_epoch=stop)
     with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         chain.fit(50 * X + 1000, DATA.y)

@@ -17,7 +17,7 @@ TIMES = [0.2, 0.5, 1.0, 3.0]
 @pytest.fixture(scope="module")
 def model_and_rows():
     X, y = datasets.simulate("weibull", 150, random_state=0)
-    return SumoNet(ensemble_size=2, max_epochs=3, random_state=0).fit(X, y), X
+    return SumoNet(n_members=2, max_epochs=3, random_state=0).fit(X, y), X
 
 
 def test_results_of_either_type_are_the_same_numbers(model_and_rows):

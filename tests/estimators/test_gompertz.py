@@ -21,13 +21,13 @@ LINEAR = {
     "dropout": 0.0,
     "numeric_scaling": "standard",
     "weight_decay": 0.0,
-    "ensemble_size": 1,
+    "n_members": 1,
     "validation_fraction": 0.0,
     "batch_size": "full",
     "learning_rate": 0.05,
     "random_state": 0,
 }
-QUICK = {"ensemble_size": 1, "max_epochs": 2, "random_state": 0}
+QUICK = {"n_members": 1, "max_epochs": 2, "random_state": 0}
 
 
 def ages(n, seed, bends=1.0):
@@ -85,7 +85,7 @@ def test_the_linear_version_is_a_direct_fit_on_real_data(real_data):
 def test_the_truth_is_found():
     X, y, _ = ages(5000, 0)
     test_X, test_y, truth = ages(5000, 1)
-    model = GompertzNet(ensemble_size=1, max_epochs=12, random_state=0).fit(X, y)
+    model = GompertzNet(n_members=1, max_epochs=12, random_state=0).fit(X, y)
     assert abs(model.score(test_X, test_y) - log_likelihood(truth, test_y).mean()) < 0.01
     assert np.median(np.abs(model.predict_mean(test_X) - truth.mean())) < 2.0  # years
 
@@ -136,7 +136,7 @@ def test_hazards_that_fall_become_constant():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"u": rng.normal(size=1000)})
     y = Surv.from_arrays(np.ones(1000, dtype=bool), rng.weibull(0.6, 1000))
-    model = GompertzNet(ensemble_size=1, max_epochs=20, random_state=0).fit(X, y)
+    model = GompertzNet(n_members=1, max_epochs=20, random_state=0).fit(X, y)
     hazard = model.predict_distribution(X).hazard([0.0, y["time"].max()])
     assert (hazard[:, 1] < 1.2 * hazard[:, 0]).all()
 

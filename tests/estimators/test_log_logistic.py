@@ -21,7 +21,7 @@ LINEAR = {
     "dropout": 0.0,
     "numeric_scaling": "standard",
     "weight_decay": 0.0,
-    "ensemble_size": 1,
+    "n_members": 1,
     "validation_fraction": 0.0,
     "batch_size": "full",
     "offset": 0.0,
@@ -75,7 +75,7 @@ def test_the_linear_version_is_lifelines_model_on_real_data(real_data):
 def test_the_truth_is_found():
     X, y, _ = simulated(5000, 0)
     test_X, test_y, truth = simulated(5000, 1)
-    model = LogLogisticNet(ensemble_size=1, max_epochs=20, random_state=0).fit(X, y)
+    model = LogLogisticNet(n_members=1, max_epochs=20, random_state=0).fit(X, y)
     assert abs(model.score(test_X, test_y) - log_likelihood(truth, test_y).mean()) < 0.01
     median = np.median(np.abs(np.log(model.predict_median(test_X) / truth.median())))
     assert median < 0.1
@@ -83,7 +83,7 @@ def test_the_truth_is_found():
 
 def test_odds_are_proportional_where_the_shape_is_constant():
     X, y, _ = simulated(100, 0)
-    model = LogLogisticNet(offset=0.0, ensemble_size=1, max_epochs=2, random_state=0).fit(X, y)
+    model = LogLogisticNet(offset=0.0, n_members=1, max_epochs=2, random_state=0).fit(X, y)
     with torch.no_grad():
         model.network_.head.weight[..., 1] = 0.0
     survival = model.predict_survival_function(X, [0.1, 0.5, 2.0, 7.0])
@@ -95,7 +95,7 @@ def test_odds_are_proportional_where_the_shape_is_constant():
 
 def test_each_subject_has_a_distribution_of_the_family():
     X, y, _ = simulated(200, 0)
-    settings = {"ensemble_size": 1, "max_epochs": 2, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 2, "random_state": 0}
     plain = LogLogisticNet(offset=0.0, **settings).fit(X, y).predict_distribution(X)
     assert isinstance(plain, Rescaled)
     assert isinstance(plain.base, LogLogistic)
@@ -111,7 +111,7 @@ def test_each_subject_has_a_distribution_of_the_family():
 def test_the_objective_is_the_likelihood_of_the_distribution(offset):
     X, y, _ = simulated(100, 0)
     y["time"][:2], y["event"][:2] = 0.0, offset != 0.0
-    model = LogLogisticNet(offset=offset, ensemble_size=1, max_epochs=2, random_state=0).fit(X, y)
+    model = LogLogisticNet(offset=offset, n_members=1, max_epochs=2, random_state=0).fit(X, y)
     inputs = model.preprocessor_.transform(X)
     time, event = torch.from_numpy(y["time"] / model.time_unit_), torch.from_numpy(y["event"].copy())
     shared = Inputs(inputs.numeric.double(), inputs.codes).shared()
@@ -124,7 +124,7 @@ def test_events_at_time_zero():
     X, y, _ = simulated(60, 0)
     days = Surv.from_arrays(y["event"], np.floor(10 * y["time"]))
     assert ((days["time"] == 0) & days["event"]).any()
-    settings = {"ensemble_size": 1, "max_epochs": 1, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 1, "random_state": 0}
     assert np.isfinite(LogLogisticNet(**settings).fit(X, days).score(X, days))
     with pytest.raises(ValueError, match="LogLogisticNet gives no likelihood to an event at time zero"):
         LogLogisticNet(offset=0.0, **settings).fit(X, days)

@@ -30,7 +30,7 @@ from sumosurv.scores import log_likelihood
 
 pytestmark = pytest.mark.usefixtures("coarse_solutions")
 
-SMALL = {"ensemble_size": 2, "max_epochs": 2, "covariate_layers": (8,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 2, "covariate_layers": (8,), "random_state": 0}
 OWN = {  # settings that make a method small and quick, beside those of all networks
     "CoxPH": {"alpha": 0.1},
     "FineGray": {"alpha": 0.1},
@@ -265,8 +265,8 @@ def test_a_grid_search(name):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_member_is_the_same_alone_and_in_company(name):
-    both = make(name, ensemble_size=2, validation_fraction=0.0).fit(X, Y)
-    alone = make(name, ensemble_size=1, validation_fraction=0.0).fit(X, Y)
+    both = make(name, n_members=2, validation_fraction=0.0).fit(X, Y)
+    alone = make(name, n_members=1, validation_fraction=0.0).fit(X, Y)
     for mine, theirs in zip(alone.network_.parameters(), both.network_.parameters()):
         torch.testing.assert_close(mine[0], theirs[0], rtol=1e-4, atol=1e-5)
 
@@ -452,7 +452,7 @@ def tell(epoch):
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 y = Surv.from_arrays(np.ones(60), np.exp(X[:, 0]))
-model = WeibullNet(ensemble_size=1, max_epochs=10**6, patience=None, on_epoch=tell)
+model = WeibullNet(n_members=1, max_epochs=10**6, patience=None, on_epoch=tell)
 GridSearchCV(model, {"dropout": [0.1, 0.2]}, cv=3, error_score="raise").fit(X, y)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -538,5 +538,5 @@ def test_exhausted_memory_says_what_to_lower(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     monkeypatch.setattr("sumosurv.training.loop.TrainingStep.__call__", full)
-    with pytest.raises(torch.OutOfMemoryError, match=r"Lower ensemble_size, batch_size.*Tried to allocate"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"Lower n_members, batch_size.*Tried to allocate"):
         make("WeibullNet").fit(X, Y)

@@ -14,7 +14,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    parts = [WeibullNet(ensemble_size=2, max_epochs=3, random_state=0), CoxPH(), KaplanMeier()]
+    parts = [WeibullNet(n_members=2, max_epochs=3, random_state=0), CoxPH(), KaplanMeier()]
     return SurvivalMixture(parts, weights=[2, 1, 1]).fit(data.X, data.y)
 
 

@@ -11,7 +11,7 @@ from sumosurv import Soden, Surv, SurvNode, load
 from sumosurv.distributions import Weibull
 from sumosurv.scores import log_likelihood
 
-SMALL = {"ensemble_size": 2, "max_epochs": 4, "covariate_layers": (8,), "hazard_layers": (8,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 4, "covariate_layers": (8,), "hazard_layers": (8,), "random_state": 0}
 MODELS = {
     "general": lambda **o: Soden(**(SMALL | o)),
     "cox": lambda **o: Soden(form="cox", **(SMALL | o)),
@@ -100,7 +100,7 @@ def test_only_the_form_cox_has_no_covariate_network(name):
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (80, 1))
     y = Surv.from_arrays(rng.random(80) < 0.7, rng.weibull(1.5, 80) * np.exp(2.0 * x[:, 0] ** 2))
-    options = {"ensemble_size": 1, "numeric_scaling": "standard", "learning_rate": 0.1, "max_epochs": 8, "dropout": 0.0}
+    options = {"n_members": 1, "numeric_scaling": "standard", "learning_rate": 0.1, "max_epochs": 8, "dropout": 0.0}
     model = MODELS[name](covariate_layers=(23,), **options).fit(x, y)
     d = model.predict_distribution(np.array([[-1.0], [0.0], [1.0]]))
     log_hazard = np.log(d.cumulative_hazard([0.3, 0.6]))
@@ -149,7 +149,7 @@ def test_the_truth_is_found(name):
     crossing = not name.startswith("cox")
     X, y, _ = truth(6000, 1, crossing)
     X_test, y_test, d = truth(2000, 2, crossing)
-    options = {"covariate_layers": (16,), "frequencies": 0, "dropout": 0.0, "max_epochs": 6, "ensemble_size": 1}
+    options = {"covariate_layers": (16,), "frequencies": 0, "dropout": 0.0, "max_epochs": 6, "n_members": 1}
     options |= {"batch_size": 256, "learning_rate": 0.02, "weight_decay": 0.01}
     model = MODELS[name](**options, hazard_layers=(16,)).fit(X, y)
     best = log_likelihood(d, y_test).mean()

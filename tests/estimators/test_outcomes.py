@@ -15,8 +15,8 @@ from sumosurv.scores import log_likelihood
 pytestmark = pytest.mark.usefixtures("coarse_solutions")
 
 N = 150
-SMALL = {"covariate_layers": (4,), "dropout": 0.0, "ensemble_size": 2, "max_epochs": 2, "random_state": 0}
-OWN = {"Soden": {"steps": 3}, "SurvNode": {"steps": 3}, "DeepHit": {"n_cuts": 8}, "SumoNet": {"mixed_layers": (4,)}}
+SMALL = {"covariate_layers": (4,), "dropout": 0.0, "n_members": 2, "max_epochs": 2, "random_state": 0}
+OWN = {"Soden": {"steps": 3}, "SurvNode": {"steps": 3}, "DeepHit": {"n_cuts": 8}, "SumoNet": {"time_layers": (4,)}}
 SOLVED = ("Soden", "SurvNode")
 NETWORKS = [
     name for name, method in METHODS.items() if "intervals" in method.learns_from and hasattr(method, "max_epochs")

@@ -19,7 +19,7 @@ LINEAR = {
     "dropout": 0.0,
     "numeric_scaling": "standard",
     "weight_decay": 0.0,
-    "ensemble_size": 1,
+    "n_members": 1,
     "validation_fraction": 0.0,
     "batch_size": "full",
     "offset": 0.0,
@@ -61,14 +61,14 @@ def simulated(family, n, seed):
 def test_the_truth_is_found(family):
     X, y, _ = simulated(family, 6000, 0)
     test_X, test_y, truth = simulated(family, 6000, 1)
-    model = family(ensemble_size=1, max_epochs=12, random_state=0).fit(X, y)
+    model = family(n_members=1, max_epochs=12, random_state=0).fit(X, y)
     assert abs(model.score(test_X, test_y) - log_likelihood(truth, test_y).mean()) < 0.02
 
 
 @pytest.mark.parametrize(("family", "kind"), [(WeibullNet, Weibull), (LogNormalNet, LogNormal)])
 def test_each_subject_has_a_distribution_of_the_family(family, kind):
     X, y, _ = simulated(family, 200, 0)
-    settings = {"ensemble_size": 1, "max_epochs": 2, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 2, "random_state": 0}
     plain = family(offset=0.0, **settings).fit(X, y).predict_distribution(X)
     assert isinstance(plain, Rescaled)
     assert isinstance(plain.base, kind)
@@ -86,7 +86,7 @@ def test_each_subject_has_a_distribution_of_the_family(family, kind):
 def test_the_objective_is_the_likelihood_of_the_distribution(family, offset):
     X, y, _ = simulated(family, 100, 0)
     y["time"][:2], y["event"][:2] = 0.0, offset != 0.0
-    model = family(offset=offset, ensemble_size=1, max_epochs=2, random_state=0).fit(X, y)
+    model = family(offset=offset, n_members=1, max_epochs=2, random_state=0).fit(X, y)
     inputs = model.preprocessor_.transform(X)
     time, event = torch.from_numpy(y["time"] / model.time_unit_), torch.from_numpy(y["event"].copy())
     shared = Inputs(inputs.numeric.double(), inputs.codes).shared()
@@ -98,7 +98,7 @@ def test_the_objective_is_the_likelihood_of_the_distribution(family, offset):
 def test_offsets():
     X, y, _ = simulated(WeibullNet, 60, 0)
     days = Surv.from_arrays(y["event"], np.floor(10 * y["time"]))
-    settings = {"ensemble_size": 1, "max_epochs": 1, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 1, "random_state": 0}
     model = WeibullNet(**settings).fit(X, days)
     assert float(model.network_.offset) * model.time_unit_ == pytest.approx(0.5)
     assert np.isfinite(model.score(X, days))

@@ -17,7 +17,7 @@ LINEAR = {
     "dropout": 0.0,
     "numeric_scaling": "standard",
     "weight_decay": 0.0,
-    "ensemble_size": 1,
+    "n_members": 1,
     "validation_fraction": 0.0,
     "batch_size": "full",
     "offset": 0.0,
@@ -98,7 +98,7 @@ def test_training_starts_at_the_most_likely_constant_hazard(method, of_the_mean)
     time, event, weight = rng.exponential(3.0, 80), rng.random(80) < 0.6, rng.integers(1, 4, 80)
     entry = np.where(rng.random(80) < 0.5, 0.4 * time, 0.0)
     y = Surv.from_arrays(event, time, entry)
-    settings = {"max_epochs": 1, "ensemble_size": 1, "offset": 0.0, "random_state": 0}
+    settings = {"max_epochs": 1, "n_members": 1, "offset": 0.0, "random_state": 0}
     model = method(**settings).fit(rng.normal(size=(80, 1)), y, sample_weight=weight)
 
     def loss(log_mean):

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sumosurv import SumoNet, Surv
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "mixed_layers": (4,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "time_layers": (4,), "random_state": 0}
 
 # Checks that do not apply, each with its reason. That the target is an outcome is none: times alone are read as "every
 # event was seen", with a warning, which is all that these checks need.
@@ -122,9 +122,9 @@ def test_an_unfitted_model_says_so(tmp_path):
         ({"dropout": -0.1}, "dropout lies in"),
         ({"covariate_layers": (8, 0)}, r"covariate_layers is a sequence of positive widths; got \(8, 0\)"),
         ({"covariate_layers": 8}, "covariate_layers is a sequence of positive widths; got 8"),
-        ({"mixed_layers": ()}, "mixed_layers needs at least one hidden layer"),
-        ({"mixed_layers": (2.5,)}, "mixed_layers is a sequence of positive widths"),
-        ({"ensemble_size": 0}, "ensemble_size is a whole number of at least 1; got 0"),
+        ({"time_layers": ()}, "time_layers needs at least one hidden layer"),
+        ({"time_layers": (2.5,)}, "time_layers is a sequence of positive widths"),
+        ({"n_members": 0}, "n_members is a whole number of at least 1; got 0"),
         ({"max_epochs": 1.5}, "max_epochs is a whole number"),
         ({"max_epochs": "many"}, "max_epochs is a whole number of at least 1; got 'many'"),
         ({"frequencies": -1}, "frequencies is a whole number, zero or more; got -1"),

@@ -14,7 +14,7 @@ from sumosurv.distributions import Mixture, Rescaled
 from sumosurv.scores import harrell_c, log_likelihood
 from sumosurv.training import loop, split_rows
 
-SMALL = {"ensemble_size": 3, "max_epochs": 6, "covariate_layers": (8, 8), "mixed_layers": (6, 6), "random_state": 0}
+SMALL = {"n_members": 3, "max_epochs": 6, "covariate_layers": (8, 8), "time_layers": (6, 6), "random_state": 0}
 GRID = np.array([0.0, 0.1, 0.5, 1.0, 3.0])
 
 
@@ -132,7 +132,7 @@ def test_fitting_leaves_the_global_generators_and_threads_alone():
 
 def test_a_member_does_not_depend_on_the_size_of_the_ensemble():
     """Seeds are drawn one after the other: the first of three is the only one of one."""
-    one = SumoNet(**(SMALL | {"ensemble_size": 1})).fit(X, Y)
+    one = SumoNet(**(SMALL | {"n_members": 1})).fit(X, Y)
     three = SumoNet(**SMALL).fit(X, Y)
     for single, many in zip(one.network_.parameters(), three.network_.parameters()):
         torch.testing.assert_close(single[0], many[0], rtol=2e-3, atol=2e-4)
@@ -155,7 +155,7 @@ def test_history_and_best_values_are_on_the_scale_of_the_user(model):
     assert len(model.history_) == 3 * 6
     best = model.history_.groupby("member")["valid"].max().to_numpy()
     np.testing.assert_allclose(best, model.best_valid_)
-    fitted = SumoNet(**(SMALL | {"ensemble_size": 1}))
+    fitted = SumoNet(**(SMALL | {"n_members": 1}))
     days = Y.copy()
     days["time"] *= 100.0
     fitted.fit(X[:100], days[:100], validation_data=(X[100:], days[100:]))
@@ -179,7 +179,7 @@ def test_members_hold_out_their_own_rows_and_their_scores_are_exact():
 
 def test_validation_rows_decide_and_are_not_trained_on():
     """They change nothing on the way; they decide which epoch is kept, and that one is the best of them."""
-    options = SMALL | {"max_epochs": 8, "learning_rate": 0.05, "ensemble_size": 1, "dropout": 0.0}
+    options = SMALL | {"max_epochs": 8, "learning_rate": 0.05, "n_members": 1, "dropout": 0.0}
     alike = X[:75], Y[:75]
     early = X[:75], Surv.from_arrays(Y["event"][:75], 1e-3 * Y["time"][:75][::-1])  # the less is learned the better
     right, wrong = (SumoNet(**options).fit(X[75:], Y[75:], validation_data=rows) for rows in (alike, early))

@@ -42,11 +42,11 @@ def repeated_quantile(values, weights, level):
 
 @pytest.mark.parametrize("kind", [DeepHit, DeepSurv, WeibullNet])
 def test_members_are_the_networks_one_by_one(kind, data):
-    model = kind(ensemble_size=3, max_epochs=2, random_state=0).fit(data.X, data.y)
+    model = kind(n_members=3, max_epochs=2, random_state=0).fit(data.X, data.y)
     members = model.predict_members(data.X[:7])
     assert len(members) == 3
     np.testing.assert_allclose(members.weights, 1 / 3)
-    twin = kind(ensemble_size=3)
+    twin = kind(n_members=3)
     twin.__dict__.update(model.__dict__)
     twin.network_ = select_members(model.network_, [1])
     expected = twin.predict_survival_function(data.X[:7], GRID)
@@ -109,7 +109,7 @@ def test_mixtures_searches_and_files_have_the_members_of_their_parts(default, da
 def test_competing_causes_and_a_table_without_events(data):
     rng = np.random.default_rng(0)
     y = Surv.from_arrays(rng.integers(0, 3, 250), data.y["time"])
-    lower, upper = WeibullNet(ensemble_size=2, max_epochs=2).fit(data.X, y).predict_survival_band(data.X, GRID)
+    lower, upper = WeibullNet(n_members=2, max_epochs=2).fit(data.X, y).predict_survival_band(data.X, GRID)
     assert (lower <= upper).all()
     never = Surv.from_arrays(np.zeros(250, bool), data.y["time"])
     with pytest.warns(UserWarning, match="All 250 rows are censored"):
@@ -122,7 +122,7 @@ def test_competing_causes_and_a_table_without_events(data):
 def test_what_has_no_members(data):
     with pytest.raises(ValueError, match=r"This KaplanMeier is a single model.*confidence_band"):
         KaplanMeier().fit(data.X, data.y).predict_survival_band(data.X, GRID)
-    alone = WeibullNet(ensemble_size=1, max_epochs=2).fit(data.X, data.y)
+    alone = WeibullNet(n_members=1, max_epochs=2).fit(data.X, data.y)
     with pytest.raises(ValueError, match="is a single model"):
         alone.predict_survival_band(data.X, GRID)
     with pytest.raises(ValueError, match="level is a probability"):

@@ -17,7 +17,7 @@ TIMES = np.array([0.3, 1.0])
 @pytest.fixture(scope="module")
 def fitted():
     X, y = data()
-    return WeibullNet(ensemble_size=4, max_epochs=8, covariate_layers=(8,), random_state=0).fit(X, y), X, y
+    return WeibullNet(n_members=4, max_epochs=8, covariate_layers=(8,), random_state=0).fit(X, y), X, y
 
 
 def test_two_subjects(fitted):

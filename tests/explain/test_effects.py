@@ -25,7 +25,7 @@ TIMES = np.array([0.3, 1.0])
 @pytest.fixture(scope="module")
 def fitted():
     X, y = data()
-    return WeibullNet(ensemble_size=3, max_epochs=8, covariate_layers=(8,), random_state=0).fit(X, y), X, y
+    return WeibullNet(n_members=3, max_epochs=8, covariate_layers=(8,), random_state=0).fit(X, y), X, y
 
 
 def set_to(X, **values):
@@ -228,7 +228,7 @@ def test_scikit_learn_s_partial_dependence_is_ours(fitted):
 
 def test_scikit_learn_s_permutation_importance_is_ours_on_average():
     X, y = data()
-    model = WeibullNet(ensemble_size=1, max_epochs=8, covariate_layers=(), random_state=0).fit(X, y)
+    model = WeibullNet(n_members=1, max_epochs=8, covariate_layers=(), random_state=0).fit(X, y)
     scorer = make_survival_scorer("log_likelihood")
     theirs = sklearn.inspection.permutation_importance(model, X, y, scoring=scorer, n_repeats=15, random_state=0)
     ours = permutation_importance(model, X, y, n_repeats=15, n_bootstrap=0).table.set_index("column")["value"]
@@ -308,7 +308,7 @@ def test_text_and_frames(fitted):
 def test_rows_with_a_missing_value_are_averaged_over_and_counted():
     X, y = data()
     X = X.assign(a=X["a"].where(np.arange(len(X)) % 2 == 0))
-    model = WeibullNet(ensemble_size=1, max_epochs=2, covariate_layers=(8,), random_state=0).fit(X, y)
+    model = WeibullNet(n_members=1, max_epochs=2, covariate_layers=(8,), random_state=0).fit(X, y)
     effect = partial_dependence(model, X, "a", times=1.0, values=[0.0], max_rows=None)
     assert (effect.n_rows, len(effect.individual)) == (len(X), len(X))
     assert f", {len(X)} rows" in repr(effect)

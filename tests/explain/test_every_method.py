@@ -12,7 +12,7 @@ from sumosurv.estimators.network import NetworkEstimator
 
 pytestmark = pytest.mark.usefixtures("coarse_solutions")
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 OWN = {
     "CoxPH": {"alpha": 0.1},
     "FineGray": {"alpha": 0.1},

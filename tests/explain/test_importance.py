@@ -167,7 +167,7 @@ def test_the_likelihood_is_that_of_the_model_s_cells():
 
 def test_frames_with_categories_and_missing_values():
     X, y = data()
-    model = WeibullNet(ensemble_size=2, max_epochs=8, covariate_layers=(8,), random_state=0).fit(X, y)
+    model = WeibullNet(n_members=2, max_epochs=8, covariate_layers=(8,), random_state=0).fit(X, y)
     found = permutation_importance(model, X, y, n_repeats=3, n_bootstrap=20)
     assert set(found.table["column"]) == set(X)
     assert found.table.iloc[0]["column"] == "a"

@@ -73,7 +73,7 @@ def test_eight_columns_of_a_fitted_model_equal_brute_force():
     X = rng.normal(size=(150, 8))
     X[:, 3], X[:, 6] = X[:, 3] > 0, np.round(X[:, 6])  # values that repeat are not asked for twice
     y = Surv.from_arrays(rng.random(150) < 0.8, rng.weibull(1.5, 150) * np.exp(-X[:, 0] * X[:, 3]))
-    model = WeibullNet(ensemble_size=2, max_epochs=5, covariate_layers=(8,), random_state=0).fit(X, y)
+    model = WeibullNet(n_members=2, max_epochs=5, covariate_layers=(8,), random_state=0).fit(X, y)
     found = survshap(model, X[:2], X[10:13], times=TIMES, method="exact", precision="double")
     for i in range(2):
         expected = over_all_sets(survival_of(model), X[i], X[10:13], 8)

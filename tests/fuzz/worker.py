@@ -57,7 +57,7 @@ def open_images(path: str) -> dict[str, Any]:
 def read_table(path: str) -> dict[str, Any]:
     """Fit to a table by the command line."""
     words = ["fit", path, "--time", "time", "--event", "event", "--out", f"{path}.sumo", "--quiet"]
-    return run(lambda: cli.main([*words, "--ensemble-size", "1", "--max-epochs", "1", "--device", "cpu"]))
+    return run(lambda: cli.main([*words, "--n-members", "1", "--max-epochs", "1", "--device", "cpu"]))
 
 
 def predict_table(path: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def predict_table(path: str) -> dict[str, Any]:
 def fit_frame(path: str) -> dict[str, Any]:
     """Fit to (X, y) as Python hands them over, and predict."""
     X, y = pickle.loads(Path(path).read_bytes())
-    small = {"ensemble_size": 1, "max_epochs": 1, "covariate_layers": (4,), "mixed_layers": (4,), "random_state": 0}
+    small = {"n_members": 1, "max_epochs": 1, "covariate_layers": (4,), "time_layers": (4,), "random_state": 0}
     return run(lambda: np.isnan(sumosurv.SumoNet(**small, device="cpu").fit(X, y).predict(X)).any())
 
 
@@ -93,7 +93,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     X, y = table()
-    sumosurv.SumoNet(ensemble_size=1, max_epochs=1, device="cpu").fit(X, y).predict(X)  # all that is loaded late
+    sumosurv.SumoNet(n_members=1, max_epochs=1, device="cpu").fit(X, y).predict(X)  # all that is loaded late
     size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     tasks = {task.__name__: task for task in (open_model, open_images, read_table, predict_table, fit_frame)}

@@ -13,7 +13,7 @@ from small_networks import table_encoder
 from sumosurv import SumoNet, Surv
 from sumosurv.networks import Inputs, ModuleEncoder, select_members
 
-OPTIONS = {"mixed_layers": (4,), "max_epochs": 6, "batch_size": 32, "random_state": 0, "learning_rate": 0.02}
+OPTIONS = {"time_layers": (4,), "max_epochs": 6, "batch_size": 32, "random_state": 0, "learning_rate": 0.02}
 
 
 class Branching(nn.Module):
@@ -108,17 +108,17 @@ def test_layers_with_a_private_reset_start_apart_too():
 
 
 @pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize("ensemble_size", [1, 3])
-def test_every_encoder_trains(name, ensemble_size):
+@pytest.mark.parametrize("n_members", [1, 3])
+def test_every_encoder_trains(name, n_members):
     X, y = data()
-    model = SumoNet(encoder=MODULES[name](), ensemble_size=ensemble_size, **OPTIONS).fit(X, y)
+    model = SumoNet(encoder=MODULES[name](), n_members=n_members, **OPTIONS).fit(X, y)
     valid = model.history_.pivot(index="epoch", columns="member", values="valid")
     assert (valid.iloc[-1] > valid.iloc[0]).all()
-    assert model.n_members_ == ensemble_size
-    again = SumoNet(encoder=MODULES[name](), ensemble_size=ensemble_size, **OPTIONS).fit(X, y)
+    assert model.n_members_ == n_members
+    again = SumoNet(encoder=MODULES[name](), n_members=n_members, **OPTIONS).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), again.predict(X))
     codes = model.network_.encoder(shared(torch.from_numpy(X)))
-    for k in range(ensemble_size):
+    for k in range(n_members):
         plain = member_copy(model.network_.encoder, MODULES[name], k)
         torch.testing.assert_close(codes[k], plain(torch.from_numpy(X)), rtol=1e-9, atol=1e-9)
 
@@ -126,7 +126,7 @@ def test_every_encoder_trains(name, ensemble_size):
 def test_batch_norm_keeps_statistics_per_member_and_those_of_the_best_epoch():
     X, y = data(160)
     valid = (X[:50], y[:50])
-    model = SumoNet(encoder=with_batch_norm(), ensemble_size=3, dropout=0.0, **(OPTIONS | {"learning_rate": 0.3}))
+    model = SumoNet(encoder=with_batch_norm(), n_members=3, dropout=0.0, **(OPTIONS | {"learning_rate": 0.3}))
     model.fit(X[50:], y[50:], validation_data=valid)
     means = model.network_.encoder.buffer_0
     assert means.shape == (3, 6)
@@ -157,7 +157,7 @@ def test_images_through_a_convolution():
     time = rng.exponential(np.exp(-2.0 * images[:, 0, :3].mean((1, 2))))
     y = Surv.from_arrays(np.ones(90, dtype=bool), time)
     encoder = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4))
-    model = SumoNet(encoder=encoder, ensemble_size=2, **OPTIONS).fit(images, y)
+    model = SumoNet(encoder=encoder, n_members=2, **OPTIONS).fit(images, y)
     assert model.predict_survival_function(images[:5], [0.1, 1.0, 2.0]).shape == (5, 3)
     assert np.corrcoef(model.predict(images), images[:, 0, :3].mean((1, 2)))[0, 1] > 0.5
     with pytest.raises(ValueError, match=r"rows of shape \(1, 6, 6\); got \(1, 5, 6\)"):
@@ -178,7 +178,7 @@ def test_frozen_weights_stay_as_they_are(as_factory):
         return module
 
     X, y = data()
-    model = SumoNet(encoder=make if as_factory else make(), ensemble_size=2, **OPTIONS).fit(X, y)
+    model = SumoNet(encoder=make if as_factory else make(), n_members=2, **OPTIONS).fit(X, y)
     weights = dict(zip(model.network_.encoder._names, model.network_.encoder.stacked))
     assert torch.equal(weights["0.weight"].float(), (torch.arange(24.0).reshape(8, 3) / 24).expand(2, 8, 3))
     assert not torch.equal(weights["2.weight"][0], weights["2.weight"][1])
@@ -186,7 +186,7 @@ def test_frozen_weights_stay_as_they_are(as_factory):
 
 def test_an_encoder_without_weights():
     X, y = data()
-    model = SumoNet(encoder=nn.Flatten(), ensemble_size=2, **OPTIONS).fit(X, y)
+    model = SumoNet(encoder=nn.Flatten(), n_members=2, **OPTIONS).fit(X, y)
     assert np.isfinite(model.score(X, y))
 
 
@@ -195,7 +195,7 @@ def test_an_encoder_reads_categories_as_columns_of_zero_and_one():
 
     X, y = data()
     frame = pd.DataFrame({"a": X[:, 0], "c": np.where(X[:, 1] > 0, "p", "q")})
-    model = SumoNet(encoder=nn.Linear(5, 4), ensemble_size=2, **OPTIONS).fit(frame, y)  # number, unseen, missing, p, q
+    model = SumoNet(encoder=nn.Linear(5, 4), n_members=2, **OPTIONS).fit(frame, y)  # number, unseen, missing, p, q
     assert model.network_.encoder.stacked[0].shape == (2, 4, 5)
 
 
@@ -232,7 +232,7 @@ def test_an_encoder_whose_width_does_not_fit_is_told_where_its_inputs_come_from(
     )
     with pytest.raises(ValueError, match=expected):
         SumoNet(encoder=nn.Linear(3, 2), max_epochs=1).fit(frame, y)
-    assert SumoNet(encoder=nn.Linear(9, 2), max_epochs=1, ensemble_size=2).fit(frame, y).predict(frame).shape == (20,)
+    assert SumoNet(encoder=nn.Linear(9, 2), max_epochs=1, n_members=2).fit(frame, y).predict(frame).shape == (20,)
 
 
 @pytest.mark.parametrize("kind", ["module", "function"])
@@ -242,7 +242,7 @@ def test_lazy_layers_take_their_width_from_the_rows(kind, tmp_path):
 
     X, y = data(30)
     encoder = lazy() if kind == "module" else lazy
-    settings = {"ensemble_size": 2, "max_epochs": 2, "random_state": 0}
+    settings = {"n_members": 2, "max_epochs": 2, "random_state": 0}
     model = SumoNet(encoder=encoder, **settings).fit(X, y)
     weights = model.network_.encoder.stacked[0]
     assert weights.shape == (2, 4, 3)

@@ -114,7 +114,7 @@ def test_the_error_of_single_precision_is_what_the_docs_say(name, noise, bound):
 @pytest.mark.parametrize("variant", ["sumo", "paper"])
 def test_the_error_of_single_precision_in_trained_networks(variant):
     data = datasets.simulate("weibull", 400, random_state=0)
-    model = SumoNet(variant=variant, ensemble_size=2, max_epochs=30, random_state=0).fit(data.X, data.y)
+    model = SumoNet(variant=variant, n_members=2, max_epochs=30, random_state=0).fit(data.X, data.y)
     assert "2e-6" in SumoNet.predict_survival_function.__doc__
     t = np.linspace(0.0, 1.5 * data.y["time"].max(), 100)
     double, single = (model.predict_survival_function(data.X, t, precision=p) for p in ("double", "single"))

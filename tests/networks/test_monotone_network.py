@@ -141,7 +141,7 @@ def test_the_paper_variant_is_figure_2():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), Surv.from_arrays(rng.random(80) < 0.7, 2.0 + 10 * rng.random(80))
     model = SumoNet(
-        variant="paper", ensemble_size=1, covariate_layers=(5, 4), mixed_layers=(6, 3), max_epochs=5, random_state=1
+        variant="paper", n_members=1, covariate_layers=(5, 4), time_layers=(6, 3), max_epochs=5, random_state=1
     )
     model.fit(X, y)
     p = {name: value[0] for name, value in model.network_.named_parameters()}
@@ -170,7 +170,7 @@ def test_the_paper_variant_is_figure_2():
 def test_the_paper_variant_loses_mass_and_the_default_does_not():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(60, 2)), Surv.from_arrays(np.ones(60, bool), rng.exponential(size=60))
-    options = {"ensemble_size": 1, "covariate_layers": (4,), "mixed_layers": (4,), "max_epochs": 3, "random_state": 0}
+    options = {"n_members": 1, "covariate_layers": (4,), "time_layers": (4,), "max_epochs": 3, "random_state": 0}
     paper = SumoNet(variant="paper", **options).fit(X, y).predict_distribution(X)
     ours = SumoNet(**options).fit(X, y).predict_distribution(X)
     assert (paper.survival(0.0) < 1).all()

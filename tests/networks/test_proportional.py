@@ -91,7 +91,7 @@ def test_log_hazard_ratio_is_that_of_cox():
     frame = pd.DataFrame({"x": x.astype(float)})
     y = Surv.from_arrays(time <= stop, np.minimum(time, stop))
     made = ProportionalHazardsNet(
-        ensemble_size=1,
+        n_members=1,
         covariate_layers=(),
         frequencies=0,
         weight_decay=0.0,

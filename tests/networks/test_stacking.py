@@ -21,7 +21,7 @@ def rows():
 
 def made(rows, covariate, mixed, seed, positive="square", dropout=0.0, **options):
     estimator = SumoNet(
-        covariate_layers=covariate, mixed_layers=mixed, positive=positive, dropout=dropout, device="cpu", **options
+        covariate_layers=covariate, time_layers=mixed, positive=positive, dropout=dropout, device="cpu", **options
     )
     return built(estimator, rows, seed)
 

@@ -109,7 +109,7 @@ def rows(n=300, seed=0, growth=2.5):
     return np.column_stack([np.log(level), np.zeros(n)]), event, time
 
 
-SMALL = {"ensemble_size": 2, "max_epochs": 3, "covariate_layers": (8, 8), "mixed_layers": (6, 6), "random_state": 0}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8, 8), "time_layers": (6, 6), "random_state": 0}
 
 
 def test_each_cause_has_a_growth_of_its_own():

@@ -239,5 +239,5 @@ def test_folds_keep_customers_together() -> None:
 
 def test_a_model_reads_it_as_it_is(folder: Path) -> None:
     X, y = load_kkbox(folder, progress=False)
-    model = SumoNet(ensemble_size=1, max_epochs=1, random_state=0).fit(X, y)
+    model = SumoNet(n_members=1, max_epochs=1, random_state=0).fit(X, y)
     assert np.isfinite(model.predict_survival_function(X, [0.0, 30.0])).all()

@@ -45,7 +45,7 @@ def test_groups_of_the_truth_agree_with_kaplan_meier():
 def test_run(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(experiment, "QUICK_ROWS", 500)
-    monkeypatch.setattr(experiment, "QUICK", {"ensemble_size": 2, "max_epochs": 5})
+    monkeypatch.setattr(experiment, "QUICK", {"n_members": 2, "max_epochs": 5})
     record = experiment.run(tmp_path, quick=True, device="cpu", names=("weibull",))
     (row,) = record["results"]["rows"]
     assert row["grid_mean"] < 1e-6

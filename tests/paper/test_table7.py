@@ -35,7 +35,7 @@ def test_every_method_is_timed_once_and_cox_time_both_ways(part):
 
 
 def test_cox_time_on_a_grid_is_its_curve_at_the_grid_where_the_grid_has_all_event_times(part):
-    model = CoxTime(ensemble_size=1, max_epochs=1, random_state=0).fit(part.X, part.y)
+    model = CoxTime(n_members=1, max_epochs=1, random_state=0).fit(part.X, part.y)
     network = model.network_
     same = table7._gathered(network, network.baseline_times[0])
     torch.testing.assert_close(same.increments, network.increments)
@@ -49,7 +49,7 @@ def test_cox_time_on_a_grid_is_its_curve_at_the_grid_where_the_grid_has_all_even
 
 
 def test_the_baseline_is_computed_again_and_is_the_same(part):
-    model = CoxTime(ensemble_size=1, max_epochs=1, random_state=0).fit(part.X, part.y)
+    model = CoxTime(n_members=1, max_epochs=1, random_state=0).fit(part.X, part.y)
     before = model.network_.increments.clone()
     table7._predict_all_times(model, part, np.unique(part.y["time"]))()
     torch.testing.assert_close(model.network_.increments, before)

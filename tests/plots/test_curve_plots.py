@@ -51,7 +51,7 @@ def test_what_a_model_predicts_past_its_last_training_time_is_shaded_unasked():
     rng = np.random.default_rng(0)
     X, time = rng.normal(size=(60, 1)), rng.exponential(1.0, 60)
     y = Surv.from_arrays(time < 1.5, np.minimum(time, 1.5))
-    for model in (CoxPH(), KaplanMeier(), WeibullNet(ensemble_size=1, max_epochs=1, random_state=0)):
+    for model in (CoxPH(), KaplanMeier(), WeibullNet(n_members=1, max_epochs=1, random_state=0)):
         d = model.fit(X, y).predict_distribution(X)
         assert model.last_time_ == d.last_time == d[:2].last_time == 1.5
         assert shaded(plot_survival(d[:2], horizon=4.0)) == [(1.5, 4.0)]
@@ -120,7 +120,7 @@ def test_training_history():
 
 def test_training_of_a_model():
     X = np.linspace(0, 1, 40)[:, None]
-    model = WeibullNet(ensemble_size=2, max_epochs=3, random_state=0).fit(
+    model = WeibullNet(n_members=2, max_epochs=3, random_state=0).fit(
         X, Surv.from_arrays(np.ones(40, bool), 1 + X[:, 0])
     )
     drawn = [line.get_ydata() for line in plot_training(model.history_).lines]

@@ -30,7 +30,7 @@ mpl.use("Agg")
 @pytest.fixture(scope="module")
 def fitted():
     X, y = data()
-    return WeibullNet(ensemble_size=3, max_epochs=5, covariate_layers=(8,), random_state=0).fit(X, y), X, y
+    return WeibullNet(n_members=3, max_epochs=5, covariate_layers=(8,), random_state=0).fit(X, y), X, y
 
 
 def lines(ax):

@@ -136,7 +136,7 @@ def test_a_forest_of_hazard_ratios():
 
 def test_a_band_around_survival_curves():
     data = datasets.simulate("weibull", 150, random_state=0)
-    model = WeibullNet(ensemble_size=3, max_epochs=2, random_state=0).fit(data.X, data.y)
+    model = WeibullNet(n_members=3, max_epochs=2, random_state=0).fit(data.X, data.y)
     d, members = model.predict_distribution(data.X[:2]), model.predict_members(data.X[:2])
     ax = plot_survival(d, band=members, level=0.8, horizon=1.0)
     lower, upper = model.predict_survival_band(data.X[:2], [1.0], 0.8)

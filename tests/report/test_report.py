@@ -68,7 +68,7 @@ def cox():
 
 @pytest.fixture(scope="module")
 def plain(cox):
-    net = SumoNet(ensemble_size=2, max_epochs=4, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
+    net = SumoNet(n_members=2, max_epochs=4, covariate_layers=(8,), time_layers=(6,), random_state=0)
     net.fit(X, Surv.from_arrays(EVENT, TIME))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sumosurv.plots.scores._TIMES", 4)
@@ -152,7 +152,7 @@ def test_unlike_rows_and_small_groups_are_told(cox, undrawn):
 def test_competing_causes(undrawn):
     rng = np.random.default_rng(3)
     cause = np.where(EVENT, rng.integers(1, 3, len(X)), 0)
-    net = SumoNet(ensemble_size=2, max_epochs=2, covariate_layers=(8,), mixed_layers=(6,), random_state=0)
+    net = SumoNet(n_members=2, max_epochs=2, covariate_layers=(8,), time_layers=(6,), random_state=0)
     net.fit(X, Surv.from_arrays(cause, TIME))
     new = np.where(NEW_EVENT, rng.integers(1, 3, len(X)), 0)
     report = make_report(net, NEW, Surv.from_arrays(new, NEW_TIME), causes=["relapse <1>", "death"], **QUICK)

@@ -111,7 +111,7 @@ def test_tables_are_read_and_no_curve_is_evaluated(plain, y, name, monkeypatch):
 def test_a_cox_network_is_scored_from_its_table(monkeypatch):
     data = datasets.simulate("weibull", 150, random_state=0)
     days = Surv.from_arrays(data.y["event"], np.ceil(30 * data.y["time"]))  # training times, with ties, are the knots
-    model = DeepSurv(ensemble_size=2, max_epochs=2, random_state=0).fit(data.X, days)
+    model = DeepSurv(n_members=2, max_epochs=2, random_state=0).fit(data.X, days)
     d = model.predict_distribution(data.X)
     assert isinstance(d, Rescaled)
     fast = concordance_td(d, days)

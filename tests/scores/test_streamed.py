@@ -31,7 +31,7 @@ def written(frame, path):
 def place(tmp_path_factory):
     frame = rows(900, 0)
     path = written(frame, tmp_path_factory.mktemp("rows") / "rows.parquet")
-    settings = {"ensemble_size": 1, "covariate_layers": (4,), "max_epochs": 5}
+    settings = {"n_members": 1, "covariate_layers": (4,), "max_epochs": 5}
     X = frame[["a", "c"]]
     fit = [WeibullNet(random_state=s, **settings).fit(X, Surv.from_columns(frame, event="d", time="t")) for s in (0, 1)]
     causes = WeibullNet(random_state=0, **settings).fit(X, Surv.from_columns(frame, event="cause", time="t"))

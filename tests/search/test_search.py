@@ -34,7 +34,7 @@ from sumosurv.search.space import decode, default_space, draw
 
 SPACE = {
     "covariate_layers": [(8,), (16, 16)],
-    "mixed_layers": [(8,), (16, 16)],
+    "time_layers": [(8,), (16, 16)],
     "dropout": [0.0, 0.3],
     "learning_rate": stats.loguniform(0.005, 0.03),
 }
@@ -140,7 +140,7 @@ def test_cross_validation_without_validation_rows(parts):
         DeepHit(n_cuts=5),
         DeepSurv(),
         CoxCC(),
-        CoxTime(mixed_layers=(8,)),
+        CoxTime(time_layers=(8,)),
         Soden(hazard_layers=(8,), steps=4),
         SurvNode(hazard_layers=(8,), steps=4),
     ],
@@ -226,23 +226,23 @@ def test_mixture_scores_by_hand():
 def test_the_papers_space(data):
     space = paper_space(SumoNet(), data.y)
     assert sorted({len(layers) for layers in space["covariate_layers"]}) == [1, 2, 4, 5]
-    assert sorted({layers[0] for layers in space["mixed_layers"]}) == [8, 16, 32]
+    assert sorted({layers[0] for layers in space["time_layers"]}) == [8, 16, 32]
     assert space["batch_size"] == [5, 10, 25, 50, 100, 250]
     assert space["dropout"] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert space["weight_decay"] == [0.4, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0]
     large = paper_space(SumoNet(), np.repeat(data.y, 400))
     assert large["batch_size"] == [1000, 2500, 5000]
     assert large["covariate_layers"] == [(width,) * depth for depth in (4, 6, 8) for width in (128, 256, 512)]
-    assert large["mixed_layers"] == [(width,) * depth for depth in (1, 2, 4) for width in (8, 16, 32, 64)]
+    assert large["time_layers"] == [(width,) * depth for depth in (1, 2, 4) for width in (8, 16, 32, 64)]
     assert large["dropout"].support() == (0.0, 0.7)
     assert large["weight_decay"] == space["weight_decay"]
-    assert "mixed_layers" not in paper_space(WeibullNet(), data.y)
+    assert "time_layers" not in paper_space(WeibullNet(), data.y)
 
 
 def test_the_space_around_the_defaults(data):
     space = recipe_space(SumoNet(), data.y)
     assert space["covariate_layers"] == [(width,) * depth for depth in (1, 2, 3) for width in (32, 64, 96)]
-    assert space["mixed_layers"] == [(width,) * depth for depth in (1, 2, 3) for width in (16, 32)]
+    assert space["time_layers"] == [(width,) * depth for depth in (1, 2, 3) for width in (16, 32)]
     assert space["dropout"].support() == pytest.approx((0.3, 0.65))
     assert space["weight_decay"].support() == pytest.approx((0.02, 0.5))
     assert space["learning_rate"].support() == pytest.approx((0.006, 0.03))
@@ -279,7 +279,7 @@ def test_a_draw_depends_on_seed_and_number_alone():
         ({"no_such": [1]}, "no parameter 'no_such'"),
         ({"dropout": []}, "list of choices"),
         ({"dropout": 0.5}, "list of choices"),
-        ({"ensemble_size": [1, 2]}, "not searched over"),
+        ({"n_members": [1, 2]}, "not searched over"),
         ({}, "empty"),
         ("papers", "'paper', 'recipe' or a mapping"),
         (None, "'paper', 'recipe' or a mapping"),

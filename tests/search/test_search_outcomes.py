@@ -12,7 +12,7 @@ from sumosurv.search.choice import choose_size, mixture_scores
 
 N, TRAIN = 160, 110
 SPACE = {"dropout": [0.0, 0.3], "covariate_layers": [(4,), (6,)]}
-SMALL = {"max_epochs": 4, "mixed_layers": (4,), "device": "cpu"}
+SMALL = {"max_epochs": 4, "time_layers": (4,), "device": "cpu"}
 
 
 @pytest.fixture(scope="module")

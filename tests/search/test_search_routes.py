@@ -31,9 +31,7 @@ def parts(data):
 
 def search(space, n_trials, estimator=None, **options):
     made = (
-        SumoNet(max_epochs=3, covariate_layers=(8,), mixed_layers=(6,), device="cpu")
-        if estimator is None
-        else estimator
+        SumoNet(max_epochs=3, covariate_layers=(8,), time_layers=(6,), device="cpu") if estimator is None else estimator
     )
     return SumoNetSearch(made, space=space, n_trials=n_trials, **({"random_state": 0, "mixture": 1} | options))
 
@@ -150,7 +148,7 @@ def test_what_is_asked_of_a_search_that_was_not_fitted(data):
 # ---------------------------------------------------------------------- training again
 
 
-ODD = SumoNet(max_epochs=20, learning_rate=0.02, dropout=0.0, covariate_layers=(8,), mixed_layers=(6,), device="cpu")
+ODD = SumoNet(max_epochs=20, learning_rate=0.02, dropout=0.0, covariate_layers=(8,), time_layers=(6,), device="cpu")
 
 
 def only_validation_rows_know():
@@ -197,7 +195,7 @@ def test_likelihoods_that_networks_train_on_are_not_computed_anew(parts, monkeyp
 
 def test_training_again_goes_to_the_best_epoch_of_each_network(parts, monkeypatch):
     calls = spied(monkeypatch)
-    estimator = SumoNet(max_epochs=8, learning_rate=0.1, covariate_layers=(8,), mixed_layers=(6,), device="cpu")
+    estimator = SumoNet(max_epochs=8, learning_rate=0.1, covariate_layers=(8,), time_layers=(6,), device="cpu")
     fitted = search({"dropout": [0.0, 0.2]}, 4, estimator, refit=True, mixture=3, shapes="grouped")
     fitted.fit(*parts[0], validation_data=parts[1])
     again = calls[-1]
@@ -280,7 +278,7 @@ def test_halving_trains_the_best_third_longer(parts):
     """Those that go on are the best of searches that train no longer than the rung; scores of all stay known."""
 
     def fit(epochs, **options):
-        made = SumoNet(max_epochs=epochs, covariate_layers=(8,), mixed_layers=(6,), dropout=0.0, device="cpu")
+        made = SumoNet(max_epochs=epochs, covariate_layers=(8,), time_layers=(6,), dropout=0.0, device="cpu")
         return search({"learning_rate": [0.001, 0.02]}, 9, made, **options).fit(*parts[0], validation_data=parts[1])
 
     fitted = fit(9, method="halving")
@@ -353,10 +351,10 @@ def test_a_stored_study_is_of_its_outcome_too(parts, tmp_path):
 
 def test_a_network_is_padded_only_into_one_that_holds_it():
     """Of as many layers or more, each as wide or wider; layers of different widths are no corner of any."""
-    widest = {"covariate_layers": (16, 16), "mixed_layers": (8,)}
+    widest = {"covariate_layers": (16, 16), "time_layers": (8,)}
 
     def fits(covariate, mixed=(8,)):
-        return grouping._fits(SumoNet(covariate_layers=covariate, mixed_layers=mixed), widest)
+        return grouping._fits(SumoNet(covariate_layers=covariate, time_layers=mixed), widest)
 
     assert fits((16, 16))
     assert fits((4,))

@@ -16,7 +16,7 @@ from sumosurv.streaming import learning
 from sumosurv.streaming.batches import StreamBatches, prefetched
 from sumosurv.training import Member
 
-SMALL = {"ensemble_size": 2, "covariate_layers": (8,), "mixed_layers": (8,), "random_state": 0, "n_threads": 1}
+SMALL = {"n_members": 2, "covariate_layers": (8,), "time_layers": (8,), "random_state": 0, "n_threads": 1}
 OUTCOME = {"time": "t", "event": "d"}
 
 
@@ -65,7 +65,7 @@ def test_many_buffers_end_at_the_likelihood_of_the_fit_in_memory(tmp_path, monke
     frame, test = rows(20_000), rows(10_000, 1)
     path = written(frame, tmp_path / "rows.parquet", 500)
     monkeypatch.setattr("sumosurv.streaming.fitting.BUFFER", 3_000)
-    settings = {"ensemble_size": 3, "covariate_layers": (16,), "max_epochs": 10, "random_state": 0}
+    settings = {"n_members": 3, "covariate_layers": (16,), "max_epochs": 10, "random_state": 0}
     streamed = WeibullNet(**settings).fit(path, OUTCOME)
     memory = WeibullNet(**settings).fit(*parts(frame))
     assert streamed.score(*parts(test)) == pytest.approx(memory.score(*parts(test)), abs=0.002)
@@ -100,7 +100,7 @@ def test_an_epoch_has_every_training_row_once_for_each_member(tmp_path, buffer_r
 
 
 def plain():
-    return {"ensemble_size": 2, "covariate_layers": (4,), "max_epochs": 2, "random_state": 0, "batch_size": 64}
+    return {"n_members": 2, "covariate_layers": (4,), "max_epochs": 2, "random_state": 0, "batch_size": 64}
 
 
 def test_rows_in_an_order_are_told_and_rows_in_none_are_not(tmp_path, monkeypatch):
@@ -181,7 +181,7 @@ def test_a_streamed_model_is_an_ordinary_one(tmp_path):
     model = SumoNet(max_epochs=1, random_state=0)
     assert model.fit(path, OUTCOME) is model
     assert model.n_members_ == 4
-    assert model.get_params()["ensemble_size"] is None
+    assert model.get_params()["n_members"] is None
     model.save(tmp_path / "model.sumo")
     X = parts(frame)[0]
     np.testing.assert_array_equal(sumosurv.load(tmp_path / "model.sumo").predict(X), model.predict(X))
@@ -190,13 +190,13 @@ def test_a_streamed_model_is_an_ordinary_one(tmp_path):
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert SumoNet().for_stream(10**8).max_epochs == 1
     assert SumoNet().for_stream(10**5).max_epochs == 45
-    assert SumoNet(ensemble_size=7, max_epochs=3).for_stream(10**8).get_params()["max_epochs"] == 3
+    assert SumoNet(n_members=7, max_epochs=3).for_stream(10**8).get_params()["max_epochs"] == 3
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.streams and name != "SumoNet"])
 def test_every_method_that_says_so_can_be_streamed(name, tmp_path):
     frame = rows(120)
-    model = METHODS[name](ensemble_size=1, covariate_layers=(2,), max_epochs=1, random_state=0)
+    model = METHODS[name](n_members=1, covariate_layers=(2,), max_epochs=1, random_state=0)
     model.fit(written(frame, tmp_path / "rows.parquet", 50), OUTCOME)
     assert np.isfinite(model.score(*parts(frame)))
 

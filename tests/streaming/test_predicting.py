@@ -23,7 +23,7 @@ def place(tmp_path_factory):
     frame["t"], frame["d"] = rng.exponential(size=500), rng.integers(0, 2, 500)
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), folder / "rows.parquet", row_group_size=60)
     X, y = frame[["a", "c"]], Surv.from_columns(frame, event="d", time="t")
-    settings = {"ensemble_size": 1, "covariate_layers": (4,), "max_epochs": 2}
+    settings = {"n_members": 1, "covariate_layers": (4,), "max_epochs": 2}
     models = [WeibullNet(random_state=seed, **settings).fit(X, y) for seed in (0, 1)]
     models[0].save(folder / "model.sumo")
     return folder, frame, models

@@ -40,7 +40,7 @@ def own_encoder():
 @pytest.mark.parametrize("settings", [{}, {"refit": True}, {"encoder": own_encoder}], ids=["plain", "refit", "encoder"])
 def test_a_training_that_goes_on_ends_where_it_would_have_ended(tmp_path, settings):
     """Bit for bit, dropout in an encoder of the user's own and its averages included."""
-    settings = {"ensemble_size": 2, "max_epochs": 8, "patience": 3, "random_state": 0, **settings}
+    settings = {"n_members": 2, "max_epochs": 8, "patience": 3, "random_state": 0, **settings}
     whole = SumoNet(**settings).fit(DATA.X, DATA.y)
     with pytest.raises(EndedError):
         fit(SumoNet(**settings, on_epoch=kill_at(4)), tmp_path)
@@ -67,7 +67,7 @@ def test_kinds_that_were_trained_are_not_trained_again(tmp_path):
 
 
 def test_a_fit_that_has_ended_is_read_and_not_trained(tmp_path):
-    settings = {"ensemble_size": 1, "max_epochs": 3, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 3, "random_state": 0}
     first = fit(WeibullNet(**settings), tmp_path)
     again = fit(WeibullNet(**settings, on_epoch=kill_at(0)), tmp_path)
     assert model_digest(again) == model_digest(first)
@@ -75,7 +75,7 @@ def test_a_fit_that_has_ended_is_read_and_not_trained(tmp_path):
 
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
-    settings = {"ensemble_size": 1, "max_epochs": 2, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 2, "random_state": 0}
     fit(WeibullNet(**settings), tmp_path)
     for other in ({"random_state": 1}, {"max_epochs": 3}, {"learning_rate": 0.5}, {"covariate_layers": (8,)}):
         with pytest.raises(ValueError, match="checkpoint of other rows, settings or seeds"):
@@ -87,7 +87,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
 
 def test_a_damaged_file_is_told(tmp_path):
     """A file cut short, and one with another bit anywhere: in its header, its weights or its history."""
-    settings = {"ensemble_size": 1, "max_epochs": 2, "random_state": 0}
+    settings = {"n_members": 1, "max_epochs": 2, "random_state": 0}
     fit(WeibullNet(**settings), tmp_path)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
@@ -121,18 +121,18 @@ def test_what_is_no_folder_is_told(tmp_path):
     path.write_text("mine")
     for name in (path, path / "inside"):
         with pytest.raises(NotADirectoryError, match="there is a file; name a folder"):
-            fit(WeibullNet(ensemble_size=1, max_epochs=2), name)
+            fit(WeibullNet(n_members=1, max_epochs=2), name)
     with pytest.raises(TypeError, match="checkpoint is a folder or Checkpoints; got 5"):
-        WeibullNet(ensemble_size=1, max_epochs=2).fit(DATA.X, DATA.y, checkpoint=5)
+        WeibullNet(n_members=1, max_epochs=2).fit(DATA.X, DATA.y, checkpoint=5)
     assert path.read_text() == "mine"
 
 
 def test_between_two_files_there_is_time(tmp_path):
     """Of long intervals only the end of the training is kept."""
     with pytest.raises(EndedError):
-        fit(WeibullNet(ensemble_size=1, max_epochs=3, random_state=0, on_epoch=kill_at(2)), tmp_path, seconds=1e6)
+        fit(WeibullNet(n_members=1, max_epochs=3, random_state=0, on_epoch=kill_at(2)), tmp_path, seconds=1e6)
     assert not list(tmp_path.iterdir())
-    fit(WeibullNet(ensemble_size=1, max_epochs=3, random_state=0), tmp_path, seconds=1e6)
+    fit(WeibullNet(n_members=1, max_epochs=3, random_state=0), tmp_path, seconds=1e6)
     (path,) = tmp_path.iterdir()
     with safe_open(str(path), framework="pt") as file:
         assert '"epochs": 3, "done": true' in file.metadata()["sumosurv checkpoint"]

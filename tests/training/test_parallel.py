@@ -142,7 +142,7 @@ def test_workers_with_different_seeds_are_told():
 
     def work(workers):
         with work_as(workers):
-            WeibullNet(ensemble_size=1, max_epochs=2, random_state=workers.rank).fit(data.X, data.y)
+            WeibullNet(n_members=1, max_epochs=2, random_state=workers.rank).fit(data.X, data.y)
 
     with pytest.raises(TrainingError, match="different rows"):
         together(2, work)
@@ -156,10 +156,10 @@ def test_what_cannot_be_shared_is_refused():
 
     with work_as(Workers(0, 2)):
         with pytest.raises(ValueError, match="other rows of the batch"):
-            CoxCC(ensemble_size=1, max_epochs=2).fit(data.X, data.y)
+            CoxCC(n_members=1, max_epochs=2).fit(data.X, data.y)
         with pytest.raises(ValueError, match="layer normalisation"):
-            WeibullNet(ensemble_size=1, max_epochs=2, encoder=encoder).fit(data.X, data.y)
-    CoxCC(ensemble_size=1, max_epochs=1).fit(data.X, data.y)  # as before, alone
+            WeibullNet(n_members=1, max_epochs=2, encoder=encoder).fit(data.X, data.y)
+    CoxCC(n_members=1, max_epochs=1).fit(data.X, data.y)  # as before, alone
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])

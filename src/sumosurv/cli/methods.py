@@ -11,7 +11,7 @@ from sumosurv.estimators import METHODS, SurvivalEstimator
 __all__ = ["method_of", "settings_of"]
 
 _OPTIONS = {  # options that are settings by another name
-    "ensemble_size": "--ensemble-size",
+    "n_members": "--n-members",
     "max_epochs": "--max-epochs",
     "variant": "--variant",
     "refit": "--refit",

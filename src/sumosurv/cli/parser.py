@@ -147,7 +147,7 @@ def _add_fit(commands: Commands, parents: list[argparse.ArgumentParser]) -> None
         formatter_class=_Help,
     )
     _add_stream(fit)
-    fit.add_argument("--ensemble-size", type=int, metavar="K", help="number of networks; by default that of the method")
+    fit.add_argument("--n-members", type=int, metavar="K", help="number of networks; by default that of the method")
     fit.add_argument(
         "--variant", choices=("sumo", "paper"), help="variant of SumoNet: 'paper' is the network of the paper"
     )

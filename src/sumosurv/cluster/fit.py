@@ -66,7 +66,7 @@ def ray_fit(
     if not isinstance(model.random_state, int):
         raise ValueError(f"A fit by several processes needs a number as random_state; got {model.random_state!r}.")
     model.check_settings()
-    passes = len(X) * model.setting("ensemble_size") * model.setting("max_epochs")
+    passes = len(X) * model.setting("n_members") * model.setting("max_epochs")
     if not cluster.too_small(passes=passes):
         (folder / _RAY).mkdir(parents=True, exist_ok=True)
         _fit_by_workers(cluster, model, (X, y, validation_data), folder, kept.seconds)

@@ -124,7 +124,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         if len(members) < 2:
             raise ValueError(
                 f"This {type(self).__name__} is a single model, so that there is no spread to show. Fit networks with "
-                "an ensemble_size of two or more, or several models as a SurvivalMixture; limits of a Kaplan-Meier "
+                "an n_members of two or more, or several models as a SurvivalMixture; limits of a Kaplan-Meier "
                 "curve are those of confidence_band."
             )
         return spread(members, self._check_grid(times), level)

@@ -55,7 +55,7 @@ def fit_kinds(
     Parameters
     ----------
     kinds : mapping
-        Estimators by name, each with its ``ensemble_size``.
+        Estimators by name, each with its ``n_members``.
     rows : Prepared
     random : RandomState
         Seeds are drawn from it.
@@ -76,14 +76,14 @@ def fit_kinds(
         If no kind could be trained.
     """
     first = next(iter(kinds.values()))
-    largest = max(kind.setting("ensemble_size") for kind in kinds.values())
+    largest = max(kind.setting("n_members") for kind in kinds.values())
     splits = [rows.own_rows()] * largest if own_validation else _held_out_folds(first, rows, largest, random)
     together = None if own_validation else 0
     fitted: list[Kind] = []
     failures: list[TrainingError] = []
     interrupted = False
     for name, kind in kinds.items():
-        seeds = random.randint(0, 2**31 - 1, size=kind.setting("ensemble_size"))
+        seeds = random.randint(0, 2**31 - 1, size=kind.setting("n_members"))
         members = [replace(kind.member(int(s), *split), stops_with=together) for s, split in zip(seeds, splits)]
         learned = kind.learn(rows)
         try:

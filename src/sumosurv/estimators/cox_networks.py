@@ -46,13 +46,13 @@ class DeepSurv(_CoxNet):
 
     The risk sets are those of the batch (``batch_size="full"``: of all rows); Breslow's baseline is computed
     from all training rows at the end of ``fit``, for each member its own. Curves are steps, with a density
-    interpolated with half-width k. The equal mixture of ``ensemble_size`` members is such a curve again.
+    interpolated with half-width k. The equal mixture of ``n_members`` members is such a curve again.
 
     Parameters
     ----------
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
@@ -63,7 +63,7 @@ class DeepSurv(_CoxNet):
     --------
     >>> from sumosurv import DeepSurv, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = DeepSurv(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = DeepSurv(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
     (2, 3)
     """
@@ -110,7 +110,7 @@ class CoxCC(_CaseControlNet):
         Penalty on the mean of \|g\| over case and controls: only differences of g matter, this holds its level.
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
@@ -121,7 +121,7 @@ class CoxCC(_CaseControlNet):
     --------
     >>> from sumosurv import CoxCC, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = CoxCC(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = CoxCC(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> model.predict(data.X[:2]).shape
     (2,)
     """
@@ -146,7 +146,7 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
 
     Parameters
     ----------
-    mixed_layers : sequence of int
+    time_layers : sequence of int
         Hidden widths of the layers over covariates' code and time. Prediction costs one pass through them for
         each pair of subject and event time; the covariate network runs once per subject.
     time_features : {"marginal", "log", "linear"}
@@ -157,7 +157,7 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
         Penalty on the mean of \|g\| over case and controls.
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the same loss with controls drawn, once and
@@ -169,12 +169,12 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
     --------
     >>> from sumosurv import CoxTime, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = CoxTime(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = CoxTime(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
     (2, 3)
     """
 
-    mixed_layers: Sequence[int] = (32,)
+    time_layers: Sequence[int] = (32,)
     time_features: TimeFeatureKind = "marginal"
 
     def _build_network(
@@ -184,7 +184,7 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
             generators,
             encoder,
             TimeFeatures.from_state(start["time_features"]),
-            widths=self.mixed_layers,
+            widths=self.time_layers,
             activation=self.setting("activation"),
             half_width=self.half_width,
             controls=self._controls(seeds),
@@ -193,5 +193,5 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
 
     def check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
-        self._check_widths("mixed_layers", at_least_one=True)
+        self._check_widths("time_layers", at_least_one=True)
         super().check_settings()

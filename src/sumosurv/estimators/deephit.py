@@ -46,7 +46,7 @@ class DeepHit(NetworkEstimator):
     interpolation : {"hazard", "density"}
         Constant hazard or constant density inside an interval. With "hazard" the last one goes on past the largest
         training time; with "density" the curve stays there, and later events have density zero.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the same objective on validation rows.
@@ -64,7 +64,7 @@ class DeepHit(NetworkEstimator):
     --------
     >>> from sumosurv import DeepHit, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = DeepHit(n_cuts=10, ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = DeepHit(n_cuts=10, n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> len(model.cuts_), model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
     (10, (2, 3))
     """

@@ -109,7 +109,7 @@ class GompertzNet(NetworkEstimator):
     It is for adult mortality, whose hazard doubles every so many years, and for equipment that ages. The parameters
     depend on x alone, so that each subject's distribution is a Gompertz distribution; the likelihood is exact, also of
     events at time zero, where the density is the level. Where the rate is the same for all x, hazards are in constant
-    ratio; with ``covariate_layers=(), frequencies=0, dropout=0`` a and b are linear in x. ``ensemble_size`` networks
+    ratio; with ``covariate_layers=(), frequencies=0, dropout=0`` a and b are linear in x. ``n_members`` networks
     predict as their equal mixture.
 
     Not for hazards that fall: the rate can go towards zero, a constant hazard, and no further. After surgery or on
@@ -120,7 +120,7 @@ class GompertzNet(NetworkEstimator):
 
     Parameters
     ----------
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
@@ -131,7 +131,7 @@ class GompertzNet(NetworkEstimator):
     --------
     >>> from sumosurv import GompertzNet, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = GompertzNet(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = GompertzNet(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> model.predict_mean(data.X[:2]).shape
     (2,)
     """

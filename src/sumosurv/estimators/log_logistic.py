@@ -43,13 +43,13 @@ class LogLogisticNet(ParametricNet):
     With ``covariate_layers=(), frequencies=0, dropout=0`` it is the accelerated failure time model with a linear
     predictor for median and shape. Where k is the same for all x, odds are proportional: those of having had the
     event by t, (1 - S(t|x)) / S(t|x) = (t / λ(x))^k, differ between subjects by a factor that no t changes, so that
-    effects on the hazard fade with time. ``ensemble_size`` networks predict as their equal mixture.
+    effects on the hazard fade with time. ``n_members`` networks predict as their equal mixture.
 
     Parameters
     ----------
     offset : float or "auto"
         As in `WeibullNet`.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
@@ -60,7 +60,7 @@ class LogLogisticNet(ParametricNet):
     --------
     >>> from sumosurv import LogLogisticNet, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = LogLogisticNet(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = LogLogisticNet(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> model.predict_median(data.X[:2]).shape
     (2,)
     """

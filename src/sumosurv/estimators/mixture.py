@@ -39,7 +39,7 @@ class SurvivalMixture(SurvivalEstimator):
     --------
     >>> from sumosurv import SurvivalMixture, WeibullNet, KaplanMeier, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> both = SurvivalMixture([WeibullNet(ensemble_size=2, max_epochs=5, random_state=0), KaplanMeier()])
+    >>> both = SurvivalMixture([WeibullNet(n_members=2, max_epochs=5, random_state=0), KaplanMeier()])
     >>> both.fit(data.X, data.y).predict_survival_function(data.X[:2], times=[0.0, 1.0]).shape
     (2, 2)
     """

@@ -212,7 +212,7 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     def _fit(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> None:
         rows = self.read(X, y, validation_data)
         learned = self.learn(rows)
-        size = self.setting("ensemble_size")
+        size = self.setting("n_members")
         seeds = [int(seed) for seed in check_random_state(self.random_state).randint(0, 2**31 - 1, size=size)]
         members = [
             self.member(

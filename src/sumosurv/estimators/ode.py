@@ -29,7 +29,7 @@ class OdeEstimator(NetworkEstimator):
     solver: Solver = "rk4"
     steps: int = 8
     gradient: Gradient = "direct"
-    ensemble_size: int = 4
+    n_members: int = 4
     dropout: float | None = 0.3
     learning_rate: float | None = 0.01
     max_epochs: int = 40

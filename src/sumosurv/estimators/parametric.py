@@ -71,7 +71,7 @@ class WeibullNet(ParametricNet):
 
     The parameters depend on x alone, so that each subject's distribution is a Weibull distribution; the
     likelihood is exact. With ``covariate_layers=(), frequencies=0, dropout=0`` it is the accelerated failure
-    time model with a linear predictor for scale and shape. ``ensemble_size`` networks predict as their equal
+    time model with a linear predictor for scale and shape. ``n_members`` networks predict as their equal
     mixture.
 
     Parameters
@@ -81,7 +81,7 @@ class WeibullNet(ParametricNet):
         T + offset > offset. "auto" is half the smallest distance between recorded times (zero among them):
         next to nothing for continuous times, half a day for times in whole days, whose record "0" then is a
         possible event and not one of density zero or infinity. 0 for the plain family.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
@@ -92,7 +92,7 @@ class WeibullNet(ParametricNet):
     --------
     >>> from sumosurv import WeibullNet, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = WeibullNet(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = WeibullNet(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> model.predict_median(data.X[:2]).shape
     (2,)
     """
@@ -112,13 +112,13 @@ class LogNormalNet(ParametricNet):
 
     The parameters depend on x alone, so that each subject's distribution is a log-normal distribution; the
     likelihood is exact. With ``covariate_layers=(), frequencies=0, dropout=0`` it is the accelerated failure
-    time model with a linear predictor for both. ``ensemble_size`` networks predict as their equal mixture.
+    time model with a linear predictor for both. ``n_members`` networks predict as their equal mixture.
 
     Parameters
     ----------
     offset : float or "auto"
         As in `WeibullNet`.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
@@ -129,7 +129,7 @@ class LogNormalNet(ParametricNet):
     --------
     >>> from sumosurv import LogNormalNet, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = LogNormalNet(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = LogNormalNet(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
     (2, 3)
     """

@@ -23,7 +23,7 @@ class NetworkSettings(SurvivalEstimator):
 
     Parameters
     ----------
-    ensemble_size : int
+    n_members : int
         Networks in the mixture.
     covariate_layers : sequence of int
         Hidden widths of the covariate network; ``()`` makes the model linear in the preprocessed columns.
@@ -63,7 +63,7 @@ class NetworkSettings(SurvivalEstimator):
         Called after each epoch with an `Epoch`; see `SumoNet`.
     """
 
-    ensemble_size: int = 16
+    n_members: int = 16
     covariate_layers: Sequence[int] | None = (64, 64)
     activation: Activation | None = "silu"
     residual: bool | None = True
@@ -91,7 +91,7 @@ class NetworkSettings(SurvivalEstimator):
 
     def check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
-        for name, low in (("ensemble_size", 1), ("max_epochs", 1)):
+        for name, low in (("n_members", 1), ("max_epochs", 1)):
             self._check_whole(name, low)
         for name, low in (("patience", 0), ("n_threads", 1)):
             self._check_whole(name, low, or_none=True)

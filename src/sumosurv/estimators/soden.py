@@ -27,7 +27,7 @@ class Soden(OdeEstimator):
 
     trained on the right-censored log-likelihood :math:`d \log q(Λ(z|x), z, x) - Λ(z|x)`. All rows of a batch are
     solved in one call, each over its own [0, z] by time rescaled. Densities are exact,
-    :math:`f = q e^{-Λ}`, and ``ensemble_size`` networks predict as their equal mixture.
+    :math:`f = q e^{-Λ}`, and ``n_members`` networks predict as their equal mixture.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Soden(OdeEstimator):
         Of "rk4".
     gradient : {"direct", "adjoint"}
         Of "dopri5": through its steps, or by the adjoint equation.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`.
@@ -70,7 +70,7 @@ class Soden(OdeEstimator):
     --------
     >>> from sumosurv import Soden, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = Soden(ensemble_size=2, max_epochs=5, steps=4, random_state=0).fit(data.X, data.y)
+    >>> model = Soden(n_members=2, max_epochs=5, steps=4, random_state=0).fit(data.X, data.y)
     >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
     (2, 3)
     """

@@ -35,13 +35,13 @@ from sumosurv.training import Epoch, batch_rows
 
 __all__ = ["SumoNet"]
 
-_TRAINING = {"ensemble_size": 16, "weight_decay": 0.1, "max_epochs": 80}
+_TRAINING = {"n_members": 16, "weight_decay": 0.1, "max_epochs": 80}
 
 # What each variant means by None.
 _VARIANTS: dict[str, dict[str, Any]] = {
     "sumo": {
         "covariate_layers": (64, 64),
-        "mixed_layers": (32, 32),
+        "time_layers": (32, 32),
         "activation": "silu",
         "residual": True,
         "dropout": 0.5,
@@ -53,7 +53,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     },
     "paper": {
         "covariate_layers": (32, 32),
-        "mixed_layers": (32, 32),
+        "time_layers": (32, 32),
         "activation": "tanh",
         "residual": False,
         "dropout": 0.1,
@@ -67,9 +67,9 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 
 # settings that describe networks of one kind: where all of them are None, several kinds are trained
 _OF_ONE_KIND = (
-    "ensemble_size",
+    "n_members",
     "covariate_layers",
-    "mixed_layers",
+    "time_layers",
     "activation",
     "residual",
     "dropout",
@@ -107,11 +107,11 @@ class SumoNet(TimeFeaturesMixin):
         "sumo" is a proper distribution (S(0) = 1, S(∞) = 0; see Notes) with what helps likelihood.
         "paper" is Figure 2 of the paper to the letter: plain tanh layers, time min-max scaled and not
         transformed, no anchoring at zero, no tail. It decides what None means for the options below.
-    ensemble_size : int, optional
+    n_members : int, optional
         Networks in the mixture, all of one kind and with equal weights; 16 where another setting of theirs is given.
-        None, with covariate_layers, mixed_layers, activation, residual, dropout, frequencies, encoder, learning_rate
+        None, with covariate_layers, time_layers, activation, residual, dropout, frequencies, encoder, learning_rate
         and weight_decay None too: networks of several kinds.
-    covariate_layers, mixed_layers : sequence of int, optional
+    covariate_layers, time_layers : sequence of int, optional
         Hidden widths of the two networks; (64, 64) and (32, 32), in the paper's variant twice (32, 32).
     activation : {"silu", "relu", "tanh", "gelu"}, optional
         Of the covariate network; "silu" ("tanh"). The mixed network always uses tanh.
@@ -230,17 +230,17 @@ class SumoNet(TimeFeaturesMixin):
     --------
     >>> from sumosurv import SumoNet, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = SumoNet(ensemble_size=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = SumoNet(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
     (2, 3)
     """
 
-    padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers", "mixed_layers")
+    padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers", "time_layers")
 
     variant: Literal["sumo", "paper"] = "sumo"
-    ensemble_size: int | None = None  # type: ignore[assignment]
+    n_members: int | None = None  # type: ignore[assignment]
     covariate_layers: Sequence[int] | None = None
-    mixed_layers: Sequence[int] | None = None
+    time_layers: Sequence[int] | None = None
     activation: Activation | None = None
     residual: bool | None = None
     dropout: float | None = None
@@ -286,7 +286,7 @@ class SumoNet(TimeFeaturesMixin):
         own = {name: getattr(self, name) for name in ("time_features", "time_origin", "positive", "derivative")}
         shared = {name: getattr(self, name) for name in _SHARED} | {"numeric_scaling": self.setting("numeric_scaling")}
         other = shared | {
-            "ensemble_size": _OTHER_SIZE,
+            "n_members": _OTHER_SIZE,
             "max_epochs": epochs,
             "learning_rate": 0.01,
             "weight_decay": 1.0,
@@ -294,8 +294,8 @@ class SumoNet(TimeFeaturesMixin):
         size = _FULL_SIZE if n_rows < _MANY else _FULL_SIZE_OF_MANY
         dropout = _LARGE_DROPOUT if n_rows >= _LARGE else None
         kinds: dict[str, NetworkEstimator] = {
-            "full": SumoNet(ensemble_size=size, max_epochs=own_epochs, dropout=dropout, **shared, **own),
-            "small": SumoNet(covariate_layers=(16,), mixed_layers=(16,), frequencies=0, **other, **own),
+            "full": SumoNet(n_members=size, max_epochs=own_epochs, dropout=dropout, **shared, **own),
+            "small": SumoNet(covariate_layers=(16,), time_layers=(16,), frequencies=0, **other, **own),
             "proportional hazards": ProportionalHazardsNet(**other),
             "log-normal": LogNormalNet(covariate_layers=(), frequencies=0, **other),
         }
@@ -335,7 +335,7 @@ class SumoNet(TimeFeaturesMixin):
         if self.dropout is None and self.variant == "sumo" and n_rows >= _LARGE:
             made.dropout = _LARGE_DROPOUT
         if self.adapts:
-            made.ensemble_size = _STREAMED_SIZE
+            made.n_members = _STREAMED_SIZE
         if self.max_epochs is None:
             made.max_epochs = min(45, max(1, round(_STREAMED_VISITS / n_rows)))
         return made
@@ -461,7 +461,7 @@ class SumoNet(TimeFeaturesMixin):
             generators,
             TimeFeatures.from_state(start["time_features"]),
             n_code=encoder.width,
-            widths=self.setting("mixed_layers"),
+            widths=self.setting("time_layers"),
             positive=self.positive,
             residual=self.setting("residual"),
             gate=proper,
@@ -480,7 +480,7 @@ class SumoNet(TimeFeaturesMixin):
         number = isinstance(width, (int, float, np.number)) and not isinstance(width, bool)
         if not (width is None or width == "auto" or (number and 0 < float(width) < math.inf)):
             raise ValueError(f"resolution is 'auto', None or the positive width of a cell of time; got {width!r}.")
-        self._check_widths("mixed_layers", at_least_one=True)
+        self._check_widths("time_layers", at_least_one=True)
         super().check_settings()
 
 

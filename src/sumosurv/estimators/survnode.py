@@ -35,7 +35,7 @@ class SurvNode(OdeEstimator):
 
     the length of the vector of all rates at the last training time, to which the path of every row is followed past
     its own time: the process is pulled towards a state of rest. τ is the solver's clock, below. Validation
-    rows are judged by their likelihood alone. ``ensemble_size`` networks predict as their equal mixture.
+    rows are judged by their likelihood alone. ``n_members`` networks predict as their equal mixture.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class SurvNode(OdeEstimator):
         The time τ in which the equation is solved, as in `Soden`.
     solver, steps, gradient
         As in `Soden`.
-    ensemble_size, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`.
@@ -69,7 +69,7 @@ class SurvNode(OdeEstimator):
     --------
     >>> from sumosurv import SurvNode, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = SurvNode(ensemble_size=2, max_epochs=5, steps=4, random_state=0).fit(data.X, data.y)
+    >>> model = SurvNode(n_members=2, max_epochs=5, steps=4, random_state=0).fit(data.X, data.y)
     >>> model.predict_median(data.X[:2]).shape
     (2,)
     """

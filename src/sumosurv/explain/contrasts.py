@@ -132,7 +132,7 @@ def contrast(
     >>> from sumosurv import WeibullNet, datasets
     >>> from sumosurv.explain import contrast
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> model = WeibullNet(ensemble_size=3, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model = WeibullNet(n_members=3, max_epochs=10, random_state=0).fit(data.X, data.y)
     >>> found = contrast(model, data.X[:1], data.X[1:2], times=[0.5, 1.0], horizons=1.0)
     >>> found.difference.shape, list(found.numbers.index)
     ((2,), ['median', 'restricted mean to 1'])

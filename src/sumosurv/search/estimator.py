@@ -321,10 +321,10 @@ class SumoNetSearch(NetworkSearch):
     --------
     >>> from sumosurv import SumoNetSearch, SumoNet, datasets
     >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> space = {"dropout": [0.1, 0.3], "mixed_layers": [(8,), (16, 16)]}
+    >>> space = {"dropout": [0.1, 0.3], "time_layers": [(8,), (16, 16)]}
     >>> search = SumoNetSearch(SumoNet(max_epochs=5), space=space, n_trials=4, random_state=0).fit(data.X, data.y)
     >>> sorted(search.best_params_)
-    ['dropout', 'mixed_layers']
+    ['dropout', 'time_layers']
     """
 
     estimator: SumoNet | None = None  # type: ignore[assignment]

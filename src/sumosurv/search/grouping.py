@@ -64,5 +64,5 @@ def _fits(settings: NetworkEstimator, widest: Widths) -> bool:
 
 def _in_common(settings: NetworkEstimator, widths: Widths) -> Hashable:
     """What members of one population must have in common."""
-    own = {*settings.member_settings, "random_state", "ensemble_size", *(settings.padded_settings if widths else ())}
+    own = {*settings.member_settings, "random_state", "n_members", *(settings.padded_settings if widths else ())}
     return frozen({k: v for k, v in settings.get_params(deep=False).items() if k not in own}), bool(widths)

@@ -56,7 +56,7 @@ class Population:
         first = self.members[places[0]]
         job, parameters = self.jobs[first.job], {**first.parameters, **widths}
         settings = copy.copy(job.settings(parameters))
-        settings.ensemble_size = len(places)
+        settings.n_members = len(places)
         worked = np.zeros(len(places), dtype=bool)
         rows, learned = job.rows(parameters), job.learned(parameters)
         return settings.fitted(rows, learned, network, worked, on_all_rows=first.on_all_rows)

@@ -37,7 +37,7 @@ def paper_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
     large = len(check_outcome(y)) >= _LARGE
     space: dict[str, Any] = {
         "covariate_layers": _layers((4, 6, 8), (128, 256, 512)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
-        "mixed_layers": _layers((1, 2, 4), (8, 16, 32, 64)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
+        "time_layers": _layers((1, 2, 4), (8, 16, 32, 64)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
         "dropout": stats.uniform(0.0, 0.7) if large else [0.0, 0.1, 0.2, 0.3, 0.4, 0.5],
         "weight_decay": [0.4, 0.2, 0.1, 0.05, 0.02, 0.01, 0.0],
         "batch_size": [1000, 2500, 5000] if large else [5, 10, 25, 50, 100, 250],
@@ -53,7 +53,7 @@ def recipe_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
     """
     space: dict[str, Any] = {
         "covariate_layers": _layers((1, 2, 3), (32, 64, 96)),
-        "mixed_layers": _layers((1, 2, 3), (16, 32)),
+        "time_layers": _layers((1, 2, 3), (16, 32)),
         "dropout": stats.uniform(0.3, 0.35),
         "weight_decay": stats.loguniform(0.02, 0.5),
         "learning_rate": stats.loguniform(0.006, 0.03),
@@ -81,7 +81,7 @@ def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkE
         if name not in known:
             raise ValueError(f"{type(estimator).__name__} has no parameter {name!r}; it has {', '.join(known)}.")
         if name in (
-            "ensemble_size",
+            "n_members",
             "random_state",
             "refit",
             "device",

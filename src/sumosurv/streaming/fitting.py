@@ -112,7 +112,7 @@ def fit_stream(
     roles = roles.read(source)
     plan = estimator.for_stream(source.n_rows)
     random = check_random_state(estimator.random_state)
-    seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.setting("ensemble_size"))]
+    seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.setting("n_members"))]
     seed = int(random.randint(0, 2**31 - 1))  # of the split, and of the order in which files are read
     share = 0.0 if validation_data is not None else held_out_share(estimator.validation_fraction, source.n_rows)
     stream = _Stream(source, roles, seed, share)

@@ -61,7 +61,7 @@ def train(
     TrainingError
         If no member ever had a finite likelihood.
     """
-    remedy = "Lower ensemble_size, batch_size or the widths of the layers, or use device='cpu'."
+    remedy = "Lower n_members, batch_size or the widths of the layers, or use device='cpu'."
     work = schedule.batch_size * sum(p.numel() for p in network.parameters())
     on_device = [table.device] if table.device.type == "cuda" else []
     with threads(schedule.n_threads, work), torch.random.fork_rng(devices=on_device), explain_memory(remedy):
