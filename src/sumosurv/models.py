@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells
 
-__all__ = ["cells_of", "check_names", "final_estimator", "innermost", "predict_distribution", "take_rows"]
+__all__ = ["cells_of", "check_names", "final_estimator", "innermost", "predict_distribution"]
 
 
 def predict_distribution(model: Any, X: Any) -> SurvivalDistribution:
@@ -76,10 +73,3 @@ def cells_of(model: Any) -> Cells | None:
         return cells_of(model.best_estimator_)
     cells: Cells | None = getattr(final_estimator(model), "cells_", None)
     return cells
-
-
-def take_rows(X: Any, rows: npt.NDArray[np.intp]) -> Any:
-    """Some rows of a table: a frame of pandas or of another library, an array, or a list of rows."""
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    return X[rows] if hasattr(X, "columns") else np.asarray(X)[rows]

@@ -19,7 +19,7 @@ from sumosurv.advice import telling_unseen
 from sumosurv.distributions import SurvivalDistribution, Tabulated, TabulatedRisks, path
 from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
 from sumosurv.estimators.members import Members, check_level, spread
-from sumosurv.estimators.predictions import Precision, Predictions, count_rows
+from sumosurv.estimators.predictions import Precision, Predictions
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
@@ -27,7 +27,7 @@ from sumosurv.predicted import Figures
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.quantiles import quantiles
 from sumosurv.scores import evaluate, log_likelihood
-from sumosurv.sources import Roles, RowSource, is_source
+from sumosurv.sources import Roles, RowSource, count_rows, is_source, take_rows
 from sumosurv.stored import as_list, as_number, as_text, as_whole, tensor_of
 
 __all__ = ["SurvivalEstimator"]
@@ -380,7 +380,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         check_learns_from(type(self).__name__, self.learns_from, outcome)
         if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
             counted = np.flatnonzero(outcome.weight)
-            X, outcome = (X.iloc[counted] if hasattr(X, "iloc") else X[counted]), outcome[counted]
+            X, outcome = take_rows(X, counted), outcome[counted]
         self.note_outcome(outcome)
         return X, outcome
 

@@ -16,9 +16,9 @@ from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
 from sumosurv.estimators.frames import framed, incidence_frame
 from sumosurv.estimators.gathering import Gathered, ResultType, check_result
-from sumosurv.sources import RowSource, is_source
+from sumosurv.sources import RowSource, count_rows, is_source, take_rows
 
-__all__ = ["Precision", "Predictions", "count_rows"]
+__all__ = ["Precision", "Predictions"]
 
 Precision = Literal["double", "single"]
 Predicted: TypeAlias = "npt.NDArray[np.float64] | pd.Series | pd.DataFrame"
@@ -197,8 +197,7 @@ class Predictions(ABC):
             source, names = RowSource.of(X), getattr(self, "feature_names_in_", None)
             n, parts = source.n_rows, source.frames(None if names is None else list(names), rows=step)
         elif (n := count_rows(X)) > step:
-            take = X.iloc if hasattr(X, "iloc") else X
-            parts = (take[i : i + step] for i in range(0, n, step))
+            parts = (take_rows(X, slice(i, i + step)) for i in range(0, n, step))
         gathered, done = Gathered(n, dtype, out), 0
         with torch.no_grad(), telling_unseen():
             for part in parts:
@@ -217,8 +216,3 @@ def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]
     if isinstance(distribution, CompetingRisksDistribution):
         return np.asarray(distribution.cumulative_incidence(grid), dtype=np.float64)
     return np.asarray(distribution.cdf(grid), dtype=np.float64)[..., None]
-
-
-def count_rows(X: Any) -> int:
-    """The number of rows of a table of any kind."""
-    return int(X.shape[0]) if hasattr(X, "shape") and len(X.shape) else len(X)

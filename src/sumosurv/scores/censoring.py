@@ -11,11 +11,12 @@ import torch
 from sklearn.base import clone
 
 from sumosurv.distributions import Joined, SurvivalDistribution
-from sumosurv.models import predict_distribution, take_rows
+from sumosurv.models import predict_distribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import Array
 from sumosurv.scores._weighting import Weighting
+from sumosurv.sources import take_rows
 
 __all__ = [
     "MIN_FOLLOWED",

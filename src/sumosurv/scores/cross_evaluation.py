@@ -13,13 +13,14 @@ from scipy import stats
 from sklearn.base import clone
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.models import check_names, take_rows
+from sumosurv.models import check_names
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import median_time
 from sumosurv.scores._requests import Asked, find_score, usual_scores
 from sumosurv.scores.censoring import check_censoring
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import COLUMNS, Evaluation
+from sumosurv.sources import take_rows
 
 __all__ = ["CrossEvaluation", "cross_evaluate"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
-from sumosurv.models import cells_of, check_names, final_estimator, predict_distribution, take_rows
+from sumosurv.models import cells_of, check_names, final_estimator, predict_distribution
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.scores._inputs import Array, remembering
 from sumosurv.scores._requests import Asked, counted_rows, in_cells, make_requests, usual_scores
@@ -19,7 +19,7 @@ from sumosurv.scores.censoring import MIN_FOLLOWED, CensoringCheck, check_censor
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.score import Request
 from sumosurv.scores.streamed import StreamedScores, is_sampled
-from sumosurv.sources import Roles, RowSource, is_source
+from sumosurv.sources import Roles, RowSource, is_source, take_rows
 
 __all__ = ["Evaluation", "evaluate"]
 

@@ -1,5 +1,6 @@
 """Rows that are read in pieces, so that they need not fit into memory; and what is learned of them in one pass."""
 
+from sumosurv.sources.blocks import Block, Source, as_source, count_rows, take_rows
 from sumosurv.sources.hashing import hashed, uniform
 from sumosurv.sources.outcomes import OutcomeSketch, row_sample
 from sumosurv.sources.roles import Roles
@@ -7,6 +8,7 @@ from sumosurv.sources.sketches import LevelSketch, Moments, QuantileSketch, RowS
 from sumosurv.sources.source import RowSource, is_source
 
 __all__ = [
+    "Block",
     "LevelSketch",
     "Moments",
     "OutcomeSketch",
@@ -14,8 +16,12 @@ __all__ = [
     "Roles",
     "RowSample",
     "RowSource",
+    "Source",
+    "as_source",
+    "count_rows",
     "hashed",
     "is_source",
     "row_sample",
+    "take_rows",
     "uniform",
 ]
