@@ -109,9 +109,9 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     parameters.pop("on_epoch", None)
     if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
         parameters["random_state"] = None
-    fitted, tensors = model.state()
+    fitted, tensors = model._state()
     described = {"estimator": type(model).__name__, "parameters": parameters, "encoder": has_encoder, "fitted": fitted}
-    parts = model.parts()
+    parts = model._parts()
     if parts:
         described["default"] = parameters.get("estimator") is None
         described["parts"] = []
@@ -152,12 +152,12 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
             described = as_list(description["parts"], "parts")
             both = zip(described, _by_part(tensors, len(described)))
             parts = [_rebuild(path, part, own, encoder) for part, own in both]
-            parameters |= cls.settings_with(parts, as_flag(description.get("default", False), "default"))
+            parameters |= cls._settings_with(parts, as_flag(description.get("default", False), "default"))
         model = cls(**parameters)
         if parts:
-            model.restore_parts(parts)
-        model.check_settings()
-        model.restore(description["fitted"], tensors)
+            model._restore_parts(parts)
+        model._check_settings()
+        model._restore(description["fitted"], tensors)
     except (ModelFileError, MemoryError):
         raise
     except Exception as error:  # whatever it is, the file is at fault

@@ -24,7 +24,7 @@ pytestmark = [
 N = 400
 SMALL = {"n_members": 2, "max_epochs": 3, "random_state": 0}
 NETWORKS = [name for name, method in estimators.METHODS.items() if issubclass(method, NetworkEstimator)]
-ANY_OUTCOME = [name for name in NETWORKS if "causes" in estimators.METHODS[name].learns_from]
+ANY_OUTCOME = [name for name in NETWORKS if "causes" in estimators.METHODS[name]._learns_from]
 TIMES = [0.1, 0.5, 1.0]
 
 
@@ -55,7 +55,7 @@ def fit(name, kind="plain", **options):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_likelihood_is_that_of_the_cpu(name):
     on_gpu, on_cpu = fit(name), fit(name, device="cpu")
-    assert on_gpu.predicts_on.type == "cuda"
+    assert on_gpu._device.type == "cuda"
     y = OUTCOMES["plain"]
     np.testing.assert_allclose(on_gpu.score(X, y), on_cpu.score(X, y), rtol=0, atol=2e-4)
     np.testing.assert_allclose(on_gpu.predict_mean(X), on_cpu.predict_mean(X), rtol=0.02)
@@ -92,7 +92,7 @@ def test_files(name, kind, tmp_path):
     model = fit(name, kind)
     model.save(tmp_path / "m.sumo")
     again = load(tmp_path / "m.sumo")
-    assert again.predicts_on.type == "cuda"
+    assert again._device.type == "cuda"
     for ask in ("predict", "predict_mean"):
         np.testing.assert_array_equal(getattr(again, ask)(X), getattr(model, ask)(X))
 
@@ -106,8 +106,8 @@ def test_networks_and_methods_without_them_in_one_mixture(tmp_path):
     assert ((model.predict_restricted_mean(X, 1.0) > 0.1) & (model.predict_restricted_mean(X, 1.0) < 1)).all()
     fitted = [CoxPH().fit(X, y), fit("WeibullNet")]
     both = SurvivalMixture.of(fitted)
-    assert fitted[1].predicts_on.type == "cuda"  # it stays where it was
-    np.testing.assert_allclose(both.predict_median(X), both.on_cpu().predict_median(X), rtol=1e-12)
+    assert fitted[1]._device.type == "cuda"  # it stays where it was
+    np.testing.assert_allclose(both.predict_median(X), both._on_cpu().predict_median(X), rtol=1e-12)
     model.save(tmp_path / "m.sumo")
     again = load(tmp_path / "m.sumo")
     np.testing.assert_allclose(again.predict_survival_function(X, TIMES), np.mean(each, axis=0), rtol=1e-12)
@@ -116,7 +116,7 @@ def test_networks_and_methods_without_them_in_one_mixture(tmp_path):
 def test_causes_one_by_one():
     model = CauseSpecific(WeibullNet(**SMALL, device="cuda")).fit(X, OUTCOMES["causes"])
     found = model.predict_cumulative_incidence(X, TIMES)
-    np.testing.assert_allclose(found, model.on_cpu().predict_cumulative_incidence(X, TIMES), atol=1e-6)
+    np.testing.assert_allclose(found, model._on_cpu().predict_cumulative_incidence(X, TIMES), atol=1e-6)
 
 
 class EndedError(Exception):

@@ -302,7 +302,7 @@ def test_a_file_keeps_every_kind(model, tmp_path):
     ],
 )
 def test_a_file_whose_kinds_do_not_fit_is_refused(model, tmp_path, monkeypatch, change):
-    state = SumoNet.state
+    state = SumoNet._state
 
     def forged(self):
         fitted, tensors = state(self)
@@ -310,7 +310,7 @@ def test_a_file_whose_kinds_do_not_fit_is_refused(model, tmp_path, monkeypatch, 
             change(fitted["parts"])
         return fitted, tensors
 
-    monkeypatch.setattr(SumoNet, "state", forged)
+    monkeypatch.setattr(SumoNet, "_state", forged)
     model.save(tmp_path / "m")
     with pytest.raises(ModelFileError):
         load(tmp_path / "m")

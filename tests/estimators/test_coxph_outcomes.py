@@ -363,15 +363,15 @@ def test_curves_of_strata_have_densities_at_their_own_events():
 def test_a_file_whose_strata_do_not_fit_is_refused(change):
     frame, y, _, stratum = sample()
     frame["d"] = stratum
-    fitted, tensors = CoxPH(strata="d").fit(frame, y).state()
-    CoxPH(strata="d").restore(fitted, tensors)
+    fitted, tensors = CoxPH(strata="d").fit(frame, y)._state()
+    CoxPH(strata="d")._restore(fitted, tensors)
     *sizes, last = fitted["baseline_sizes"]
     with pytest.raises(ValueError, match="do not belong together"):
-        CoxPH(strata="d").restore(fitted | {"baseline_sizes": [*sizes, last + 1]}, tensors)
+        CoxPH(strata="d")._restore(fitted | {"baseline_sizes": [*sizes, last + 1]}, tensors)
     with pytest.raises((ValueError, TypeError)):
-        CoxPH(strata="d").restore(fitted | change, tensors)
+        CoxPH(strata="d")._restore(fitted | change, tensors)
     with pytest.raises(ValueError, match="strata are"):
-        CoxPH(strata=None if "strata_" in change else "e").restore(fitted, tensors)
+        CoxPH(strata=None if "strata_" in change else "e")._restore(fitted, tensors)
 
 
 def test_strata_that_cannot_be(tmp_path):

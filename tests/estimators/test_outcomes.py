@@ -19,7 +19,7 @@ SMALL = {"covariate_layers": (4,), "dropout": 0.0, "n_members": 2, "max_epochs":
 OWN = {"Soden": {"steps": 3}, "SurvNode": {"steps": 3}, "DeepHit": {"n_cuts": 8}, "SumoNet": {"time_layers": (4,)}}
 SOLVED = ("Soden", "SurvNode")
 NETWORKS = [
-    name for name, method in METHODS.items() if "intervals" in method.learns_from and hasattr(method, "max_epochs")
+    name for name, method in METHODS.items() if "intervals" in method._learns_from and hasattr(method, "max_epochs")
 ]
 
 
@@ -360,4 +360,4 @@ def test_the_record_of_validation_rows_may_have_weights(rows):
 
 def test_outcomes_of_spells_are_records():
     assert isinstance(check_outcome(Surv.from_arrays([1], [2.0], [1.0])), Outcome)
-    assert SumoNet.learns_from == {"entry", "intervals", "causes", "weights"}
+    assert SumoNet._learns_from == {"entry", "intervals", "causes", "weights"}

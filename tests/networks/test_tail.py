@@ -150,20 +150,20 @@ def test_the_growth_is_kept_in_the_model_file(tmp_path):
 def test_state_without_a_growth_has_a_constant_hazard():
     X, event, time = rows()
     model = SumoNet(**SMALL).fit(X, Surv.from_arrays(event, time))
-    fitted, tensors = model.state()
+    fitted, tensors = model._state()
     del fitted["last_time_"], tensors["network.growth"]  # as files were before
     old = SumoNet(**SMALL)
-    old.restore(fitted, tensors)
+    old._restore(fitted, tensors)
     assert float(old.network_.growth) == 0.0
     assert old.last_time_ == pytest.approx(time.max())
     hazard = old.predict_hazard(X[:5], old.last_time_ * np.array([1.1, 3.0]))  # of a mixture, which may fall
     assert (hazard[:, 1] <= hazard[:, 0] * (1 + 1e-9)).all()
-    fitted, tensors = model.state()
+    fitted, tensors = model._state()
     del tensors["network.growth"]
     with pytest.raises(ValueError, match="missing"):
-        SumoNet(**SMALL).restore(fitted, tensors)
+        SumoNet(**SMALL)._restore(fitted, tensors)
     for wrong in (-0.1, 30.0):
-        fitted, tensors = model.state()
+        fitted, tensors = model._state()
         tensors["network.growth"] = torch.full((1, 1), wrong, dtype=torch.float64)
         with pytest.raises(ValueError, match="growth of the hazard"):
-            SumoNet(**SMALL).restore(fitted, tensors)
+            SumoNet(**SMALL)._restore(fitted, tensors)

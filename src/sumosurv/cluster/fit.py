@@ -65,7 +65,7 @@ def ray_fit(
     folder = Path(kept.folder).resolve()
     if not isinstance(model.random_state, int):
         raise ValueError(f"A fit by several processes needs a number as random_state; got {model.random_state!r}.")
-    model.check_settings()
+    model._check_settings()
     passes = len(X) * model.setting("n_members") * model.setting("max_epochs")
     if not cluster.too_small(passes=passes):
         (folder / _RAY).mkdir(parents=True, exist_ok=True)

@@ -48,11 +48,11 @@ class AalenJohansen(SurvivalEstimator):
             [0.75, 0.25]]])
     """
 
-    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "causes", "weights"})
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "causes", "weights"})
 
     half_width: int = 2
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
@@ -66,16 +66,16 @@ class AalenJohansen(SurvivalEstimator):
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.curves_.repeat(len(X))
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
-        fitted, tensors = super().state()
+        fitted, tensors = super()._state()
         curves = self.curves_
         own = {"times": curves.times, "survival": curves.total.table[0]}
         return fitted, tensors | own | {f"incidence_{k}": curves.table[0, :, k] for k in range(curves.n_causes)}
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         times = tensor_of(tensors, "times", low=0.0, increasing=True)
         survival = tensor_of(tensors, "survival", len(times), low=0.0, high=1.0)
         incidence = [tensor_of(tensors, f"incidence_{k}", len(times), low=0.0, high=1.0) for k in range(self.n_causes_)]

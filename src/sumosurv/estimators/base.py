@@ -38,16 +38,17 @@ _RISK_TIMES = 32
 class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all estimators: fit, then ask for the distribution or for what follows from it.
 
-    A method defines ``_fit`` and ``_distribution``, and ``check_settings``, ``state`` and ``restore`` for what is its
-    own. Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
+    A method defines ``_fit`` and ``_distribution``; methods with settings or fitted attributes of their own also define
+    ``_check_settings``, ``_state`` and ``_restore``.
+    Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
     ``n_causes_``, ``last_time_`` (the largest training time, past which predictions are extrapolated), ``risk_times_``,
     and ``training_curve_``, the Kaplan-Meier curve of the training rows (where causes
     compete: the Aalen-Johansen curves), coarse enough to hold no row.
     """
 
-    streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in pieces
+    _streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in pieces
     # what a method can learn from beside right-censored times: "entry", "intervals", "causes", "weights"
-    learns_from: ClassVar[frozenset[str]] = frozenset()
+    _learns_from: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, X: Any, y: Any, *more: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit to covariates and outcomes.
@@ -86,15 +87,15 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """The distribution of the rows of a checked X."""
 
     @property
-    def predicts_on(self) -> torch.device:
+    def _device(self) -> torch.device:
         """Where a fitted model computes its predictions."""
         return torch.device("cpu")
 
-    def on_cpu(self) -> Self:
+    def _on_cpu(self) -> Self:
         """A fitted model whose predictions are computed on the CPU: itself, or a copy."""
         return self
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
 
     def predict_distribution(self, X: Any) -> SurvivalDistribution:
@@ -271,19 +272,19 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ model files
 
-    def parts(self) -> list[SurvivalEstimator]:
+    def _parts(self) -> list[SurvivalEstimator]:
         """The fitted estimators that this one is made of, which a model file describes one by one."""
         return []
 
     @classmethod
-    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+    def _settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
         """The settings that hold estimators, which a file keeps as parts; ``default``: ``estimator`` was None."""
         return {}
 
-    def restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
+    def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
         """Take over the fitted parts of a model file, before `restore`."""
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit: plain values and tensors."""
         names = getattr(self, "feature_names_in_", None)
         fitted = {
@@ -298,7 +299,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             curve = curve.total
         return fitted, tensors | {"training_times": curve.times, "training_survival": curve.table[0]}
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
         self.n_features_in_ = as_whole(fitted["n_features_in_"], "n_features_in_", low=1)
         if fitted["feature_names_in_"] is not None:
@@ -333,7 +334,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         on to the caller, who may be in the middle of many fits. Ctrl-C at any other moment is a failure like others;
         so it is for an estimator of which a part was being fitted.
         """
-        self.check_settings()
+        self._check_settings()
         made = self._unfitted()
         try:
             if isinstance(rows[0], RowSource):
@@ -349,7 +350,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _fit_source(self, X: Any, y: Any, sample_weight: Any, groups: Any, *more: Any) -> Self:
         """Fit to rows that are read in pieces, if the method can."""
-        if not self.streams:
+        if not self._streams:
             raise TypeError(
                 f"{type(self).__name__} looks at all rows at once and cannot be fitted to rows on disk; read the table "
                 "into memory, or fit SumoNet or another network whose rows have likelihoods of their own."
@@ -377,14 +378,14 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         outcome = check_outcome(y, n_rows=len(X))
         if outcome.cause is not None and outcome.n_causes == 1:
             outcome = outcome.any_cause()
-        check_learns_from(type(self).__name__, self.learns_from, outcome)
+        check_learns_from(type(self).__name__, self._learns_from, outcome)
         if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
             counted = np.flatnonzero(outcome.weight)
             X, outcome = take_rows(X, counted), outcome[counted]
-        self.note_outcome(outcome)
+        self._note_outcome(outcome)
         return X, outcome
 
-    def note_outcome(self, outcome: Outcome) -> None:
+    def _note_outcome(self, outcome: Outcome) -> None:
         """What every estimator keeps of the outcome of its training rows."""
         self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
         if not outcome.had_event.any():

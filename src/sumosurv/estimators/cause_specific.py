@@ -51,12 +51,12 @@ class CauseSpecific(SurvivalEstimator):
     (6, 2, 2)
     """
 
-    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})  # as the estimator
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})  # as the estimator
 
     def __init__(self, estimator: SurvivalEstimator | None = None) -> None:
         self.estimator = estimator
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise an error that names a setting which cannot be."""
         if self.estimator is not None and not isinstance(self.estimator, SurvivalEstimator):
             raise TypeError(
@@ -75,33 +75,33 @@ class CauseSpecific(SurvivalEstimator):
         return parts[0] if len(parts) == 1 else cause_specific(parts)
 
     @property
-    def predicts_on(self) -> torch.device:
+    def _device(self) -> torch.device:
         """Where the models of all causes are."""
-        device: torch.device = self.estimators_[0].predicts_on
+        device: torch.device = self.estimators_[0]._device
         return device
 
-    def on_cpu(self) -> Self:
+    def _on_cpu(self) -> Self:
         """A copy with the models of all causes on the CPU."""
         made = copy.copy(self)
-        made.estimators_ = [estimator.on_cpu() for estimator in self.estimators_]
+        made.estimators_ = [estimator._on_cpu() for estimator in self.estimators_]
         return made
 
-    def parts(self) -> list[SurvivalEstimator]:
+    def _parts(self) -> list[SurvivalEstimator]:
         """The model of each cause."""
         return self.estimators_
 
     @classmethod
-    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+    def _settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
         """The estimator, which is the same for all causes."""
         return {} if default else {"estimator": clone(parts[0])}
 
-    def restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
+    def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
         """Take over the models of a file."""
         self.estimators_ = list(parts)
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, for a model that has its parts already."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         if len(self.estimators_) != self.n_causes_:
             raise ValueError(f"{len(self.estimators_)} parts for {self.n_causes_} causes")
         if {part.n_features_in_ for part in self.estimators_} != {self.n_features_in_}:

@@ -113,7 +113,7 @@ class Conformal(SurvivalEstimator):
     True
     """
 
-    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})  # where the estimator does
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})  # where the estimator does
 
     estimator: SurvivalEstimator | None = None
     fraction: float = 0.2
@@ -129,7 +129,7 @@ class Conformal(SurvivalEstimator):
     scores_: BoundScores | None = field(init=False)
     cutoff_: float | None = field(init=False)
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise an error that names a setting which cannot be."""
         for name in ("estimator", "censoring"):
             value = getattr(self, name)
@@ -167,7 +167,7 @@ class Conformal(SurvivalEstimator):
         200
         """
         made = cls(estimator=fitted, **settings)
-        made.check_settings()
+        made._check_settings()
         check_is_fitted(fitted)
         names = ("n_features_in_", "feature_names_in_", "n_causes_", "risk_times_", "training_curve_")
         made.__dict__.update({name: vars(fitted)[name] for name in names if name in vars(fitted)})
@@ -221,14 +221,14 @@ class Conformal(SurvivalEstimator):
     # ------------------------------------------------------------------ prediction
 
     @property
-    def predicts_on(self) -> torch.device:
+    def _device(self) -> torch.device:
         """Where the model is."""
-        return self.estimator_.predicts_on
+        return self.estimator_._device
 
-    def on_cpu(self) -> Self:
+    def _on_cpu(self) -> Self:
         """A copy with the model on the CPU."""
         made = copy.copy(self)
-        made.estimator_ = self.estimator_.on_cpu()
+        made.estimator_ = self.estimator_._on_cpu()
         return made
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
@@ -319,19 +319,19 @@ class Conformal(SurvivalEstimator):
 
     # ------------------------------------------------------------------ model files
 
-    def parts(self) -> list[SurvivalEstimator]:
+    def _parts(self) -> list[SurvivalEstimator]:
         """The estimator, and that of the censoring distribution."""
         return [self.estimator_] + ([] if self.censoring_ is None else [self.censoring_])
 
     @classmethod
-    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+    def _settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
         """The settings that hold estimators."""
         names = ("estimator", "censoring")
         return {name: clone(part) for name, part in zip(names, parts) if not (default and name == "estimator")}
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the calibration."""
-        fitted, tensors = super().state()
+        fitted, tensors = super()._state()
         fitted["n_calibration_"] = self.n_calibration_
         for name in ("levels_", "values_"):  # with the ends of the map: no tensor of a file is empty
             tensors[name] = torch.from_numpy(np.concatenate([[0.0], getattr(self, name), [1.0]]))
@@ -341,9 +341,9 @@ class Conformal(SurvivalEstimator):
             tensors |= more
         return fitted, tensors
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, for a model that has its parts already."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         self.n_calibration_ = as_whole(fitted["n_calibration_"], "n_calibration_", low=1)
         levels = tensor_of(tensors, "levels_", increasing=True, low=0.0, high=1.0).numpy()
         values = tensor_of(tensors, "values_", len(levels), increasing=True, low=0.0, high=1.0).numpy()
@@ -358,7 +358,7 @@ class Conformal(SurvivalEstimator):
         if self.estimator_.n_features_in_ != self.n_features_in_:
             raise ValueError("its parts have different numbers of columns")
 
-    def restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
+    def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
         """Take over the fitted parts of a model file."""
         if len(parts) != 1 + (self.censoring is not None):
             raise ValueError(f"it has {len(parts)} parts")

@@ -23,16 +23,16 @@ __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _CoxNet(NetworkEstimator):
-    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})  # by risk sets
-    streams: ClassVar[bool] = False
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})  # by risk sets
+    _streams: ClassVar[bool] = False
 
     half_width: int = 2
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
-        super().check_settings()
+        super()._check_settings()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -82,13 +82,13 @@ class _CaseControlNet(_CoxNet):
     def _controls(self, seeds: npt.NDArray[np.int64]) -> CaseControl:
         return CaseControl(torch.as_tensor(seeds), self.n_controls)
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.n_controls, (int, np.integer)) or self.n_controls < 1:
             raise ValueError(f"n_controls is a whole number of at least 1; got {self.n_controls!r}.")
         if not self.shrink >= 0:
             raise ValueError(f"shrink must not be negative; got {self.shrink!r}.")
-        super().check_settings()
+        super()._check_settings()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -191,7 +191,7 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
             shrink=self.shrink,
         )
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         self._check_widths("time_layers", at_least_one=True)
-        super().check_settings()
+        super()._check_settings()

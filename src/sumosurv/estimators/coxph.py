@@ -102,7 +102,7 @@ class CoxPH(SurvivalEstimator):
     ((1,), (2, 2))
     """
 
-    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
 
     ties: Ties = "efron"
     strata: Hashable | Sequence[Hashable] | None = None
@@ -112,7 +112,7 @@ class CoxPH(SurvivalEstimator):
     tol: float = 1e-16
     half_width: int = 2
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         if self.ties not in ("efron", "breslow"):
             raise ValueError(f"ties is 'efron' or 'breslow'; got {self.ties!r}.")
@@ -270,7 +270,7 @@ class CoxPH(SurvivalEstimator):
         check_transform(transform)
         X = self._check_covariates(X, reset=False)
         outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
-        check_learns_from(type(self).__name__, self.learns_from, outcome)
+        check_learns_from(type(self).__name__, self._learns_from, outcome)
         stratum = self._strata.find(X)
         raw = Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_
         kept = ~np.isnan(self.standard_errors_)
@@ -363,9 +363,9 @@ class CoxPH(SurvivalEstimator):
             row[:] = np.append(0.0, values)[np.searchsorted(at, times, side="right")]
         return times, baselines
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
-        fitted, tensors = super().state()
+        fitted, tensors = super()._state()
         fitted |= {
             "preprocessor_": self.preprocessor_.state(),
             "log_likelihood_": self.log_likelihood_,
@@ -377,9 +377,9 @@ class CoxPH(SurvivalEstimator):
         arrays = ("coef_", "standard_errors_", "centre_", "baseline_times_", "baseline_")
         return fitted, tensors | {name: torch.from_numpy(getattr(self, name)) for name in arrays}
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self._strata = Strata.restored(self.strata, fitted.get("strata_"), getattr(self, "feature_names_in_", None))
         self.strata_ = self._strata.labels

@@ -69,7 +69,7 @@ class DeepHit(NetworkEstimator):
     (10, (2, 3))
     """
 
-    streams: ClassVar[bool] = False  # its ranking loss compares all rows of a batch
+    _streams: ClassVar[bool] = False  # its ranking loss compares all rows of a batch
 
     n_cuts: int = 30
     cuts: Literal["quantile", "equidistant"] = "quantile"
@@ -134,7 +134,7 @@ class DeepHit(NetworkEstimator):
         cuts = np.unique(np.append(places[(places > 0) & (places < last)], last))
         return cuts
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         self._check_choice("cuts", ("quantile", "equidistant"))
         self._check_choice("interpolation", ("hazard", "density"))
@@ -144,7 +144,7 @@ class DeepHit(NetworkEstimator):
             raise ValueError(f"alpha lies in (0, 1]; got {self.alpha!r}.")
         if not self.sigma > 0:
             raise ValueError(f"sigma must be positive; got {self.sigma!r}.")
-        super().check_settings()
+        super()._check_settings()
 
 
 def _shares(outcome: Outcome, cuts: npt.NDArray[np.float64], n: float) -> npt.NDArray[np.float64]:

@@ -82,14 +82,14 @@ class FineGray(SurvivalEstimator):
     ((2, 1), ['coef', 'hazard_ratio', 'standard_error', 'z', 'p'])
     """
 
-    learns_from: ClassVar[frozenset[str]] = frozenset({"causes", "weights"})
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"causes", "weights"})
 
     alpha: float = 0.0
     max_iter: int = 100
     tol: float = 1e-16
     half_width: int = 2
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         if not self.alpha >= 0:
             raise ValueError(f"alpha must not be negative; got {self.alpha!r}.")
@@ -212,9 +212,9 @@ class FineGray(SurvivalEstimator):
             raw[:, :, k] = -np.expm1(-risk[:, k, None] * curve)
         return TabulatedRisks(times, *_within_one(raw), half_width=self.half_width)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
-        fitted, tensors = super().state()
+        fitted, tensors = super()._state()
         fitted |= {"preprocessor_": self.preprocessor_.state()}
         tensors |= {name: torch.from_numpy(getattr(self, name)) for name in ("centre_", "log_likelihood_")}
         for k, (times, baseline) in enumerate(self.baselines_):
@@ -222,9 +222,9 @@ class FineGray(SurvivalEstimator):
             tensors |= {f"{name}_{k}": torch.from_numpy(values) for name, values in own.items()}
         return fitted, tensors
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self._check_columns(self.preprocessor_)
         self.terms_ = Design(self.preprocessor_).names

@@ -83,7 +83,7 @@ class RandomSurvivalForest(SurvivalEstimator):
     half_width: int | Literal["auto"] = "auto"
     random_state: Any = None
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         whole = isinstance(self.half_width, (int, np.integer)) and self.half_width >= 1
         if not (whole or (isinstance(self.half_width, str) and self.half_width == "auto")):
@@ -168,16 +168,16 @@ class RandomSurvivalForest(SurvivalEstimator):
             goes_left = matrix[rows, trees["feature"][node]] <= trees["threshold"][node]
             node = np.where(inner, np.where(goes_left, left, trees["right"][node]), node)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
-        fitted, tensors = super().state()
+        fitted, tensors = super()._state()
         arrays = {f"trees.{name}": torch.from_numpy(array) for name, array in self.trees_.items()}
         arrays["event_times_"] = torch.from_numpy(self.event_times_)
         return fitted | {"preprocessor_": self.preprocessor_.state()}, tensors | arrays
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self._check_columns(self.preprocessor_)
         self.event_times_ = tensor_of(tensors, "event_times_", low=0.0, increasing=True).numpy()

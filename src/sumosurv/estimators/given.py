@@ -56,6 +56,6 @@ def check_learns_from(name: str, able: Collection[str], outcome: Outcome) -> Non
         if present and kind not in able:
             from sumosurv.estimators import METHODS
 
-            others = ", ".join(method for method, found in METHODS.items() if kind in found.learns_from)
+            others = ", ".join(method for method, found in METHODS.items() if kind in found._learns_from)
             extra = f" For one model per cause: CauseSpecific({name}())." if kind == "causes" else ""
             raise ValueError(f"{name} does not learn from {_KINDS[kind]}; these do: {others}.{extra}")

@@ -42,11 +42,11 @@ class KaplanMeier(SurvivalEstimator):
     array([[1.   , 0.667, 0.667]])
     """
 
-    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
 
     half_width: int = 2
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
             raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
@@ -59,14 +59,14 @@ class KaplanMeier(SurvivalEstimator):
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.curve_.repeat(len(X))
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
-        fitted, tensors = super().state()
+        fitted, tensors = super()._state()
         return fitted, tensors | {"times": self.curve_.times, "survival": self.curve_.table[0]}
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         times = tensor_of(tensors, "times", low=0.0, increasing=True)
         survival = tensor_of(tensors, "survival", len(times), low=0.0, high=1.0)
         self.curve_ = Tabulated(times, survival, half_width=self.half_width)

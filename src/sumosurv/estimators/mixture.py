@@ -44,7 +44,7 @@ class SurvivalMixture(SurvivalEstimator):
     (2, 2)
     """
 
-    learns_from = frozenset({"entry", "intervals", "causes", "weights"})  # where all of its parts do
+    _learns_from = frozenset({"entry", "intervals", "causes", "weights"})  # where all of its parts do
 
     def __init__(self, estimators: Sequence[SurvivalEstimator] = (), weights: Sequence[float] | None = None) -> None:
         self.estimators = estimators
@@ -54,7 +54,7 @@ class SurvivalMixture(SurvivalEstimator):
     def of(cls, fitted: Sequence[SurvivalEstimator], weights: Sequence[float] | None = None) -> SurvivalMixture:
         """The mixture of estimators that are fitted already, on the same columns."""
         made = cls(list(fitted), weights)
-        made.check_settings()
+        made._check_settings()
         for estimator in fitted:
             check_is_fitted(estimator)
         columns = {estimator.n_features_in_ for estimator in fitted}
@@ -76,14 +76,14 @@ class SurvivalMixture(SurvivalEstimator):
         return Members.join([estimator._members(X) for estimator in self.estimators_], self._shares())
 
     @property
-    def predicts_on(self) -> torch.device:
+    def _device(self) -> torch.device:
         """Where all of its parts are."""
-        return self.estimators_[0].predicts_on
+        return self.estimators_[0]._device
 
-    def on_cpu(self) -> Self:
+    def _on_cpu(self) -> Self:
         """A copy with all parts on the CPU."""
         made = copy.copy(self)
-        made.estimators_ = [estimator.on_cpu() for estimator in self.estimators_]
+        made.estimators_ = [estimator._on_cpu() for estimator in self.estimators_]
         return made
 
     def _shares(self) -> npt.NDArray[np.float64]:
@@ -105,23 +105,23 @@ class SurvivalMixture(SurvivalEstimator):
         if hasattr(first, "feature_names_in_"):
             self.feature_names_in_ = first.feature_names_in_
 
-    def parts(self) -> list[SurvivalEstimator]:
+    def _parts(self) -> list[SurvivalEstimator]:
         """The fitted estimators."""
         return self.estimators_
 
     @classmethod
-    def settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
+    def _settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
         """The estimators."""
         return {"estimators": list(parts)}
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         if {estimator.n_features_in_ for estimator in self.estimators} != {self.n_features_in_}:
             raise ValueError("its parts have different numbers of columns")
         self.estimators_ = _on_one_device(self.estimators)
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise an error that names a setting which cannot be."""
         if isinstance(self.estimators, SurvivalEstimator):
             raise TypeError("estimators is a sequence of estimators; got a single one: put it into a list.")
@@ -138,6 +138,6 @@ class SurvivalMixture(SurvivalEstimator):
 
 def _on_one_device(fitted: Sequence[SurvivalEstimator]) -> list[SurvivalEstimator]:
     """As they are where all compute in one place; all on the CPU otherwise, where methods without networks are."""
-    if len({estimator.predicts_on for estimator in fitted}) == 1:
+    if len({estimator._device for estimator in fitted}) == 1:
         return list(fitted)
-    return [estimator.on_cpu() for estimator in fitted]
+    return [estimator._on_cpu() for estimator in fitted]

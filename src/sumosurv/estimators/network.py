@@ -118,8 +118,8 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     # settings that each member of a population can have of its own; layers that can be padded to a common shape
     member_settings: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "dropout")
     padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers",)
-    learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})
-    streams: ClassVar[bool] = True  # a row's term needs no other rows, so that they can be read in pieces
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})
+    _streams: ClassVar[bool] = True  # a row's term needs no other rows, so that they can be read in pieces
 
     # ------------------------------------------------------------------ what a method defines
 
@@ -275,16 +275,16 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         """The fitted attributes that every estimator has."""
         return {name: vars(self)[name] for name in _KNOWN if name in vars(self)}
 
-    def known_of(self, X: Any, outcome: Outcome) -> dict[str, Any]:
+    def _known_of(self, X: Any, outcome: Outcome) -> dict[str, Any]:
         """These attributes of columns and an outcome that stand for all training rows."""
         noted = self._unfitted()
         noted._check_covariates(X, reset=True)
-        noted.note_outcome(outcome)
+        noted._note_outcome(outcome)
         return noted._known()
 
     def check_rows(self, outcome: Outcome) -> None:
         """Raise a ValueError if the method cannot learn from such an outcome."""
-        check_learns_from(type(self).__name__, self.learns_from, outcome)
+        check_learns_from(type(self).__name__, self._learns_from, outcome)
         self._check_rows(outcome)
 
     def learn(self, rows: Prepared) -> Learned:
@@ -419,13 +419,13 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
     # ------------------------------------------------------------------ prediction
 
     @property
-    def predicts_on(self) -> torch.device:
+    def _device(self) -> torch.device:
         """Where the networks are."""
         return next(self.network_.parameters()).device
 
-    def on_cpu(self) -> Self:
+    def _on_cpu(self) -> Self:
         """A copy with its networks on the CPU, or the estimator itself if they are there."""
-        if self.predicts_on.type == "cpu":
+        if self._device.type == "cpu":
             return self
         made = copy.copy(self)
         made.network_ = copy.deepcopy(self.network_).to("cpu")
@@ -433,17 +433,17 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
 
     def _rows_at_once(self, n_times: int) -> int:
         own = super()._rows_at_once(n_times)
-        return own if self.predicts_on.type == "cpu" else max(own, _DEVICE_CELLS // max(n_times, 1))
+        return own if self._device.type == "cpu" else max(own, _DEVICE_CELLS // max(n_times, 1))
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        return self.distribution_of(self.preprocessor_.transform(X, self.predicts_on))
+        return self.distribution_of(self.preprocessor_.transform(X, self._device))
 
     def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
         """The distribution of preprocessed rows."""
         return self._predicted(self.network_, inputs)
 
     def _members(self, X: Any) -> Members:
-        return self.members_of(self.preprocessor_.transform(X, self.predicts_on))
+        return self.members_of(self.preprocessor_.transform(X, self._device))
 
     def members_of(self, inputs: Inputs) -> Members:
         """What each member says of preprocessed rows."""
@@ -465,9 +465,9 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
 
     # ------------------------------------------------------------------ model files
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps: what was learned, and the weights."""
-        fitted, tensors = super().state()
+        fitted, tensors = super()._state()
         fitted |= {"learned": self.learned_.state(), "n_members_": self.n_members_}
         tensors |= self.learned_.tensors()
         if (shape := self.preprocessor_.row_shape) is not None:
@@ -480,9 +480,9 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         weights = {f"network.{name}": value for name, value in self.network_.state_dict().items()}
         return weights | {f"network.{name}": value.float() for name, value in self.network_.named_parameters()}
 
-    def restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
-        super().restore(fitted, tensors)
+        super()._restore(fitted, tensors)
         self.learned_ = Learned.from_state(fitted["learned"], tensors)
         if _from_before_growth(fitted):
             self.last_time_ = self.time_origin_ + self.time_unit_

@@ -61,7 +61,7 @@ class OdeEstimator(NetworkEstimator):
             "gradient": self.gradient,
         }
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         self._check_choice("clock", ("log", "linear"))
         self._check_choice("solver", ("rk4", "dopri5"))
@@ -73,4 +73,4 @@ class OdeEstimator(NetworkEstimator):
         self._check_widths("hazard_layers", at_least_one=True)
         if not isinstance(self.steps, (int, np.integer)) or self.steps < 1:
             raise ValueError(f"steps is a whole number of at least 1; got {self.steps!r}.")
-        super().check_settings()
+        super()._check_settings()

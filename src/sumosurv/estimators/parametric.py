@@ -55,12 +55,12 @@ class ParametricNet(NetworkEstimator):
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
         """Parameters for all subjects alike, near their best; times are scaled, the offset added, no intervals."""
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         offset = self.offset
         if offset != "auto" and not (isinstance(offset, (int, float)) and np.isfinite(offset) and offset >= 0):
             raise ValueError(f"offset is 'auto' or a number, zero or more, in the unit of the times; got {offset!r}.")
-        super().check_settings()
+        super()._check_settings()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -89,7 +89,7 @@ class NetworkSettings(SurvivalEstimator):
         value = getattr(self, name)
         return getattr(type(self), name) if value is None else value
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         for name, low in (("n_members", 1), ("max_epochs", 1)):
             self._check_whole(name, low)

@@ -89,7 +89,7 @@ class Soden(OdeEstimator):
         kind = GeneralHazardOde if self.form == "general" else CoxHazardOde
         return kind(generators, encoder, self.hazard_layers, **self._options(start))
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         self._check_choice("form", ("general", "cox", "cox-network"))
-        super().check_settings()
+        super()._check_settings()

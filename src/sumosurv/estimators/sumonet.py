@@ -356,16 +356,16 @@ class SumoNet(TimeFeaturesMixin):
         self.best_valid_ = np.concatenate([kind.estimator.best_valid_ for kind in kinds])
 
     @property
-    def predicts_on(self) -> torch.device:
+    def _device(self) -> torch.device:
         """Where the networks are."""
-        return next(iter(self.parts_.values())).predicts_on if hasattr(self, "parts_") else super().predicts_on
+        return next(iter(self.parts_.values()))._device if hasattr(self, "parts_") else super()._device
 
-    def on_cpu(self) -> Self:
+    def _on_cpu(self) -> Self:
         """A copy with its networks on the CPU, or the estimator itself if they are there."""
-        if not hasattr(self, "parts_") or self.predicts_on.type == "cpu":
-            return super().on_cpu()
+        if not hasattr(self, "parts_") or self._device.type == "cpu":
+            return super()._on_cpu()
         made = copy.copy(self)
-        made.parts_ = {name: part.on_cpu() for name, part in self.parts_.items()}
+        made.parts_ = {name: part._on_cpu() for name, part in self.parts_.items()}
         return made
 
     def distribution_of(self, inputs: Inputs) -> SurvivalDistribution:
@@ -419,9 +419,9 @@ class SumoNet(TimeFeaturesMixin):
             return super().stored_weights()
         return {f"{kind}.{k}": v for kind, part in self.parts_.items() for k, v in part.stored_weights().items()}
 
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps: what was learned, and the weights."""
-        fitted, tensors = super().state()
+        fitted, tensors = super()._state()
         if hasattr(self, "parts_"):
             fitted["least_hazard_"] = self.least_hazard_
             fitted["parts"] = [
@@ -469,7 +469,7 @@ class SumoNet(TimeFeaturesMixin):
         )
         return MonotoneNetwork(encoder, mixed, anchored=proper, tail=proper, derivative=self.derivative)
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         if self.variant not in _VARIANTS:
             raise ValueError(f"variant is one of {', '.join(map(repr, _VARIANTS))}; got {self.variant!r}.")
@@ -481,7 +481,7 @@ class SumoNet(TimeFeaturesMixin):
         if not (width is None or width == "auto" or (number and 0 < float(width) < math.inf)):
             raise ValueError(f"resolution is 'auto', None or the positive width of a cell of time; got {width!r}.")
         self._check_widths("time_layers", at_least_one=True)
-        super().check_settings()
+        super()._check_settings()
 
 
 def _half_an_event(outcome: Outcome) -> float:

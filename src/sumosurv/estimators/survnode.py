@@ -89,7 +89,7 @@ class SurvNode(OdeEstimator):
             **self._options(start),
         )
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         if not isinstance(self.latent_size, (int, np.integer)) or self.latent_size < 1:
             raise ValueError(f"latent_size is a whole number of at least 1; got {self.latent_size!r}.")
@@ -97,4 +97,4 @@ class SurvNode(OdeEstimator):
             isinstance(self.regularisation, Real) and np.isfinite(self.regularisation) and self.regularisation >= 0
         ):
             raise ValueError(f"regularisation is a number, zero or more; got {self.regularisation!r}.")
-        super().check_settings()
+        super()._check_settings()

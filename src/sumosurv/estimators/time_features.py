@@ -25,7 +25,7 @@ class TimeFeaturesMixin(NetworkEstimator):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         return {"time_features": time_features(self.setting("time_features"), outcome, unit).state()}
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
         self._check_choice("time_features", ("marginal", "log", "linear"))
-        super().check_settings()
+        super()._check_settings()

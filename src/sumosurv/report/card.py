@@ -69,8 +69,8 @@ def limits_section(given: Given) -> Section:
 def _unlike_training(given: Given) -> list[str]:
     """Columns with values outside the training range, or levels that training did not have."""
     frame, part = frame_of(given.X), given.estimator
-    while not hasattr(part, "preprocessor_") and part.parts():
-        part = part.parts()[0]
+    while not hasattr(part, "preprocessor_") and part._parts():
+        part = part._parts()[0]
     known = getattr(part, "preprocessor_", None)
     if frame is None or known is None or len(known.columns) != frame.shape[1] or given.model is not given.estimator:
         return []

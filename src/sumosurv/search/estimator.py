@@ -226,14 +226,14 @@ class NetworkSearch(_FittedSearch):
         self._keep(run_searches(self._asked(), [(X, y, validation_data)])[0])
 
     @property
-    def predicts_on(self) -> torch.device:
+    def _device(self) -> torch.device:
         """Where ``best_estimator_`` is."""
-        return self.best_estimator_.predicts_on
+        return self.best_estimator_._device
 
-    def on_cpu(self) -> Self:
+    def _on_cpu(self) -> Self:
         """A copy with ``best_estimator_`` on the CPU."""
         made = copy.copy(self)
-        made.best_estimator_ = self.best_estimator_.on_cpu()
+        made.best_estimator_ = self.best_estimator_._on_cpu()
         return made
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
@@ -242,7 +242,7 @@ class NetworkSearch(_FittedSearch):
     def _members(self, X: Any) -> Members:
         return self.best_estimator_.predict_members(X)
 
-    def check_settings(self) -> None:
+    def _check_settings(self) -> None:
         """Raise an error that names a setting which cannot be."""
         if not isinstance(self._searched(), NetworkEstimator):
             raise TypeError(
@@ -352,7 +352,7 @@ def fit_folds(search: NetworkSearch, folds: Sequence[tuple[Any, Any, tuple[Any, 
             "Folds train together only where trials do not depend on results (method='random' without storage): "
             "the validation rows of one fold are test rows of another."
         )
-    search.check_settings()
+    search._check_settings()
     searches = [clone(search) for _ in folds]
     for fitted, result in zip(searches, run_searches(search._asked(), folds)):
         if result.interrupted:

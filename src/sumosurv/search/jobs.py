@@ -45,7 +45,7 @@ class Job:
         key = frozen(parameters)
         if key not in self._settings:
             made = copy.copy(self.estimator).set_params(**parameters)
-            made.check_settings()
+            made._check_settings()
             self._settings[key] = made
         return self._settings[key]
 

@@ -104,8 +104,8 @@ def fields_of(model: Any) -> list[Field]:
     """The fields of a fitted model; a ValueError in words where its rows are no table that a form could fill in."""
     name = type(model).__name__
     part = model
-    while not hasattr(part, "preprocessor_") and part.parts():
-        part = part.parts()[0]  # all of them read the same columns
+    while not hasattr(part, "preprocessor_") and part._parts():
+        part = part._parts()[0]  # all of them read the same columns
     preprocessor = getattr(part, "preprocessor_", None)
     if preprocessor is None:
         raise ValueError(f"This {name} predicts the same for everyone: there are no covariates to set.")

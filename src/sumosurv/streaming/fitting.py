@@ -137,7 +137,7 @@ def _prepared(
     """The rows of the fit as networks read them, and what every estimator keeps of them."""
     X, outcome = summary.sample
     plan.check_rows(summary.outcome)
-    known = plan.known_of(X, summary.outcome)
+    known = plan._known_of(X, summary.outcome)
     reading = plan.reading()
     if reading.resolution == "auto" and not summary.exact:
         reading = replace(reading, resolution=None)  # more times than cells could have

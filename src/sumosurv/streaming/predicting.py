@@ -155,7 +155,7 @@ def _columns(model: Any, source: RowSource, identifiers: Sequence[str]) -> list[
 def _signature(model: Any, source: RowSource, figures: Figures, identifiers: Sequence[str]) -> str:
     """What the predictions follow from, in short: the model, the rows, the figures."""
     digest = hashlib.sha256()
-    fitted, tensors = model.state()
+    fitted, tensors = model._state()
     asked = [fitted, model.get_params(deep=False), source.signature(), asdict(figures), list(identifiers)]
     digest.update(json.dumps(asked, sort_keys=True, default=str).encode())
     for name, values in sorted(tensors.items()):
