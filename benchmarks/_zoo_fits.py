@@ -283,7 +283,7 @@ def score(distribution: SurvivalDistribution, y_train: Any, y_test: Any, density
         else None,
         "cells": float(cell_likelihood(distribution, y_test, edges, marginal).mean()),
         "IBS": float(integrated_brier(distribution, y_test, censoring=censoring, times=grid).mean()),
-        "Ctd": float(concordance_td(distribution, y_test)),
+        "Ctd": float(concordance_td(distribution, y_test, method="adj_antolini")),
         "D_calibration_p": float(d_calibration(distribution, y_test).p_value),
     }
     return {name: value if value is None else round(value, 6) for name, value in found.items()}

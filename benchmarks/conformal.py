@@ -73,7 +73,7 @@ def before_and_after(folder: Path, folds: int, keep) -> None:
                         {"table": table, "fold": fold, "model": name, "when": when, "rows": len(test)}
                         | {"calibration_rows": model.n_calibration_, "d_calibration": calibrated.score}
                         | {"p": calibrated.p_value, "log_likelihood": float(log_likelihood(d, y[test]).mean())}
-                        | {"concordance": concordance_td(d, y[test], times=grid)}
+                        | {"concordance": concordance_td(d, y[test], times=grid, method="adj_antolini")}
                     )
                 print(pd.DataFrame(rows[-len(both) :]).round(5).to_string(header=False), flush=True)
         keep(rows)

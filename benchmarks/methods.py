@@ -96,7 +96,7 @@ def score_fold(dataset, method, fold, seed, options):
         "S_L": float(log_likelihood(distribution, y_test).mean() + shift),
         "IBLL": float(integrated_binomial_log_likelihood(distribution, y_test, floor=1e-7, **pycox).mean()),
         "IBS": float(integrated_brier(distribution, y_test, **pycox).mean()),
-        "Ctd": float(concordance_td(distribution, y_test)),
+        "Ctd": float(concordance_td(distribution, y_test, method="adj_antolini")),
         "D_calibration_p": float(d_calibration(distribution, y_test).p_value),
         "fit_seconds": fit_seconds,
         "predict_seconds": predict_seconds,

@@ -133,7 +133,9 @@ def scored(distribution: SurvivalDistribution, fold: Fold) -> dict[str, Any]:
         "resolution": fold.resolution,
         "IBLL": float(integrated_binomial_log_likelihood(distribution, y, floor=1e-7, **pycox).mean()),
         "IBS": float(integrated_brier(distribution, y, **pycox).mean()),
-        "Ctd": float(concordance_td(distribution, y, times=None if len(y) <= _EXACT else _quantiles(y))),
+        "Ctd": float(
+            concordance_td(distribution, y, times=None if len(y) <= _EXACT else _quantiles(y), method="adj_antolini")
+        ),
         "D_calibration_p": float(d.p_value),
         "D_calibration_shares": np.round(np.asarray(d.shares), 5),
         "calibration": float(paper.score),
@@ -147,7 +149,7 @@ def short_scores(distribution: SurvivalDistribution, fold: Fold) -> dict[str, fl
     y, pycox = fold.y_test, fold.pycox()
     values = {
         "S_L": fold.likelihood(distribution),
-        "Ctd": float(concordance_td(distribution, y, times=_quantiles(y))),
+        "Ctd": float(concordance_td(distribution, y, times=_quantiles(y), method="adj_antolini")),
         "IBS": float(integrated_brier(distribution, y, **pycox).mean()),
         "IBLL": float(integrated_binomial_log_likelihood(distribution, y, floor=1e-7, **pycox).mean()),
     }

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def concordance_td(curve, event, time, method="adj_antolini"):
+def concordance_td(curve, event, time, method="harrell"):
     """``curve(t)`` gives S of every subject at t."""
     top = bottom = 0.0
     for i in range(len(time)):
@@ -12,12 +12,12 @@ def concordance_td(curve, event, time, method="adj_antolini"):
             if i == j:
                 continue
             earlier, tied = time[i] < time[j], time[i] == time[j]
-            if method == "antolini":
+            half = 0.5 * (s[i] == s[j])
+            if method != "adj_antolini":
                 comparable = event[i] and (earlier or (tied and not event[j]))
                 bottom += comparable
-                top += comparable and s[i] < s[j]
+                top += comparable * ((s[i] < s[j]) + (half if method == "harrell" else 0.0))
                 continue
-            half = 0.5 * (s[i] == s[j])
             if earlier and event[i]:
                 bottom, top = bottom + 1, top + (s[i] < s[j]) + half
             elif tied and event[i] and event[j]:

@@ -106,10 +106,9 @@ def literal_concordance(d, time, cause, k):
             later = time[j] > time[i] or cause[j] not in (0, k)  # another cause: never that of cause k
             if j == i or not (later or (time[j] == time[i] and cause[j] == 0)):
                 continue
-            weight = 2.0 if not later else 1.0  # an event and a censoring at one time, as pycox counts
             mine, theirs = at[i, column[i], k - 1], at[j, column[i], k - 1]
-            won += weight * ((mine > theirs) + 0.5 * (mine == theirs))
-            total += weight
+            won += (mine > theirs) + 0.5 * (mine == theirs)
+            total += 1.0
     return won / total
 
 

@@ -1,16 +1,21 @@
+import json
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sksurv.metrics import concordance_index_censored, concordance_index_ipcw
 
 from scores import direct
-from sumosurv import Surv, kaplan_meier
-from sumosurv.distributions import Rescaled, Tabulated, Weibull
+from sumosurv import AalenJohansen, Surv, kaplan_meier
+from sumosurv.distributions import Mixture, Rescaled, Tabulated, Weibull
 from sumosurv.scores import antolini, concordance_td, harrell_c, uno_c
 from sumosurv.scores._pairs import count_below
 
-METHODS = ("adj_antolini", "antolini")
+METHODS = ("harrell", "adj_antolini", "antolini")
+R = json.loads((Path(__file__).parents[1] / "r" / "concordance.json").read_text())
 
 
 def _table(rng, n, m, levels=None):
@@ -140,6 +145,29 @@ def test_nothing_to_compare_is_nan():
     assert np.isnan(harrell_c([1.0, 2.0, 3.0], censored))
 
 
+def test_ties_and_weights_against_r():
+    """Proportional hazards, so that the order of the curves is that of the risks at all times."""
+    y = Surv.from_arrays(np.array(R["event"]) > 0, np.array(R["time"], dtype=float))
+    risk, weight = np.array(R["risk"]), np.array(R["weight"])
+    rows = np.repeat(np.arange(len(risk)), weight)
+    ranked, steps = Weibull(np.exp(-risk), 1.0), Tabulated([0.0, 20.0], np.column_stack([-risk / 9 + 0.9] * 2))
+    crossing = Mixture([Weibull(np.exp(-risk), 1.0), Weibull(np.exp(-risk), 1.0)])  # compared pair by pair
+    for d in (ranked, steps, crossing):
+        assert concordance_td(d, y) == pytest.approx(R["plain"], abs=1e-12)
+        assert concordance_td(d, y, sample_weight=weight) == pytest.approx(R["weighted"], abs=1e-12)
+        assert concordance_td(d[rows], y[rows]) == pytest.approx(R["repeated"], abs=1e-12)
+    assert harrell_c(risk, y, sample_weight=weight) == pytest.approx(R["weighted"], abs=1e-12)
+    assert concordance_td(Weibull(np.ones(len(risk)), 1.0), y) == R["constant"] == 0.5
+
+
+def test_curves_without_covariates_have_one_half_for_each_cause():
+    rng = np.random.default_rng(8)
+    X, cause = pd.DataFrame({"x": rng.normal(size=200)}), rng.integers(0, 3, 200)
+    y = Surv.from_arrays(cause, np.ceil(rng.exponential(5.0, 200)))
+    d = AalenJohansen().fit(X, y).predict_distribution(X)
+    assert [concordance_td(d, y, cause=k) for k in (1, 2)] == [0.5, 0.5]
+
+
 def test_constant_prediction_is_one_half():
     rng = np.random.default_rng(7)
     y = Surv.from_arrays(rng.random(50) < 0.7, rng.exponential(1.0, 50))
@@ -166,7 +194,7 @@ def test_count_below(values, seed):
 
 def test_mistakes_are_named():
     y = Surv.from_arrays([True, False], [1.0, 2.0])
-    with pytest.raises(ValueError, match="method is"):
+    with pytest.raises(ValueError, match="'harrell', 'adj_antolini', 'antolini'; got 'other'"):
         concordance_td(Weibull([1.0, 2.0], 1.0), y, method="other")
     with pytest.raises(ValueError, match="one risk score per row"):
         harrell_c([1.0], y)

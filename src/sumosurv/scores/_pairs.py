@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sumosurv.scores._inputs import Array
 
 __all__ = [
+    "HARRELL",
     "Pairs",
     "SortedOutcome",
     "TieRule",
@@ -43,6 +44,9 @@ class TieRule:
     equal: float
     censored: float
     events: bool
+
+
+HARRELL = TieRule(equal=0.5, censored=1.0, events=False)
 
 
 class Pairs:

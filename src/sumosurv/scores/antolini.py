@@ -20,15 +20,16 @@ from sumosurv.scores._inputs import (
     step_columns,
     step_table,
 )
-from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cells, count_dense
+from sumosurv.scores._pairs import HARRELL, Pairs, SortedOutcome, TieRule, count_cells, count_dense
 from sumosurv.scores._resampling import MeanTerms
 from sumosurv.scores.concordance import pair_terms
 
 __all__ = ["concordance_td", "concordance_td_terms"]
 
-TdMethod = Literal["adj_antolini", "antolini"]
+TdMethod = Literal["harrell", "adj_antolini", "antolini"]
 
 _TD_RULES = {
+    "harrell": HARRELL,
     "adj_antolini": TieRule(equal=0.5, censored=2.0, events=True),
     "antolini": TieRule(equal=0.0, censored=1.0, events=False),
 }
@@ -42,7 +43,7 @@ def concordance_td(
     distribution: SurvivalDistribution,
     y: Any,
     *,
-    method: TdMethod = "adj_antolini",
+    method: TdMethod = "harrell",
     times: Any = "auto",
     cause: int | None = None,
     sample_weight: Any = None,
@@ -60,12 +61,16 @@ def concordance_td(
     ----------
     distribution : SurvivalDistribution
     y : outcome
-    method : {"adj_antolini", "antolini"}
-        The ties, as pycox defines them under these names. "adj_antolini" follows step 3 of section 5.1 of
-        Ishwaran et al. (2008): equal predictions count 1/2; two events at one time are comparable and count 1
-        if their predictions are equal, else 1/2; an event and a censoring at one time are comparable, the event
-        as the earlier. Pairs at one time are counted from both sides (weight 2), as pycox does.
-        "antolini": the original, no credit for equal predictions, events at one time are not compared.
+    method : {"harrell", "adj_antolini", "antolini"}
+        How ties are counted. Equal predictions count 1/2 unless stated otherwise.
+
+        - "harrell", the default, as in Harrell's C and R's ``survival::concordance``: two events at one time are not
+          compared; an event and a censoring at one time are, with the event as the earlier. Equal predictions for
+          all subjects give 1/2, and whole-number weights give the concordance of the repeated rows.
+        - "adj_antolini", as in pycox and step 3 of section 5.1 of Ishwaran et al. (2008): two events at one time are
+          compared as well and count 1 if their predictions are equal, else 1/2. Pairs at one time have weight 2.
+          Equal predictions for all subjects give more than 1/2 if event times are tied.
+        - "antolini", the original and pycox's: as "harrell", but equal predictions count nothing.
     times : "auto", "exact" or array of shape (m,)
         "auto" for more than 2,000 rows: the event times are parted into 99 cells with equally many events, and curves
         are compared at the middle event of each cell, in single precision where the distribution has it. What is
@@ -126,7 +131,7 @@ def _td_pairs(
     distribution: SurvivalDistribution,
     y: Any,
     *,
-    method: TdMethod = "adj_antolini",
+    method: TdMethod = "harrell",
     times: Any = "auto",
     cause: int | None = None,
     with_error: bool = False,
@@ -138,7 +143,7 @@ def _td_pairs(
     if other is not None:
         event, time = event & ~other, np.where(other, np.inf, time)
     if method not in _TD_RULES:
-        raise ValueError(f"method is 'adj_antolini' or 'antolini'; got {method!r}.")
+        raise ValueError(f"method must be one of {', '.join(map(repr, _TD_RULES))}; got {method!r}.")
     rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight)
     if times is not None and not isinstance(times, str):
         return _TdPairs(_count_table(ordered, *_tabulate(distribution, check_times(times)), rule), ordered)

@@ -17,7 +17,7 @@ from sumosurv.scores._inputs import (
     check_rows,
     check_subjects,
 )
-from sumosurv.scores._pairs import Pairs, SortedOutcome, TieRule, count_cell, count_later
+from sumosurv.scores._pairs import HARRELL, Pairs, SortedOutcome, count_cell, count_later
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, share_of_pairs
 from sumosurv.scores._weighting import OnZero, Weighting
 
@@ -29,8 +29,6 @@ __all__ = [
     "uno_c",
     "uno_c_terms",
 ]
-
-_HARRELL = TieRule(equal=0.5, censored=1.0, events=False)
 
 
 def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array:
@@ -158,7 +156,7 @@ def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> tuple[Pairs
     pairs = Pairs(len(outcome), ordered.weight)
     cells = np.zeros(len(outcome), dtype=np.intp)
     weights = None if weight is None else weight[ordered.order]
-    count_cell(pairs, ordered, -risk[ordered.order], cells, cells + len(outcome), _HARRELL, weights)
+    count_cell(pairs, ordered, -risk[ordered.order], cells, cells + len(outcome), HARRELL, weights)
     return pairs, ordered
 
 
@@ -192,7 +190,7 @@ def uno_c_terms(
     if censoring is not None:
         return terms
     rank = np.unique(-risk[ordered.order], return_inverse=True)[1].astype(np.intp)
-    later = count_later(ordered, rank, np.full(len(outcome), len(outcome)), _HARRELL).T
+    later = count_later(ordered, rank, np.full(len(outcome), len(outcome)), HARRELL).T
     rows = ordered.order[ordered.event]
     earlier = 2.0 * terms.values
     earlier[rows] -= weight[rows, None] * later
