@@ -71,6 +71,7 @@ def test_readme_has_the_figures_of_the_records(monkeypatch):
     import readme
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.neutral() in text
     assert readme.likelihoods() in text
     assert readme.speed() in text
 

@@ -1,0 +1,270 @@
+"""The page and the picture of `neutral.py`, made from the records and the published scores alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from _record import make_record, save_record
+from _zoo_summary import critical_difference
+from neutral import METHODS, SCORES, read_results, record_path
+from page import markdown
+from scipy import stats
+
+OURS = "SumoNet"
+# tables that had been used in development before
+SEEN = ("nwtco", "flchain", "support", "gbsg", "metabric", "rdata", "cost", "whas", "channing", "ova", "e1684", "mgus")
+HIGHER_IS_BETTER = {"isbs": False, "isll": False, "harrell_c": True}
+NAMES = {
+    "KM": "Kaplan-Meier",
+    "NEL": "Nelson-Aalen",
+    "AK": "Akritas",
+    "CPH": "Cox",
+    "GLMN": "elastic net Cox (glmnet)",
+    "Pen": "penalised Cox (penalized)",
+    "NCV": "penalised Cox (ncvreg)",
+    "GAM": "additive Cox (mgcv)",
+    "AFT": "accelerated failure time",
+    "Flex": "flexible splines",
+    "RFSRC": "random survival forest (randomForestSRC)",
+    "RAN": "random survival forest (ranger)",
+    "CIF": "conditional inference forest",
+    "ORSF": "oblique random survival forest",
+    "RRT": "relative risk tree",
+    "MBSTCox": "boosted Cox (mboost)",
+    "MBSTAFT": "boosted AFT (mboost)",
+    "CoxB": "likelihood-boosted Cox (CoxBoost)",
+    "XGBCox": "XGBoost Cox",
+    "XGBAFT": "XGBoost AFT",
+    "SSVM": "survival support vector machine",
+}
+
+
+def means_by_table(published: pd.DataFrame, own: pd.DataFrame, score: str) -> pd.DataFrame:
+    """Mean scores over the folds: one row per table, one column per learner, ours among them.
+
+    Learners tuned for a score are compared on it: ISBS and ISLL of those tuned on ISBS, C of those tuned on C.
+    """
+    tuned_on = "harrell_c" if score == "harrell_c" else "isbs"
+    part = published[published["tune_measure"].str.contains(tuned_on)]
+    means = part.groupby(["table", "learner_id"])[score].mean().unstack().rename(columns=NAMES)
+    means[OURS] = own.groupby("table")[score].mean()
+    return means.dropna(axis=1, how="all").loc[own["table"].unique()].sort_index()
+
+
+def ranks(means: pd.DataFrame, score: str) -> pd.DataFrame:
+    """Ranks within each table, 1 for the best."""
+    return means.rank(axis=1, ascending=not HIGHER_IS_BETTER[score])
+
+
+def paired_tests(means: pd.DataFrame) -> pd.Series:
+    """Wilcoxon's signed-rank test of ours against each learner over the tables, with Holm's correction."""
+    found = {name: stats.wilcoxon(means[OURS], means[name]).pvalue for name in means if name != OURS}
+    raw = pd.Series(found).sort_values()
+    return np.minimum((raw * np.arange(len(raw), 0, -1)).cummax(), 1.0)
+
+
+def gaps(means: pd.DataFrame, score: str) -> pd.DataFrame:
+    """Ours beside the best published learner of each table, and the difference in per cent; losses first."""
+    others, higher = means.drop(columns=OURS), HIGHER_IS_BETTER[score]
+    best = others.max(axis=1) if higher else others.min(axis=1)
+    name = others.idxmax(axis=1) if higher else others.idxmin(axis=1)
+    gap = 100.0 * (means[OURS] / best - 1.0)
+    made = pd.DataFrame({"ours": means[OURS], "best": best, "name": name, "gap": gap})
+    return made.sort_values("gap", ascending=higher)
+
+
+def draw(tables: dict[str, pd.DataFrame], path: Path) -> None:
+    """Mean ranks on the three scores, with the critical difference from the best."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(12, 5.6), layout="constrained")
+    for axis, (score, means) in zip(axes, tables.items()):
+        mean = ranks(means, score).mean().sort_values(ascending=False)
+        place = np.arange(len(mean))
+        colours = ["#c0392b" if name == OURS else "#7f8c9a" for name in mean.index]
+        axis.hlines(place, 1, mean, color=colours, linewidth=1)
+        axis.scatter(mean, place, color=colours, s=28, zorder=3)
+        for y, (name, value) in enumerate(mean.items()):
+            axis.text(value + 0.6, y, f"{value:.1f}", va="center", fontsize=7, color=colours[y])
+            del name
+        width = critical_difference(len(mean), len(means))
+        axis.axvspan(mean.iloc[-1], mean.iloc[-1] + width, color="#c0392b", alpha=0.08, linewidth=0)
+        axis.set_yticks(place, mean.index, fontsize=7)
+        axis.get_yticklabels()[list(mean.index).index(OURS)].set_fontweight("bold")
+        axis.set_xlim(1, len(mean) + 1)
+        axis.set_xlabel(f"mean rank of {len(mean)} (1 is best)", fontsize=8)
+        axis.set_title(
+            {"isbs": "Integrated Brier score", "isll": "Integrated log-loss", "harrell_c": "Harrell's C"}[score]
+        )
+        axis.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def write_page(out: Path, data: Path, folder: Path, *, record: bool = True) -> None:
+    """Write neutral.md and its picture into a folder, and the summary neutral.json beside the records."""
+    published = pd.read_parquet(data / "published_scores.parquet")
+    own = read_results(out, OURS)
+    about = json.loads(record_path(out, OURS).read_text(encoding="utf-8").splitlines()[0])
+    tables = {score: means_by_table(published, own, score) for score in SCORES}
+    draw(tables, folder / "figures" / "neutral_ranks.png")
+    results = {
+        "tables": int(own["table"].nunique()),
+        "folds": len(own),
+        "mean_ranks": {score: ranks(means, score).mean().round(4).to_dict() for score, means in tables.items()},
+        "p_values": {score: paired_tests(means).to_dict() for score, means in tables.items()},
+    }
+    if record:
+        save_record(make_record("neutral", about, results), out)
+    (folder / "neutral.md").write_text(text(published, own, about, tables, out), encoding="utf-8")
+
+
+def text(published: pd.DataFrame, own: pd.DataFrame, about: dict, tables: dict[str, pd.DataFrame], out: Path) -> str:
+    """The page."""
+    mean = {score: ranks(means, score).mean().sort_values() for score, means in tables.items()}
+    tests = {score: paired_tests(means) for score, means in tables.items()}
+    unseen = {score: means.drop(index=means.index.intersection(SEEN)) for score, means in tables.items()}
+    firsts = [SCORES[score] for score, found in mean.items() if found.index[0] == OURS]
+    said = ", ".join(f"{mean[s][OURS]:.2f} of {len(tables[s].columns)} ({SCORES[s]})" for s in SCORES)
+    on_unseen = ", ".join(f"{ranks(unseen[s], s).mean()[OURS]:.2f} ({SCORES[s]})" for s in SCORES)
+    p_values = ", ".join(f"{_p(tests[s].max())} ({SCORES[s]})" for s in SCORES)
+    p_unseen = ", ".join(f"{_p(paired_tests(unseen[s]).max())} ({SCORES[s]})" for s in SCORES)
+    lines = [
+        "# The neutral benchmark",
+        "",
+        f"On {own['table'].nunique()} tables and {len(own)} published folds, the untuned default `SumoNet()` has the",
+        f"best mean rank on {_listed(firsts)}. Its mean ranks are {said}. The authors of the study fitted the other",
+        "learners, and tuned those that have tuning parameters.",
+        "",
+        "![Mean ranks of all learners on three scores](figures/neutral_ranks.png)",
+        "",
+        "*Mean ranks over the tables. Shaded: within Nemenyi's critical difference (5 %) of the best.*",
+        "",
+        "Burk et al., [*A Large-Scale Neutral Comparison Study of Survival Models on Low-Dimensional",
+        "Data*](https://arxiv.org/abs/2406.04098), compare 21 learners by repeated three-fold cross-validation with",
+        "nested tuning, and publish the rows and the scores of every fold. They find no learner that is significantly",
+        "better than Cox regression.",
+        "",
+        "Paired Wilcoxon tests over the tables compare `SumoNet()` with each learner, with Holm's correction for the",
+        f"number of learners. The largest p-values are {p_values}. {len(SEEN)} of the tables had been used while the",
+        f"library was developed. On the {len(unseen['isbs'])} other tables the mean ranks are {on_unseen},",
+        f"and the largest p-values {p_unseen}.",
+        "",
+        f"**Nothing was tuned to these folds.** The default was fixed at commit {about['commit']} before it was first",
+        "run on this benchmark.",
+        "",
+        "## Paired tests",
+        "",
+        "Mean rank, and Holm-corrected p-value of the test against `SumoNet()`. A dash marks learners that predict no",
+        "survival function.",
+        "",
+    ]
+    order = [name for name in mean["harrell_c"].index if name not in mean["isbs"].index]
+    body = []
+    for name in [*mean["isbs"].index, *order]:
+        cells = [f"**{name}**" if name == OURS else name]
+        for score in SCORES:
+            if name not in mean[score].index:
+                cells += ["-", "-"]
+            else:
+                cells += [f"{mean[score][name]:.2f}", "" if name == OURS else _p(tests[score][name])]
+        body.append(cells)
+    lines += [markdown(["learner", "ISBS", "p", "ISLL", "p", "C", "p"], body), ""]
+    lines += ["## Table by table", ""]
+    for score, means in tables.items():
+        found = gaps(means, score)
+        loss = found["gap"] < 0 if HIGHER_IS_BETTER[score] else found["gap"] > 0
+        lines += [
+            f"### {SCORES[score]} ({'higher' if HIGHER_IS_BETTER[score] else 'lower'} is better)",
+            "",
+            f"`SumoNet()` is best on {int((~loss).sum())} of {len(found)} tables. Losses first; the difference is in",
+            "per cent of the best published learner.",
+            "",
+            markdown(
+                ["table", "SumoNet", "best published learner", "", "difference"],
+                [
+                    [
+                        f"{table}{' ᵈ' if table in SEEN else ''}",
+                        f"{r.ours:.4f}",
+                        r.name_,
+                        f"{r.best:.4f}",
+                        f"{r.gap:+.1f} %",
+                    ]
+                    for table, r in zip(found.index, found.rename(columns={"name": "name_"}).itertuples())
+                ],
+            ),
+            "",
+        ]
+    lines += ["ᵈ used while the library was developed", ""]
+    lines += [*_peers(published, out), *_protocol(own, about)]
+    return "\n".join(lines)
+
+
+def _peers(published: pd.DataFrame, out: Path) -> list[str]:
+    """Our own runs of peers beside the published scores of the same learners."""
+    pairs = {"Kaplan-Meier": "KM", "Cox": "CPH"}
+    body = []
+    for method in METHODS:
+        found = read_results(out, method)
+        if method == OURS or found.empty:
+            continue
+        row = [method, f"{len(found):,}", *(f"{found[score].mean():.4f}" for score in SCORES)]
+        theirs = ""
+        if method in pairs:
+            part = published[published["learner_id"] == pairs[method]].set_index(["table", "iteration"])
+            both = found.set_index(["table", "iteration"]).join(part[list(SCORES)], rsuffix="_published")
+            off = (both["isbs"] - both["isbs_published"]).abs()
+            theirs = f"{off.median():.0e}"
+        body.append([*row, theirs])
+    if not body:
+        return []
+    header = ["method", "folds", *SCORES.values(), "median difference from the published ISBS"]
+    return [
+        "## Our own runs of other methods",
+        "",
+        "Mean scores over the folds that were run.",
+        "",
+        markdown(header, body),
+        "",
+    ]
+
+
+def _protocol(own: pd.DataFrame, about: dict) -> list[str]:
+    seconds = own.groupby("table")["fit_seconds"].median().sort_values()
+    return [
+        "## Protocol",
+        "",
+        "- Folds: the published test rows of repeated three-fold cross-validation, 3 to 30 folds per table; all other",
+        "  rows of the table are training rows. `SumoNet(random_state=fold)` with no other statistical setting.",
+        "- ISBS and ISLL as mlr3proba defines them: distinct test times up to the first at which more than 80 % of the",
+        "  test rows are no longer at risk, weights from the Kaplan-Meier curve of the censoring times of the training",
+        "  rows. Learners tuned on ISBS are compared on ISBS and ISLL, learners tuned on C on C.",
+        "- C: Harrell's concordance of the sum of the cumulative hazard over the training event times.",
+        "- The scores reproduce the published fold scores of Kaplan-Meier and Cox regression",
+        "  (`tests/benchmarks/test_neutral.py`).",
+        f"- Median fit times per table range from {seconds.iloc[0]:.1f} s ({seconds.index[0]}) to",
+        f"  {seconds.iloc[-1]:.0f} s ({seconds.index[-1]}); the median over all folds is",
+        f"  {own['fit_seconds'].median():.1f} s. {about['machine']}, one thread per fit;",
+        f"  torch {about['versions']['torch']}.",
+        "",
+        "```",
+        "python benchmarks/neutral.py --methods SumoNet --jobs 16 --out results",
+        "python benchmarks/neutral.py --methods none --out results --page docs",
+        "```",
+        "",
+    ]
+
+
+def _listed(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else f"{value:.0e}"
