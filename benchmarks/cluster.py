@@ -95,17 +95,17 @@ def ray_figures(trials, predicted):
     space = {"dropout": [0.1, 0.3], "weight_decay": [0.1, 0.3], "learning_rate": [0.01, 0.02]}
     estimator = SumoNet(n_members=1, covariate_layers=(64, 64), max_epochs=10, device="cpu", n_threads=1)
 
-    def search(backend):
+    def search(cluster=None):
         return NetworkSearch(
-            estimator, space=space, n_trials=trials, trials_per_round=trials // 2, shapes="grouped", random_state=0,
-            backend=backend,
+            estimator, space=space, n_trials=trials, trials_per_round=trials // 2, layout="grouped", random_state=0,
+            cluster=cluster,
         ).fit(data.X, data.y)  # fmt: skip
 
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.sumo"
         SumoNet(n_members=4, max_epochs=2, random_state=0, n_threads=1).fit(data.X, data.y).save(model)
         loaded = sumosurv.load(model)
-        found["search_here"] = seconds(lambda: search("local"))
+        found["search_here"] = seconds(lambda: search())
         found["predict_here"] = seconds(lambda: [median(loaded, rows[i : i + 5000]) for i in range(0, len(rows), 5000)])
         started = time.perf_counter()
         with connected(Cluster("local")) as ray:

@@ -224,8 +224,8 @@ def compute_export(kind: str) -> dict:
 
 
 SEARCHES: dict[str, dict] = {
-    "padded": {"shapes": "padded"},
-    "grouped cv": {"shapes": "grouped", "cv": 2, "n_trials": 3},
+    "padded": {"layout": "padded"},
+    "grouped cv": {"layout": "grouped", "cv": 2, "n_trials": 3},
     "halving": {"method": "halving", "n_trials": 6},
     "refit": {"refit": True, "n_trials": 3, "mixture": 2},
     "cross": {"refit": "cross", "refit_members": 3, "n_trials": 3},

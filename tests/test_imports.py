@@ -71,7 +71,6 @@ LAZY = {
     ("sumosurv.estimators.base", "report"),  # model.report(X, y)
     ("sumosurv.estimators.base", "streaming"),  # model.predict_to_parquet(source, path)
     ("sumosurv.estimators.network", "streaming"),  # model.fit(source, y)
-    ("sumosurv.search.rounds", "cluster"),  # NetworkSearch(backend="ray")
     ("sumosurv.scores.censoring", "estimators"),  # whether censoring depends on x is tested by a Cox model
 }
 

@@ -43,8 +43,8 @@ SEARCH = (
     + f"""
 search = NetworkSearch(
     WeibullNet(max_epochs=100, device="cpu"), space={{"dropout": [0.0, 0.2], "covariate_layers": [(8,), (16, 16)]}},
-    n_trials={TRIALS}, trials_per_round=2, storage=folder / "study.db", shapes="grouped", random_state=0,
-    backend=cluster,
+    n_trials={TRIALS}, trials_per_round=2, storage=folder / "study.db", layout="grouped", random_state=0,
+    cluster=cluster,
 ).fit(data.X, data.y)
 scores = search.cv_results_["valid_score"].tolist()
 result = {{"trials": search.cv_results_["trial"].tolist(), "scores": scores, "score": search.score(data.X, data.y)}}
@@ -168,7 +168,7 @@ def alone():
         WeibullNet(max_epochs=100, device="cpu"),
         space={"dropout": [0.0, 0.2], "covariate_layers": [(8,), (16, 16)]},
         n_trials=TRIALS,
-        shapes="grouped",
+        layout="grouped",
         random_state=0,
     ).fit(data.X, data.y)
     model = WeibullNet(n_members=4, max_epochs=120, patience=None, batch_size=64, random_state=0, device="cpu")

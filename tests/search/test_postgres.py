@@ -126,8 +126,11 @@ def start(server, trials):
     return subprocess.Popen([sys.executable, "-c", SCRIPT, server, str(trials)])
 
 
-def test_two_processes_share_a_study_and_one_is_killed(server):
+def test_two_processes_share_a_study_and_one_is_killed(server, monkeypatch):
     """Both begin at once on an empty database; a third search ends what the killed one left, as if it had not been."""
+    from sumosurv.search import study
+
+    monkeypatch.setattr(study, "GRACE", 2.0)
     mortal, other = start(server, 10_000), start(server, 6)
     try:
         assert other.wait(timeout=LIMIT) == 0
@@ -151,23 +154,22 @@ def test_two_processes_share_a_study_and_one_is_killed(server):
     assert rows_of(server, "select count(*) from pg_stat_activity where application_name <> '' ")[0][0] <= 1
 
 
-def test_tpe_and_signs_of_life(server, monkeypatch):
-    from sumosurv.search import liveness, optuna_study
+def test_tpe_and_heartbeats(server, monkeypatch):
+    from sumosurv.search import study
 
-    monkeypatch.setattr(liveness, "BEAT", 0.05)
+    monkeypatch.setattr(study, "HEARTBEAT", 0.05)
     tpe = search(server, study_name="tpe", method="tpe", n_trials=4)
     assert len(tpe.cv_results_["trial"]) == 4
-    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
-    monkeypatch.setattr(optuna_study, "GRACE", 1)
+    monkeypatch.setattr(study, "GRACE", 1.0)
     given = {"sampler": "random", "storage": server, "name": "quiet"}
-    dead, alive = (optuna_study.OptunaStudy({"dropout": [0.1, 0.2]}, 0, **given) for _ in range(2))
+    dead, alive = (study.OptunaStudy({"dropout": [0.1, 0.2]}, 0, **given) for _ in range(2))
     try:
         dead.ask(1, 1)
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             assert alive.ask(1, 1) == []
             time.sleep(0.2)
-        dead._heartbeat.remove(dead._asked[0])
+        dead._closed.set()  # ends its heartbeat
         deadline = time.monotonic() + LIMIT
         while not (again := alive.ask(1, 1)) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from sumosurv.search.progress import SearchProgress
+from sumosurv.search.rounds import SearchProgress
 
 
 @pytest.fixture
@@ -24,35 +24,39 @@ def bars(monkeypatch):
 
 
 def test_epochs_of_all_networks_of_a_trial_make_one_trial(bars):
-    with SearchProgress(4, 3, shown=True) as shown:
-        after = shown.after_epoch(1.0)
-        for _ in range(10):
-            after(6, 10)  # two trials of three networks, ten epochs
-        assert bars[0].n == pytest.approx(2.0)
-        shown.after_epoch(0.5)(3, 1)
-        assert bars[0].n == pytest.approx(2.5)
+    progress = SearchProgress(4, 3, shown=True)
+    for _ in range(10):
+        progress.advance(6 / 10)  # two trials of three networks, ten epochs
+    assert bars[0].n == pytest.approx(2.0)
+    progress.advance(0.5 * 3)
+    assert bars[0].n == pytest.approx(2.5)
+    progress.close()
 
 
 def test_the_bar_ends_with_the_last_trial(bars):
-    """Networks that train again after the choice would move it on."""
-    with SearchProgress(2, 1, shown=True) as shown:
-        shown.start(1)
-        for _ in range(5):
-            shown.after_epoch(1.0)(1, 2)
-            assert bars[0].n <= 2
-        assert bars[0].n == pytest.approx(2.0)
+    """Networks that are trained again after the choice must not move it past its end."""
+    progress = SearchProgress(2, 3, shown=True)
+    progress.resume(1)
+    assert bars[0].n == pytest.approx(1.0)
+    for _ in range(5):
+        progress.advance(1.5)
+        assert bars[0].n <= 2
+    assert bars[0].n == pytest.approx(2.0)
+    progress.close()
 
 
 def test_the_best_score_stays(bars):
-    with SearchProgress(3, 1, shown=True) as shown:
-        for score, best in ((-1.5, "-1.5000"), (-1.25, "-1.2500"), (-2.0, "-1.2500")):
-            shown.found(score)
-            assert bars[0].postfix == f", best {best}"
+    progress = SearchProgress(3, 1, shown=True)
+    for score, best in ((-1.5, "-1.5000"), (-1.25, "-1.2500"), (-2.0, "-1.2500")):
+        progress.show_best(score)
+        assert bars[0].postfix == f", best {best}"
+    progress.close()
 
 
-def test_nothing_is_shown_unless_it_is_wanted(bars):
-    with SearchProgress(3, 1, shown=False) as hidden:
-        hidden.start(1)
-        hidden.after_epoch(1.0)(1, 1)
-        hidden.found(1.0)
+def test_nothing_is_shown_by_default(bars):
+    progress = SearchProgress(3, 1, shown=False)
+    progress.resume(1)
+    progress.advance(1.0)
+    progress.show_best(1.0)
+    progress.close()
     assert bars == []

@@ -29,7 +29,7 @@ from sumosurv import (
 )
 from sumosurv.scores import log_likelihood
 from sumosurv.search import fit_folds, paper_space, recipe_space
-from sumosurv.search.choice import mixture_scores
+from sumosurv.search.choose import mixture_scores
 from sumosurv.search.space import decode, default_space, draw
 
 SPACE = {
@@ -62,11 +62,11 @@ def fitted(parts):
     return quick().fit(*train, validation_data=valid)
 
 
-@pytest.mark.parametrize("shapes", ["padded", "grouped"])
-def test_scores_are_those_of_the_estimators(parts, shapes):
+@pytest.mark.parametrize("layout", ["padded", "grouped"])
+def test_scores_are_those_of_the_estimators(parts, layout):
     """A trial's validation score is the mean log-likelihood of its own estimator on the validation rows."""
     train, valid, _ = parts
-    search = quick(shapes=shapes).fit(*train, validation_data=valid)
+    search = quick(layout=layout).fit(*train, validation_data=valid)
     scores = search.cv_results_["valid_score"]
     assert scores.shape == (6,)
     for place in range(6):
@@ -110,7 +110,7 @@ def test_folds_side_by_side_are_folds_one_by_one(data):
     """Five folds in one population give what each fold gives alone; no fold sees another's rows."""
     X, y = data.X, data.y
     folds = [(X[i : i + 200], y[i : i + 200], (X[i + 200 : i + 260], y[i + 200 : i + 260])) for i in (0, 50, 100)]
-    search = quick(shapes="padded")
+    search = quick(layout="padded")
     together = fit_folds(search, folds)
     for made, (X_train, y_train, valid) in zip(together, folds):
         alone = clone(search).fit(X_train, y_train, validation_data=valid)
@@ -151,7 +151,7 @@ def test_every_network_method_can_be_searched(parts, estimator, tmp_path):
     estimator.set_params(max_epochs=2, device="cpu")
     space = {"covariate_layers": [(8,), (8, 8)], "dropout": [0.0, 0.2]}
     search = NetworkSearch(
-        estimator, space=space, n_trials=3, mixture=2, refit="cross", refit_members=3, random_state=0, shapes="padded"
+        estimator, space=space, n_trials=3, mixture=2, refit="cross", refit_members=3, random_state=0, layout="padded"
     ).fit(*train, validation_data=valid)
     # networks that solve equations train with coarser steps than they predict with
     assert search.best_single_.score(*valid) == pytest.approx(search.best_score_, abs=2e-4)
@@ -175,7 +175,7 @@ def test_a_saved_search_predicts_the_same(fitted, parts, tmp_path):
 
 def test_a_padded_mixture_is_saved_with_its_shapes(parts, tmp_path):
     train, valid, test = parts
-    search = quick(shapes="padded", mixture=6).fit(*train, validation_data=valid)
+    search = quick(layout="padded", mixture=6).fit(*train, validation_data=valid)
     assert search.best_estimator_.network_.mixed.active.numel()
     search.save(tmp_path / "padded.sumo")
     np.testing.assert_array_equal(
@@ -187,7 +187,7 @@ def test_a_padded_population_of_one_shape_is_saved(parts, tmp_path):
     """Groups by frequencies: one of them may hold a single shape, and is padded all the same."""
     train, valid, test = parts
     space = {"covariate_layers": [(8,), (8, 8)], "frequencies": [0, 2]}
-    search = quick(space=space, shapes="padded", n_trials=4, mixture=4).fit(*train, validation_data=valid)
+    search = quick(space=space, layout="padded", n_trials=4, mixture=4).fit(*train, validation_data=valid)
     search.save(tmp_path / "mixture.sumo")
     np.testing.assert_array_equal(
         load(tmp_path / "mixture.sumo").predict_median(test[0]), search.predict_median(test[0])
@@ -294,12 +294,12 @@ def test_wrong_spaces_are_named(space, message, data):
     ("options", "error", "message"),
     [
         ({"n_trials": 0}, ValueError, "n_trials"),
-        ({"method": "grid"}, ValueError, "method is"),
-        ({"mixture": 0}, ValueError, "mixture is"),
-        ({"refit": "yes"}, ValueError, "refit is"),
-        ({"cv": 1}, ValueError, "cv is"),
-        ({"shapes": "big"}, ValueError, "shapes is"),
-        ({"trials_per_round": 1.5}, ValueError, "trials_per_round is"),
+        ({"method": "grid"}, ValueError, "method .*'halving'.* got 'grid'"),
+        ({"mixture": 0}, ValueError, "mixture .*'auto'.* at least 1; got 0"),
+        ({"refit": "yes"}, ValueError, "refit .* got 'yes'"),
+        ({"cv": 1}, ValueError, "cv .*None.* at least 2; got 1"),
+        ({"layout": "big"}, ValueError, "layout .* got 'big'"),
+        ({"trials_per_round": 1.5}, ValueError, "trials_per_round .* got 1.5"),
         ({"method": "halving", "storage": "x.db"}, ValueError, "halving"),
         ({"estimator": CoxPH()}, TypeError, "GridSearchCV"),
     ],
@@ -322,10 +322,10 @@ def test_folds_that_learn_from_each_other_are_refused(data):
 
 
 def test_ctrl_c_returns_what_is_finished(parts, monkeypatch):
-    from sumosurv.search import population
+    from sumosurv.search import executor
 
     train, valid, _ = parts
-    real, calls = population._train_population, []
+    real, calls = executor._train_population, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -333,8 +333,8 @@ def test_ctrl_c_returns_what_is_finished(parts, monkeypatch):
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(population, "_train_population", interrupted)
-    search = quick(shapes="grouped")
+    monkeypatch.setattr(executor, "_train_population", interrupted)
+    search = quick(layout="grouped")
     with pytest.warns(RuntimeWarning, match="interrupted; it is fitted"), pytest.raises(KeyboardInterrupt):
         search.fit(*train, validation_data=valid)
     assert search.interrupted_
@@ -344,25 +344,23 @@ def test_ctrl_c_returns_what_is_finished(parts, monkeypatch):
 
 def stop_after(monkeypatch, epochs):
     """Ctrl-C after so many epochs of all populations together."""
-    from sumosurv.search.progress import SearchProgress
+    from sumosurv.search.rounds import SearchProgress
 
     left = [epochs]
 
-    def after_epoch(self, share):
-        def count(members, epochs):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt
+    def advance(self, networks):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
 
-        return count
-
-    monkeypatch.setattr(SearchProgress, "after_epoch", after_epoch)
+    monkeypatch.setattr(SearchProgress, "advance", advance)
+    monkeypatch.setattr(SearchProgress, "resume", lambda self, trials: None)
 
 
 @pytest.mark.parametrize("epochs", [1, 6])
 def test_ctrl_c_in_successive_halving_loses_no_trial(parts, monkeypatch, epochs):
     stop_after(monkeypatch, epochs)
-    search = quick(method="halving", shapes="padded").set_params(estimator__max_epochs=36)  # 4, 12 and 36 epochs
+    search = quick(method="halving", layout="padded").set_params(estimator__max_epochs=36)  # 4, 12 and 36 epochs
     with pytest.warns(RuntimeWarning, match="interrupted; it is fitted"), pytest.raises(KeyboardInterrupt):
         search.fit(*parts[0], validation_data=parts[1])
     assert len(search.cv_results_["trial"]) == 6
@@ -371,11 +369,11 @@ def test_ctrl_c_in_successive_halving_loses_no_trial(parts, monkeypatch, epochs)
 
 
 def test_ctrl_c_before_any_trial_can_predict_leaves_a_search_as_it_was(parts, monkeypatch):
-    from sumosurv.search import population
+    from sumosurv.search import executor
 
     search = quick()
     with monkeypatch.context() as patch:
-        patch.setattr(population, "_train_population", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(executor, "_train_population", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             search.fit(*parts[0], validation_data=parts[1])
         with pytest.raises(KeyboardInterrupt):
@@ -393,15 +391,15 @@ def test_progress_counts_trials(parts, capsys):
 
 def test_progress_counts_trials_also_where_each_has_several_networks(data, monkeypatch):
     """After the first of two trials, of which each trains two networks, the bar stands at one."""
-    from sumosurv.search.progress import SearchProgress
+    from sumosurv.search.rounds import SearchProgress
 
-    places, real = [], SearchProgress.found
+    places, real = [], SearchProgress.show_best
 
     def noted(progress, score):
         places.append(progress._bar.n)
         real(progress, score)
 
-    monkeypatch.setattr(SearchProgress, "found", noted)
+    monkeypatch.setattr(SearchProgress, "show_best", noted)
     X, y = data.X[:120], data.y[:120]
     SumoNetSearch(
         SumoNet(max_epochs=2), space={"dropout": [0.1]}, n_trials=2, cv=2, trials_per_round=1, random_state=0,
@@ -422,21 +420,21 @@ def test_folds_whose_columns_differ_train_apart(data):
     X.loc[:150, "kind"] = random.choice(["a", "b", "c", "d", "e"], 151)
     X.loc[300:310, "x"] = np.nan
     folds = [(X[i : i + 150], data.y[i : i + 150], (X[i + 150 : i + 200], data.y[i + 150 : i + 200])) for i in (0, 160)]
-    for search in fit_folds(quick(shapes="padded", n_trials=3), folds):
+    for search in fit_folds(quick(layout="padded", n_trials=3), folds):
         assert np.isfinite(search.cv_results_["valid_score"]).all()
         assert np.isfinite(search.predict_median(X[200:210])).all()
 
 
 def test_ctrl_c_in_the_second_training_keeps_the_search(parts, monkeypatch):
-    from sumosurv.search import crew
+    from sumosurv.search import executor
 
-    real, calls = crew.train_members, []
+    real, calls = executor.train_members, []
 
     def interrupted(*arguments, **options):
         calls.append(1)
         return ([], True) if len(calls) > 1 else real(*arguments, **options)
 
-    monkeypatch.setattr(crew, "train_members", interrupted)
+    monkeypatch.setattr(executor, "train_members", interrupted)
     search = quick(refit="cross", refit_members=3)
     with pytest.warns(RuntimeWarning, match="networks of the search are kept"), pytest.raises(KeyboardInterrupt):
         search.fit(*parts[0], validation_data=parts[1])

@@ -8,7 +8,7 @@ import pytest
 
 from sumosurv import DeepHit, NetworkSearch, SumoNet, SumoNetSearch, Surv, WeibullNet, load
 from sumosurv.scores import log_likelihood
-from sumosurv.search.choice import choose_size, mixture_scores
+from sumosurv.search.choose import choose_size, mixture_scores
 
 N, TRAIN = 160, 110
 SPACE = {"dropout": [0.0, 0.3], "covariate_layers": [(4,), (6,)]}
@@ -151,10 +151,10 @@ def test_the_size_of_a_mixture_with_weights():
 
 @pytest.mark.parametrize("options", [{}, {"cv": 3}, {"refit": "cross", "refit_members": 3}], ids=str)
 def test_subjects_stay_whole(options, data, monkeypatch):
-    from sumosurv.search import population
+    from sumosurv.search import executor
 
-    calls, real = [], population.train
-    monkeypatch.setattr(population, "train", lambda *given: calls.append(given[2]) or real(*given))
+    calls, real = [], executor.train
+    monkeypatch.setattr(executor, "train", lambda *given: calls.append(given[2]) or real(*given))
     subject = np.random.default_rng(0).permutation(np.arange(N) // 4)
     search(**options).fit(data[0], outcome(data, "causes"), groups=subject)
     members = [member for call in calls for member in call]

@@ -12,10 +12,10 @@ from sklearn.exceptions import NotFittedError
 
 from sumosurv import DeepSurv, NetworkSearch, SumoNet, SumoNetSearch, Surv, datasets
 from sumosurv.scores import log_likelihood
-from sumosurv.search import fit_folds, grouping, population
-from sumosurv.search.choice import choose, choose_size, mixture_scores, rank_trials
-from sumosurv.search.jobs import Job
+from sumosurv.search import executor, fit_folds
+from sumosurv.search.choose import choose, choose_size, mixture_scores, rank_trials
 from sumosurv.search.run import SearchRun, network_seed
+from sumosurv.search.trial import Job, _fits
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def search(space, n_trials, estimator=None, **options):
 
 def networks(fitted):
     """(population, place) of each network of each trial."""
-    return fitted._run.places
+    return fitted._run.networks
 
 
 def weights(where, place):
@@ -53,8 +53,8 @@ def curves(estimator, X):
 
 def spied(monkeypatch):
     """The members of each training."""
-    calls, real = [], population.train
-    monkeypatch.setattr(population, "train", lambda *given: calls.append(given[2]) or real(*given))
+    calls, real = [], executor.train
+    monkeypatch.setattr(executor, "train", lambda *given: calls.append(given[2]) or real(*given))
     return calls
 
 
@@ -66,7 +66,7 @@ def test_each_trial_has_its_own_weight_decay(parts):
     fitted = search({"weight_decay": [0.0, 30.0]}, 4).fit(*parts[0], validation_data=parts[1])
     norms = {0.0: [], 30.0: []}
     for trial, ((where, place),) in networks(fitted).items():
-        kept = where.own(place)
+        kept = where.single(place)
         assert kept.weight_decay == fitted.cv_results_["params"][trial]["weight_decay"]
         norms[kept.weight_decay].append(np.linalg.norm(weights(where, place)))
     assert max(norms[30.0]) < 0.5 * min(norms[0.0])
@@ -89,12 +89,12 @@ def test_each_trial_has_its_own_learning_rate_and_dropout(parts):
             assert (np.ptp(history) > 1e-5) == (given["dropout"] == 0.9)
 
 
-@pytest.mark.parametrize("shapes", ["padded", "grouped"])
-def test_a_trial_scores_the_same_alone_and_beside_others(parts, shapes):
+@pytest.mark.parametrize("layout", ["padded", "grouped"])
+def test_a_trial_scores_the_same_alone_and_beside_others(parts, layout):
     """Every layer has the dropout of its own trial, whatever that of the first trial beside it."""
     space = {"dropout": [0.0, 0.2, 0.5], "learning_rate": [0.01, 0.02], "covariate_layers": [(8,), (12, 12, 12)]}
     together, alone = (
-        search(space, 6, shapes=shapes, trials_per_round=size).fit(*parts[0], validation_data=parts[1])
+        search(space, 6, layout=layout, trials_per_round=size).fit(*parts[0], validation_data=parts[1])
         for size in (6, 1)
     )
     assert len({point["dropout"] for point in together.cv_results_["params"]}) > 1
@@ -183,8 +183,8 @@ def test_baselines_are_those_of_the_rows_trained_on(parts, refit, everything):
 def test_likelihoods_that_networks_train_on_are_not_computed_anew(parts, monkeypatch):
     """Of a distribution they are asked only where the objective is another one."""
     asked = []
-    real = population._own_scores
-    monkeypatch.setattr(population, "_own_scores", lambda *given: asked.append(given) or real(*given))
+    real = executor._distribution_scores
+    monkeypatch.setattr(executor, "_distribution_scores", lambda *given: asked.append(given) or real(*given))
     search({"dropout": [0.1]}, 2).fit(*parts[0], validation_data=parts[1])
     assert asked == []
     NetworkSearch(
@@ -196,7 +196,7 @@ def test_likelihoods_that_networks_train_on_are_not_computed_anew(parts, monkeyp
 def test_training_again_goes_to_the_best_epoch_of_each_network(parts, monkeypatch):
     calls = spied(monkeypatch)
     estimator = SumoNet(max_epochs=8, learning_rate=0.1, covariate_layers=(8,), time_layers=(6,), device="cpu")
-    fitted = search({"dropout": [0.0, 0.2]}, 4, estimator, refit=True, mixture=3, shapes="grouped")
+    fitted = search({"dropout": [0.0, 0.2]}, 4, estimator, refit=True, mixture=3, layout="grouped")
     fitted.fit(*parts[0], validation_data=parts[1])
     again = calls[-1]
     assert len(again) == 3
@@ -261,7 +261,7 @@ def test_folds_keep_to_their_own_rows(data):
 def test_every_network_of_a_mixture_counts_once_whatever_population_it_is_in(parts):
     """Two trials of one shape, one of another: thirds, and not a half for each shape."""
     train, valid, (X, _) = parts
-    fitted = search({"covariate_layers": [(4,), (12,)]}, 3, shapes="grouped", mixture=3, random_state=0)
+    fitted = search({"covariate_layers": [(4,), (12,)]}, 3, layout="grouped", mixture=3, random_state=0)
     fitted.fit(*train, validation_data=valid)
     shapes = [tuple(point["covariate_layers"]) for point in fitted.cv_results_["params"]]
     assert sorted(shapes.count(shape) for shape in set(shapes)) == [1, 2]
@@ -354,7 +354,7 @@ def test_a_network_is_padded_only_into_one_that_holds_it():
     widest = {"covariate_layers": (16, 16), "time_layers": (8,)}
 
     def fits(covariate, mixed=(8,)):
-        return grouping._fits(SumoNet(covariate_layers=covariate, time_layers=mixed), widest)
+        return _fits(SumoNet(covariate_layers=covariate, time_layers=mixed), widest)
 
     assert fits((16, 16))
     assert fits((4,))
@@ -384,6 +384,6 @@ def test_a_trial_with_one_network_that_failed_has_no_score():
     scores = [np.full(4, -1.0), np.full(4, -3.0)]
     for trial, failed in enumerate([[False, False], [False, True], [True, False], [True, True]]):
         made = SimpleNamespace(history=SimpleNamespace(failed=np.array(failed)), scores=scores)
-        run.places[trial] = [(made, 0), (made, 1)]
-    run.places[4] = run.places[0][:1]  # of one split alone
+        run.networks[trial] = [(made, 0), (made, 1)]
+    run.networks[4] = run.networks[0][:1]  # of one split alone
     assert [run.score(trial) for trial in range(6)] == [-2.0, -np.inf, -np.inf, -np.inf, -np.inf, -np.inf]

@@ -1,8 +1,5 @@
 """Who owns a trial where several processes work on one study, and what becomes of those of the dead."""
 
-import os
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,14 +13,14 @@ from sumosurv import SumoNet, SumoNetSearch, datasets
 
 optuna = pytest.importorskip("optuna", reason="stored studies need Optuna (the extra 'search')")
 
-from sumosurv.search import crew, liveness, optuna_study, rounds  # noqa: E402
+from sumosurv.search import executor, rounds, study  # noqa: E402
 from sumosurv.search.space import decode, draw  # noqa: E402
 
 SPACE = {"dropout": [0.0, 0.2], "learning_rate": stats.loguniform(0.005, 0.03), "alpha": stats.uniform(0.1, 0.8)}
 
 
 def opened(storage, seed=0, sampler="random", **options):
-    return optuna_study.OptunaStudy(SPACE, seed, sampler=sampler, storage=storage, name="shared", **options)
+    return study.OptunaStudy(SPACE, seed, sampler=sampler, storage=storage, name="shared", **options)
 
 
 def states(storage):
@@ -54,14 +51,14 @@ def test_two_that_attempt_the_same_trial_agree_on_whose_it_is(tmp_path, monkeypa
     """Both see number 0 as free before either has made its attempt."""
     storage = tmp_path / "study.db"
     with closing(opened(storage)) as a, closing(opened(storage)) as b:
-        real, asked = optuna_study.OptunaStudy._attempt, {}
+        real, asked = study.OptunaStudy._attempt, {}
 
         def attempt(self, number):
             if self is a and "b" not in asked:
                 asked["b"] = b.ask(1, 1)  # in between
             real(self, number)
 
-        monkeypatch.setattr(optuna_study.OptunaStudy, "_attempt", attempt)
+        monkeypatch.setattr(study.OptunaStudy, "_attempt", attempt)
         asked["a"] = a.ask(1, 1)
         assert [number for number, _ in asked["b"]] == [0]
         assert asked["a"] == []
@@ -94,80 +91,45 @@ def test_many_threads_never_try_a_trial_twice_and_never_one_too_many(tmp_path):
     assert sorted(told) == list(range(8))
 
 
-def test_two_that_begin_a_study_agree_on_its_seed_and_shapes(tmp_path, monkeypatch):
+def test_two_that_begin_a_study_agree_on_its_seed_and_layout(tmp_path, monkeypatch):
     storage, others = tmp_path / "study.db", []
-    real = optuna_study.OptunaStudy._trials
+    real = study.OptunaStudy._trials
 
     def trials(self):
         found = real(self)
         if not others:  # seen as empty, and begun by another before we write
             others.append(None)
-            others[0] = opened(storage, seed=7, way="grouped")
+            others[0] = opened(storage, seed=7, layout="grouped")
         return found
 
-    monkeypatch.setattr(optuna_study.OptunaStudy, "_trials", trials)
-    with closing(opened(storage, seed=5, way="padded")) as study, closing(others[0]) as other:
-        assert (study.seed, study.way) == (other.seed, other.way) == (7, "grouped")
+    monkeypatch.setattr(study.OptunaStudy, "_trials", trials)
+    with closing(opened(storage, seed=5, layout="padded")) as one, closing(others[0]) as other:
+        assert (one.seed, one.layout) == (other.seed, other.layout) == (7, "grouped")
 
 
-def test_trials_of_a_process_that_is_gone_are_failed_and_tried_again(tmp_path, monkeypatch):
-    storage = tmp_path / "study.db"
+def test_abandoned_trials_are_failed_and_tried_again(tmp_path, monkeypatch):
+    """The heartbeat of one process stops; another waits for the grace period, then tries the same points."""
+    storage, now = tmp_path / "study.db", [1000.0]
+    monkeypatch.setattr(study.time, "time", lambda: now[0])
     with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
-        monkeypatch.setattr(optuna_study, "this_process", lambda: "the dead one")
         lost = dead.ask(2, 3)
-        monkeypatch.undo()
         assert [number for number, _ in alive.ask(3, 3)] == [2]
-        assert alive.ask(3, 3) == []  # not yet
-        monkeypatch.setattr(optuna_study, "is_gone", lambda process: process == "the dead one")
-        again = alive.ask(2, 2)
-        assert again == lost  # the same numbers, the same points
-        monkeypatch.undo()
-        dead.tell(0, -5.0)  # it was only asleep: too late, and no harm done
+        now[0] += study.GRACE - 1.0
+        assert alive.ask(3, 3) == []
+        now[0] += 2.0
+        assert alive.ask(2, 2) == lost
+        assert alive.ask(3, 3) == []  # its own trial 2 had no heartbeat either, but it knows that it runs
+        dead.tell(0, -5.0)  # it was only suspended: too late, and ignored
         for number in range(3):
             alive.tell(number, 1.0)
         assert [trial.score for trial in alive.finished()] == [1.0, 1.0, 1.0]
     assert sorted(states(storage)) == sorted([(n, "FAIL") for n in (0, 1)] + [(n, "COMPLETE") for n in (0, 1, 2)])
 
 
-def test_without_a_sign_of_life_a_trial_is_abandoned_whatever_machine_it_was_on(tmp_path, monkeypatch):
+def test_heartbeats_keep_a_long_trial(tmp_path, monkeypatch):
     storage = tmp_path / "study.db"
-    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
-    monkeypatch.setattr(optuna_study, "GRACE", 1)
-    with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
-        dead.ask(1, 1)
-        dead._heartbeat.remove(dead._asked[0])
-        assert alive.ask(1, 1) == []
-        until = time.monotonic() + 15
-        while not (again := alive.ask(1, 1)) and time.monotonic() < until:
-            time.sleep(0.1)
-        assert [number for number, _ in again] == [0]
-
-
-def test_a_process_killed_before_its_first_sign_of_life_is_noticed(tmp_path, monkeypatch):
-    storage, clock = tmp_path / "study.db", [0.0]
-    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
-    with closing(opened(storage)) as dead, closing(opened(storage)) as alive:
-
-        def killed(trial):
-            raise MemoryError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(dead._heartbeat, "add", killed)
-            with pytest.raises(MemoryError):
-                dead.ask(1, 1)
-        monkeypatch.setattr(optuna_study.time, "monotonic", lambda: clock[0])
-        assert alive.ask(1, 1) == []
-        clock[0] = optuna_study.GRACE - 1.0
-        assert alive.ask(1, 1) == []
-        clock[0] = optuna_study.GRACE + 1.0
-        assert [number for number, _ in alive.ask(1, 1)] == [0]
-
-
-def test_signs_of_life_keep_a_long_trial(tmp_path, monkeypatch):
-    storage = tmp_path / "study.db"
-    monkeypatch.setattr(optuna_study, "this_process", lambda: "another boot/another space/1:1")
-    monkeypatch.setattr(optuna_study, "GRACE", 2)
-    monkeypatch.setattr(liveness, "BEAT", 0.2)
+    monkeypatch.setattr(study, "GRACE", 2.0)
+    monkeypatch.setattr(study, "HEARTBEAT", 0.2)
     with closing(opened(storage)) as busy, closing(opened(storage)) as other:
         busy.ask(1, 1)
         until = time.monotonic() + 4
@@ -177,43 +139,24 @@ def test_signs_of_life_keep_a_long_trial(tmp_path, monkeypatch):
     assert states(storage) == [(0, "FAIL")]  # closed without a result: free for others
 
 
-def test_a_heartbeat_outlives_a_database_that_is_away(monkeypatch):
-    monkeypatch.setattr(liveness, "BEAT", 0.01)
-    signs, enough = [], threading.Event()
+def test_a_heartbeat_survives_a_database_that_is_unreachable(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "HEARTBEAT", 0.01)
+    with closing(opened(tmp_path / "study.db")) as busy:
+        real, calls, enough = busy._storage.set_trial_user_attr, [], threading.Event()
 
-    def beat(trial):
-        signs.append(trial)
-        if len(signs) == 2:
-            raise OSError("away")
-        if len(signs) >= 4:
+        def flaky(*given):
+            calls.append(given)
+            if len(calls) < 3:
+                raise OSError("unreachable")
+            real(*given)
             enough.set()
 
-    heart = liveness.Heartbeat(beat, lambda: None)
-    heart.add(3)
-    assert enough.wait(20)
-    heart.stop()
-    count = len(signs)
+        monkeypatch.setattr(busy._storage, "set_trial_user_attr", flaky)
+        busy.ask(1, 1)
+        assert enough.wait(20)
+    count = len(calls)
     time.sleep(0.05)
-    assert len(signs) == count
-    assert set(signs) == {3}
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process ids are looked up on Linux alone")
-def test_a_process_is_known_to_be_gone_only_where_that_can_be_seen():
-    mine = liveness.this_process()
-    assert mine
-    assert not liveness.is_gone(mine)
-    assert liveness.is_gone(mine.rpartition(":")[0] + ":1")  # the id was given to another since
-    assert not liveness.is_gone("")
-    assert not liveness.is_gone("another boot/" + mine.partition("/")[2])
-    child = subprocess.Popen(["sleep", "60"])
-    name = liveness._name(child.pid)
-    assert not liveness.is_gone(name)
-    child.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, but not yet fetched by its parent
-    assert liveness.is_gone(name)
-    child.wait()
-    assert liveness.is_gone(name)
+    assert len(calls) == count
 
 
 def test_a_trial_without_a_score_counts_as_tried(tmp_path):
@@ -259,13 +202,13 @@ def fitted(storage, **options):
     return SumoNetSearch(SumoNet(max_epochs=2, device="cpu"), **(given | options)).fit(data.X, data.y)
 
 
-def test_shapes_are_those_with_which_the_study_began(tmp_path):
-    first = fitted(tmp_path / "study.db", shapes="padded")
-    with pytest.raises(ValueError, match=r"has shapes='padded'; with 'grouped' its trials would have other scores"):
-        fitted(tmp_path / "study.db", shapes="grouped")
+def test_the_layout_is_that_with_which_the_study_began(tmp_path):
+    first = fitted(tmp_path / "study.db", layout="padded")
+    with pytest.raises(ValueError, match=r"layout='padded'.*'grouped'"):
+        fitted(tmp_path / "study.db", layout="grouped")
     more = fitted(tmp_path / "study.db", n_trials=6, trials_per_round=6)  # which by itself might be grouped
-    whole = fitted(None, n_trials=6, shapes="padded")
-    other = fitted(None, n_trials=6, shapes="grouped")
+    whole = fitted(None, n_trials=6, layout="padded")
+    other = fitted(None, n_trials=6, layout="grouped")
     np.testing.assert_allclose(more.cv_results_["valid_score"], whole.cv_results_["valid_score"], atol=1e-5)
     assert np.abs(other.cv_results_["valid_score"] - whole.cv_results_["valid_score"]).max() > 1e-3
     np.testing.assert_array_equal(more.cv_results_["valid_score"][:3], first.cv_results_["valid_score"])
@@ -273,10 +216,10 @@ def test_shapes_are_those_with_which_the_study_began(tmp_path):
 
 def test_auto_is_settled_once_and_not_by_every_round(tmp_path, monkeypatch):
     answers = iter(["grouped", "padded", "padded"])
-    monkeypatch.setattr(rounds, "cheaper_way", lambda *_: next(answers))
+    monkeypatch.setattr(rounds, "choose_layout", lambda *_: next(answers))
     fitted(tmp_path / "study.db", n_trials=2)
     resumed = fitted(tmp_path / "study.db", n_trials=4, mixture=2)
-    whole = fitted(None, n_trials=4, shapes="grouped", mixture=2)
+    whole = fitted(None, n_trials=4, layout="grouped", mixture=2)
     np.testing.assert_allclose(resumed.cv_results_["valid_score"], whole.cv_results_["valid_score"], atol=1e-5)
     assert resumed.mixture_score_ == pytest.approx(whole.mixture_score_, abs=1e-5)
 
@@ -285,7 +228,7 @@ def test_a_search_waits_for_the_last_trials_of_others(tmp_path, monkeypatch):
     """Another process has trial 1 and tells its score after two looks; nothing beyond n_trials is tried."""
     fitted(tmp_path / "study.db", n_trials=1)
     monkeypatch.setattr(rounds, "_POLL", 0.0)
-    real, looks, others = optuna_study.OptunaStudy.ask, [], []
+    real, looks, others = study.OptunaStudy.ask, [], []
 
     def ask(self, count, below):
         if not others:
@@ -295,7 +238,7 @@ def test_a_search_waits_for_the_last_trials_of_others(tmp_path, monkeypatch):
             self.tell(1, 0.25)
         return looks[-1]
 
-    monkeypatch.setattr(optuna_study.OptunaStudy, "ask", ask)
+    monkeypatch.setattr(study.OptunaStudy, "ask", ask)
     search = fitted(tmp_path / "study.db", n_trials=3, mixture=1)
     assert [[number for number, _ in look] for look in looks] == [[2], [], [], []]
     assert search.cv_results_["valid_score"][1] == 0.25
@@ -307,7 +250,7 @@ def test_a_search_that_breaks_off_leaves_no_trial_running(tmp_path, monkeypatch)
         raise MemoryError("no more")
 
     with monkeypatch.context() as patch:
-        patch.setattr(crew, "train_members", broken)
+        patch.setattr(executor, "train_members", broken)
         with pytest.raises(MemoryError):
             fitted(tmp_path / "study.db")
     assert len(fitted(tmp_path / "study.db").cv_results_["trial"]) == 3
@@ -319,7 +262,7 @@ def test_a_study_of_another_program_is_refused(tmp_path):
         url = str(study._storage.url)
     other = optuna.create_study(storage=url, study_name="sumosurv")
     other.ask()
-    with pytest.raises(ValueError, match="has trials that another program, or an earlier version of this one, made"):
+    with pytest.raises(ValueError, match="'sumosurv' was created by another program"):
         fitted(tmp_path / "study.db")
     other._storage.remove_session()
     other._storage._backend.engine.dispose()
@@ -335,7 +278,5 @@ def test_a_password_is_not_shown(tmp_path):
 
 def test_a_driver_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg2", None)
-    with pytest.raises(
-        ModuleNotFoundError, match=r"me:\*\*\*@there/db is not installed: pip install 'sumosurv\[search-"
-    ):
+    with pytest.raises(ModuleNotFoundError, match=r"me:\*\*\*@there/db is not installed.*sumosurv\[search-"):
         opened("postgresql+psycopg2://me:secret@there/db")

@@ -110,7 +110,7 @@ def run_search(arguments: argparse.Namespace) -> int:
         storage=arguments.storage,
         random_state=arguments.seed,
         verbose=not arguments.quiet,
-        backend=cluster_of(arguments) or "local",
+        cluster=cluster_of(arguments),
     )
     X, y, validation = _given(arguments, search)
     interrupted = _fit(search, X, y, validation)

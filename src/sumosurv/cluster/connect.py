@@ -1,4 +1,4 @@
-"""The cluster: its address, who may talk to it, and when it is worth asking."""
+"""A Ray cluster: its address, access to it, and how much work justifies it."""
 
 from __future__ import annotations
 
@@ -6,36 +6,39 @@ import ipaddress
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sumosurv.search.executor import Advance, Executor
+from sumosurv.search.trial import Job, Widths
+
 __all__ = ["Cluster", "connected"]
 
-# Less work than this is done where the rows are: it is about where two workers were even with one process, the time to
-# connect and to start workers counted (benchmarks/cluster.py; the figures are in docs/large_data.md).
+# Less work than this is done locally. It is about where two workers took as long as one process, including the time to
+# connect and to start workers (benchmarks/cluster.py; results in docs/large_data.md).
 SMALLEST_PASSES = 5_000_000  # rows × networks (or trials) × epochs of a fit or a search
-SMALLEST_ROWS = 500_000  # of a prediction
+SMALLEST_ROWS = 500_000  # rows of a prediction
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Ray cluster and how it is used.
+    """A Ray cluster and how it is used (extra ``ray``).
 
     Parameters
     ----------
     address : str, optional
-        ``HOST:PORT`` of the head node, "auto" for the cluster that runs on this machine, "local" for a cluster of
-        this process alone. None is $RAY_ADDRESS, else "auto".
+        ``HOST:PORT`` of the head node, "auto" for the cluster that runs on this machine, or "local" for a temporary
+        cluster on this machine. By default $RAY_ADDRESS if set, otherwise "auto".
     workers : int, optional
-        Processes that work at the same time; by default one for each GPU, else for each CPU but one.
+        Number of worker processes. By default one per GPU, or one fewer than CPUs if there are no GPUs.
     smallest : int, optional
-        Work below which the cluster is not asked: passes over rows (rows × networks × epochs) of fits and searches,
-        rows of predictions. By default 5 million and 500,000; 0 always asks.
-    ship : bool
-        Send this package to the workers. Otherwise it must be installed there, in the same version.
+        Work below which the cluster is not used: passes over rows (rows × networks × epochs) of fits and searches, or
+        rows of predictions. By default 5 million and 500,000; 0 always uses the cluster.
+    ship : bool, default False
+        Whether to send this package to the workers. Otherwise it must be installed there in the same version.
     """
 
     address: str | None = None
@@ -45,33 +48,39 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers is a whole number of at least 1; got {self.workers!r}.")
+            raise ValueError(f"workers must be an integer of at least 1; got {self.workers!r}.")
 
     def too_small(self, *, passes: int = 0, rows: int = 0) -> bool:
-        """Whether so much work is done sooner without the cluster; says so in a warning."""
+        """Whether this work is faster without the cluster; issues a warning if so."""
         least = (SMALLEST_PASSES if passes else SMALLEST_ROWS) if self.smallest is None else self.smallest
         if (passes or rows) >= least:
             return False
         what = f"{passes:,} passes over rows (rows x networks x epochs)" if passes else f"{rows:,} rows"
         warnings.warn(
-            f"This is done here and not by Ray: {what} are fewer than {least:,}, below which a cluster costs more time "
-            "than it saves.",
+            f"The cluster is not used: {what} are fewer than {least:,}, below which a cluster costs more time than it "
+            "saves.",
             stacklevel=2,
         )
         return True
 
     def workers_of(self, ray: Any, *, gpu: bool) -> int:
-        """How many processes work at the same time: those asked for, or what the cluster has room for."""
+        """The number of worker processes: the setting, or what the cluster has resources for."""
         if self.workers is not None:
             return self.workers
         resources = ray.cluster_resources()
         return max(1, int(resources.get("GPU", 0)) if gpu else int(resources.get("CPU", 1)) - 1)
 
+    def executor(self, jobs: Sequence[Job], widest: Widths, advance: Advance, passes: int) -> Executor | None:
+        """An executor for the trials of a search; None if the search is too small."""
+        from sumosurv.cluster.search import RayExecutor
+
+        return None if self.too_small(passes=passes) else RayExecutor(self, jobs, widest, advance)
+
 
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[Any]:
-    """Ray, connected to a cluster; left at the end if it was joined here."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent to anybody
+    """Connect to a cluster and yield the module ``ray``; disconnect at the end unless already connected before."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # no usage statistics
     try:
         import ray
     except ModuleNotFoundError:
@@ -96,7 +105,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
 
 
 def _check_safe(address: str) -> None:
-    """Whoever reaches a cluster can run code on it: over a network only with Ray's tokens."""
+    """Raise ValueError for a remote cluster without Ray's tokens: anyone who can reach it could run code on it."""
     host = address.removeprefix("ray://").rpartition(":")[0].strip("[]")
     if address in ("auto", "local") or host == "localhost":
         return

@@ -1,120 +1,91 @@
-"""Trials of a search on a cluster: a population per worker, the study kept by the process that began the search.
+"""Trials of a search on a cluster: one task per worker; the process that started the search keeps the study.
 
-A worker that is lost takes its population with it, which Ray hands to another one; the study hears of a population
-once, from the process that asked for it. That process alone touches the storage: what was told survives it.
+If a worker is lost, Ray gives its task to another one. Only the process that started the search reads and writes the
+storage, so each trial is stored once, and stored scores survive a crash of that process.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from sumosurv.cluster.connect import Cluster, connected
-from sumosurv.search.crew import Crew, Order, Trained
-from sumosurv.search.grouping import Way, Widths
-from sumosurv.search.jobs import Job
-from sumosurv.search.population import Population, train_members
+from sumosurv.search.executor import Advance, Executor, Population, Result, Task, train_members
+from sumosurv.search.trial import Job, Widths
 
-__all__ = ["ray_crew"]
+__all__ = ["RayExecutor"]
 
-_RETRIES = 5  # of a population whose worker or node was lost
+_RETRIES = 5  # of a task whose worker or node was lost
 
-_jobs: dict[str, list[Job]] = {}  # rows that this worker has read; of the last search alone
+_jobs: dict[str, list[Job]] = {}  # the jobs of the last search that this worker has seen
 
 
-def _train(key: str, jobs: list[Job], order: Order, way: Way, widest: Widths) -> list[Population]:
-    """One order, in a worker. Rows are read once for each search."""
+def _train(key: str, jobs: list[Job], task: Task, widest: Widths) -> list[Population]:
+    """Run one task in a worker, which reads the rows once per search."""
     if key not in _jobs:
         _jobs.clear()
         _jobs[key] = jobs
-    own = _jobs[key]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the process that began the search has told
-        populations, _ = train_members(order.members, own, way=way, widest=widest, max_epochs=order.max_epochs)
+        warnings.simplefilter("ignore")  # the process that started the search issues them
+        populations, _ = train_members(task.members, _jobs[key], widest, task.max_epochs)
     return [replace(made, network=made.network.cpu(), jobs=()) for made in populations]
 
 
-class RayCrew(Crew):
-    """The workers of a cluster. Use `ray_crew`."""
+class RayExecutor(Executor):
+    """The workers of a cluster; connected until the executor is closed.
 
-    def __init__(
-        self,
-        ray: Any,
-        cluster: Cluster,
-        jobs: Sequence[Job],
-        way: Way,
-        widest: Widths,
-        after_epoch: Callable[[float], Callable[[int, int], None]],
-        device: str,
-        held: ExitStack,
-    ) -> None:
-        self._ray, self._jobs, self._way, self._widest = ray, jobs, way, widest
-        self._after_epoch, self._held = after_epoch, held
-        gpu = device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
-        self.room = cluster.workers_of(ray, gpu=gpu)
-        options = {"num_gpus": 1} if gpu else {"num_cpus": 1}
-        self._train = ray.remote(max_retries=_RETRIES, **options)(_train)
-        self._sent = ray.put([job.unread() for job in jobs])
-        self._in_work: dict[Any, Order] = {}
+    Each task gets a GPU if the cluster has GPUs and the estimator's ``device`` is not "cpu".
+    """
 
-    def start(self, order: Order) -> None:
-        """Hand it to the cluster."""
-        reference = self._train.remote(self._sent.hex(), self._sent, order, self._way, self._widest)
-        self._in_work[reference] = order
+    def __init__(self, cluster: Cluster, jobs: Sequence[Job], widest: Widths, advance: Advance) -> None:
+        self._connection = ExitStack()
+        self._ray: Any = self._connection.enter_context(connected(cluster))
+        try:
+            gpu = jobs[0].estimator.device != "cpu" and self._ray.cluster_resources().get("GPU", 0) > 0
+            self.capacity = cluster.workers_of(self._ray, gpu=gpu)
+            options = {"num_gpus": 1} if gpu else {"num_cpus": 1}
+            self._train = self._ray.remote(max_retries=_RETRIES, **options)(_train)
+            self._sent = self._ray.put([job.without_cache() for job in jobs])
+        except BaseException:
+            self._connection.close()
+            raise
+        self._jobs, self._widest, self._advance = jobs, widest, advance
+        self._pending: dict[Any, Task] = {}
+
+    def submit(self, task: Task) -> None:
+        """Send a task to the cluster."""
+        self._pending[self._train.remote(self._sent.hex(), self._sent, task, self._widest)] = task
 
     @property
-    def in_work(self) -> int:
-        """Orders that the cluster has."""
-        return len(self._in_work)
+    def pending(self) -> int:
+        """Number of tasks on the cluster."""
+        return len(self._pending)
 
-    def next(self) -> Trained:
-        """Wait for one of them."""
+    def next_result(self) -> Result:
+        """Wait for one of the tasks."""
         try:
-            (reference,), _ = self._ray.wait(list(self._in_work), num_returns=1)
+            (reference,), _ = self._ray.wait(list(self._pending), num_returns=1)
         except KeyboardInterrupt:
-            return Trained(next(iter(self._in_work.values())), [], stopped=True)  # the others are given up at the end
-        order = self._in_work.pop(reference)
+            return Result(next(iter(self._pending.values())), [], interrupted=True)  # `close` cancels the others
+        task = self._pending.pop(reference)
         try:
             populations = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            raise error.cause from error  # what went wrong in training is told as it would be here
+            raise error.cause from error  # an error in training, as this process would raise it
         except self._ray.exceptions.RayError as error:
             raise RuntimeError(
-                f"A population was lost {_RETRIES + 1} times with its worker ({error}); look at the cluster, and run "
-                "the search again: with a storage it goes on where it was."
+                f"A task was lost {_RETRIES + 1} times with its worker ({error}); check the cluster and run the search "
+                "again. With a storage it resumes."
             ) from error
-        self._after_epoch(order.share)(len(order.members), 1)
-        return Trained(order, [replace(made, jobs=self._jobs) for made in populations], stopped=False)
+        self._advance(task.share * len(task.members))
+        return Result(task, [replace(made, jobs=self._jobs) for made in populations], interrupted=False)
 
     def close(self) -> None:
-        """Give up what is in work and leave the cluster."""
-        for reference in self._in_work:
+        """Cancel pending tasks and disconnect."""
+        for reference in self._pending:
             self._ray.cancel(reference, force=True)
-        self._in_work.clear()
-        self._held.close()
-
-
-def ray_crew(
-    cluster: Cluster,
-    jobs: Sequence[Job],
-    way: Way,
-    widest: Widths,
-    after_epoch: Callable[[float], Callable[[int, int], None]],
-    device: str,
-) -> Crew:
-    """The workers of a cluster, which is left when the crew is closed.
-
-    Parameters
-    ----------
-    cluster : Cluster
-    jobs, way, widest, after_epoch
-        As of `LocalCrew`.
-    device : str
-        Of the estimator: where the cluster has GPUs, a population gets one unless this is "cpu".
-    """
-    with ExitStack() as stack:
-        ray = stack.enter_context(connected(cluster))
-        return RayCrew(ray, cluster, jobs, way, widest, after_epoch, device, stack.pop_all())
+        self._pending.clear()
+        self._connection.close()

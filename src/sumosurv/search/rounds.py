@@ -1,4 +1,4 @@
-"""How trials are run: in rounds or by halving, the trials of several searches side by side; then the choice."""
+"""The course of a search: open the study, train trials in rounds, choose the best, train them again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,277 +17,109 @@ from sklearn.utils import check_random_state
 
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.outcome import check_outcome
-from sumosurv.search.choice import Choice, choose, rank_trials
-from sumosurv.search.crew import Crew, LocalCrew, Order
-from sumosurv.search.grouping import Way, Widths, cheaper_way
-from sumosurv.search.jobs import Job, TrialMember
-from sumosurv.search.optuna_study import OptunaStudy
-from sumosurv.search.population import Population
-from sumosurv.search.progress import SearchProgress
+from sumosurv.search.choose import Choice, rank_trials
+from sumosurv.search.executor import Executor, LocalExecutor, Population, Task
 from sumosurv.search.run import SearchRun, SearchSettings, assemble
 from sumosurv.search.space import Space, decode, default_space, draw, widest_layers
-from sumosurv.search.study import RandomStudy, Study
+from sumosurv.search.study import Layout, OptunaStudy, RandomStudy, Study
+from sumosurv.search.trial import Job, TrialMember, Widths, choose_layout
 
-__all__ = ["SearchResult", "run_searches"]
+__all__ = ["SearchProgress", "SearchResult", "run_searches"]
 
-_ROUND = {"tpe": 32, "random": 100}  # trials that train together before results are told or stored
-_POLL = 1.0  # seconds between two looks at what other processes have finished
-_UNUSED = ("verbose", "on_epoch")  # settings of the estimator that a search has no use for
-_HALVINGS = 2  # rungs before the last one of successive halving: a ninth and a third of the epochs
-_KEPT = 3  # one in so many trials goes on to the next rung
-_TRAINED_AGAIN = 64  # best trials that "auto" looks at where some of them were trained by another process
+_ROUND = {"tpe": 32, "random": 100}  # trials per round if later trials or a storage depend on results
+_POLL = 1.0  # seconds between two looks at trials that other processes run
+_IGNORED = ("verbose", "on_epoch")  # settings of the estimator that a search ignores
+_RUNGS = 2  # of successive halving, before the last one: a ninth and a third of the epochs
+_REDUCTION = 3  # one in so many trials is promoted to the next rung
+_TRAINED_AGAIN = 64  # best trials considered by mixture="auto" if another process trained some of them
 
 
 @dataclass
 class SearchResult:
-    """What became of a search: its run, its choice and what predicts."""
+    """The outcome of a search: its trials, the choice and the fitted estimators."""
 
     run: SearchRun
     choice: Choice
-    scores: dict[int, float]  # of all trials, those of other processes included
+    scores: dict[int, float]  # of all trials, including those of other processes
     space: Space
     interrupted: bool
     best_single: SurvivalEstimator
     best_estimator: SurvivalEstimator
 
 
-class Train(Protocol):
-    """Trains members and notes where they are; True if Ctrl-C ended it."""
-
-    def __call__(self, members: Sequence[TrialMember], max_epochs: int | None = None, share: float = 1.0) -> bool:
-        """Train."""
-
-
 def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]]) -> list[SearchResult]:
-    """One search on each of several sets of rows (X, y, validation_data), the trials of all as common populations."""
+    """Run one search on each of several (X, y, validation_data), the trials of all in common populations."""
     seed = int(check_random_state(settings.random_state).randint(0, 2**31 - 1))
     space = _common_space(settings, rows)
-    jobs = [Job(settings.estimator, *given) for given in rows]
-    way = _way(settings, space, seed, jobs)
-    with closing(_open_study(settings, space, seed, way, rows[0])) as study:
-        return _run_searches(settings, jobs, space, study)
-
-
-def _run_searches(settings: SearchSettings, jobs: Sequence[Job], space: Space, study: Study) -> list[SearchResult]:
-    runs = [SearchRun.open(settings, job, number, study.seed) for number, job in enumerate(jobs)]
     widest = widest_layers(space, settings.estimator)
-    with (
-        SearchProgress(settings.n_trials, len(runs) * len(runs[0].splits), shown=bool(settings.verbose)) as progress,
-        closing(_crew(settings, jobs, study.way, widest, progress)) as crew,
-    ):
-
-        def train(members: Sequence[TrialMember], max_epochs: int | None = None, share: float = 1.0) -> bool:
-            populations, stopped = _train_all(crew, members, max_epochs, share)
-            for run in runs:
-                run.note(populations)
-            return stopped
-
-        interrupted = False
-        try:
-            if settings.method == "halving":
-                interrupted = _halve(runs, study, train, progress)
-            else:
-                interrupted = _rounds(runs, study, crew, progress)
-        except KeyboardInterrupt:
-            interrupted = True
-        if interrupted:
-            _check_worth_keeping(runs)
-        results = [_choose(run, study, train, space, interrupted) for run in runs]
-        if settings.refit and not interrupted:
-            _refit(results, crew)
+    jobs = [Job(settings.estimator, *given) for given in rows]
+    layout = _layout(settings, space, seed, jobs, widest)
+    with closing(_open_study(settings, space, seed, layout, rows[0])) as study:
+        runs = [SearchRun.open(settings, job, number, study.seed) for number, job in enumerate(jobs)]
+        with (
+            closing(SearchProgress(settings.n_trials, len(runs) * len(runs[0].splits), settings.verbose)) as progress,
+            closing(_executor(settings, jobs, widest if study.layout == "padded" else {}, progress)) as executor,
+        ):
+            try:
+                train = _halve if settings.method == "halving" else _train_rounds
+                interrupted = train(runs, study, executor, progress)
+            except KeyboardInterrupt:
+                interrupted = True
+            if interrupted:
+                _check_usable(runs)
+            results = [_choose(run, study, executor, space, interrupted) for run in runs]
+            if settings.refit and not interrupted:
+                _refit(results, executor)
     return results
 
 
-def _check_worth_keeping(runs: Sequence[SearchRun]) -> None:
-    """Let Ctrl-C through at once where no trial can predict yet, and where several searches would be kept or none."""
-    if len(runs) > 1 or not any(np.isfinite(runs[0].score(trial)) for trial in runs[0].places):
-        raise KeyboardInterrupt
-    warnings.warn(
-        "The search was interrupted; it is fitted with the trials so far and can be used.", RuntimeWarning, stacklevel=7
-    )
+# ---------------------------------------------------------------------- opening
 
 
 def _common_space(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]]) -> Space:
-    """The space that the training rows of each fold give by themselves, which must be the same for all of them."""
+    """The space that follows from the training rows of each fold, which must be the same for all folds."""
     spaces = [default_space(settings.space, settings.estimator, y) for _, y, _ in rows]
     if any(set(space) != set(spaces[0]) for space in spaces):
-        raise ValueError(f"The space {settings.space!r} differs from fold to fold here; give one of your own.")
+        raise ValueError(f"The space {settings.space!r} differs from fold to fold; pass a mapping instead.")
     return spaces[0]
 
 
-def _way(settings: SearchSettings, space: Space, seed: int, jobs: Sequence[Job]) -> Way:
-    """How networks of different shapes train together, once for the whole study: scores depend on it."""
-    if settings.shapes != "auto":
-        return settings.shapes
+def _layout(settings: SearchSettings, space: Space, seed: int, jobs: Sequence[Job], widest: Widths) -> Layout:
+    """The layout of a new study, from the trials of its first round."""
+    if settings.layout != "auto":
+        return settings.layout
     runs = [SearchRun.open(settings, job, number, seed) for number, job in enumerate(jobs)]
-    points = {number: decode(space, draw(space, seed, number)) for number in range(_per_round(settings))}
+    points = {number: decode(space, draw(space, seed, number)) for number in range(_trials_per_round(settings))}
     members = [m for run in runs for number, point in points.items() for m in run.members(number, point)]
-    return cheaper_way(members, jobs, widest_layers(space, settings.estimator))
+    return choose_layout(members, jobs, widest)
 
 
-def _per_round(settings: SearchSettings, room: int = 1) -> int:
-    """Trials that train together before results are told or stored, where so many populations are in work at once."""
-    waiting = settings.storage is not None or settings.method == "tpe"  # somebody waits for results
+def _trials_per_round(settings: SearchSettings, capacity: int = 1) -> int:
+    waiting = settings.storage is not None or settings.method == "tpe"  # results are needed before the end
     most = settings.trials_per_round or (_ROUND[settings.method] if waiting else settings.n_trials)
-    return most if room == 1 else min(most, math.ceil(settings.n_trials / room))
+    return most if capacity == 1 else min(most, math.ceil(settings.n_trials / capacity))
 
 
-def _train_all(
-    crew: Crew, members: Sequence[TrialMember], max_epochs: int | None, share: float
-) -> tuple[list[Population], bool]:
-    """Have members trained by all who are there; the populations, and whether Ctrl-C ended it."""
-    for part in _parts(members, crew.room):
-        crew.start(Order(part, max_epochs, share))
-    populations: list[Population] = []
-    while crew.in_work:
-        done = crew.next()
-        populations += done.populations
-        if done.stopped:
-            return populations, True
-    return populations, False
-
-
-def _parts(members: Sequence[TrialMember], count: int) -> list[list[TrialMember]]:
-    """So many parts, or fewer, of about as many trials each, the networks of a trial together."""
-    trials = list(dict.fromkeys(member.trial for member in members))
-    places = {trial: place * min(count, len(trials)) // len(trials) for place, trial in enumerate(trials)}
-    parts: dict[int, list[TrialMember]] = {}
-    for member in members:
-        parts.setdefault(places[member.trial], []).append(member)
-    return list(parts.values())
-
-
-def _crew(settings: SearchSettings, jobs: Sequence[Job], way: Way, widest: Widths, progress: SearchProgress) -> Crew:
-    """Who trains: this process, or a Ray cluster where that was asked for and pays."""
-    local = LocalCrew(jobs, way, widest, progress.after_epoch)
-    if settings.backend == "local":
-        return local
-    from sumosurv.cluster import Cluster, ray_crew
-
-    cluster = Cluster() if settings.backend == "ray" else settings.backend
-    passes = (
-        settings.n_trials * sum(len(job.rows({}).outcome) for job in jobs) * settings.estimator.setting("max_epochs")
-    )
-    if cluster.too_small(passes=passes):
-        return local
-    return ray_crew(cluster, jobs, way, widest, progress.after_epoch, settings.estimator.device)
-
-
-def _open_study(settings: SearchSettings, space: Space, seed: int, way: Way, rows: tuple[Any, Any, Any]) -> Study:
+def _open_study(settings: SearchSettings, space: Space, seed: int, layout: Layout, rows: tuple[Any, Any, Any]) -> Study:
     if settings.method != "tpe" and settings.storage is None:
-        return RandomStudy(space, seed, way)
+        return RandomStudy(space, seed, layout)
     estimator = settings.estimator
-    used = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _UNUSED}
+    used = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _IGNORED}
     return OptunaStudy(
         space,
         seed,
         sampler="tpe" if settings.method == "tpe" else "random",
         storage=settings.storage,
         name=settings.study_name,
-        way=way,
-        shapes=settings.shapes,
-        rows=_digest(rows),
+        layout=layout,
+        requested_layout=settings.layout,
+        rows=_fingerprint(rows),
         model=repr((type(estimator).__name__, used, settings.cv)),
     )
 
 
-def _rounds(runs: Sequence[SearchRun], study: Study, crew: Crew, progress: SearchProgress) -> bool:
-    """Ask for trials, have them trained, tell their scores, until there are enough; True if interrupted."""
-    settings = runs[0].settings
-    progress.start(len(study.finished()))
-    count = _per_round(settings, crew.room)
-    while study.unfinished(settings.n_trials):
-        while crew.in_work < crew.room and (asked := study.ask(count, settings.n_trials)):
-            for run in runs:
-                run.forget([number for number, _ in asked])  # one that another process took for abandoned comes twice
-            crew.start(Order([m for run in runs for number, point in asked for m in run.members(number, point)]))
-        if not crew.in_work:  # other processes are at work on the last ones
-            time.sleep(_POLL)
-            continue
-        done = crew.next()
-        for run in runs:
-            run.note(done.populations)
-        trained = list(dict.fromkeys(member.trial for member in done.order.members))
-        # a stored study hears of trials alone that were trained to the end
-        ended = [n for n in trained if not done.stopped or all(run.finished(n) for run in runs)]
-        scores = {n: float(np.mean([run.score(n) for run in runs])) for n in sorted(ended)}
-        for number in trained:
-            if number in scores:
-                study.tell(number, scores[number])
-            else:
-                study.drop(number)
-        progress.found(max(scores.values(), default=-np.inf))
-        if done.stopped:
-            return True
-        if not any(np.isfinite(trial.score) for trial in study.finished()):
-            raise ValueError(
-                "Not one trial so far had a finite likelihood; look at the data, or try smaller learning rates."
-            )
-    return False
-
-
-def _halve(runs: Sequence[SearchRun], study: Study, train: Train, progress: SearchProgress) -> bool:
-    """Successive halving: many trials for few epochs, the best of them anew for more; True if interrupted."""
-    (run,) = runs  # folds never run together here: whether a trial goes on depends on its results
-    epochs = run.settings.estimator.setting("max_epochs")
-    asked = dict(study.ask(run.settings.n_trials, run.settings.n_trials))
-    going = list(asked)
-    rungs = [max(1, epochs // _KEPT**rung) for rung in range(_HALVINGS, -1, -1)]
-    cost = sum(rung / _KEPT**i for i, rung in enumerate(rungs))
-    for rung in rungs:
-        shorter = run.forget(going)
-        if train([m for n in going for m in run.members(n, asked[n])], max_epochs=rung, share=rung / cost):
-            run.take_back(shorter)
-            return True
-        order = sorted(going, key=lambda n: -run.score(n))
-        going = order[: max(1, len(order) // _KEPT)]
-        progress.found(run.score(going[0]))
-    return False
-
-
-def _choose(run: SearchRun, study: Study, train: Train, space: Space, interrupted: bool) -> SearchResult:
-    """Rank the trials and choose the mixture; those of other processes that may be in it are trained again first."""
-    scores = {trial: run.score(trial) for trial in run.places}
-    foreign = {trial.number: trial for trial in study.finished() if trial.number not in scores and not interrupted}
-    scores |= {number: trial.score for number, trial in foreign.items()}
-    order = rank_trials(scores)
-    mixture = run.settings.mixture
-    most = (_TRAINED_AGAIN if foreign else len(order)) if mixture == "auto" else int(mixture)
-    missing = [n for n in order[:most] if n in foreign]
-    # the same seeds give the same networks again
-    if missing and train([m for n in missing for m in run.members(n, foreign[n].parameters)]):
-        _check_worth_keeping([run])
-        return _choose(run, study, train, space, interrupted=True)
-    run.parameters |= {n: trial.parameters for n, trial in foreign.items()}
-    values = np.stack([run.values(n) for n in order[:most]])
-    reach = [found for n in order[:most] if (found := run.reach(n)) is not None]
-    choice = choose(order, values, mixture, run.valid_weight, np.stack(reach) if reach else None)
-    single, mixed = run.assemble(order[:1]), run.assemble(choice.mixture)
-    return SearchResult(run, choice, scores, space, interrupted, single, mixed)
-
-
-def _refit(results: Sequence[SearchResult], crew: Crew) -> None:
-    """Train the chosen settings again on all rows, validation rows included; Ctrl-C leaves the results as they are."""
-    members = [m for result in results for m in result.run.members_on_all_rows(result.choice)]
-    populations, stopped = _train_all(crew, members, None, share=0.0)
-    if stopped:
-        text = "Training on all rows was interrupted; the networks of the search are kept and can be used."
-        warnings.warn(text, RuntimeWarning, stacklevel=7)
-        for result in results:
-            result.interrupted = True
-        return
-    for result in results:
-        found: dict[int, list[tuple[Population, int]]] = {}
-        for population in populations:
-            for place, member in enumerate(population.members):
-                if member.job == result.run.number and not population.history.failed[place]:
-                    found.setdefault(member.trial, []).append((population, place))
-        if found:
-            result.best_estimator = assemble([pair for places in found.values() for pair in places])
-
-
-def _digest(rows: tuple[Any, Any, Any]) -> str:
-    """A fingerprint of the rows, so that a stored study is not gone on with on others."""
+def _fingerprint(rows: tuple[Any, Any, Any]) -> str:
+    """A digest of the rows, so that a stored study is not resumed on others."""
     X, y, validation = rows
     text = hashlib.sha256()
     for covariates, outcome, *weight in ((X, y), *(() if validation is None else (validation,))):
@@ -300,6 +132,183 @@ def _digest(rows: tuple[Any, Any, Any]) -> str:
         text.update(pd.util.hash_pandas_object(table, index=False).to_numpy().tobytes())
         record = check_outcome(outcome, sample_weight=weight[0] if weight else None)
         text.update(record.array().tobytes())
-        for own in (record.weight, record.group):
-            text.update(b"" if own is None else own.tobytes())
+        for column in (record.weight, record.group):
+            text.update(b"" if column is None else column.tobytes())
     return text.hexdigest()
+
+
+def _executor(settings: SearchSettings, jobs: Sequence[Job], widest: Widths, progress: SearchProgress) -> Executor:
+    """The executor of the cluster, if there is one and the search is large enough; otherwise this process."""
+    if settings.cluster is not None:
+        rows = sum(len(job.rows({}).outcome) for job in jobs)
+        passes = settings.n_trials * rows * settings.estimator.setting("max_epochs")
+        if (executor := settings.cluster.executor(jobs, widest, progress.advance, passes)) is not None:
+            return executor
+    return LocalExecutor(jobs, widest, progress.advance)
+
+
+# ---------------------------------------------------------------------- training
+
+
+def _train_rounds(runs: Sequence[SearchRun], study: Study, executor: Executor, progress: SearchProgress) -> bool:
+    """Ask for trials, train them and store their scores until there are enough; True if interrupted."""
+    settings = runs[0].settings
+    progress.resume(len(study.finished()))
+    count = _trials_per_round(settings, executor.capacity)
+    while study.unfinished(settings.n_trials):
+        while executor.pending < executor.capacity and (asked := study.ask(count, settings.n_trials)):
+            for run in runs:
+                run.remove([number for number, _ in asked])  # networks of a trial that counted as abandoned
+            executor.submit(Task([m for run in runs for number, point in asked for m in run.members(number, point)]))
+        if not executor.pending:  # other processes run the last trials
+            time.sleep(_POLL)
+            continue
+        result = executor.next_result()
+        for run in runs:
+            run.add(result.populations)
+        scores = {}
+        for number in sorted({member.trial for member in result.task.members}):
+            if result.interrupted and not all(run.finished(number) for run in runs):
+                study.drop(number)  # only trials that were trained to the end are stored
+            else:
+                scores[number] = float(np.mean([run.score(number) for run in runs]))
+                study.tell(number, scores[number])
+        progress.show_best(max(scores.values(), default=-np.inf))
+        if result.interrupted:
+            return True
+        if not any(np.isfinite(trial.score) for trial in study.finished()):
+            raise ValueError("No trial so far had a finite likelihood; check the data, or try smaller learning rates.")
+    return False
+
+
+def _halve(runs: Sequence[SearchRun], study: Study, executor: Executor, progress: SearchProgress) -> bool:
+    """Successive halving: many trials for few epochs, the best of them anew for more; True if interrupted."""
+    (run,) = runs  # which trials are promoted depends on the results, so folds cannot run together
+    epochs = run.settings.estimator.setting("max_epochs")
+    asked = dict(study.ask(run.settings.n_trials, run.settings.n_trials))
+    promoted = list(asked)
+    rungs = [max(1, epochs // _REDUCTION**rung) for rung in range(_RUNGS, -1, -1)]
+    cost = sum(rung / _REDUCTION**i for i, rung in enumerate(rungs))
+    for rung in rungs:
+        previous = run.remove(promoted)
+        members = [m for n in promoted for m in run.members(n, asked[n])]
+        populations, interrupted = _train(executor, members, max_epochs=rung, share=rung / cost)
+        run.add(populations)
+        if interrupted:
+            run.networks |= {n: networks for n, networks in previous.items() if not run.finished(n)}
+            return True
+        order = sorted(promoted, key=lambda n: -run.score(n))
+        promoted = order[: max(1, len(order) // _REDUCTION)]
+        progress.show_best(run.score(promoted[0]))
+    return False
+
+
+def _train(
+    executor: Executor, members: Sequence[TrialMember], max_epochs: int | None = None, share: float = 1.0
+) -> tuple[list[Population], bool]:
+    """Train members, as many tasks as the executor has capacity for; the populations, and whether interrupted."""
+    for part in _split_by_trial(members, executor.capacity):
+        executor.submit(Task(part, max_epochs, share))
+    populations: list[Population] = []
+    while executor.pending:
+        result = executor.next_result()
+        populations += result.populations
+        if result.interrupted:
+            return populations, True
+    return populations, False
+
+
+def _split_by_trial(members: Sequence[TrialMember], count: int) -> list[list[TrialMember]]:
+    """At most ``count`` parts with about equally many trials; the networks of a trial stay together."""
+    trials = list(dict.fromkeys(member.trial for member in members))
+    places = {trial: place * min(count, len(trials)) // len(trials) for place, trial in enumerate(trials)}
+    parts: dict[int, list[TrialMember]] = {}
+    for member in members:
+        parts.setdefault(places[member.trial], []).append(member)
+    return list(parts.values())
+
+
+# ---------------------------------------------------------------------- choosing
+
+
+def _check_usable(runs: Sequence[SearchRun]) -> None:
+    """Raise KeyboardInterrupt unless one search can be kept with the trials so far; otherwise warn."""
+    if len(runs) > 1 or not any(np.isfinite(runs[0].score(trial)) for trial in runs[0].networks):
+        raise KeyboardInterrupt
+    warnings.warn(
+        "The search was interrupted; it is fitted with the trials so far and can be used.", RuntimeWarning, stacklevel=6
+    )
+
+
+def _choose(run: SearchRun, study: Study, executor: Executor, space: Space, interrupted: bool) -> SearchResult:
+    """Rank the trials and choose the mixture, after training candidates of other processes again."""
+    scores = {trial: run.score(trial) for trial in run.networks}
+    foreign = {trial.number: trial for trial in study.finished() if trial.number not in scores and not interrupted}
+    scores |= {number: trial.score for number, trial in foreign.items()}
+    order = rank_trials(scores)
+    mixture = run.settings.mixture
+    most = (_TRAINED_AGAIN if foreign else len(order)) if mixture == "auto" else int(mixture)
+    if missing := [n for n in order[:most] if n in foreign]:
+        # equal seeds give equal networks
+        members = [m for n in missing for m in run.members(n, foreign[n].parameters)]
+        populations, stopped = _train(executor, members)
+        run.add(populations)
+        if stopped:
+            _check_usable([run])
+            return _choose(run, study, executor, space, interrupted=True)
+    run.parameters |= {n: trial.parameters for n, trial in foreign.items()}
+    choice = run.choose(order, most)
+    single, mixed = run.assemble(order[:1]), run.assemble(choice.mixture)
+    return SearchResult(run, choice, scores, space, interrupted, single, mixed)
+
+
+def _refit(results: Sequence[SearchResult], executor: Executor) -> None:
+    """Train the chosen settings again on training and validation rows; Ctrl-C leaves the results unchanged."""
+    members = [m for result in results for m in result.run.members_on_all_rows(result.choice)]
+    populations, interrupted = _train(executor, members, share=0.0)
+    if interrupted:
+        warnings.warn(
+            "Training on all rows was interrupted; the networks of the search are kept and can be used.",
+            RuntimeWarning,
+            stacklevel=6,
+        )
+    for result in results:
+        result.interrupted = interrupted
+        found = result.run.networks_in(populations).values()
+        worked = [(p, i) for networks in found for p, i in networks if not p.history.failed[i]]
+        if worked and not interrupted:
+            result.best_estimator = assemble(worked)
+
+
+class SearchProgress:
+    """A progress bar in units of trials, which advances with every epoch of every population."""
+
+    def __init__(self, n_trials: int, networks_per_trial: int, shown: bool) -> None:
+        self._n_trials, self._networks_per_trial, self._best = n_trials, networks_per_trial, -math.inf
+        self._bar: Any = None
+        if shown:
+            from tqdm.auto import tqdm
+
+            numbers = "{n:.0f}/{total:.0f} trials [{elapsed}<{remaining}{postfix}]"
+            self._bar = tqdm(total=n_trials, desc="search", bar_format="{desc}: {percentage:3.0f}%|{bar}| " + numbers)
+
+    def resume(self, trials: int) -> None:
+        """Start after some trials that a stored study already has."""
+        self.advance(trials * self._networks_per_trial)
+
+    def advance(self, networks: float) -> None:
+        """Advance by so many trained networks, a fraction after each epoch."""
+        if self._bar is not None:
+            self._bar.update(min(networks / self._networks_per_trial, self._n_trials - self._bar.n))
+
+    def show_best(self, score: float) -> None:
+        """Show a score if it is the best so far."""
+        if score > self._best:
+            self._best = score
+            if self._bar is not None:
+                self._bar.set_postfix_str(f", best {score:.4f}")
+
+    def close(self) -> None:
+        """End the bar."""
+        if self._bar is not None:
+            self._bar.close()

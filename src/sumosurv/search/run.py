@@ -1,9 +1,9 @@
-"""A search while it runs: its trials, where their networks are, and what they scored."""
+"""The state of one search: its settings, the networks of its trials and their scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,37 +14,41 @@ from sklearn.model_selection import StratifiedKFold
 from sumosurv.estimators import SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import Outcome
-from sumosurv.search.choice import Choice, mean_of_rows
-from sumosurv.search.grouping import Shapes
-from sumosurv.search.jobs import Job, TrialMember
-from sumosurv.search.population import Population
+from sumosurv.search.choose import Choice, choose, log_mixture, mean_of_rows
+from sumosurv.search.executor import Cluster, Population, before_entry
 from sumosurv.search.space import Space
+from sumosurv.search.study import Layout
+from sumosurv.search.trial import Job, TrialMember
 from sumosurv.training import split_rows, subjects
 
-__all__ = ["SearchRun", "SearchSettings"]
+__all__ = ["Networks", "SearchRun", "SearchSettings", "assemble", "network_seed"]
 
-_NO_VALIDATION_ROWS = 10**9  # "cross" on very few rows: the last epoch
+_LAST_EPOCH = 10**9  # stop_after of networks without validation rows, for refit="cross" on very few rows
+
+Networks = list[tuple[Population, int]]  # each network as a population and its place in it
+Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class SearchSettings:
-    """What was asked for; see `NetworkSearch` for what each means."""
+    """The parameters of a search; see `NetworkSearch` for their meaning."""
 
     estimator: NetworkEstimator
-    space: Space | Literal["paper", "recipe"]
-    n_trials: int
-    method: Literal["random", "tpe", "halving"]
-    mixture: int | Literal["auto"]
-    refit: bool | Literal["cross"]
-    refit_members: int
-    cv: int | None
-    shapes: Shapes
-    storage: str | Path | None
-    study_name: str
-    trials_per_round: int | None
-    random_state: Any
-    verbose: bool
-    backend: Any
+    _: KW_ONLY
+    space: Space | Literal["paper", "recipe"] = "paper"
+    n_trials: int = 300
+    method: Literal["random", "tpe", "halving"] = "random"
+    mixture: int | Literal["auto"] = "auto"
+    refit: bool | Literal["cross"] = False
+    refit_members: int = 32
+    cv: int | None = None
+    layout: Literal["auto"] | Layout = "auto"
+    storage: str | Path | None = None
+    study_name: str = "sumosurv"
+    trials_per_round: int | None = None
+    random_state: Any = None
+    verbose: bool = False
+    cluster: Cluster | None = None
 
 
 @dataclass
@@ -54,13 +58,15 @@ class SearchRun:
     Attributes
     ----------
     number : int
-        Of the job among those that run together.
+        Place of the job among those that run together.
     seed : int
-        Of the study: with a trial's number it makes the seeds of its networks.
+        Seed of the study; with a trial's number it determines the seeds of its networks.
+    splits : list
+        (training rows, validation rows) of each network of a trial.
     parameters : dict
-        Settings of each trial, by its number.
-    places : dict
-        Where the networks of each trial are: (population, place) for each split.
+        Settings of each trial, by number.
+    networks : dict
+        Networks of each trial, one per split.
     """
 
     settings: SearchSettings
@@ -69,11 +75,11 @@ class SearchRun:
     seed: int
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
     parameters: dict[int, dict[str, Any]] = field(default_factory=dict)
-    places: dict[int, list[tuple[Population, int]]] = field(default_factory=dict)
+    networks: dict[int, Networks] = field(default_factory=dict)
 
     @classmethod
     def open(cls, settings: SearchSettings, job: Job, number: int, seed: int) -> SearchRun:
-        """Read the rows and lay down on which of them trials are trained and compared."""
+        """Read the rows and decide on which of them trials are trained and compared."""
         rows = job.rows({})
         if job.has_validation_data:
             train, valid = rows.own_rows()
@@ -83,88 +89,108 @@ class SearchRun:
             train, valid = split_rows(rows.outcome, seed % (2**31), settings.estimator.validation_fraction)
         if valid is None:
             raise ValueError(
-                "Trials are compared on validation rows and there are none (n_samples="
-                f"{len(rows.outcome)}): give validation_data or cv, or an estimator with validation_fraction > 0 and "
-                "more rows."
+                "Trials are compared on validation rows, and there are none (n_samples="
+                f"{len(rows.outcome)}): pass validation_data or cv, or use an estimator with validation_fraction > 0 "
+                "and more rows."
             )
         return cls(settings, job, number, seed, [(train, valid)])
 
     def members(self, trial: int, parameters: Mapping[str, Any]) -> list[TrialMember]:
-        """The networks of a trial: one for each split."""
+        """The untrained networks of a trial, one per split."""
         return [
             TrialMember(trial, parameters, self.number, network_seed(self.seed, trial, split), train, valid)
             for split, (train, valid) in enumerate(self.splits)
         ]
 
-    def note(self, populations: Sequence[Population]) -> None:
-        """Remember where the networks of this search's trials are."""
+    def networks_in(self, populations: Sequence[Population]) -> dict[int, Networks]:
+        """The networks of this search in some populations, by trial."""
+        found: dict[int, Networks] = {}
         for population in populations:
             for place, member in enumerate(population.members):
                 if member.job == self.number:
-                    self.parameters[member.trial] = dict(member.parameters)
-                    self.places.setdefault(member.trial, []).append((population, place))
+                    found.setdefault(member.trial, []).append((population, place))
+        return found
 
-    def forget(self, trials: Sequence[int]) -> dict[int, list[tuple[Population, int]]]:
-        """Let go of the networks of some trials, which are to be trained anew, and hand them over."""
-        return {n: self.places.pop(n) for n in trials if n in self.places}
+    def add(self, populations: Sequence[Population]) -> None:
+        """Keep the networks of this search's trials."""
+        for trial, networks in self.networks_in(populations).items():
+            population, place = networks[0]
+            self.parameters[trial] = dict(population.members[place].parameters)
+            self.networks.setdefault(trial, []).extend(networks)
 
-    def take_back(self, places: Mapping[int, list[tuple[Population, int]]]) -> None:
-        """Keep the old networks of trials whose new ones were not all trained to the end."""
-        self.places |= {n: old for n, old in places.items() if not self.finished(n)}
+    def remove(self, trials: Sequence[int]) -> dict[int, Networks]:
+        """Remove and return the networks of some trials, which will be trained anew."""
+        return {n: self.networks.pop(n) for n in trials if n in self.networks}
 
     def finished(self, trial: int) -> bool:
         """Whether the networks of all splits were trained to the end."""
-        places = self.places.get(trial, [])
-        return len(places) == len(self.splits) and not any(p.history.interrupted for p, _ in places)
+        networks = self.networks.get(trial, [])
+        return len(networks) == len(self.splits) and not any(p.history.interrupted for p, _ in networks)
 
     def score(self, trial: int) -> float:
         """Mean log-likelihood of a trial on its validation rows; minus infinity if one of its networks failed."""
-        places = self.places.get(trial, [])
-        if len(places) < len(self.splits) or any(p.history.failed[i] for p, i in places):
+        networks = self.networks.get(trial, [])
+        if len(networks) < len(self.splits) or any(p.history.failed[i] for p, i in networks):
             return -np.inf
-        value = mean_of_rows(self.values(trial), self.valid_weight)
+        value = mean_of_rows(self._values(trial), self._valid_weight())
         return value if np.isfinite(value) else -np.inf
 
-    def values(self, trial: int) -> npt.NDArray[np.float64]:
-        """The log-likelihood of each validation row under a trial."""
-        return np.concatenate([population.scores[place] for population, place in self.places[trial]])
+    def _values(self, trial: int) -> Floats:
+        """Log-likelihood of each validation row under a trial."""
+        return np.concatenate([population.scores[place] for population, place in self.networks[trial]])
 
-    def reach(self, trial: int) -> npt.NDArray[np.float64] | None:
-        """log S(entry) of each validation row under a trial; None where no row enters late."""
-        if self.job.rows({}).outcome.entry is None:
-            return None
-        return np.concatenate([population.reach[place] for population, place in self.places[trial]])
-
-    @property
-    def valid_weight(self) -> npt.NDArray[np.float64] | None:
-        """The weights of the validation rows, in the order of `values`."""
+    def _valid_weight(self) -> Floats | None:
+        """Weights of the validation rows, in the order of `_values`."""
         weight = self.job.rows({}).outcome.weight
         return None if weight is None else np.concatenate([weight[valid] for _, valid in self.splits])
 
+    def choose(self, order: list[int], most: int) -> Choice:
+        """Choose the mixture among the first ``most`` trials of an order."""
+        best = order[:most]
+        at_entry = None
+        if self.job.rows({}).outcome.entry is not None:
+            at_entry = np.stack([np.concatenate([p.at_entry[i] for p, i in self.networks[n]]) for n in best])
+        values = np.stack([self._values(n) for n in best])
+        return choose(order, values, self.settings.mixture, self._valid_weight(), at_entry)
+
     def best_epoch(self, trial: int) -> float:
-        """Of a trial's networks, on average; nan where another process trained them."""
-        found = [population.history.best_epoch[place] for population, place in self.places.get(trial, [])]
+        """Mean best epoch of a trial's networks; nan if another process trained them."""
+        found = [population.history.best_epoch[place] for population, place in self.networks.get(trial, [])]
         return float(np.mean(found)) if found else np.nan
+
+    def log_likelihoods(self, X: Any, y: Outcome) -> dict[int, Floats]:
+        """Log-likelihood of new rows under each trial that did not fail; several networks of a trial are mixed."""
+        populations = {id(p): p for networks in self.networks.values() for p, _ in networks}
+        values = {key: p.log_likelihood(self.number, X, y) for key, p in populations.items()}
+        late = y.entry is not None and len(self.splits) > 1
+        at_entry = {key: p.log_likelihood(self.number, X, before_entry(y)) for key, p in populations.items() if late}
+        return {
+            trial: log_mixture(
+                np.stack([values[id(p)][i] for p, i in networks]),
+                np.stack([at_entry[id(p)][i] for p, i in networks]) if late else None,
+            )
+            for trial, networks in self.networks.items()
+            if all(i in values[id(p)] for p, i in networks)
+        }
 
     def assemble(self, trials: Sequence[int]) -> SurvivalEstimator:
         """One fitted estimator of all networks of some trials."""
-        return assemble([pair for trial in trials for pair in self.places[trial]])
+        return assemble([network for trial in trials for network in self.networks[trial]])
 
     def members_on_all_rows(self, choice: Choice) -> list[TrialMember]:
-        """The networks that train again once the choice is made, validation rows included."""
+        """The networks that are trained again after the choice, on training and validation rows."""
         if self.settings.refit == "cross":
             return self._cross_members(choice.mixture)
         members = []
         for trial in choice.mixture:
             every = np.arange(len(self.job.rows(self.parameters[trial]).outcome))
-            for population, place in self.places[trial]:
+            for population, place in self.networks[trial]:
                 member, last = population.members[place], int(population.history.best_epoch[place])
-                parts = (trial, member.parameters, self.number, member.seed, every, None, last, True)
-                members.append(TrialMember(*parts))
+                members.append(TrialMember(trial, member.parameters, self.number, member.seed, every, None, last, True))
         return members
 
     def _cross_members(self, trials: Sequence[int]) -> list[TrialMember]:
-        """Networks with the chosen settings in turn, each holding out rows of its own."""
+        """Networks with the settings of each chosen trial in turn, each with its own held-out rows."""
         members = []
         for i in range(max(self.settings.refit_members, len(trials))):
             trial = trials[i % len(trials)]
@@ -172,34 +198,32 @@ class SearchRun:
             parameters = self.parameters[trial]
             fraction = self.job.settings(parameters).validation_fraction
             train, valid = split_rows(self.job.rows(parameters).outcome, seed, fraction)
-            members.append(
-                TrialMember(trial, parameters, self.number, seed, train, valid, _NO_VALIDATION_ROWS, on_all_rows=True)
-            )
+            members.append(TrialMember(trial, parameters, self.number, seed, train, valid, _LAST_EPOCH, True))
         return members
 
 
 def _folds(outcome: Outcome, n: int, seed: int) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Training and validation rows of n folds with about the same share of events, the rows of a subject together."""
-    subject, kind = subjects(outcome)
-    splits = StratifiedKFold(n, shuffle=True, random_state=seed).split(np.arange(len(kind)), kind)
+    """Training and validation rows of n folds, stratified by event, all rows of a subject in one fold."""
+    subject, event = subjects(outcome)
+    splits = StratifiedKFold(n, shuffle=True, random_state=seed).split(np.arange(len(event)), event)
     if outcome.group is None:
         return list(splits)
     held_out = [np.isin(subject, valid) for _, valid in splits]
     return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in held_out]
 
 
-def assemble(places: Sequence[tuple[Population, int]]) -> SurvivalEstimator:
+def assemble(networks: Networks) -> SurvivalEstimator:
     """One fitted estimator of several networks: a single one in its own shape, others by population."""
-    if len(places) == 1:
-        population, place = places[0]
-        return population.own(place)
+    if len(networks) == 1:
+        population, place = networks[0]
+        return population.single(place)
     by_population: dict[int, tuple[Population, list[int]]] = {}
-    for population, place in places:
+    for population, place in networks:
         by_population.setdefault(id(population), (population, []))[1].append(place)
-    parts = [population.mixture(own) for population, own in by_population.values()]
+    parts = [population.mixture(places) for population, places in by_population.values()]
     return parts[0] if len(parts) == 1 else SurvivalMixture.of(parts, weights=[part.n_members_ for part in parts])
 
 
 def network_seed(base: int, trial: int, split: int) -> int:
-    """The seed of a network, from the study's, the trial's number and its split alone."""
+    """The seed of a network, from the study's seed, the trial's number and the split."""
     return int(np.random.SeedSequence([base, trial, split]).generate_state(1)[0] >> 1)

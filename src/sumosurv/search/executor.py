@@ -1,0 +1,312 @@
+"""Training the networks of trials as populations: in this process, or by an executor that hands tasks to others."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.networks import Observed, PopulationNetwork, Rows, Table, TrainingError
+from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
+from sumosurv.outcome import Outcome
+from sumosurv.scores import log_likelihood
+from sumosurv.search.trial import Job, TrialMember, Widths, group_members
+from sumosurv.training import Epoch, History, Member, find_device, threads, train
+
+__all__ = ["Cluster", "Executor", "LocalExecutor", "Population", "Result", "Task", "before_entry", "train_members"]
+
+_MAX_MEMBERS = 4096  # of one population
+_MAX_ROWS = 4096  # scored at once
+
+Advance = Callable[[float], None]  # called after each epoch with the number of networks' trainings that it completes
+
+
+@dataclass
+class Population:
+    """Trained members of one network, and their log-likelihoods on validation rows."""
+
+    members: list[TrialMember]
+    network: PopulationNetwork
+    history: History
+    jobs: Sequence[Job]
+    widths: Widths  # to which its networks were padded; empty if they were not
+    scores: list[npt.NDArray[np.float64]] = field(default_factory=list)  # log-likelihood per validation row
+    at_entry: list[npt.NDArray[np.float64]] = field(default_factory=list)  # log S(entry) per row, if entry is delayed
+
+    def single(self, place: int) -> NetworkEstimator:
+        """The fitted estimator of one member, in its own shape."""
+        member = self.members[place]
+        narrow = self.jobs[member.job].build(member.parameters, member.seed)
+        narrow = narrow.to(next(self.network.parameters()).device)
+        return self._fitted([place], extract_members(self.network, [place], narrow), {})
+
+    def mixture(self, places: Sequence[int]) -> NetworkEstimator:
+        """One fitted estimator of several members of one job, in the shapes in which they were trained."""
+        return self._fitted(places, unstack_members(self.network, list(places)), self.widths)
+
+    def _fitted(self, places: Sequence[int], network: PopulationNetwork, widths: Widths) -> NetworkEstimator:
+        first = self.members[places[0]]
+        job, parameters = self.jobs[first.job], {**first.parameters, **widths}
+        settings = copy.copy(job.settings(parameters))
+        settings.n_members = len(places)
+        failed = np.zeros(len(places), dtype=bool)
+        rows, learned = job.rows(parameters), job.learned(parameters)
+        return settings.fitted(rows, learned, network, failed, on_all_rows=first.on_all_rows)
+
+    @torch.no_grad()
+    def log_likelihood(self, job: int, X: Any, y: Outcome) -> dict[int, npt.NDArray[np.float64]]:
+        """Log-likelihood of new rows under each member of a job that did not fail, by its place."""
+        places = [i for i, m in enumerate(self.members) if m.job == job and not self.history.failed[i]]
+        if not places:
+            return {}
+        learned = self.jobs[job].learned(self.members[places[0]].parameters)
+        cells = learned.cells if y.upper is None else None
+        if not self.network.terms_are_likelihoods or y.upper is not None or cells is not None:
+            # the terms are another objective, or in single precision: ask the distribution
+            curves = {i: self.single(i).predict_distribution(X) for i in places}
+            return {i: np.asarray(log_likelihood(d, y, resolution=cells)) for i, d in curves.items()}
+        device = next(self.network.parameters()).device
+        scaled = y.on_clock(learned.time_origin, learned.time_unit)
+        exact = Observed.of(scaled, torch.float64)
+        near = replace(Observed.of(scaled), time=exact.time.clamp_min(0.0).float())
+        table = Table(learned.preprocessor.transform(X), near).to(device)
+        network = unstack_members(self.network, places).eval()
+        every = Rows.of([np.arange(len(y))]).to(device)  # the same for all members
+        values = _terms(network, table, every).cpu() - exact.event * math.log(learned.time_unit)
+        values = torch.where(exact.time < 0, torch.where(exact.event, -math.inf, 0.0), values)
+        return dict(zip(places, values.numpy()))
+
+
+# ---------------------------------------------------------------------- training
+
+
+def train_members(
+    members: Sequence[TrialMember],
+    jobs: Sequence[Job],
+    widest: Widths,
+    max_epochs: int | None = None,
+    advance: Advance | None = None,
+) -> tuple[list[Population], bool]:
+    """Train members side by side, those that can share a batch in one population each.
+
+    Parameters
+    ----------
+    members, jobs
+        The networks, and the rows on which they are trained.
+    widest : mapping
+        Widths of padded networks, by the name of the setting; empty for groups of equal shape.
+    max_epochs : int, optional
+        Replaces the estimator's setting.
+    advance : callable, optional
+        Called after each epoch, for progress.
+
+    Returns
+    -------
+    list of Population, and whether Ctrl-C ended the training early
+    """
+    done: list[Population] = []
+    for widths, group in group_members(members, jobs, widest):
+        # jobs whose networks differ in shape, because their columns do, train apart
+        parts: dict[Hashable, list[TrialMember]] = {}
+        for member in group:
+            key = jobs[member.job].shapes({**member.parameters, **widths}), member.valid_rows is None
+            parts.setdefault(key, []).append(member)
+        for part in parts.values():
+            for start in range(0, len(part), _MAX_MEMBERS):
+                try:
+                    made = _train_population(part[start : start + _MAX_MEMBERS], jobs, widths, max_epochs, advance)
+                except TrainingError:
+                    continue  # no member had a finite likelihood: these trials have failed
+                except KeyboardInterrupt:
+                    return done, True
+                done.append(made)
+                if made.history.interrupted:
+                    return done, True
+    return done, False
+
+
+def _train_population(
+    members: list[TrialMember],
+    jobs: Sequence[Job],
+    widths: Widths,
+    max_epochs: int | None,
+    advance: Advance | None,
+) -> Population:
+    first = members[0]
+    settings = jobs[first.job].settings(first.parameters)
+    device = find_device(settings.device)
+    networks = [jobs[member.job].build(member.parameters, member.seed) for member in members]
+    template = jobs[first.job].build({**first.parameters, **widths}, first.seed)
+    network = stack_members(networks, template).to(device)
+    table, offsets = _join_tables(members, jobs)
+    table = table.to(device)
+    own = [member.member(jobs[member.job], offsets[member.job]) for member in members]
+    schedule = settings.schedule(len(first.train_rows))
+    epochs = schedule.max_epochs if max_epochs is None else max_epochs
+
+    def on_epoch(epoch: Epoch) -> None:
+        if advance is not None:
+            advance(len(members) / epochs)
+
+    with warnings.catch_warnings():
+        # about failed members and Ctrl-C, which the search reports itself
+        warnings.simplefilter("ignore", RuntimeWarning)
+        history = train(network, table, own, replace(schedule, max_epochs=epochs, on_epoch=on_epoch))
+    population = Population(members, network.requires_grad_(False), history, jobs, widths)
+    if first.valid_rows is not None:
+        with threads(schedule.n_threads):
+            population.scores = _validation_scores(population, table, own)
+            if table.outcome.entry is not None:
+                population.at_entry = _validation_scores(population, table, own, until_entry=True)
+    return population
+
+
+def _join_tables(members: Sequence[TrialMember], jobs: Sequence[Job]) -> tuple[Table, dict[int, int]]:
+    """The rows of all jobs in one table, and where the rows of each job begin."""
+    first = {member.job: member for member in reversed(members)}
+    tables = {j: jobs[j].rows(first[j].parameters).table for j in sorted(first)}
+    ends = np.cumsum([0, *(len(table) for table in tables.values())])
+    return Table.join(list(tables.values())), {j: int(end) for j, end in zip(tables, ends)}
+
+
+@torch.no_grad()
+def _validation_scores(
+    population: Population, table: Table, members: Sequence[Member], *, until_entry: bool = False
+) -> list[npt.NDArray[np.float64]]:
+    """Log-likelihood of each validation row under its member, in the user's time unit; or log S(entry)."""
+    if not population.network.terms_are_likelihoods:  # trained on another objective: ask the distribution
+        return [_distribution_scores(population, place, until_entry) for place in range(len(members))]
+    if until_entry:
+        outcome = table.outcome
+        cause = None if outcome.cause is None else torch.zeros_like(outcome.cause)
+        assert outcome.entry is not None
+        table = Table(table.inputs, Observed(torch.zeros_like(outcome.event), outcome.entry, cause=cause))
+    rows = Rows.of([member.valid_rows for member in members if member.valid_rows is not None]).to(table.device)
+    population.network.eval()
+    values = _terms(population.network, table, rows)
+    units = [population.jobs[m.job].learned(m.parameters).time_unit for m in population.members]
+    logs = torch.tensor([[math.log(unit)] for unit in units], device=values.device)
+    values = values - table.outcome.event[rows.index] * logs
+    return [row[keep].cpu().numpy() for row, keep in zip(values, rows.present)]
+
+
+def _terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
+    """Terms of rows (K or 1, n) in float64, some columns at a time."""
+    parts = [rows.columns(slice(start, start + _MAX_ROWS)) for start in range(0, rows.index.shape[1], _MAX_ROWS)]
+    return torch.cat([network.terms(table.batch(p.index, p.present)) for p in parts], dim=1).double()
+
+
+def _distribution_scores(population: Population, place: int, until_entry: bool) -> npt.NDArray[np.float64]:
+    """`_validation_scores` of one member, from its predicted distribution."""
+    member = population.members[place]
+    assert member.valid_rows is not None
+    if population.history.failed[place]:
+        return np.full(len(member.valid_rows), -np.inf)
+    rows = population.jobs[member.job].rows(member.parameters)
+    distribution = population.single(place).distribution_of(rows.table.inputs[torch.from_numpy(member.valid_rows)])
+    outcome = rows.outcome[member.valid_rows]
+    return np.asarray(log_likelihood(distribution, before_entry(outcome) if until_entry else outcome), dtype=np.float64)
+
+
+def before_entry(outcome: Outcome) -> Outcome:
+    """Rows observed from time zero until their entry, without an event."""
+    none = np.zeros(len(outcome), dtype=np.int64)
+    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
+    return Outcome(none > 0, entry, cause=None if outcome.cause is None else none)
+
+
+# ---------------------------------------------------------------------- executors
+
+
+@dataclass(frozen=True)
+class Task:
+    """Members that are trained side by side.
+
+    Attributes
+    ----------
+    members : sequence of TrialMember
+        All networks of some trials.
+    max_epochs : int, optional
+        Replaces the estimator's setting.
+    share : float
+        Share of the work on a trial that this training is, for the progress bar.
+    """
+
+    members: Sequence[TrialMember]
+    max_epochs: int | None = None
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The trained populations of a task, and whether Ctrl-C ended it early."""
+
+    task: Task
+    populations: list[Population]
+    interrupted: bool
+
+
+class Executor(ABC):
+    """Runs tasks, ``capacity`` of them at a time, and returns results in any order."""
+
+    capacity: int = 1
+
+    @abstractmethod
+    def submit(self, task: Task) -> None:
+        """Start a task."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> int:
+        """Number of tasks whose results have not been returned."""
+
+    @abstractmethod
+    def next_result(self) -> Result:
+        """Wait for the next result and return it."""
+
+    def close(self) -> None:  # noqa: B027 (the local executor holds no resources)
+        """Cancel pending tasks."""
+
+
+class Cluster(Protocol):
+    """Where executors in other processes come from; `sumosurv.cluster.Cluster` is one."""
+
+    def executor(self, jobs: Sequence[Job], widest: Widths, advance: Advance, passes: int) -> Executor | None:
+        """An executor, or None if ``passes`` over rows are too few for a cluster to be faster."""
+
+
+class LocalExecutor(Executor):
+    """Trains a task in this process when its result is requested; parameters as in `train_members`."""
+
+    def __init__(self, jobs: Sequence[Job], widest: Widths, advance: Advance) -> None:
+        self._jobs, self._widest, self._advance = jobs, widest, advance
+        self._tasks: deque[Task] = deque()
+
+    def submit(self, task: Task) -> None:
+        """Queue a task."""
+        self._tasks.append(task)
+
+    @property
+    def pending(self) -> int:
+        """Number of queued tasks."""
+        return len(self._tasks)
+
+    def next_result(self) -> Result:
+        """Train the first task of the queue."""
+        task = self._tasks.popleft()
+
+        def advance(networks: float) -> None:
+            self._advance(task.share * networks)
+
+        return Result(task, *train_members(task.members, self._jobs, self._widest, task.max_epochs, advance))
