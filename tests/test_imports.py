@@ -22,6 +22,7 @@ LAYERS = {
     "stored": 0,
     "device_columns": 0,
     "ranges": 1,
+    "families": 0,
     "outcome": 0,
     "distributions": 1,
     "sources": 1,

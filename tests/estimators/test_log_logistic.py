@@ -11,7 +11,7 @@ from scipy import stats
 import small_networks
 from sumosurv import LogLogisticNet, Surv, datasets
 from sumosurv.distributions import LogLogistic, Rescaled, Shifted
-from sumosurv.estimators.log_logistic import LogLogisticNetwork
+from sumosurv.networks.parametric import LogLogisticNetwork
 from sumosurv.networks import Inputs
 from sumosurv.scores import log_likelihood
 

@@ -9,9 +9,8 @@ from sumosurv.distributions.continued import Continued
 from sumosurv.distributions.joined import Joined
 from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
-from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, Weibull
+from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, ProportionalHazards, Weibull
 from sumosurv.distributions.path import Path, PathRisks, path
-from sumosurv.distributions.proportional import ProportionalHazards
 from sumosurv.distributions.recalibrated import Recalibrated, recalibrated
 from sumosurv.distributions.risks import (
     ConditionalRisks,

@@ -1,52 +1,85 @@
-"""Distributions with a formula: Weibull, log-normal, log-logistic, Gompertz, and the normal one cut at zero."""
+"""Distributions whose formula is a function of `sumosurv.families`."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.tail import mean_growth
+from sumosurv.families import LogTerms, gompertz, log_logistic, log_normal, normal, proportional_hazards, weibull
 
-__all__ = ["Gompertz", "LogLogistic", "LogNormal", "Normal", "Weibull"]
+__all__ = ["Gompertz", "LogLogistic", "LogNormal", "Normal", "ProportionalHazards", "Weibull"]
 
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _ALONE = 40.0  # 1 + exp(40) is exp(40) in float64
 
 
-def _parameters(*values: tuple[str, Any, bool]) -> list[Tensor]:
-    """Broadcast named parameters to one column (n, 1) each; the flag says whether it must be positive."""
-    tensors = []
-    for name, value, positive in values:
-        column = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value, dtype=np.float64))
-        if column.ndim > 1:
-            raise ValueError(f"{name} is a number or one per subject; got shape {tuple(column.shape)}.")
-        if not bool(torch.isfinite(column).all()) or (positive and not bool((column > 0).all())):
-            raise ValueError(f"{name} must be finite{' and positive' if positive else ''} for every subject.")
-        tensors.append(column.reshape(-1))
-    n = max(len(column) for column in tensors)
-    if any(len(column) not in (1, n) for column in tensors):
-        raise ValueError(f"Parameters must be for the same subjects; they have {[len(column) for column in tensors]}.")
-    return [column.expand(n)[:, None] for column in tensors]
+class _Formula(SurvivalDistribution):
+    """A distribution whose log S, log f and log λ come from one function."""
+
+    @abstractmethod
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        """Evaluate the formula at times (n or 1, m)."""
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self._log_terms(t).survival
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return self._log_terms(t).density
+
+    def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        return self._log_terms(t)[:2]
+
+    def _log_hazard(self, t: Tensor) -> Tensor:
+        return self._log_terms(t).hazard
 
 
-def _log_ndtr(z: Tensor) -> Tensor:
-    """log Φ(z)."""
-    result: Tensor = torch.special.log_ndtr(z)
-    return result
+class _Parametric(_Formula):
+    """A family with two parameters, a column (n, 1) each."""
+
+    _columns: tuple[Tensor, Tensor]
+    _order = -1.0  # times the first parameter: the higher, the lower the curve
+
+    def _broadcast(self, positive: tuple[bool, bool], **values: Any) -> tuple[Tensor, Tensor]:
+        """Check two named parameters, numbers or one per subject, and store them as columns."""
+        tensors = []
+        for must, (name, value) in zip(positive, values.items(), strict=True):
+            column = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value, dtype=np.float64))
+            if column.ndim > 1:
+                raise ValueError(f"{name} must be a number or one per subject; got shape {tuple(column.shape)}.")
+            if not bool(torch.isfinite(column).all()) or (must and not bool((column > 0).all())):
+                raise ValueError(f"{name} must be finite{' and positive' if must else ''} for every subject.")
+            tensors.append(column.reshape(-1))
+        sizes = [len(column) for column in tensors]
+        n = max(sizes)
+        if any(size not in (1, n) for size in sizes):
+            raise ValueError(f"Parameters must be for the same subjects; they have {sizes}.")
+        first, second = (column.expand(n)[:, None] for column in tensors)
+        self._columns = first, second
+        return self._columns
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @property
+    def _like(self) -> Tensor:
+        return self._columns[0]
+
+    def _take(self, rows: Tensor) -> Self:
+        return type(self)(*(column[rows, 0] for column in self._columns))
+
+    def ranking(self) -> Tensor | None:
+        """Return the first parameter as the order of the curves if all subjects share the second."""
+        first, second = self._columns
+        return self._order * first[:, 0] if len(self) and bool((second == second[0]).all()) else None
 
 
-def _ordered(level: Tensor, other: Tensor) -> Tensor | None:
-    """A level as the order of the curves, where the other parameter is the same for all subjects."""
-    return level[:, 0] if len(other) and bool((other == other[0]).all()) else None
-
-
-class Weibull(SurvivalDistribution):
+class Weibull(_Parametric):
     r"""S(t) = exp(-(t / scale)^shape).
 
     Parameters
@@ -56,36 +89,13 @@ class Weibull(SurvivalDistribution):
     """
 
     def __init__(self, scale: Any, shape: Any) -> None:
-        self.scale, self.shape = _parameters(("scale", scale, True), ("shape", shape, True))
+        self.scale, self.shape = self._broadcast((True, True), scale=scale, shape=shape)
 
-    def __len__(self) -> int:
-        return len(self.scale)
-
-    @property
-    def _like(self) -> Tensor:
-        return self.scale
-
-    def ranking(self) -> Tensor | None:
-        """Minus the scale, where all have the same shape."""
-        return _ordered(-self.scale, self.shape)
-
-    def _take(self, rows: Tensor) -> Weibull:
-        return Weibull(self.scale[rows, 0], self.shape[rows, 0])
-
-    def _log_survival(self, t: Tensor) -> Tensor:
-        return -torch.exp(self.shape * torch.log(t / self.scale))
-
-    def _log_hazard(self, t: Tensor) -> Tensor:
-        log_ratio = torch.log(t / self.scale)
-        # 0 · log 0 = 0 for the exponential distribution at t = 0
-        power = torch.where(self.shape == 1.0, torch.zeros_like(log_ratio), (self.shape - 1.0) * log_ratio)
-        return torch.log(self.shape / self.scale) + power
-
-    def _log_density(self, t: Tensor) -> Tensor:
-        return torch.where(torch.isinf(t), -math.inf, self._log_hazard(t) + self._log_survival(t))
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        return weibull(torch.log(self.scale), torch.log(self.shape), t)
 
 
-class LogNormal(SurvivalDistribution):
+class LogNormal(_Parametric):
     r"""log T is normal: S(t) = Φ((mu - log t) / sigma).
 
     Parameters
@@ -95,33 +105,13 @@ class LogNormal(SurvivalDistribution):
     """
 
     def __init__(self, mu: Any, sigma: Any) -> None:
-        self.mu, self.sigma = _parameters(("mu", mu, False), ("sigma", sigma, True))
+        self.mu, self.sigma = self._broadcast((False, True), mu=mu, sigma=sigma)
 
-    def __len__(self) -> int:
-        return len(self.mu)
-
-    @property
-    def _like(self) -> Tensor:
-        return self.mu
-
-    def ranking(self) -> Tensor | None:
-        """Minus mu, where all have the same sigma."""
-        return _ordered(-self.mu, self.sigma)
-
-    def _take(self, rows: Tensor) -> LogNormal:
-        return LogNormal(self.mu[rows, 0], self.sigma[rows, 0])
-
-    def _log_survival(self, t: Tensor) -> Tensor:
-        return _log_ndtr((self.mu - torch.log(t)) / self.sigma)
-
-    def _log_density(self, t: Tensor) -> Tensor:
-        log_t = torch.log(t)
-        z = (log_t - self.mu) / self.sigma
-        log_density = -0.5 * z * z - _HALF_LOG_2PI - torch.log(self.sigma) - log_t
-        return torch.where((t == 0) | torch.isinf(t), -math.inf, log_density)
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        return log_normal(self.mu, torch.log(self.sigma), t)
 
 
-class LogLogistic(SurvivalDistribution):
+class LogLogistic(_Parametric):
     r"""log T is logistic: S(t) = 1 / (1 + (t / scale)^shape).
 
     Parameters
@@ -132,44 +122,15 @@ class LogLogistic(SurvivalDistribution):
     Examples
     --------
     >>> d = LogLogistic(scale=[2.0, 2.0], shape=[1.0, 2.0])
-    >>> d.survival(6.0), d.quantile(0.75).round(6), d.mean().round(6)
+    >>> d.survival(6.0).round(6), d.quantile(0.75).round(6), d.mean().round(6)
     (array([0.25, 0.1 ]), array([6.      , 3.464102]), array([     inf, 3.141593]))
     """
 
     def __init__(self, scale: Any, shape: Any) -> None:
-        self.scale, self.shape = _parameters(("scale", scale, True), ("shape", shape, True))
+        self.scale, self.shape = self._broadcast((True, True), scale=scale, shape=shape)
 
-    def __len__(self) -> int:
-        return len(self.scale)
-
-    @property
-    def _like(self) -> Tensor:
-        return self.scale
-
-    def ranking(self) -> Tensor | None:
-        """Minus the scale, where all have the same shape."""
-        return _ordered(-self.scale, self.shape)
-
-    def _take(self, rows: Tensor) -> LogLogistic:
-        return LogLogistic(self.scale[rows, 0], self.shape[rows, 0])
-
-    def _log_ratio(self, t: Tensor) -> Tensor:
-        """log(t / scale), by the ratio of the roots: that of the times themselves can overflow. 0 at t = 0."""
-        return 2.0 * torch.log(torch.sqrt(torch.where(t > 0, t, self.scale)) / torch.sqrt(self.scale))
-
-    def _log_survival(self, t: Tensor) -> Tensor:
-        return torch.where(t > 0, logsigmoid(-self.shape * self._log_ratio(t)), 0.0)
-
-    def _log_hazard(self, t: Tensor) -> Tensor:
-        log_ratio = self._log_ratio(t)
-        log_odds = self.shape * log_ratio
-        early, late = (self.shape - 1.0) * log_ratio + logsigmoid(-log_odds), logsigmoid(log_odds) - log_ratio
-        at_zero = torch.where(self.shape < 1.0, math.inf, torch.where(self.shape > 1.0, -math.inf, 0.0))
-        power = torch.where(t > 0, torch.where(log_ratio > 0, late, early), at_zero)
-        return torch.log(self.shape) - torch.log(self.scale) + power
-
-    def _log_density(self, t: Tensor) -> Tensor:
-        return torch.where(torch.isinf(t), -math.inf, self._log_hazard(t) + self._log_survival(t))
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        return log_logistic(torch.log(self.scale), torch.log(self.shape), t)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         log_odds = torch.log(-torch.expm1(level)) - level
@@ -195,7 +156,7 @@ class LogLogistic(SurvivalDistribution):
         return near + cut * torch.exp(reached) * power
 
 
-class Gompertz(SurvivalDistribution):
+class Gompertz(_Parametric):
     r"""A hazard that grows exponentially, λ(t) = level · exp(rate · t).
 
     S(t) = exp(-level (exp(rate · t) - 1) / rate).
@@ -213,36 +174,13 @@ class Gompertz(SurvivalDistribution):
     (array([0.367879, 0.040986]), array([0.5     , 3.694528]))
     """
 
+    _order = 1.0
+
     def __init__(self, level: Any, rate: Any) -> None:
-        self.level, self.rate = _parameters(("level", level, True), ("rate", rate, True))
+        self.level, self.rate = self._broadcast((True, True), level=level, rate=rate)
 
-    def __len__(self) -> int:
-        return len(self.level)
-
-    @property
-    def _like(self) -> Tensor:
-        return self.level
-
-    def ranking(self) -> Tensor | None:
-        """The level, where all have the same rate."""
-        return _ordered(self.level, self.rate)
-
-    def _take(self, rows: Tensor) -> Gompertz:
-        return Gompertz(self.level[rows, 0], self.rate[rows, 0])
-
-    def _log_survival(self, t: Tensor) -> Tensor:
-        growth = self.rate * t
-        late = growth > _ALONE
-        near = self.level * t * mean_growth(torch.where(late, 0.0, growth))
-        # by logarithms: exp(growth) may overflow where its product with the level does not
-        far = torch.exp(torch.where(late, growth, -math.inf) + torch.log(self.level) - torch.log(self.rate))
-        return -torch.where(late, far, near)
-
-    def _log_hazard(self, t: Tensor) -> Tensor:
-        return torch.log(self.level) + self.rate * t
-
-    def _log_density(self, t: Tensor) -> Tensor:
-        return torch.where(torch.isinf(t), -math.inf, self._log_hazard(t) + self._log_survival(t))
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        return gompertz(torch.log(self.level), self.rate, t)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         unit = -level / self.level  # when a constant hazard would get there
@@ -254,7 +192,7 @@ class Gompertz(SurvivalDistribution):
         return torch.where(huge, far / self.rate, near)
 
 
-class Normal(SurvivalDistribution):
+class Normal(_Parametric):
     r"""T normal, given T > 0: S(t) = Φ((mean - t) / sd) / Φ(mean / sd).
 
     Parameters
@@ -264,21 +202,52 @@ class Normal(SurvivalDistribution):
     """
 
     def __init__(self, mean: Any, sd: Any) -> None:
-        self.location, self.sd = _parameters(("mean", mean, False), ("sd", sd, True))
+        self.location, self.sd = self._broadcast((False, True), mean=mean, sd=sd)
+
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        return normal(self.location, torch.log(self.sd), t)
+
+
+class ProportionalHazards(_Formula):
+    r"""Λ(t|x) = e^{r(x)} (e^{p c(t)} - e^{p c(0)}): hazards of subjects that differ by a factor, the same at all times.
+
+    Parameters
+    ----------
+    log_baseline : callable
+        c(t) and log c'(t) of times in a tensor of two axes: a smooth function that increases, finite at zero.
+    log_risk : Tensor of shape (n,)
+        r.
+    log_power : Tensor of shape ()
+        log p.
+    breaks : tuple of float
+        Times at which c is not smooth.
+    """
+
+    def __init__(
+        self,
+        log_baseline: Callable[[Tensor], tuple[Tensor, Tensor]],
+        log_risk: Tensor,
+        log_power: Tensor,
+        breaks: tuple[float, ...] = (),
+    ) -> None:
+        if not bool(torch.isfinite(log_risk).all()):
+            raise ValueError("The log risk must be finite for every subject.")
+        self.log_baseline, self.log_risk, self.log_power, self._own_breaks = log_baseline, log_risk, log_power, breaks
+        self._log_start = log_baseline(log_risk.new_zeros(1, 1))[0]
 
     def __len__(self) -> int:
-        return len(self.location)
+        return len(self.log_risk)
 
     @property
     def _like(self) -> Tensor:
-        return self.location
+        return self.log_risk
 
-    def _take(self, rows: Tensor) -> Normal:
-        return Normal(self.location[rows, 0], self.sd[rows, 0])
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return self._own_breaks
 
-    def _log_survival(self, t: Tensor) -> Tensor:
-        return _log_ndtr((self.location - t) / self.sd) - _log_ndtr(self.location / self.sd)
+    def _take(self, rows: Tensor) -> Self:
+        return type(self)(self.log_baseline, self.log_risk[rows], self.log_power, self._own_breaks)
 
-    def _log_density(self, t: Tensor) -> Tensor:
-        z = (t - self.location) / self.sd
-        return -0.5 * z * z - _HALF_LOG_2PI - torch.log(self.sd) - _log_ndtr(self.location / self.sd)
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        return proportional_hazards(self.log_risk[:, None], self.log_power, *self.log_baseline(t), self._log_start)

@@ -2,97 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.optimize import minimize_scalar
-from torch import Tensor
-from torch.nn.functional import softplus
 
-from sumosurv.distributions import Gompertz
 from sumosurv.estimators.network import Generators, NetworkEstimator
 from sumosurv.networks import Encoder
-from sumosurv.networks.likelihood import Curves
-from sumosurv.networks.parametric import ParametricNetwork
+from sumosurv.networks.parametric import GompertzNetwork
 from sumosurv.outcome import Outcome
 from sumosurv.quantiles import mean_and_width
 
 __all__ = ["GompertzNet"]
 
 _RATES = (0.01, 50.0)  # within which training starts; the clock runs to 1
-
-
-class GompertzCurves(Curves):
-    """The curves of a batch under K networks: log-hazards at a time c and rates, (K, b) each."""
-
-    def __init__(self, log_hazard: Tensor, rate: Tensor, centre: Tensor) -> None:
-        self.a, self.rate, self.centre = log_hazard, rate, centre
-
-    def observed(self, t: Tensor, event: Tensor) -> Tensor:
-        """d log λ - Λ."""
-        log_hazard = self.a + self.rate * (t - self.centre)
-        return torch.where(event, log_hazard, 0.0) - t * torch.exp(log_hazard) * _mean_decay(self.rate * t)
-
-    def log_survival(self, t: Tensor) -> Tensor:
-        """-Λ."""
-        return -t * torch.exp(self.a + self.rate * (t - self.centre)) * _mean_decay(self.rate * t)
-
-
-class GompertzNetwork(ParametricNetwork):
-    r"""λ(t|x) = exp(a(x) + r(x) (t - c)) with r(x) = log(1 + e^{b(x)}): a is the log-hazard at time c.
-
-    The log-hazard at time zero, a - r·c, moves with the rate wherever rows are far from time zero; at a time c amid the
-    events it hardly does, so that the two outputs can be learned side by side.
-
-    Parameters
-    ----------
-    generators, encoder, start
-        As in `ParametricNetwork`.
-    centre : float
-        c, in scaled time.
-    """
-
-    centre: Tensor
-
-    def __init__(
-        self, generators: Sequence[torch.Generator], encoder: Encoder, start: tuple[float, float], centre: float
-    ) -> None:
-        super().__init__(generators, encoder, start)
-        self.register_buffer("centre", torch.tensor([[centre]], dtype=torch.float64))
-
-    def curves(self, embedding: Tensor) -> GompertzCurves:
-        """The curves of rows whose covariates were read."""
-        a, b = self.outputs(embedding)
-        return GompertzCurves(a, softplus(b), self.centre.to(a))
-
-    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """log S and log f on a grid."""
-        a, b = (part[:, :, None] for part in self.outputs(embedding))
-        made = GompertzCurves(a, softplus(b), self.centre.to(t)[0])
-        log_survival = made.log_survival(t)
-        never = torch.isinf(t) | torch.isinf(log_survival)
-        log_hazard = made.a + made.rate * (t - made.centre)
-        log_survival = torch.where(torch.isinf(t), -math.inf, log_survival)
-        return log_survival, torch.where(never, -math.inf, log_hazard + log_survival)
-
-    def _member(self, a: Tensor, b: Tensor) -> Gompertz:
-        rate = softplus(b).clamp_min(torch.finfo(b.dtype).tiny)  # not zero where e^b is none: the same distribution
-        return Gompertz(torch.exp(a - rate * self.centre[0].to(a)), rate)
-
-
-def _mean_decay(x: Tensor) -> Tensor:
-    """(1 - exp(-x)) / x for x >= 0, by its series near zero, where the derivative of the quotient cancels."""
-    small = x < 0.1
-    near, far = torch.where(small, x, 0.0), torch.where(small, 1.0, x)
-    series = torch.ones_like(x)
-    for j in range(10, 1, -1):
-        series = 1.0 - near * series / j
-    return torch.where(small, series, -torch.expm1(-far) / far)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -5,29 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from sumosurv.distributions import LogLogistic
 from sumosurv.estimators.parametric import ParametricNet, time_per_event
-from sumosurv.networks.parametric import LogTimeNetwork
+from sumosurv.networks.parametric import LogLogisticNetwork, LogTimeNetwork
 from sumosurv.outcome import Outcome
 
 __all__ = ["LogLogisticNet"]
-
-
-class LogLogisticNetwork(LogTimeNetwork):
-    r"""S(t|x) = 1 / (1 + (t / e^{a(x)})^{k(x)}) with k(x) = e^{b(x)}."""
-
-    def log_terms(self, a: Tensor, b: Tensor, log_t: Tensor) -> tuple[Tensor, Tensor]:
-        """log S and log f."""
-        log_odds = torch.exp(b) * (log_t - a)  # of the event
-        log_survival = logsigmoid(-log_odds)
-        return log_survival, b - log_t + logsigmoid(log_odds) + log_survival
-
-    def _family(self, a: Tensor, b: Tensor) -> LogLogistic:
-        return LogLogistic(torch.exp(a), torch.exp(b))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import ProportionalHazards, SurvivalDistribution
-from sumosurv.distributions.proportional import proportional_log_terms
+from sumosurv.families import LogTerms, proportional_hazards
 from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
@@ -61,25 +61,25 @@ class ProportionalHazardsCurves(Curves):
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """d log f + (1 - d) log S."""
         if self._known is None:
-            log_survival, log_density = self._log_terms(t)
+            terms = self._log_terms(t)
         else:
-            log_survival, log_density = proportional_log_terms(self.log_risk, self.network.log_power, *self._known)
-        return torch.where(event, log_density, log_survival)
+            terms = proportional_hazards(self.log_risk, self.network.log_power, *self._known)
+        return torch.where(event, terms.density, terms.survival)
 
     def log_survival(self, t: Tensor) -> Tensor:
         """log S."""
-        return self._log_terms(t)[0]
+        return self._log_terms(t).survival
 
     def _baseline_of(self, times: Tensor) -> Tensor:
         """c and log c' of each of the times, and below them those of time zero."""
         both = self.network.baseline(torch.cat([times, times.new_zeros(1)])[None, :, None])
         return torch.cat([part[0] for part in both], dim=1)
 
-    def _log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
+    def _log_terms(self, t: Tensor) -> LogTerms:
         baseline = self.network.baseline
         log_hazard, log_slope = (part[:, :, 0] for part in baseline(t[:, :, None]))
         start = baseline(t.new_zeros(1, 1, 1))[0][:, :, 0]
-        return proportional_log_terms(self.log_risk, self.network.log_power, log_hazard, log_slope, start)
+        return proportional_hazards(self.log_risk, self.network.log_power, log_hazard, log_slope, start)
 
 
 class ProportionalHazardsNetwork(LikelihoodNetwork, GridNetwork):
@@ -113,7 +113,8 @@ class ProportionalHazardsNetwork(LikelihoodNetwork, GridNetwork):
         log_hazard, log_slope = self.baseline(t[None, None])
         # at zero the two are the same to the last bit: a huge risk would make much of a small difference
         log_hazard = torch.where(t > 0, log_hazard, start)
-        return proportional_log_terms(self.head(embedding), self.log_power[:, :, None], log_hazard, log_slope, start)
+        log_power = self.log_power[:, :, None]
+        return proportional_hazards(self.head(embedding), log_power, log_hazard, log_slope, start)[:2]
 
     def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
         """Each member's distribution of the same rows, in scaled time."""
