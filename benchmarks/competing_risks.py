@@ -105,7 +105,7 @@ def draw(folder, out):
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    from sumosurv.plots import plot_incidence_groups, plot_incidences
+    from sumosurv.plots import plot_incidences, plot_risk_groups
 
     frame = pd.read_parquet(Path(folder) / "mgus2.parquet")
     X, y = frame.drop(columns=["time", "event"]), Surv.from_arrays(frame["event"], frame["time"])
@@ -118,7 +118,7 @@ def draw(folder, out):
         plot_incidences(curves, subject=subject, horizon=300.0, labels=names, unit="months", ax=ax)
         ax.set_title(f"the {who} predicted risk of malignancy", fontsize=10)
     axes[0].get_legend().remove()  # the same as beside it
-    plot_incidence_groups(curves, y[test], cause=1, groups=3, label="malignancy", unit="months", ax=axes[2])
+    plot_risk_groups(curves, y[test], cause=1, groups=3, label="malignancy", unit="months", ax=axes[2])
     figure.savefig(Path(out) / "incidences.png", dpi=120)
 
 

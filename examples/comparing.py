@@ -50,7 +50,7 @@ def main():
         grid = np.linspace(0.1, 3.9, 40)
         figure, both = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")
         for ax, g, title in zip(both, ("marginal", given), ("one G for all rows", "G given x")):
-            plots.plot_brier(models, y, times=grid, censoring=g, unit="years", ax=ax)
+            plots.plot_score(models, y, times=grid, censoring=g, unit="years", ax=ax)
             ax.set_title(title)
         both[1].set_ylabel("")
         figure.savefig(options.figures / "censoring_given_x.png", dpi=130)

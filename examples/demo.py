@@ -95,7 +95,7 @@ def main() -> None:
 
     names = [f"{label}: {m:.1f} y, {e:.1f} y" for label, m, e in zip(labels, few.median(), few.mean())]
     for name, axes in (
-        ("survival_curves", plot_survival(few, labels=names, unit="years", seen=seen, horizon=2.5 * seen)),
+        ("survival_curves", plot_survival(few, labels=names, unit="years", last_time=seen, horizon=2.5 * seen)),
         ("risk_groups", plot_risk_groups(Rescaled(predicted, 1 / year), in_years(y[test], year), unit="years")),
         ("training", plot_training(model.history_)),
     ):

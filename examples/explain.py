@@ -52,7 +52,7 @@ def effects(model, X, out):
     axes[1, 1].set_title("partial dependence of the restricted mean")
     save(figure, out / "explain_effects.png")
     both = explain.partial_dependence(model, X, ["age", "lambda"], times=10.0, max_rows=300)
-    save(plots.plot_two_way_effect(both, unit="years").figure, out / "explain_two_way.png")
+    save(plots.plot_effect(both, unit="years").figure, out / "explain_two_way.png")
 
 
 def importance(model, X, y, out):
@@ -77,7 +77,7 @@ def shapley(model, X, background, out):
     oldest = int(subjects["age"].to_numpy().argmax())
     plots.plot_survshap(shap, oldest, unit="years", ax=axes[0])
     axes[0].set_title("one subject")
-    plots.plot_survshap_summary(shap, time=shap.quantity.times[34], unit="years", ax=axes[1])
+    plots.plot_survshap(shap, time=shap.quantity.times[34], unit="years", ax=axes[1])
     axes[1].set_title("100 subjects")
     save(figure, out / "explain_shap.png")
 

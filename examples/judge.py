@@ -30,7 +30,7 @@ def judge(out: Path) -> None:
         smooth = smooth_calibration(d, y_test, 3650, n_bootstrap=100, random_state=0)
         limits = f"{smooth.ici_interval[0]:.4f} to {smooth.ici_interval[1]:.4f}"
         print(f"{name}: ICI {smooth.ici:.4f} ({limits}), E50 {smooth.e50:.4f}, E90 {smooth.e90:.4f}")
-        plots.plot_smooth_calibration(smooth, ax=left, label=name)
+        plots.plot_calibration(smooth, ax=left, label=name)
         curves[name] = scores.decision_curve(d, y_test, 3650, random_state=0)
     plots.plot_decision_curve(curves, ax=right)
     figure.savefig(out / "judge.png", dpi=130)

@@ -264,7 +264,7 @@ def _draw_calibration(design: Design, seed: int, n: int = 3000) -> Any:
     """The truth under three measures of calibration: only the paper's, which ignores censoring, blames it."""
     from matplotlib.figure import Figure
 
-    from sumosurv.plots import plot_calibration, plot_d_calibration, plot_km_calibration
+    from sumosurv.plots import plot_calibration
 
     rng = np.random.default_rng(seed)
     x = (rng.random(n) < design.share).astype(int)
@@ -274,6 +274,6 @@ def _draw_calibration(design: Design, seed: int, n: int = 3000) -> Any:
     figure = Figure(figsize=(11.5, 4.0), layout="constrained")
     axes = figure.subplots(1, 3)
     plot_calibration(calibration(truth, y), ax=axes[0])
-    plot_d_calibration(d_calibration(truth, y), ax=axes[1])
-    plot_km_calibration(km_calibration(truth, y, design.time, groups=2), ax=axes[2])
+    plot_calibration(d_calibration(truth, y), ax=axes[1])
+    plot_calibration(km_calibration(truth, y, design.time, groups=2), ax=axes[2])
     return figure

@@ -53,7 +53,7 @@ print(result)
 train, test = np.arange(0, 600), np.arange(600, n)
 fitted = {name: model.fit(X.iloc[train], y[train]) for name, model in models.items()}
 curves = {name: fitted[name].predict_distribution(X.iloc[test]) for name in ("Kaplan-Meier", "Cox", "SumoNet")}
-plots.plot_brier(curves, y[test], times=np.linspace(0.5, 10, 40), unit="years")
+plots.plot_score(curves, y[test], times=np.linspace(0.5, 10, 40), unit="years")
 plt.show()
 
 # %%

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from sumosurv import Surv
 from sumosurv.distributions import Weibull
-from sumosurv.plots import plot_calibration, plot_d_calibration, plot_km_calibration
+from sumosurv.plots import plot_calibration
 from sumosurv.scores import calibration, d_calibration, km_calibration
 
 mpl.use("Agg")
@@ -32,7 +32,7 @@ def test_calibration(data):
 
 def test_d_calibration(data):
     result, ax = d_calibration(*data, bins=5), Figure().subplots()
-    bars = plot_d_calibration(result, ax=ax).patches
+    bars = plot_calibration(result, ax=ax).patches
     np.testing.assert_allclose([bar.get_height() for bar in bars], result.shares)
     np.testing.assert_allclose([bar.get_x() for bar in bars], result.edges[:-1])
     np.testing.assert_allclose(ax.lines[0].get_ydata(), 0.2)
@@ -40,7 +40,7 @@ def test_d_calibration(data):
 
 def test_km_calibration(data):
     result, ax = km_calibration(*data, 0.7), Figure().subplots()
-    plot_km_calibration(result, ax=ax)
+    plot_calibration(result, ax=ax)
     points = ax.containers[0]
     np.testing.assert_array_equal(points[0].get_xdata(), result.predicted)
     np.testing.assert_array_equal(points[0].get_ydata(), result.observed)
@@ -51,7 +51,7 @@ def test_km_calibration(data):
 
 @pytest.mark.parametrize(
     ("score", "plot"),
-    [(calibration, plot_calibration), (d_calibration, plot_d_calibration), (km_calibration, plot_km_calibration)],
+    [(calibration, plot_calibration), (d_calibration, plot_calibration), (km_calibration, plot_calibration)],
 )
 def test_pyplot_saves_what_was_drawn(score, plot, data, tmp_path):
     ax = plot(score(*data))

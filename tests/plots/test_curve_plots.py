@@ -13,7 +13,7 @@ mpl.use("Agg")
 
 def test_survival_curves_with_median_and_life_expectancy():
     scale = np.array([1.0, 2.0])
-    ax = plot_survival(Weibull(scale, 1.0), horizon=1.5, labels=["short", "long"], seen=1.2, unit="years")
+    ax = plot_survival(Weibull(scale, 1.0), horizon=1.5, labels=["short", "long"], last_time=1.2, unit="years")
     curves = [line for line in ax.lines if len(line.get_xdata()) > 1]
     grid = curves[0].get_xdata()
     assert grid[0] == 0.0
@@ -38,7 +38,7 @@ def test_survival_curves_with_median_and_life_expectancy():
 def test_survival_curves_end_where_they_are_low():
     ax = plot_survival(Weibull([1.0, 2.0], 1.0))
     assert ax.get_xlim()[1] == pytest.approx(-2.0 * np.log(0.02))
-    assert plot_survival(Weibull([1.0, 2.0], 1.0), seen=2.5).get_xlim()[1] == pytest.approx(2.5)
+    assert plot_survival(Weibull([1.0, 2.0], 1.0), last_time=2.5).get_xlim()[1] == pytest.approx(2.5)
 
 
 def shaded(ax):
@@ -55,21 +55,21 @@ def test_what_a_model_predicts_past_its_last_training_time_is_shaded_unasked():
         d = model.fit(X, y).predict_distribution(X)
         assert model.last_time_ == d.last_time == d[:2].last_time == 1.5
         assert shaded(plot_survival(d[:2], horizon=4.0)) == [(1.5, 4.0)]
-        assert shaded(plot_survival(d[:2], horizon=4.0, seen=3.0)) == [(3.0, 4.0)]
-        assert shaded(plot_survival(d[:2], horizon=4.0, seen=False)) == []
+        assert shaded(plot_survival(d[:2], horizon=4.0, last_time=3.0)) == [(3.0, 4.0)]
+        assert shaded(plot_survival(d[:2], horizon=4.0, last_time=False)) == []
         assert shaded(plot_survival(d[:2], horizon=1.4)) == []
         assert shaded(plot_survival(Rescaled(d[:2], 12.0), horizon=48.0)) == [(18.0, 48.0)]
         assert shaded(plot_survival(d[:2].conditional(1.0), horizon=4.0)) == [(1.5, 4.0)]
         assert shaded(plot_survival(d[:2].remaining(1.0), horizon=4.0)) == [(0.5, 4.0)]
         later = Surv.from_arrays(np.ones(60, bool), 2 * time / time.max())
         assert shaded(plot_risk_groups(d, later, groups=2)) == [(1.5, 2.0)]
-        assert shaded(plot_risk_groups(d, later, groups=2, seen=False)) == []
+        assert shaded(plot_risk_groups(d, later, groups=2, last_time=False)) == []
         plt.close("all")
     assert d.remaining([1.0] + 59 * [0.5]).last_time is None  # each subject has a clock of its own
     assert Weibull([1.0], 1.0).last_time is None
     assert shaded(plot_survival(Weibull([1.0], 1.0), horizon=4.0)) == []
-    with pytest.raises(ValueError, match="or False; got True"):
-        plot_survival(d[:2], seen=True)
+    with pytest.raises(ValueError, match=r"last_time.*False.*got True"):
+        plot_survival(d[:2], last_time=True)
 
 
 def test_risk_groups_against_kaplan_meier(lifelines):
@@ -126,5 +126,5 @@ def test_training_of_a_model():
     drawn = [line.get_ydata() for line in plot_training(model.history_).lines]
     for line, expected in zip(plot_training(model).lines, drawn, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), expected)
-    with pytest.raises(TypeError, match="CoxPH has none to draw"):
+    with pytest.raises(TypeError, match="CoxPH has no history"):
         plot_training(CoxPH())

@@ -20,8 +20,6 @@ from sumosurv.plots import (
     plot_effect,
     plot_importance,
     plot_survshap,
-    plot_survshap_summary,
-    plot_two_way_effect,
 )
 
 mpl.use("Agg")
@@ -68,25 +66,24 @@ def test_effects_of_a_category_and_of_a_median(fitted):
 def test_two_columns(fitted):
     model, X, _ = fitted
     numbers = partial_dependence(model, X, ["a", "b"], times=1.0, n_values=4, max_rows=20)
-    ax = plot_two_way_effect(numbers)
+    ax = plot_effect(numbers)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")
     mixed = partial_dependence(model, X, ["a", "c"], times=1.0, n_values=3, max_rows=20)
-    ax = plot_two_way_effect(mixed, unit="years")
+    ax = plot_effect(mixed, unit="years")
     written = [text.get_text() for text in ax.texts]
     assert written == [f"{value:.2g}" for value in mixed.mean[..., 0].T.ravel()]
     assert "t = 1 years" in ax.figure.axes[1].get_ylabel()
-    with pytest.raises(ValueError, match="plot_effect is for one column"):
-        plot_effect(mixed)
-    with pytest.raises(ValueError, match="is for two columns"):
-        plot_two_way_effect(partial_dependence(model, X, "a", times=1.0, n_values=2))
+    with pytest.raises(ValueError, match="one time; got 2 times"):
+        plot_effect(partial_dependence(model, X, ["a", "c"], times=[0.5, 1.0], n_values=2), times=[0.5, 1.0])
 
 
 def test_importance(fitted):
     model, X, y = fitted
     found = permutation_importance(model, X, y, n_repeats=2, n_bootstrap=10)
     ax = plot_importance(found, max_columns=3)
-    assert [bar.get_width() for bar in ax.patches] == list(found.table["value"][:3][::-1])
-    assert [text.get_text() for text in ax.get_yticklabels()] == list(found.table["column"][:3][::-1])
+    assert [bar.get_width() for bar in ax.patches] == list(found.table["value"][:3])
+    assert [text.get_text() for text in ax.get_yticklabels()] == list(found.table["column"][:3])
+    assert ax.patches[0].get_y() > ax.patches[2].get_y()  # the most important column on top
     assert ax.get_xlabel() == "loss of log-likelihood (nats)"
     over = permutation_importance(model, X, y, scores=["brier"], times=[0.5, 1.0], n_repeats=2, n_bootstrap=10)
     ax = plot_importance(over, unit="years")
@@ -108,13 +105,13 @@ def test_shapley_values(fitted):
     drawn = lines(ax)
     parts = sum(drawn[name].get_ydata() for name in names[:3])
     np.testing.assert_allclose(parts, drawn["sum: prediction less mean"].get_ydata(), atol=1e-7)
-    ax = plot_survshap_summary(shap)
+    ax = plot_survshap(shap)
     np.testing.assert_allclose(lines(ax)["a"].get_ydata(), np.abs(shap.values[:, 0]).mean(axis=0))
-    ax = plot_survshap_summary(shap, time=1.0)
+    ax = plot_survshap(shap, time=1.0)
     found = np.sort(np.concatenate([points.get_offsets()[:, 0] for points in ax.collections]))
     np.testing.assert_allclose(found, np.sort(shap.values[:, :, 4].ravel()))
     with pytest.raises(ValueError, match=r"no time 1\.1; the nearest is 1"):
-        plot_survshap_summary(shap, time=1.1)
+        plot_survshap(shap, time=1.1)
     with pytest.raises(ValueError, match="There are 6 subjects"):
         plot_survshap(shap, 6)
     median = survshap(model, X[:3], X[:9], quantity="median")
@@ -141,7 +138,7 @@ def test_a_column_with_one_value_narrow_cells_and_the_legend_of_contrasts(fitted
     one = plot_effect(partial_dependence(model, X, "a", times=1.0, values=[0.5], max_rows=20))
     assert lines(one)["t = 1"].get_marker() == "o"
     wide = partial_dependence(model, X, ["a", "c"], times=1.0, values=([0.0, 0.01, 0.02, 5.0], ["u", "v"]), max_rows=20)
-    assert len(plot_two_way_effect(wide).texts) < wide.mean.size
+    assert len(plot_effect(wide).texts) < wide.mean.size
     ax = plot_contrast(contrast(model, X.iloc[[0]], X.iloc[[5]], times=[0.5, 1.0], horizons=1.0))
     ax.figure.draw_without_rendering()
     assert ax.get_legend().get_window_extent().y1 <= ax.get_window_extent().y0

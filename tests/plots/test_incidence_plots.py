@@ -8,7 +8,7 @@ import pytest
 from sumosurv import AalenJohansen, Surv
 from sumosurv.distributions import CauseMixture, TabulatedRisks, Weibull
 from sumosurv.nonparametric import aalen_johansen
-from sumosurv.plots import plot_incidence_calibration, plot_incidence_groups, plot_incidences
+from sumosurv.plots import plot_calibration, plot_incidences, plot_risk_groups
 from sumosurv.scores import incidence_calibration
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -29,7 +29,7 @@ D, Y = rows()
 
 
 def test_areas_are_the_incidences_of_the_subject():
-    ax = plot_incidences(D, subject=3, horizon=4.0, labels=["relapse", "death"], unit="years", seen=2.0)
+    ax = plot_incidences(D, subject=3, horizon=4.0, labels=["relapse", "death"], unit="years", last_time=2.0)
     areas = ax.collections
     assert [area.get_label() for area in areas] == ["relapse", "death", "no event yet"]
     stacked = np.cumsum(D[3].cumulative_incidence(4.0)[0])
@@ -41,7 +41,7 @@ def test_areas_are_the_incidences_of_the_subject():
     assert ax.get_xlabel() == "time (years)"
     assert any("beyond the data" in text.get_text() for text in ax.texts)
     assert ax.get_xlim() == (0.0, 4.0)
-    near = plot_incidences(D, horizon=4.0, seen=3.5)
+    near = plot_incidences(D, horizon=4.0, last_time=3.5)
     assert [text.get_text() for text in near.texts] == ["end of the data"]
 
 
@@ -51,25 +51,25 @@ def test_incidences_past_the_last_training_time_are_shaded_unasked():
     assert d.last_time == d.cause(1).last_time == d[3:].last_time == d.conditional(0.1).last_time == last
     for ax in (
         plot_incidences(d, horizon=2 * last),
-        plot_incidence_groups(d, Y, cause=1, groups=2, times=np.linspace(0.0, 2 * last, 50)),
+        plot_risk_groups(d, Y, cause=1, groups=2, times=np.linspace(0.0, 2 * last, 50)),
     ):
         (patch,) = ax.patches
         span = patch.get_extents().transformed(ax.transData.inverted())
         assert (span.x0, span.x1) == pytest.approx((last, 2 * last))
         assert [text.get_text() for text in ax.texts] == ["beyond the data"]
-    assert not plot_incidences(d, horizon=2 * last, seen=False).patches
+    assert not plot_incidences(d, horizon=2 * last, last_time=False).patches
 
 
 def test_the_horizon_is_where_hardly_anybody_is_left():
     assert plot_incidences(D).get_xlim()[1] == pytest.approx(D[0].quantile(0.98)[0])
     flat = TabulatedRisks([1.0, 2.0], [[0.1, 0.1], [0.2, 0.2]])
-    assert plot_incidences(flat, seen=7.0).get_xlim()[1] == 7.0
-    assert plot_incidences(D, seen=0.1).get_xlim()[1] == pytest.approx(0.1)
+    assert plot_incidences(flat, last_time=7.0).get_xlim()[1] == 7.0
+    assert plot_incidences(D, last_time=0.1).get_xlim()[1] == pytest.approx(0.1)
 
 
 def test_groups_show_predicted_and_observed_incidence():
     grid = np.linspace(0.0, Y["time"].max(), 50)
-    ax = plot_incidence_groups(D, Y, cause=2, groups=3, times=grid, label="death", unit="years")
+    ax = plot_risk_groups(D, Y, cause=2, groups=3, times=grid, label="death", unit="years")
     curves = D.cumulative_incidence(grid)[..., 1]
     order = np.argsort(curves.mean(axis=1), kind="stable")
     lines = ax.get_lines()
@@ -87,21 +87,21 @@ def test_groups_show_predicted_and_observed_incidence():
 
 def test_points_are_the_groups_of_the_calibration():
     result = incidence_calibration(D, Y, 1.0, cause=1, groups=4)
-    ax = plot_incidence_calibration(result, label="model")
+    ax = plot_calibration(result, label="model")
     points = ax.containers[0].lines[0]
     np.testing.assert_allclose(points.get_xdata(), result.predicted)
     np.testing.assert_allclose(points.get_ydata(), result.observed)
     assert ax.get_title() == "Cause 1 at time 1"
-    assert plot_incidence_calibration(incidence_calibration(D, Y, 1.0)).get_title() == "Any cause at time 1"
+    assert plot_calibration(incidence_calibration(D, Y, 1.0)).get_title() == "Any cause at time 1"
 
 
 def test_what_cannot_be_drawn():
     with pytest.raises(TypeError, match="needs a distribution with causes"):
         plot_incidences(Weibull([1.0], 1.0))
-    with pytest.raises(ValueError, match="a label for each of the 2 causes; got 1"):
+    with pytest.raises(ValueError, match="2 causes; got 1"):
         plot_incidences(D, labels=["one"])
     with pytest.raises(ValueError, match="from 1 to 2"):
-        plot_incidence_groups(D, Y, cause=3)
+        plot_risk_groups(D, Y, cause=3)
 
 
 def test_a_subject_that_is_not_there():

@@ -9,14 +9,13 @@ import pytest
 from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet, confidence_band, datasets, kaplan_meier
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.distributions import Weibull
+from sumosurv.nonparametric import turnbull_intervals
 from sumosurv.plots import (
-    plot_auc,
-    plot_brier,
+    plot_calibration,
     plot_decision_curve,
     plot_hazard_ratios,
     plot_kaplan_meier,
-    plot_km_calibration,
-    plot_smooth_calibration,
+    plot_score,
     plot_survival,
 )
 from sumosurv.scores import decision_curve, km_calibration
@@ -57,15 +56,15 @@ def test_decision_curves_of_several_models():
 
 def test_smooth_calibration_with_limits_and_a_histogram():
     result = smooth_calibration(D, Y, 0.8, n_bootstrap=10, random_state=0)
-    ax = plot_smooth_calibration(result)
+    ax = plot_calibration(result)
     np.testing.assert_array_equal(ax.lines[1].get_ydata(), result.curve)
     assert len(ax.collections) == 1
     heights = np.array([bar.get_height() for bar in ax.patches])
     counts, _ = np.histogram(result.predicted, bins=40, range=(0.0, ax.get_xlim()[1]))
     np.testing.assert_allclose(heights / heights.max(), counts / counts.max())
     assert ax.get_title().startswith(f"ICI {result.ici:.3f}, E50 {result.e50:.3f}")
-    one = plot_smooth_calibration(result, label="first", ax=plt.figure().subplots())
-    two = plot_smooth_calibration(smooth_calibration(Weibull(np.ones(200) * 2, 1.4), Y, 0.8), label="second", ax=one)
+    one = plot_calibration(result, label="first", ax=plt.figure().subplots())
+    two = plot_calibration(smooth_calibration(Weibull(np.ones(200) * 2, 1.4), Y, 0.8), label="second", ax=one)
     texts = [text.get_text().split(",")[0] for text in two.get_legend().get_texts()]
     assert texts == ["first", "second"]
     assert two.lines[1].get_color() != two.lines[2].get_color()
@@ -84,8 +83,7 @@ def test_kaplan_meier_curves_limits_and_numbers_at_risk():
         limits = confidence_band(own)
         edges = ax.collections[i].get_paths()[0].vertices[:, 1]
         assert np.nanmin(edges) == pytest.approx(limits["lower"].min())
-    (table,) = ax.child_axes
-    texts = [text.get_text() for text in table.texts]
+    texts = [text.get_text() for text in ax.texts]
     ticks = [tick for tick in ax.get_xticks() if 0 <= tick <= Y["time"].max()]
     assert texts[:2] == ["at risk", "new"]
     expected = [str(int((Y["time"][BY == "new"] >= tick).sum())) for tick in ticks]
@@ -101,15 +99,40 @@ def test_kaplan_meier_of_one_group_with_late_entry_and_weights():
     assert ax.get_xlim() == (0.0, 1.0)
     assert not ax.collections
     tick = ax.get_xticks()[2]
-    number = int(ax.child_axes[0].texts[2 + 2].get_text())
+    number = int(ax.texts[2 + 2].get_text())
     assert number == 2 * ((entry < tick) & (Y["time"] >= tick)).sum()
-    assert not plot_kaplan_meier(Y, risk_table=False).child_axes
-    with pytest.raises(ValueError, match="interval-censored"):
-        plot_kaplan_meier(Surv.interval([0.0, 1.0], [1.0, 2.0]))
-    with pytest.raises(ValueError, match="one group for each of the 200 rows"):
+    assert not plot_kaplan_meier(Y, risk_table=False).texts
+    with pytest.raises(ValueError, match=r"200 rows; got shape \(1,\)"):
         plot_kaplan_meier(Y, by=["a"])
     with pytest.raises(ValueError, match="by is missing"):
         plot_kaplan_meier(Y, by=[None, *["a"] * 199])
+
+
+@pytest.mark.parametrize("groups", [1, 5, 9])
+def test_every_number_at_risk_is_inside_the_picture(groups):
+    ax = plot_kaplan_meier(Y, np.arange(200) % groups)
+    ax.figure.draw_without_rendering()
+    whole = ax.figure.bbox
+    lines = [text.get_window_extent() for text in ax.texts if text.get_text()]
+    assert len({round(line.y0) for line in lines}) == groups + 1  # a heading, and a line per group
+    assert all(whole.x0 <= line.x0 and line.x1 <= whole.x1 and line.y0 >= whole.y0 for line in lines)
+    assert max(line.y1 for line in lines) <= ax.xaxis.label.get_window_extent().y0
+
+
+def test_interval_censored_rows_have_a_turnbull_curve():
+    y = Surv.interval([0.0, 1.0, 2.0, 3.0], [1.0, 3.0, 4.0, np.inf])
+    found = turnbull_intervals(y)
+    ax = plot_kaplan_meier(y, unit="years")
+    (line,) = ax.lines
+    drawn = np.interp([0.5, 1.0, 2.5, 3.5, 4.0], line.get_xdata(), line.get_ydata())
+    np.testing.assert_allclose(drawn, found.survival([0.5, 1.0, 2.5, 3.5, 4.0]), atol=1e-9)
+    boxes = [box.get_paths()[0].get_extents() for box in ax.collections]
+    assert [(box.x0, box.x1) for box in boxes] == list(zip(found.lower, found.upper))
+    np.testing.assert_allclose([box.height for box in boxes], found.mass, atol=1e-9)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["not determined by the data"]
+    assert ax.texts[0].get_text() == "event-free"
+    two = plot_kaplan_meier(y, by=["a", "b", "a", "b"])
+    assert [text.get_text() for text in two.get_legend().get_texts()][:2] == ["a", "b"]
 
 
 def test_a_forest_of_hazard_ratios():
@@ -128,9 +151,9 @@ def test_a_forest_of_hazard_ratios():
     )
     assert ax.texts[2].get_text() == "left out"
     assert ax.get_xscale() == "log"
-    with pytest.raises(ValueError, match="per names 'weight'; the terms are 'age'"):
+    with pytest.raises(ValueError, match=r"'weight'.*'age'"):
         plot_hazard_ratios(model, per={"weight": 1})
-    with pytest.raises(TypeError, match="those of a CoxPH"):
+    with pytest.raises(TypeError, match="CoxPH; got KaplanMeier"):
         plot_hazard_ratios(KaplanMeier())
 
 
@@ -146,7 +169,7 @@ def test_a_band_around_survival_curves():
         assert at_end.min() == pytest.approx(lower[i, 0])
         assert at_end.max() == pytest.approx(upper[i, 0])
     assert [text.get_text() for text in ax.get_legend().get_texts()][-1] == "80% of the networks"
-    with pytest.raises(ValueError, match="of the subjects that are drawn"):
+    with pytest.raises(ValueError, match="predict_members"):
         plot_survival(d[:1], band=members)
 
 
@@ -154,7 +177,7 @@ def test_a_band_around_survival_curves():
     "draw",
     [
         lambda: plot_decision_curve(decision_curve(D, Y, 0.8, n_bootstrap=0)),
-        lambda: plot_smooth_calibration(smooth_calibration(D, Y, 0.8)),
+        lambda: plot_calibration(smooth_calibration(D, Y, 0.8)),
         lambda: plot_kaplan_meier(Y, BY),
         lambda: plot_hazard_ratios(CoxPH().fit(np.arange(200.0)[:, None] % 7, Y)),
     ],
@@ -169,24 +192,24 @@ def test_pyplot_saves_what_was_drawn(draw, tmp_path):
 def test_one_point_is_seen():
     """A model without covariates has one prediction, and a score may be drawn at one time: a line would not show."""
     same = smooth_calibration(Weibull(np.ones(200), 1.4), Y, 0.8, n_bootstrap=10, random_state=0)
-    assert plot_smooth_calibration(same).lines[1].get_marker() == "o"
-    assert plot_brier(D, Y, times=0.8, n_bootstrap=10).lines[0].get_marker() == "o"
-    assert plot_brier(D, Y, times=[0.5, 0.8], n_bootstrap=0).lines[0].get_marker() == "None"
+    assert plot_calibration(same).lines[1].get_marker() == "o"
+    assert plot_score(D, Y, times=0.8, n_bootstrap=10).lines[0].get_marker() == "o"
+    assert plot_score(D, Y, times=[0.5, 0.8], n_bootstrap=0).lines[0].get_marker() == "None"
 
 
 def test_what_would_be_an_empty_picture_is_refused():
     never, last = Surv.from_arrays(np.zeros(200, bool), Y["time"]), Y["time"].max()
     with pytest.raises(ValueError, match="There is nothing to draw"):
-        plot_auc(D, never)
+        plot_score(D, never, "cumulative_dynamic_auc")
     with pytest.raises(ValueError, match="Nobody is followed past time"):
-        plot_brier(D, Y, times=[2 * last])
+        plot_score(D, Y, times=[2 * last])
     with pytest.raises(ValueError, match="Nobody is followed up to time"):
         plot_decision_curve(decision_curve(D, Y, 2 * last, n_bootstrap=0))
 
 
 def test_calibration_of_several_models_has_the_test_of_each():
     first, second = km_calibration(D, Y, 0.8), km_calibration(Weibull(D.scale[:, 0] * 2, 1.4), Y, 0.8)
-    ax = plot_km_calibration(second, label="second", ax=plot_km_calibration(first, label="first"))
+    ax = plot_calibration(second, label="second", ax=plot_calibration(first, label="first"))
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts == [f"first, p = {first.p_value:.3g}", f"second, p = {second.p_value:.3g}"]
     assert ax.get_title() == "At time 0.8"

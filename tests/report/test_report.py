@@ -71,7 +71,7 @@ def plain(cox):
     net = SumoNet(n_members=2, max_epochs=4, covariate_layers=(8,), time_layers=(6,), random_state=0)
     net.fit(X, Surv.from_arrays(EVENT, TIME))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sumosurv.plots.scores._TIMES", 4)
+        patch.setattr("sumosurv.plots.performance._TIMES", 4)
         report = net.report(NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), against={"Cox": cox}, unit="years", **QUICK)
     return net, report, Reader(report.html)
 
@@ -134,7 +134,7 @@ def test_the_figures_are_the_librarys(plain, cox):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Pictures are composed and not rendered, and scores over time are few: both take most of the time."""
-    monkeypatch.setattr("sumosurv.plots.scores._TIMES", 4)
+    monkeypatch.setattr("sumosurv.plots.performance._TIMES", 4)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(b"<svg/>"))
 
 

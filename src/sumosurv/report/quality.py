@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sumosurv.calibrate import smooth_calibration
-from sumosurv.plots import plot_auc, plot_brier, plot_decision_curve, plot_smooth_calibration
+from sumosurv.plots import plot_calibration, plot_decision_curve, plot_score
 from sumosurv.report.document import Note, Picture, Section, Table, attempt, estimate, number
 from sumosurv.report.drawing import draw
 from sumosurv.report.given import Given
@@ -144,7 +144,6 @@ def _scores(given: Given, table: pd.DataFrame) -> Table:
 
 
 def _over_time(given: Given, cause: int | None, what: str) -> Picture:
-    plot = plot_auc if what == "AUC" else plot_brier
     score = "cumulative_dynamic_auc" if what == "AUC" else "brier"
     found = evaluate(
         given.later_curves, None, given.later, scores={score: {"times": list(given.times)} | _of(cause)}, n_bootstrap=0
@@ -158,8 +157,8 @@ def _over_time(given: Given, cause: int | None, what: str) -> Picture:
         else "the mean squared difference between predicted probability and outcome; lower is better"
     )
     return draw(
-        lambda ax: plot(
-            given.later_curves, given.later, unit=given.unit, n_bootstrap=_resamples(given), ax=ax, **_of(cause)
+        lambda ax: plot_score(
+            given.later_curves, given.later, score, unit=given.unit, n_bootstrap=_resamples(given), ax=ax, **_of(cause)
         ),
         f"{what}{of} over time of {', '.join(given.later_curves)}. {given.name}: {values}.",
         f"{what}{of} over time: {meaning}. {given.name}: {values}. Bands: pointwise 95% intervals.",
@@ -180,7 +179,7 @@ def _calibration(given: Given, cause: int | None) -> Picture:
     )
     text += f" on average (ICI{noise})"
     return draw(
-        lambda ax: plot_smooth_calibration(found, ax=ax),
+        lambda ax: plot_calibration(found, ax=ax),
         f"Calibration curve: observed against predicted risk. {text}.",
         f"Calibration. {text}. On the dashed line they would agree; bars show how predictions are distributed.",
         half=True,

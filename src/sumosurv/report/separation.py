@@ -9,7 +9,7 @@ import pandas as pd
 
 from sumosurv.nonparametric import aalen_johansen, confidence_band
 from sumosurv.outcome import Outcome
-from sumosurv.plots import plot_incidence_groups, plot_kaplan_meier, plot_risk_groups
+from sumosurv.plots import plot_kaplan_meier, plot_risk_groups
 from sumosurv.report.data import frame_of
 from sumosurv.report.document import Note, Section, Table, attempt, count, in_percent, shown
 from sumosurv.report.drawing import draw
@@ -94,7 +94,7 @@ def _by_risk(given: Given, count: int, cause: int | None) -> Any:
         )
     label = given.of_cause(cause)
     return draw(
-        lambda ax: plot_incidence_groups(
+        lambda ax: plot_risk_groups(
             given.own_later,
             given.later,
             cause=cause,

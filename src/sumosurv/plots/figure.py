@@ -1,0 +1,132 @@
+"""What all pictures share: colours, a new figure if no axes are given, lines with their limits, legends, plain axes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from sumosurv.distributions import SurvivalDistribution
+
+__all__ = [
+    "COLOURS",
+    "SIZE",
+    "add_legend",
+    "axes",
+    "colour",
+    "draw_curve",
+    "finish",
+    "last_training_time",
+    "line_handle",
+    "patch_handle",
+    "shade_beyond",
+    "time_label",
+]
+
+# Colours that readers with any colour vision can tell apart (Okabe and Ito).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+SIZE = (7.2, 4.6)
+
+
+def axes(ax: Any, size: tuple[float, float] = SIZE) -> Any:
+    """``ax``, or the axes of a new figure that pyplot knows of, so that ``plt.show`` and ``plt.savefig`` find it."""
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError('Pictures need matplotlib: pip install "sumosurv[plots]".') from None
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def colour(number: int) -> str:
+    """The colour of a curve, by its number; colours repeat after seven."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def draw_curve(
+    ax: Any, x: Any, y: Any, low: Any = None, high: Any = None, *, colour: str, label: str | None = None, **style: Any
+) -> None:
+    """Draw a line and, if its limits are known, a band; a single point gets a marker and a bar, to be seen at all."""
+    if low is not None and not np.isnan(np.asarray(low, dtype=np.float64)).all():
+        ax.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
+        if len(x) == 1:
+            ax.vlines(x, low, high, color=colour, lw=4, alpha=0.35)
+    ax.plot(x, y, **{"color": colour, "lw": 2, "label": label, "marker": "o" if len(x) == 1 else None} | style)
+
+
+def time_label(unit: str) -> str:
+    """The label of a time axis."""
+    return f"time ({unit})" if unit else "time"
+
+
+def finish(ax: Any, x_label: str, y_label: str, *, xlim: Any = None, ylim: Any = None) -> None:
+    """Labels, limits, and no frame on the two open sides."""
+    ax.set(xlabel=x_label, ylabel=y_label)
+    if xlim is not None:
+        ax.set_xlim(xlim)
+    if ylim is not None:
+        ax.set_ylim(ylim)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def line_handle(**style: Any) -> Any:
+    """A line for the legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **style)
+
+
+def patch_handle() -> Any:
+    """A grey area for the legend, which stands for the bands of all curves."""
+    from matplotlib.patches import Patch
+
+    return Patch(color="0.5", alpha=0.3, lw=0)
+
+
+def add_legend(
+    ax: Any, place: Literal["below", "right", "inside"], *, extra: dict[str, Any] | None = None, columns: int = 1
+) -> None:
+    """A legend of everything that has a label, and of some extra handles; outside of the axes it hides nothing."""
+    handles, names = ax.get_legend_handles_labels()
+    for name, handle in (extra or {}).items():
+        handles.append(handle)
+        names.append(name)
+    places: dict[str, dict[str, Any]] = {
+        "below": {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "ncol": columns},
+        "right": {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)},
+        "inside": {"loc": "best"},
+    }
+    ax.legend(handles, names, frameon=False, fontsize=9, **places[place])
+
+
+def last_training_time(distribution: SurvivalDistribution, given: float | bool | None) -> float | None:
+    """The last time in the training data, as given or as the distribution has it; None if ``given`` is False."""
+    if given is None:
+        return distribution.last_time
+    if given is True:
+        raise ValueError("last_time is the last time in the training data, or False for no shading; got True.")
+    return None if given is False else float(given)
+
+
+def shade_beyond(ax: Any, last_time: float | None, end: float, *, cover: bool = False) -> None:
+    """Shade extrapolated times, from the last training time to the end of the axis: behind curves, or over areas."""
+    if last_time is None or last_time >= end:
+        return
+    if cover:
+        ax.axvspan(last_time, end, color="white", alpha=0.4, lw=0, zorder=3)
+        ax.axvline(last_time, color="0.2", lw=1.2, ls=":", zorder=4)
+    else:
+        ax.axvspan(last_time, end, color="0.93", lw=0, zorder=0)
+    no_room = last_time > 0.75 * end  # on the right
+    ax.text(
+        last_time + (-0.015 if no_room else 0.015) * end,
+        0.97,
+        "end of the data" if no_room else "beyond the data",
+        transform=ax.get_xaxis_transform(),
+        ha="right" if no_room else "left",
+        va="top",
+        fontsize=9,
+        color="0.1" if cover else "0.45",
+        zorder=5,
+    )

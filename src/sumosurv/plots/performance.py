@@ -1,0 +1,303 @@
+"""Pictures of performance: scores over time, net benefit, hazard ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, TabulatedRisks
+from sumosurv.estimators import CoxPH
+from sumosurv.outcome import check_outcome
+from sumosurv.plots.figure import (
+    COLOURS,
+    add_legend,
+    axes,
+    colour,
+    draw_curve,
+    finish,
+    last_training_time,
+    patch_handle,
+    shade_beyond,
+    time_label,
+)
+from sumosurv.scores import DecisionCurve, evaluate
+
+__all__ = ["plot_decision_curve", "plot_hazard_ratios", "plot_score"]
+
+_TIMES = 40
+_AT_RISK = 0.05  # least share of the rows that is followed beyond the last time drawn
+_SCORES = {"brier": "Brier score (lower is better)", "cumulative_dynamic_auc": "AUC (higher is better)"}
+
+
+def plot_score(
+    distribution: SurvivalDistribution | Mapping[str, SurvivalDistribution],
+    y: Any,
+    score: str = "brier",
+    *,
+    times: Any = None,
+    censoring: SurvivalDistribution | str = "marginal",
+    cause: int | None = None,
+    n_bootstrap: int = 100,
+    confidence: float = 0.95,
+    unit: str = "",
+    last_time: float | bool | None = None,
+    sample_weight: Any = None,
+    ax: Any = None,
+) -> Any:
+    """Brier score or AUC of one or several models over time, with pointwise bootstrap intervals as bands.
+
+    Parameters
+    ----------
+    distribution : SurvivalDistribution, or mapping of names to distributions
+        Predictions for the same subjects. Kaplan-Meier of the training rows is a useful reference.
+    y : outcome
+        Outcome of these subjects.
+    score : {"brier", "cumulative_dynamic_auc"}
+        The score.
+    times : array, optional
+        By default 40 times up to the last one beyond which at least 5 % of the rows are followed: later, few rows
+        carry all the weight. Times beyond the last of y are left out.
+    censoring : SurvivalDistribution or "marginal"
+        Censoring distribution, as in `brier`; `censoring_given_x` if censoring depends on x.
+    cause : int, optional
+        Cause, counted from one; required if the models have several.
+    n_bootstrap : int
+        Bootstrap resamples for the bands; 0 for no bands.
+    confidence : float
+        Level of the bands.
+    unit : str
+        Unit of time, for the axis.
+    last_time : float or False, optional
+        Last time in the training data: later times are shaded. By default the first distribution's own; False for no
+        shading.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for.
+    ax : matplotlib Axes, optional
+        Axes to draw on; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    if score not in _SCORES:
+        raise ValueError(f"score must be one of {', '.join(map(repr, _SCORES))}; got {score!r}.")
+    models = dict(distribution) if isinstance(distribution, Mapping) else {"": distribution}
+    if not models:
+        raise ValueError("There is no model to draw: the mapping is empty.")
+    n_causes = max(d.n_causes if isinstance(d, CompetingRisksDistribution) else 1 for d in models.values())
+    if cause is None and n_causes > 1:
+        raise ValueError(f"The distribution has {n_causes} causes: choose one of them, for example cause=1.")
+    grid = _score_times(y, times)
+    first = next(iter(models.values()))
+    models = {name: _at_times(one, grid) for name, one in models.items()}
+    table = evaluate(
+        models if isinstance(distribution, Mapping) else models[""],
+        None,
+        y,
+        scores={score: {"times": list(grid)} | ({} if cause is None else {"cause": cause})},
+        censoring=censoring,
+        n_bootstrap=n_bootstrap,
+        confidence=confidence,
+        sample_weight=sample_weight,
+    )
+    if table["value"].isna().all():
+        raise ValueError("There is nothing to draw: up to the last of these times no event can be compared.")
+    if "against" in table:
+        table = table[table["against"] == ""]
+    ax = axes(ax)
+    for i, name in enumerate(models):
+        rows = table if "model" not in table else table[table["model"] == name]
+        columns = (rows[column].to_numpy(dtype=np.float64) for column in ("value", "low", "high"))
+        draw_curve(ax, grid, *columns, colour=colour(i), label=name or None)
+    end = float(grid[-1]) * (1.0 if len(grid) > 1 else 2.0)
+    if score == "brier":
+        limits = 0.0, 1.08 * float(np.nanmax(table[["value", "high"]].to_numpy(dtype=np.float64)))
+    else:
+        limits = min(0.45, float(table["value"].min()) - 0.02), 1.0
+        ax.axhline(0.5, color="0.4", lw=1.0, ls=":", zorder=1)
+        style = {"textcoords": "offset points", "ha": "right", "fontsize": 8, "color": "0.4"}
+        ax.annotate("chance", (end, 0.5), xytext=(-3, 3), **style)
+    shade_beyond(ax, last_training_time(first, last_time), end)
+    if any(models):
+        add_legend(ax, "below", columns=min(len(models), 4))
+    finish(ax, time_label(unit), _SCORES[score], xlim=(0, end), ylim=limits)
+    return ax
+
+
+def _score_times(y: Any, times: Any) -> Any:
+    """The times of the picture: some follow-up must extend beyond each of them."""
+    outcome = check_outcome(y)
+    if outcome.entry is not None or outcome.upper is not None:
+        raise ValueError(
+            "Scores over time are drawn for rows that are observed from the start, with known event times; pass "
+            "distribution.remaining(entry) and the time since entry, and leave out interval-censored rows."
+        )
+    ordered = np.sort(outcome.time)
+    if times is None:
+        followed = 1.0 - np.searchsorted(ordered, ordered, side="right") / len(ordered)
+        end = float(ordered[followed >= _AT_RISK].max(initial=0.0)) or float(ordered[-1])
+        return np.linspace(0.0, end, _TIMES + 1)[1:]
+    given = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    if not (given < ordered[-1]).any():
+        raise ValueError(f"Nobody is followed past time {ordered[-1]:g}; give an earlier time than {given.min():g}.")
+    return np.unique(given[given < ordered[-1]])
+
+
+def _at_times(distribution: SurvivalDistribution, times: Any) -> SurvivalDistribution:
+    """The same curves as a table: these scores need them at these times only, and predict them once this way."""
+    if distribution.step_table() is not None or len(times) == 1:
+        return distribution
+    if not isinstance(distribution, CompetingRisksDistribution):
+        return Tabulated(times, np.minimum.accumulate(distribution.survival(times), axis=1))
+    incidence = np.maximum.accumulate(distribution.cumulative_incidence(times), axis=1)
+    return TabulatedRisks(times, incidence / np.maximum(incidence.sum(axis=2, keepdims=True), 1.0))
+
+
+def plot_decision_curve(
+    result: DecisionCurve | Mapping[str, DecisionCurve],
+    *,
+    thresholds: tuple[float, float] | None = None,
+    ax: Any = None,
+) -> Any:
+    """Net benefit of one or several models, with their limits, against treating everyone and treating no one.
+
+    Parameters
+    ----------
+    result : DecisionCurve, or mapping of names to decision curves
+        From `sumosurv.scores.decision_curve`, of the same subjects at the same time.
+    thresholds : (low, high), optional
+        Range of thresholds to draw; by default up to where no model treats more than one subject in a hundred.
+    ax : matplotlib Axes, optional
+        Axes to draw on; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import Weibull
+    >>> from sumosurv.scores import decision_curve
+    >>> y = Surv.from_arrays(np.ones(50, bool), np.linspace(0.1, 3, 50))
+    >>> plot_decision_curve(decision_curve(Weibull(np.linspace(0.5, 2, 50), 1.0), y, 1.0, n_bootstrap=20)).get_ylabel()
+    'net benefit'
+    """
+    several = {"model": result} if isinstance(result, DecisionCurve) else dict(result)
+    if not several or len({(curve.time, curve.cause) for curve in several.values()}) != 1:
+        raise ValueError("Give one or several decision curves, all at the same time and of the same cause.")
+    first = next(iter(several.values()))
+    if all(curve.table["net_benefit"].isna().all() for curve in several.values()):
+        raise ValueError(f"Nobody is followed up to time {first.time:g}, so net benefit is unknown there.")
+    if thresholds is None:
+        used = [curve.table.index[curve.table["treated"] > 0.01] for curve in several.values()]
+        ends = [float(part.max()) for part in used if len(part)]
+        thresholds = float(first.table.index.min()), max(ends, default=1.0)
+    low, high = thresholds
+    tables = {name: curve.table.loc[low:high] for name, curve in several.items()}
+    ax = axes(ax)
+    for i, (name, table) in enumerate(tables.items()):
+        columns = (table[column] for column in ("net_benefit", "net_benefit_lower", "net_benefit_upper"))
+        draw_curve(ax, table.index, *columns, colour=colour(i), label=name)
+    table = next(iter(tables.values()))
+    ax.plot(table.index, table["treat_all"], color="0.35", lw=1.4, ls="--", label="treat all")
+    ax.axhline(0.0, color="0.35", lw=1.4, ls=":", label="treat none")
+    heights = [one[["net_benefit", "net_benefit_upper", "treat_all"]].to_numpy() for one in tables.values()]
+    top = max(0.0, float(np.nanmax(np.concatenate(heights))))
+    what = "risk" if first.cause is None else f"risk of cause {first.cause}"
+    bands = {f"{first.level:.0%} limits": patch_handle()} if table["net_benefit_lower"].notna().any() else {}
+    add_legend(ax, "below", extra=bands, columns=4)
+    finish(
+        ax,
+        f"threshold of the {what} at time {first.time:.4g}",
+        "net benefit",
+        xlim=(low, high),
+        ylim=(-0.15 * top, 1.08 * top) if top > 0 else None,
+    )
+    return ax
+
+
+def plot_hazard_ratios(
+    model: CoxPH, *, per: Mapping[str, float] | None = None, level: float = 0.95, ax: Any = None
+) -> Any:
+    """Forest plot: hazard ratios of a Cox model with their limits, on a logarithmic axis.
+
+    Terms that were left out of the fit are listed without a mark.
+
+    Parameters
+    ----------
+    model : CoxPH
+        Fitted model.
+    per : mapping of terms to numbers, optional
+        Units of a column per which its ratio is shown, instead of one: ``{"age": 10}``.
+    level : float
+        Level of the limits.
+    ax : matplotlib Axes, optional
+        Axes to draw on; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from sumosurv import CoxPH, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> [text.get_text() for text in plot_hazard_ratios(CoxPH().fit(data.X, data.y)).get_yticklabels()]
+    ['x']
+    """
+    if not isinstance(model, CoxPH):
+        raise TypeError(f"plot_hazard_ratios needs a fitted CoxPH; got {type(model).__name__}.")
+    table, per = model.summary(level), dict(per or {})
+    if unknown := sorted(set(per) - set(table.index)):
+        terms = ", ".join(map(repr, table.index))
+        raise ValueError(f"per has the unknown terms {', '.join(map(repr, unknown))}; the terms are {terms}.")
+    if not all(0 < units < np.inf for units in per.values()):
+        raise ValueError(f"per must hold positive numbers of units; got {per}.")
+    power = np.array([per.get(term, 1.0) for term in table.index])
+    columns = ("hazard_ratio", "hazard_ratio_lower", "hazard_ratio_upper")
+    ratio, lower, upper = (table[column].to_numpy() ** power for column in columns)
+    ax = axes(ax, (7.2, 1.4 + 0.32 * len(table)))
+    places = np.arange(len(table))[::-1]
+    ax.axvline(1.0, color="0.45", ls="--", lw=1.2)
+    ax.hlines(places, lower, upper, color=COLOURS[0], lw=1.8)
+    ax.plot(ratio, places, "s", color=COLOURS[0], ms=6)
+    known = np.isfinite(lower) & np.isfinite(upper) & (lower > 0)
+    ends = np.concatenate([lower[known], upper[known], [1.0]])
+    low, high = np.log(ends.min()), np.log(ends.max())
+    edge = 0.06 * max(high - low, 0.1)
+    ax.set_xscale("log")
+    finish(
+        ax,
+        f"hazard ratio ({level:.0%} limits)",
+        "",
+        xlim=(np.exp(low - edge), np.exp(high + edge)),
+        ylim=(-0.7, len(table) - 0.3),
+    )
+    _set_plain_ticks(ax)
+    ax.set_yticks(places, [f"{term}, per {per[term]:g}" if term in per else term for term in table.index])
+    for place, values in zip(places, zip(ratio, lower, upper)):
+        text = "left out" if np.isnan(values[0]) else f"{values[0]:.2f} ({values[1]:.2f} to {values[2]:.2f})"
+        ax.text(1.02, place, text, transform=ax.get_yaxis_transform(), va="center", fontsize=9)
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    return ax
+
+
+def _set_plain_ticks(ax: Any) -> None:
+    """Ticks such as 0.5, 1 and 2 on a logarithmic axis, also if it spans less than a decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    low, high = ax.get_xlim()
+    decades = np.log10(high / low)
+    if decades < 0.3:  # as on a linear axis: a logarithmic locator would find one tick or none
+        ax.xaxis.set_major_locator(MaxNLocator(6))
+    else:
+        subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1.2 else (1.0, 2.0, 5.0) if decades < 2.5 else (1.0,)
+        ax.xaxis.set_major_locator(LogLocator(subs=subs))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
