@@ -216,7 +216,19 @@ def test_evaluate(nodes, alone, tmp_path):
     rows = data.X.assign(time=data.y["time"], event=data.y["event"].astype(int))
     rows.to_csv(tmp_path / "rows.csv", index=False)
     words = [sys.executable, "-W", "ignore", "-m", "sumosurv", "evaluate", "model.sumo", "rows.csv"]
-    words += ["--time", "time", "--event", "event", "--scores", "log_likelihood", "brier", "--times", "0.3,0.8"]
+    names = ["log_likelihood", "brier", "cumulative_dynamic_auc", "concordance_td"]
+    words += [
+        "--time",
+        "time",
+        "--event",
+        "event",
+        "--scores",
+        *names,
+        "--times",
+        "0.3,0.8",
+        "--against",
+        "kaplan-meier",
+    ]
     found = {}
     for name, more in (("here", []), ("there", ["--ray", nodes.address, "--ray-smallest", "0", "--ray-workers", "2"])):
         out = tmp_path / f"{name}.csv"
@@ -224,7 +236,8 @@ def test_evaluate(nodes, alone, tmp_path):
         done = subprocess.run(run, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == 0, done.stderr
         table = pd.read_csv(out)
-        found[name] = {(row.score, str(row.times)): row.value for row in table.itertuples()}
-    assert len(found["there"]) == 3
-    for key, value in found["there"].items():
-        assert value == pytest.approx(found["here"][key], abs=1e-9), key
+        found[name] = {
+            (row.score, str(row.times), row.model, str(row.against)): row.value for row in table.itertuples()
+        }
+    assert len(found["here"]) == 6 * 3
+    assert found["there"] == pytest.approx(found["here"], abs=1e-9)

@@ -107,7 +107,7 @@ def test_when_nothing_is_tested():
     wide = np.zeros((80, 201))
     assert "201 columns" in evaluate(d, wide, y, scores="brier", n_bootstrap=0).notes[0]
     images = np.zeros((80, 1, 4, 4))
-    assert "X is no table" in evaluate(d, images, y, scores="brier", n_bootstrap=0).notes[0]
+    assert "X is not a table" in evaluate(d, images, y, scores="brier", n_bootstrap=0).notes[0]
     for none in (
         evaluate(d, None, y, scores="brier", n_bootstrap=0),
         evaluate(d, X, y, scores="brier", censoring="marginal", n_bootstrap=0),

@@ -8,7 +8,7 @@ import pytest
 
 from sumosurv import Surv, WeibullNet, kaplan_meier
 from sumosurv.outcome import check_outcome
-from sumosurv.scores import evaluate, log_likelihood, streamed
+from sumosurv.scores import auc, blocks, evaluate, log_likelihood
 
 OUTCOME = {"time": "t", "event": "d"}
 MEANS = ["log_likelihood", "integrated_brier", "integrated_binomial_log_likelihood", "d_calibration", "survival_crps"]
@@ -40,7 +40,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(streamed, "_BLOCK", 100)
+    monkeypatch.setattr(blocks, "_BLOCK", 100)
 
 
 def compared(found, expected, **tolerance):
@@ -68,7 +68,7 @@ def test_the_area_under_the_curve_is_exact_for_few_rows_and_within_its_bound_for
     found = evaluate(model, path, OUTCOME, scores="cumulative_dynamic_auc", times=0.5)
     compared(found, expected, rtol=1e-9)
     assert found["std_error"][0] == pytest.approx(expected["std_error"][0], rel=0.25)
-    monkeypatch.setattr(streamed, "_MARKERS", 16)
+    monkeypatch.setattr(auc, "_MARKERS", 16)
     rough = evaluate(model, path, OUTCOME, scores="cumulative_dynamic_auc", times=0.5)
     assert 0 < abs(rough["value"][0] - expected["value"][0]) < 0.05
 
@@ -78,7 +78,7 @@ def test_concordance_is_that_of_a_sample_whose_interval_covers_it(place, monkeyp
     y = Surv.from_columns(frame, event="d", time="t")
     expected = evaluate(model, frame[["a", "c"]], y, scores=["concordance_td", "harrell_c"], n_bootstrap=0)
     compared(evaluate(model, path, OUTCOME, scores=["concordance_td", "harrell_c"], n_bootstrap=0), expected, rtol=1e-9)
-    monkeypatch.setattr(streamed, "_SAMPLED", 300)
+    monkeypatch.setattr(blocks, "_SAMPLED", 300)
     found = evaluate(model, path, OUTCOME, scores=["concordance_td", "harrell_c"], n_bootstrap=100)
     assert (found["low"] < expected["value"]).all()
     assert (expected["value"] < found["high"]).all()
@@ -133,9 +133,9 @@ def test_models_are_compared_on_the_same_groups(place):
 
 def test_what_cannot_be_scored_in_pieces_is_refused(place):
     path, frame, (model, _), _ = place
-    with pytest.raises(TypeError, match="not by a distribution"):
+    with pytest.raises(TypeError, match="got a distribution"):
         evaluate(model.predict_distribution(frame[["a", "c"]]), path, OUTCOME)
-    with pytest.raises(TypeError, match="G is one curve for all"):
+    with pytest.raises(TypeError, match="one censoring curve"):
         evaluate(model, path, OUTCOME, censoring=model.predict_distribution(frame[["a", "c"]]))
     y = Surv.from_columns(frame, event="d", time="t")
     own = kaplan_meier(y, censoring=True)
@@ -143,5 +143,5 @@ def test_what_cannot_be_scored_in_pieces_is_refused(place):
     compared(
         given, evaluate(model, frame[["a", "c"]], y, scores="brier", times=0.5, censoring=own, n_bootstrap=0), rtol=1e-9
     )
-    with pytest.raises(ValueError, match="lacks columns that the model was fitted on: 'c'"):
+    with pytest.raises(ValueError, match=r"missing columns.*'c'"):
         evaluate(model, written(frame[["a", "t", "d"]], path.parent / "less.parquet"), OUTCOME)

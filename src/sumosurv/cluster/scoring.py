@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from sumosurv.cluster.connect import Cluster, connected
 from sumosurv.io import load
 
-__all__ = ["map_rows"]
+__all__ = ["map_blocks", "map_rows"]
 
+Block = TypeVar("Block")
+Result = TypeVar("Result")
 Work = Callable[[Any, pd.DataFrame], pd.DataFrame]
 
 
@@ -85,3 +88,40 @@ def map_rows(
             yield from made.iter_batches(batch_size=None, batch_format="pandas")
         finally:
             context.execution_options.preserve_order, context.enable_progress_bars = before
+
+
+def map_blocks(cluster: Cluster, task: Callable[[Block], Result], blocks: Iterable[Block]) -> Iterator[Result]:
+    """Apply a function to blocks of rows on the workers of a cluster; results come in the order of the blocks.
+
+    A block whose worker was lost is computed again. An error in a worker is raised here as it was raised there.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    task : callable
+        An object that can be pickled, such as `sumosurv.scores.blocks.BlockTask`.
+    blocks : iterable
+        Read as workers become free, so that few blocks are in memory at a time.
+    """
+    with connected(cluster) as ray:
+        run, shared = ray.remote(_apply), ray.put(task)
+        running: deque[Any] = deque()
+        for block in blocks:
+            if len(running) == cluster.workers_of(ray, gpu=False):
+                yield _result(ray, running.popleft())
+            running.append(run.remote(shared, block))
+        while running:
+            yield _result(ray, running.popleft())
+
+
+def _apply(task: Callable[[Block], Result], block: Block) -> Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return task(block)
+
+
+def _result(ray: Any, running: Any) -> Any:
+    try:
+        return ray.get(running)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None

@@ -13,7 +13,7 @@ from sumosurv.report.document import Note, Picture, Section, Table, attempt, est
 from sumosurv.report.drawing import draw
 from sumosurv.report.given import Given
 from sumosurv.scores import decision_curve, evaluate
-from sumosurv.scores.censoring import check_censoring
+from sumosurv.scores.censoring import CensoringTestError, check_censoring
 
 __all__ = ["quality_section"]
 
@@ -109,8 +109,11 @@ def _on_censoring(given: Given) -> list[str]:
     """Whether censoring depends on the covariates, and what that means for the scores that are weighted for it."""
     if not given.exact or np.ndim(given.X) != 2:
         return []
-    found = check_censoring("auto", given.X, given.later, random_state=given.seed)
-    if isinstance(found, str) or not found.depends:
+    try:
+        found = check_censoring("auto", given.X, given.later, random_state=given.seed)
+    except CensoringTestError as reason:
+        return [str(reason)]
+    if not found.depends:
         return [str(found)]
     return [
         f"{found} AUC and Brier score are weighted as if it did not: judge models by the likelihood first, which "

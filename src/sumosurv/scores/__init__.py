@@ -1,14 +1,11 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
-from sumosurv.scores._requests import DEFAULT_SCORES, HORIZON_SCORES, usual_scores
 from sumosurv.scores._resampling import Bootstrap
 from sumosurv.scores.antolini import concordance_td
 from sumosurv.scores.auc import cumulative_dynamic_auc, integrated_auc
 from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
-from sumosurv.scores.censoring import CensoringCheck, censoring_given_x, mean_and_error
-from sumosurv.scores.comparison import rank_correlation
+from sumosurv.scores.censoring import CensoringCheck, censoring_given_x
 from sumosurv.scores.concordance import harrell_c, uno_c
-from sumosurv.scores.cross_evaluation import CrossEvaluation, cross_evaluate
 from sumosurv.scores.crps import survival_crps
 from sumosurv.scores.decision import DecisionCurve, decision_curve
 from sumosurv.scores.evaluation import evaluate
@@ -22,9 +19,8 @@ from sumosurv.scores.ipcw import (
     integrated_brier,
 )
 from sumosurv.scores.likelihood import log_likelihood
-from sumosurv.scores.score import Score
-from sumosurv.scores.scorers import make_survival_scorer
-from sumosurv.scores.table import SCORES, scores_table
+from sumosurv.scores.model_selection import CrossEvaluation, cross_evaluate, make_survival_scorer, rank_correlation
+from sumosurv.scores.score import DEFAULT_SCORES, HORIZON_SCORES, SCORES, Score, scores_table
 
 __all__ = [
     "DEFAULT_SCORES",
@@ -58,10 +54,8 @@ __all__ = [
     "km_calibration",
     "log_likelihood",
     "make_survival_scorer",
-    "mean_and_error",
     "rank_correlation",
     "scores_table",
     "survival_crps",
     "uno_c",
-    "usual_scores",
 ]

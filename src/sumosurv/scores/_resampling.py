@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array
 
 __all__ = [
+    "GROUPS",
     "Bootstrap",
+    "Estimate",
     "MeanTerms",
+    "Partial",
+    "PartialMeans",
     "Resamples",
     "SquareTerms",
     "Terms",
@@ -29,6 +34,7 @@ __all__ = [
     "shrinkage",
 ]
 
+GROUPS = 100  # of subjects, each left out once for the standard errors of rows that come in blocks
 _CELLS = 1 << 21  # resamples × subjects held at once
 
 
@@ -305,7 +311,11 @@ class SquareTerms:
     @property
     def value(self) -> float:
         """The score of the sample itself."""
-        return float(np.square(self.means - self.target).sum())
+        return float(self.combine(self.means))
+
+    def combine(self, means: Array) -> Array:
+        """Return the scores for means of shape (..., k)."""
+        return np.asarray(np.square(means - self.target).sum(axis=-1))
 
     def resampled(self, resamples: Resamples) -> Array:
         """The score of each resample, shape (r,)."""
@@ -319,3 +329,101 @@ class SquareTerms:
 def shrinkage(square: float, noise: float) -> float:
     """κ of `SquareTerms`: the factor that takes the expected noise out of a sum of squares."""
     return float(np.sqrt(max(0.0, 1.0 - noise / square))) if square > 0 else 0.0
+
+
+# ------------------------------------------------------------------ estimates, and rows in blocks
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A score of a model, with what is known about its uncertainty.
+
+    Parameters
+    ----------
+    value : float
+    draws : array
+        The score of each bootstrap resample.
+    left_out : array
+        The score with each group of subjects left out in turn (jackknife); used if there are no draws.
+    std_error : float
+        Used if there are neither draws nor groups.
+    times, note : str
+        At which times the score was taken and how, if it is not exact; see `MeanTerms`.
+    """
+
+    value: float
+    draws: Array = field(default_factory=lambda: np.empty(0))
+    left_out: Array = field(default_factory=lambda: np.empty(0))
+    std_error: float = np.nan
+    times: str = ""
+    note: str = ""
+
+    def __sub__(self, other: Estimate) -> Estimate:
+        """Return the difference from another model's score on the same resamples and groups."""
+        left_out = np.empty(0)
+        if len(self.left_out) == len(other.left_out):
+            left_out = self.left_out - other.left_out
+        with np.errstate(invalid="ignore"):
+            return Estimate(self.value - other.value, self.draws - other.draws, left_out)
+
+    def interval(self, confidence: float) -> tuple[float, float, float]:
+        """Return the ends of the confidence interval and the standard error."""
+        if len(self.draws):
+            return _quantile_interval(self.draws, confidence)
+        error, n = self.std_error, len(self.left_out)
+        if n:
+            error = float(np.sqrt((n - 1) / n * np.square(self.left_out - self.left_out.mean()).sum()))
+        width = float(ndtri(0.5 + 0.5 * confidence)) * error
+        return self.value - width, self.value + width, error
+
+
+def _quantile_interval(draws: Array, confidence: float) -> tuple[float, float, float]:
+    known = draws[~np.isnan(draws)]
+    if len(known) == 0:
+        return np.nan, np.nan, np.nan
+    tail = 0.5 * (1.0 - confidence)
+    # an interval may reach to -inf: take order statistics, no interpolation between infinite values
+    low, high = np.quantile(known, [tail, 1.0 - tail], method="inverted_cdf")
+    error = float(known.std(ddof=1)) if len(known) > 1 and np.isfinite(known).all() else np.nan
+    return float(low), float(high), error
+
+
+class Partial(Protocol):
+    """What the rows of one block contribute to a score; those of several blocks merge."""
+
+    def merge(self, other: Self) -> None:
+        """Take in the rows of another block."""
+
+    def estimate(self) -> Estimate:
+        """Return the score of all rows."""
+
+
+class PartialMeans:
+    """Weighted sums over rows of `MeanTerms` or `SquareTerms`, by group of subjects."""
+
+    def __init__(self, terms: Any, sums: Array, weights: Array) -> None:
+        self._terms, self._sums, self._weights = terms, sums, weights
+
+    @classmethod
+    def of(cls, terms: Terms, weights: Array, group: npt.NDArray[np.intp]) -> Self:
+        """Sum the terms of one block, whose rows belong to groups 0 to 99."""
+        assert isinstance(terms, (MeanTerms, SquareTerms))
+        sums = np.zeros((GROUPS, terms.values.shape[1]))
+        with np.errstate(invalid="ignore"):
+            np.add.at(sums, group, weights[:, None] * terms.values)
+        form = replace(terms, values=terms.values[:0], weight=None)
+        return cls(form, sums, np.bincount(group, weights=weights, minlength=GROUPS).astype(np.float64))
+
+    def merge(self, other: Self) -> None:
+        """Take in the rows of another block."""
+        self._sums, self._weights = self._sums + other._sums, self._weights + other._weights
+
+    def estimate(self) -> Estimate:
+        """Return the score of all rows, and the scores without each group unless it is a sum of squares."""
+        total = self._sums.sum(axis=0)
+        value = float(self._terms.combine(total[None] / self._weights.sum())[0])
+        used = self._weights > 0
+        if isinstance(self._terms, SquareTerms) or not np.isfinite(value) or used.sum() < 2:
+            return Estimate(value)
+        others = (self._weights.sum() - self._weights[used])[:, None]
+        return Estimate(value, left_out=self._terms.combine((total - self._sums[used]) / others))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +22,19 @@ from sumosurv.scores._inputs import (
     of_cause,
     time_grid,
 )
-from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, ratio, share_of_pairs
+from sumosurv.scores._resampling import Estimate, MeanTerms, Resamples, Terms, ratio, share_of_pairs
 from sumosurv.scores._weighting import OnZero, Weighting
+from sumosurv.sources import QuantileSketch
 
 __all__ = [
+    "PartialAuc",
     "cumulative_dynamic_auc",
     "cumulative_dynamic_auc_terms",
     "integrated_auc",
     "integrated_auc_terms",
 ]
+
+_MARKERS = 65_536  # risks of cases and of controls from which the AUC of rows in blocks is computed
 
 
 def cumulative_dynamic_auc(
@@ -380,3 +384,59 @@ class _OwnWeightAuc:
         pairs = controls * (weight @ of_case) - cases * controls
         pairs += cases * (weight @ of_control + of_alive * (resamples.counts @ alive))
         return _average(share_of_pairs(top, pairs), self.share)
+
+
+# ------------------------------------------------------------------ rows in blocks
+
+
+class PartialAuc:
+    """The AUC at one time from sketches of the risks of cases and of controls."""
+
+    def __init__(self, sides: tuple[QuantileSketch, QuantileSketch], squares: Array) -> None:
+        self._sides, self._squares = sides, squares
+
+    @classmethod
+    def of(
+        cls,
+        distribution: SurvivalDistribution,
+        outcome: Outcome,
+        *,
+        times: float,
+        cause: int | None = None,
+        **weighting: Any,
+    ) -> Self:
+        """Sketch the risks of one block; the options are those of `cumulative_dynamic_auc`."""
+        grid = check_times(times)
+        check_subjects(distribution, outcome)
+        markers, other = _markers(distribution, outcome, grid, cause)
+        (sides,) = _all_sides(outcome, other, markers, grid, Weighting(**weighting))
+        sketches, squares = (QuantileSketch(_MARKERS), QuantileSketch(_MARKERS)), np.zeros(2)
+        for k, weight in enumerate((sides.case * outcome.weights, sides.control * outcome.weights)):
+            rows = weight > 0
+            sketches[k].add(markers[rows, 0], weight[rows])
+            squares[k] = np.square(weight).sum()
+        return cls(sketches, squares)
+
+    def merge(self, other: Self) -> None:
+        """Take in the rows of another block."""
+        for sketch, more in zip(self._sides, other._sides):
+            sketch.merge(more)
+        self._squares = self._squares + other._squares
+
+    def estimate(self) -> Estimate:
+        """Return the AUC with DeLong's standard error."""
+        (cases, w), (controls, v) = (side.points() for side in self._sides)
+        if not (len(cases) and len(controls)):
+            return Estimate(np.nan)
+        over, under = _share_below(cases, controls, v), 1.0 - _share_below(controls, cases, w)
+        value = float(np.average(over, weights=w))
+        spread = [float(np.average(np.square(part - value), weights=own)) for part, own in ((over, w), (under, v))]
+        sizes = np.array([w.sum(), v.sum()]) ** 2 / self._squares
+        return Estimate(value, std_error=float(np.sqrt((np.array(spread) / sizes).sum())))
+
+
+def _share_below(values: Array, others: Array, weight: Array) -> Array:
+    """Return the share of the others' weight below each value, counting half of the weight at it."""
+    ends = np.concatenate([[0.0], np.cumsum(weight)])
+    low, high = np.searchsorted(others, values, "left"), np.searchsorted(others, values, "right")
+    return np.asarray(0.5 * (ends[low] + ends[high]) / ends[-1])

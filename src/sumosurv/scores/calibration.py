@@ -10,6 +10,7 @@ import torch
 from scipy.stats import chi2
 
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.outcome import Cells
 from sumosurv.scores._inputs import Array, check_rows, check_subjects
 from sumosurv.scores._resampling import SquareTerms
 
@@ -106,7 +107,12 @@ def calibration_terms(distribution: SurvivalDistribution, y: Any, *, levels: Any
 
 
 def d_calibration(
-    distribution: SurvivalDistribution, y: Any, *, bins: int = 10, sample_weight: Any = None
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    bins: int = 10,
+    resolution: Cells | None = None,
+    sample_weight: Any = None,
 ) -> DCalibration:
     r"""D-calibration: is F(T|x) uniform? Lower is better; the truth is best, but other distributions are as good.
 
@@ -121,6 +127,9 @@ def d_calibration(
     distribution : SurvivalDistribution
     y : outcome
     bins : int
+    resolution : Cells, optional
+        Cells of time to which times were rounded: an event then lies somewhere in its cell. ``model.cells_`` are the
+        cells that a model was fitted with.
     sample_weight : array of shape (n,), optional
         How many subjects each row counts for.
 
@@ -144,7 +153,8 @@ def d_calibration(
     >>> d_calibration(Weibull([1.0, 1.0], 1.0), y, bins=4).shares.round(3)
     array([0.5  , 0.088, 0.206, 0.206])
     """
-    terms = d_calibration_terms(distribution, check_rows(y, sample_weight, entry=True, intervals=True), bins=bins)
+    outcome = check_rows(y, sample_weight, entry=True, intervals=True)
+    terms = d_calibration_terms(distribution, outcome, bins=bins, resolution=resolution)
     # weighted rows say as much as (Σ w)² / Σ w² rows that all count the same
     n = len(distribution) / (1.0 if terms.weight is None else float(np.square(terms.weight).mean()))
     statistic = n * bins * terms.value
@@ -152,11 +162,15 @@ def d_calibration(
     return DCalibration(terms.value, statistic, p_value, edges, terms.means)
 
 
-def d_calibration_terms(distribution: SurvivalDistribution, y: Any, *, bins: int = 10) -> SquareTerms:
+def d_calibration_terms(
+    distribution: SurvivalDistribution, y: Any, *, bins: int = 10, resolution: Cells | None = None
+) -> SquareTerms:
     """How each subject is spread over the bins, shape (n, bins), rows summing to one; the means should be 1/bins."""
     if bins < 2:
         raise ValueError(f"bins is 2 or more; got {bins}.")
     outcome = check_subjects(distribution, y, entry=True, intervals=True)
+    if resolution is not None:
+        outcome = resolution.of(outcome)
     if outcome.entry is not None:
         distribution = distribution.conditional(outcome.entry)
     u = _cdf_at(distribution, outcome.time)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,16 +17,17 @@ from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import Array
 from sumosurv.scores._weighting import Weighting
+from sumosurv.scores.score import Request
 from sumosurv.sources import take_rows
 
 __all__ = [
     "MIN_FOLLOWED",
     "CensoringCheck",
+    "CensoringTestError",
     "censoring_given_x",
     "check_censoring",
     "large_weights",
-    "mean_and_error",
-    "share_left_out",
+    "weigh_requests",
 ]
 
 _FOLDS = 5
@@ -34,6 +36,10 @@ _WIDEST = 200  # numbers per row, up to which a Cox model of the censoring is tr
 _CELLS = 20  # of the censoring times
 MIN_FOLLOWED = 0.05  # G(t|x) below which a row is left out at t, where G is estimated given x
 _BOUND = 10.0  # weights above it are called large
+
+
+class CensoringTestError(ValueError):
+    """The rows do not allow a test of whether censoring depends on x; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -130,21 +136,28 @@ def censoring_given_x(
 
 def check_censoring(
     estimator: Any, X: Any, outcome: Outcome, *, random_state: Any = 0, n_folds: int = _FOLDS
-) -> CensoringCheck | str:
-    """Cross-fit a model of the censoring times and compare its likelihood with Kaplan-Meier's; or why not, in words.
+) -> CensoringCheck:
+    """Cross-fit a model of the censoring times and compare its likelihood with Kaplan-Meier's.
 
     ``estimator`` "auto" is a Cox model with a slight ridge penalty. Times are compared in cells, so that step curves
     and densities are on the same scale: a censoring in (l, u] counts log(G(l) - G(u)), a row that ends otherwise log G.
+
+    Raises
+    ------
+    CensoringTestError
+        If too few rows are censored, or if X is not a table or is too wide for the Cox model.
     """
     name = "a Cox model" if isinstance(estimator, str) else type(estimator).__name__
     censored = int((~outcome.event).sum())
     if censored < _FEWEST:
-        return f"Too few rows are censored ({censored}) to tell whether censoring depends on x."
+        raise CensoringTestError(f"Too few rows are censored ({censored}) to test whether censoring depends on x.")
     if isinstance(estimator, str):
         width = _width(X)
         if width is None or width > _WIDEST:
-            what = "X is no table" if width is None else f"X has {width:,} columns, levels counted"
-            return f"{what}: whether censoring depends on x was not tested; censoring= takes an estimator that can."
+            what = "X is not a table" if width is None else f"X has {width:,} columns after encoding its categories"
+            raise CensoringTestError(
+                f"{what}: whether censoring depends on x was not tested. Pass an estimator for such X as censoring."
+            )
         from sumosurv.estimators import CoxPH
 
         estimator = CoxPH(alpha=1.0)
@@ -182,6 +195,67 @@ def share_left_out(censoring: SurvivalDistribution, outcome: Outcome, time: floa
     """The share of rows with a G(t|x) so small that they are left out at t."""
     kept = Weighting(censoring, min_followed=MIN_FOLLOWED).kept(np.array([time]))[:, 0]
     return float(outcome.weights @ ~np.broadcast_to(kept, len(outcome)) / outcome.weights.sum())
+
+
+# ------------------------------------------------------------------ weights of requested scores
+
+
+def weigh_requests(
+    requests: list[Request], censoring: Any, X: Any, outcome: Outcome, random_state: Any
+) -> tuple[list[Request], list[str]]:
+    """Requests with the censoring distributions that they are to be weighted by, and what is to be said of them."""
+    open_ones = [r for r in requests if r.score.needs_censoring and r.options.get("censoring") is None]
+    by_name = isinstance(censoring, str)
+    if by_name and censoring not in ("auto", "marginal"):
+        raise ValueError(f'censoring is "auto", "marginal", a distribution or an estimator; got {censoring!r}.')
+    if not open_ones or censoring is None or censoring == "marginal" or isinstance(censoring, SurvivalDistribution):
+        return requests, []
+    if not by_name and not isinstance(censoring, CensoringCheck) and not hasattr(censoring, "fit"):
+        raise TypeError(
+            f"censoring is a distribution, an estimator with fit(X, y), 'auto' or 'marginal'; got {censoring!r}."
+        )
+    if outcome.upper is not None:
+        return requests, []  # the scores say that they need to know when events happened
+    if X is None:
+        if not by_name:
+            raise ValueError(
+                "censoring is an estimator, and there is no X to fit it on; pass X beside the distribution."
+            )
+        return requests, []
+    check = censoring
+    if not isinstance(check, CensoringCheck):
+        try:
+            check = check_censoring(censoring, X, outcome, random_state=random_state)
+        except CensoringTestError as reason:
+            return requests, [str(reason)]
+    notes = [str(check)]
+    wanted = [r for r in open_ones if r.score.given_x]
+    if not wanted or (by_name and not check.depends):
+        return requests, notes
+    last = float(outcome.time.max())
+    ends = sorted({r.horizon or last for r in wanted})
+    missed = {end: share_left_out(check.distribution, outcome, end) for end in ends}
+    notes.append(_in_words(check, large_weights(check.distribution, outcome, last), missed))
+    made: list[Request] = []
+    for request in requests:
+        if not any(request is other for other in wanted):
+            made.append(request)
+            continue
+        made.append(replace(request, censoring="marginal"))
+        if request.score.times == "range" or missed[request.horizon or last] < 1:
+            options = {**request.options, "censoring": check.distribution, "min_followed": MIN_FOLLOWED}
+            made.append(replace(request, options=options, censoring="given x"))
+    return made, notes
+
+
+def _in_words(check: CensoringCheck, large: float | None, missed: Mapping[float, float]) -> str:
+    some = [f"{share:.1%} at time {end:g}" for end, share in missed.items() if share > 0]
+    weights = "" if large is None else f" {large:.1%} of rows have weights above 10."
+    return (
+        "Weighted scores are given with one G for all rows (marginal), which may then prefer the wrong model, and with "
+        f"G given x, by {check.name}; there rows are left out at times at which fewer than {MIN_FOLLOWED:.0%} of their "
+        f"like are still followed ({', '.join(some) if some else 'none'})." + weights
+    )
 
 
 # ------------------------------------------------------------------ folds, fits, cells

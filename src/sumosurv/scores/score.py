@@ -1,26 +1,70 @@
-"""What is known of a score: the one record that everything which handles scores reads."""
+"""Scores and what is known of each: one record per score, read by everything that handles scores."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import Outcome
+from sumosurv.outcome import Cells, Outcome
 from sumosurv.scores._inputs import check_rows, median_time, time_grid
-from sumosurv.scores._resampling import MeanTerms, Terms
+from sumosurv.scores._resampling import MeanTerms, Partial, PartialMeans, Terms
+from sumosurv.scores.antolini import concordance_td, concordance_td_terms
+from sumosurv.scores.auc import (
+    PartialAuc,
+    cumulative_dynamic_auc,
+    cumulative_dynamic_auc_terms,
+    integrated_auc,
+    integrated_auc_terms,
+)
+from sumosurv.scores.calibration import calibration, calibration_terms, d_calibration, d_calibration_terms
+from sumosurv.scores.concordance import (
+    harrell_c,
+    harrell_c_terms,
+    uno_c,
+    uno_c_terms,
+)
+from sumosurv.scores.crps import survival_crps
+from sumosurv.scores.group_calibration import km_calibration, km_calibration_terms
+from sumosurv.scores.incidence_calibration import incidence_calibration, incidence_calibration_terms
+from sumosurv.scores.ipcw import (
+    binomial_log_likelihood,
+    binomial_log_likelihood_terms,
+    brier,
+    brier_terms,
+    integrated_binomial_log_likelihood,
+    integrated_binomial_log_likelihood_terms,
+    integrated_brier,
+    integrated_brier_terms,
+)
+from sumosurv.scores.likelihood import log_likelihood
 
-__all__ = ["Request", "Score"]
+__all__ = [
+    "DEFAULT_SCORES",
+    "HORIZON_SCORES",
+    "SCORES",
+    "Request",
+    "RequestedScores",
+    "Score",
+    "default_scores",
+    "find_score",
+    "make_requests",
+    "scores_table",
+]
+
+RequestedScores = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Score:
-    """One row of the table of scores.
+    """All that is known of one score.
 
     Attributes
     ----------
@@ -36,18 +80,24 @@ class Score:
     cost : str
         In the number n of subjects, m of times and e of events; a "curve value" is one S(t|x).
     by_subject : callable, optional
-        (distribution, y, ...) to what the subjects contribute and how that makes the score; by default the score is
-        the mean of the values of ``function``. Where ``function`` requires a censoring distribution, this one takes
-        that of the rows themselves if none is given.
+        (distribution, y, ...) to the `Terms` that the subjects contribute; by default the score is the mean of the
+        values of ``function``. If ``function`` requires a censoring distribution, ``by_subject`` estimates it from the
+        rows themselves if none is given.
+    by_block : callable, "means" or "sample"
+        How the score is computed if rows come in blocks. "means": the terms are means over rows, so that sums over
+        blocks are enough. "sample": the score compares rows with each other, and is computed on a random sample of all
+        rows. A callable makes the `Partial` of a block: (distribution, outcome, ...).
     times : {"none", "single", "range"}
-        Whether it is taken at no particular time, at single times, or integrated over a range of times.
+        Whether the score is taken at no particular time, at single times, or integrated over a range of times.
     times_option : str
-        The option of ``function`` that holds them.
+        The option of ``function`` that holds the times.
     takes : set of str
-        "entry" where rows may enter late, "intervals" where events may lie between two times. `evaluate` gives other
-        scores the time since entry.
+        "entry" if the score handles left truncation, "intervals" if it handles interval censoring. `evaluate` gives
+        other scores the time since entry.
     given_x : bool
-        Whether its weights are right with a censoring distribution G(t|x) of each row's own.
+        Whether the weights remain valid if the censoring distribution G(t|x) differs between rows.
+    with_causes : str
+        The score that is shown in its place by default if there are competing risks.
     """
 
     name: str
@@ -59,30 +109,32 @@ class Score:
     reference: str
     cost: str
     by_subject: Callable[..., Terms] | None = None
+    by_block: Callable[..., Partial] | Literal["means", "sample"] = "means"
     times: Literal["none", "single", "range"] = "none"
     times_option: str = "times"
     takes: frozenset[str] = frozenset()
     given_x: bool = True
+    with_causes: str = ""
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The names of the options: the arguments of ``function`` after the distribution and the outcome."""
+        """Names of the options: the arguments of ``function`` after the distribution and the outcome."""
         return tuple(name for name in inspect.signature(self.function).parameters if name != "sample_weight")[2:]
 
     @property
     def needs_censoring(self) -> bool:
-        """Whether it is weighted by a censoring distribution G."""
+        """Whether the score is weighted by a censoring distribution G."""
         return "censoring" in self.options
 
     def option_for(self, argument: str) -> str | None:
-        """The option that an argument of `evaluate`, "times" or "censoring", is for; None if there is none."""
+        """Return the option that receives an argument of `evaluate`, "times" or "censoring"; None if there is none."""
         if argument == "times":
             return None if self.times == "none" else self.times_option
         return "censoring" if self.needs_censoring else None
 
     @property
     def needs(self) -> str:
-        """What it needs beside the distribution and the outcome, in words."""
+        """What the score needs in addition to the distribution and the outcome, in words."""
         times = {"none": [], "single": ["a time"], "range": ["a range of times"]}[self.times]
         return ", ".join((["G"] if self.needs_censoring else []) + times)
 
@@ -95,14 +147,24 @@ class Score:
         return "; ".join(facts)
 
     def terms(self, distribution: SurvivalDistribution, y: Any, **options: Any) -> Terms:
-        """What the subjects contribute to the score, at one time if it is taken at times, and how that makes it."""
+        """Return what the subjects contribute to the score, at one time if it is taken at times."""
         if self.by_subject is None:
             outcome = check_rows(y, entry=True, intervals=True)
             return MeanTerms(self.function(distribution, outcome, **options)[:, None], weight=outcome.weight)
         return self.by_subject(distribution, y, **options)
 
+    @property
+    def in_cells(self) -> bool:
+        """Whether the score treats recorded times as cells of time if it is given a resolution."""
+        return "resolution" in self.options
+
+    @property
+    def of_causes(self) -> bool:
+        """Whether the score can be taken for one of several causes."""
+        return "cause" in self.options
+
     def check(self, options: Mapping[str, Any]) -> None:
-        """Refuse options that the score does not have, and times of a kind that it does not take."""
+        """Raise ValueError for unknown options, and for times that the score cannot be taken at."""
         for name in options:
             if name not in self.options:
                 known = f"its options are {', '.join(self.options)}" if self.options else "it has none"
@@ -116,22 +178,17 @@ class Score:
                 f"not as the one time {given!r}."
             )
         if np.size(given) == 0:
-            raise ValueError(f"{self.name} is given no times; leave {self.times_option} out for the usual ones.")
+            raise ValueError(f"{self.name} is given no times; leave {self.times_option} out for the default times.")
         if self.times == "single" and isinstance(given, tuple) and len(given) == 2:
             raise ValueError(
                 f"{self.name} is taken at single times, and {given!r} is a range; give a number or a list of times, or "
                 f"times for each score: scores={{{self.name!r}: {{{self.times_option!r}: [...]}}, ...}}."
             )
 
-    @property
-    def of_causes(self) -> bool:
-        """Whether it can be taken for one cause of several."""
-        return "cause" in self.options
-
     def requests(self, outcome: Outcome, options: Mapping[str, Any], causes: int = 1) -> list[Request]:
-        """What is to be computed for given options: the score, or the score at each of some times.
+        """Return one request for the score, or one for each of several times.
 
-        With several ``causes``, a score that can be is taken for each of them, unless the options name one.
+        With several ``causes``, a score that supports causes is taken for each of them unless the options name one.
         """
         if causes > 1 and self.of_causes and options.get("cause") is None:
             each = [self.requests(outcome, {**options, "cause": k}) for k in range(1, causes + 1)]
@@ -149,39 +206,202 @@ class Score:
 
 @dataclass(frozen=True)
 class Request:
-    """A score with its options, and in words the time or range of times at which it is taken."""
+    """A score with its options; ``times`` says in words at which time or range of times it is taken."""
 
     score: Score
     options: Mapping[str, Any]
     times: str
-    censoring: str = ""  # which of two G, in words
+    censoring: str = ""  # which of two G is used, in words
 
     @property
     def horizon(self) -> float | None:
-        """The last time that it looks at, where it is told; None where it is not, or where there is none."""
+        """The last time that the score looks at; None if no times are given or needed."""
         given = self.options.get(self.score.times_option)
         return None if self.score.times == "none" or given is None else float(np.max(given))
 
     @property
     def cause(self) -> int | None:
-        """The cause that it is about; None for any, or all of them together."""
+        """The cause; None for a score of any cause or of all causes together."""
         return self.options.get("cause")
 
     def of_rows(self, counted: npt.NDArray[np.bool_]) -> Request:
-        """The same on some of the rows: of a G with a curve for each row, theirs."""
+        """Restrict the request to some of the rows: a G with one curve per row keeps their curves."""
         g = self.options.get("censoring")
         if counted.all() or not isinstance(g, SurvivalDistribution) or len(g) != len(counted):
             return self
         return replace(self, options={**self.options, "censoring": g[np.flatnonzero(counted)]})
 
     def terms(self, distribution: SurvivalDistribution, outcome: Outcome) -> Terms:
-        """As `Score.terms`."""
+        """Return `Score.terms` with the options of this request."""
         return self.score.terms(distribution, outcome, **self.options)
+
+    def partial(
+        self, distribution: SurvivalDistribution, outcome: Outcome, group: npt.NDArray[np.intp]
+    ) -> Partial | None:
+        """Return what a block of rows contributes; None if the score is computed on a sample of all rows."""
+        if self.score.by_block == "sample":
+            return None
+        if self.score.by_block == "means":
+            return PartialMeans.of(self.terms(distribution, outcome), outcome.weights, group)
+        return self.score.by_block(distribution, outcome, **self.options)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the score is computed on a sample if rows come in blocks."""
+        return self.score.by_block == "sample"
 
 
 def _word(time: float) -> str:
-    """A time in a few characters: exact, or rounded if that takes more than seven."""
+    """Format a time in at most seven characters, rounded if necessary."""
     for text in (f"{time:g}", f"{time:.4g}" if time < 1000 else f"{time:.0f}"):
         if len(text) <= 7:
             return text
     return f"{time:.3g}"
+
+
+# ------------------------------------------------------------------ the scores
+
+_BY_WEIGHT = "only if G(t|x) is known; with one G for all, false where censoring depends on x"
+_GRAF = "Graf et al. 1999"
+_ALL = frozenset({"entry", "intervals"})
+
+_ROWS = (
+    Score("log_likelihood", log_likelihood, True, True, "Lemma 1: the gap is F(c) KL + KL of two Bernoullis >= 0",
+          "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values", takes=_ALL),
+    Score("concordance_td", concordance_td, True, False, "best when the curves are ordered as the true hazards are",
+          "P(S(zᵢ|xᵢ) < S(zᵢ|xⱼ) | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Antolini et al. 2005; Ishwaran et al. 2008",
+          "n log n if curves never cross; else n e / 2 curve values, 99 n past 2,000 rows",
+          by_subject=concordance_td_terms, by_block="sample"),
+    Score("harrell_c", harrell_c, True, False, "sees one number per subject, and only its order",
+          "P(rᵢ > rⱼ | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Harrell et al. 1996", "n log n, after n restricted means",
+          by_subject=harrell_c_terms, by_block="sample"),
+    Score("uno_c", uno_c, True, False, "sees one number per subject, and only its order",
+          "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n, after n restricted means",
+          by_subject=uno_c_terms, by_block="sample", given_x=False),
+    Score("cumulative_dynamic_auc", cumulative_dynamic_auc, True, False, "sees the order of the risks at t",
+          "P(F(t|xᵢ) > F(t|xⱼ) | zᵢ <= t < zⱼ) + ½ P(=), weighted by 1/G", "Uno et al. 2007; Blanche et al. 2013",
+          "n m curve values", by_subject=cumulative_dynamic_auc_terms, by_block=PartialAuc.of, times="single"),
+    Score("integrated_auc", integrated_auc, True, False, "sees the order of the risks at each time",
+          "Σₖ AUC(tₖ) ΔF(tₖ) / Σₖ ΔF(tₖ)", "Lambert and Chevret 2016", "n m curve values",
+          by_subject=integrated_auc_terms, by_block="sample", times="range"),
+    Score("brier", brier, False, False, _BY_WEIGHT,
+          "S(t|x)² 1{z<=t, d=1} / G(z-) + (1-S(t|x))² 1{z>t} / G(t)", _GRAF, "n m curve values",
+          by_subject=brier_terms, times="single"),
+    Score("binomial_log_likelihood", binomial_log_likelihood, True, False, _BY_WEIGHT,
+          "log(1-S(t|x)) 1{z<=t, d=1} / G(z-) + log S(t|x) 1{z>t} / G(t)", _GRAF, "n m curve values",
+          by_subject=binomial_log_likelihood_terms, times="single"),
+    Score("integrated_brier", integrated_brier, False, False, _BY_WEIGHT,
+          "1/(t₂-t₁) ∫ Brier(t) dt", _GRAF, "n m curve values",
+          by_subject=integrated_brier_terms, times="range"),
+    Score("integrated_binomial_log_likelihood", integrated_binomial_log_likelihood, True, False, _BY_WEIGHT,
+          "1/(t₂-t₁) ∫ BLL(t) dt", _GRAF, "n m curve values",
+          by_subject=integrated_binomial_log_likelihood_terms, times="range"),
+    Score("survival_crps", survival_crps, False, False, "gains from any curve that falls to 0 past the censoring times",
+          "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020", "n closed forms, or some 1000 n curve values"),
+    Score("calibration", calibration, False, False, "counts censored times as events, so that earlier predictions gain",
+          "Σⱼ (pⱼ - #{F(zᵢ|xᵢ) <= pⱼ}/n)²", "Kuleshov et al. 2018; Rindt et al. 2022", "n curve values",
+          by_subject=calibration_terms),
+    Score("d_calibration", d_calibration, False, False, "the truth is best, but so is any marginally right curve",
+          "Σ_b (share of F(T|x) in bin b - 1/B)²", "Haider et al. 2020", "n curve values",
+          by_subject=d_calibration_terms, takes=_ALL),
+    Score("km_calibration", km_calibration, False, False, "sees group means only; needs C independent of x in a group",
+          "Σ_g (n_g/n) (mean S(t|x) - KM_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
+          by_subject=km_calibration_terms, by_block="sample", times="single", times_option="time",
+          with_causes="incidence_calibration"),
+    Score("incidence_calibration", incidence_calibration, False, False,
+          "sees group means only; needs C independent of x in a group",
+          "Σ_g (n_g/n) (mean F(t|x) - AJ_g(t))²", "Aalen, Johansen 1978; Austin et al. 2022", "n curve values",
+          by_subject=incidence_calibration_terms, by_block="sample", times="single", times_option="time"),
+)  # fmt: skip
+
+SCORES: Mapping[str, Score] = MappingProxyType({score.name: score for score in _ROWS})
+
+
+def scores_table() -> pd.DataFrame:
+    """`SCORES` as a DataFrame, one row per score.
+
+    Examples
+    --------
+    >>> table = scores_table()
+    >>> list(table.index[table["proper"]])
+    ['log_likelihood']
+    """
+    facts = ("greater_is_better", "proper", "why", "needs", "formula", "reference", "cost")
+    rows = {name: [getattr(score, fact) for fact in facts] for name, score in SCORES.items()}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(facts)).rename_axis("name")
+
+
+# ------------------------------------------------------------------ requests
+
+DEFAULT_SCORES = (
+    "log_likelihood",
+    "concordance_td",
+    "integrated_brier",
+    "integrated_binomial_log_likelihood",
+    "d_calibration",
+)
+HORIZON_SCORES = ("brier", "cumulative_dynamic_auc", "binomial_log_likelihood", "km_calibration")
+
+
+def find_score(name: str) -> Score:
+    """Return the score of that name; raise ValueError with the list of scores if there is none."""
+    if name not in SCORES:
+        raise ValueError(f"There is no score {name!r}; the scores are {', '.join(SCORES)}.")
+    return SCORES[name]
+
+
+def default_scores(outcome: Outcome, times: Any, causes: int) -> tuple[RequestedScores, Any]:
+    """Return the scores that are shown by default, and the ``times`` that remain to be shared between them.
+
+    A range of times is for the integrated scores. At single times, the scores at a horizon are added.
+    """
+    names = [name for name in DEFAULT_SCORES if outcome.upper is None or "intervals" in SCORES[name].takes]
+    if times is None or (isinstance(times, tuple) and len(times) == 2):
+        return tuple(names), times
+    if outcome.upper is not None:
+        raise ValueError(
+            "The scores at single times need exact event times, and some events are interval-censored; leave out times."
+        )
+    at = [SCORES[name].with_causes or name if causes > 1 else name for name in HORIZON_SCORES]
+    return {name: {} for name in names} | {name: {SCORES[name].times_option: times} for name in at}, None
+
+
+def make_requests(
+    scores: RequestedScores,
+    outcome: Outcome,
+    censoring: SurvivalDistribution | None,
+    times: Any,
+    causes: int,
+    cells: Cells | None,
+) -> list[Request]:
+    """Return each score with its own options and with those that are shared by all scores that have them."""
+    own: Mapping[str, Mapping[str, Any]] = scores if isinstance(scores, Mapping) else {}
+    names = [scores] if isinstance(scores, str) else list(scores)
+    wanted = [(find_score(name), dict(own.get(name, {}))) for name in names]
+    if times is not None:
+        _share("times", times, wanted)
+    if censoring is not None:
+        _share("censoring", censoring, wanted)
+    made = []
+    for score, options in wanted:
+        in_cells = cells is not None and score.in_cells and options.get("resolution") is None
+        if in_cells:
+            options["resolution"] = cells
+        requests = score.requests(outcome, options, causes)
+        made += [replace(r, times=f"cells of {cells.width:g}") for r in requests] if cells and in_cells else requests
+    return made
+
+
+def _share(argument: str, value: Any, wanted: Sequence[tuple[Score, dict[str, Any]]]) -> None:
+    """Pass an argument of `evaluate` to each score that has the option and no value of its own for it."""
+    shared = False
+    for score, options in wanted:
+        option = score.option_for(argument)
+        if option is not None and options.get(option) is None:
+            options[option], shared = value, True
+    if not shared:
+        possible = ", ".join(score.name for score in SCORES.values() if score.option_for(argument) is not None)
+        names = ", ".join(score.name for score, _ in wanted)
+        raise ValueError(
+            f"{argument}= is for {possible}; the requested scores ({names}) do not use it, or have their own."
+        )

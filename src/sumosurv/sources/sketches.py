@@ -64,6 +64,8 @@ class QuantileSketch:
         for level, part in enumerate(other._levels):
             if part is not None:
                 self._put(part, level)
+        if self._n_held >= 8 * self.size:
+            self._settle()
 
     @property
     def exact(self) -> bool:

@@ -1,9 +1,9 @@
-"""Several estimators on the same folds: scores by cross-validation, their differences, and who wins how often."""
+"""Choosing between models: cross-validation on the same folds, scorers for scikit-learn, agreement of scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,14 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import check_names
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import median_time
-from sumosurv.scores._requests import Asked, find_score, usual_scores
-from sumosurv.scores.censoring import check_censoring
+from sumosurv.scores.blocks import MemoryRows
+from sumosurv.scores.censoring import CensoringTestError, check_censoring
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import COLUMNS, Evaluation
-from sumosurv.sources import take_rows
+from sumosurv.scores.score import SCORES, RequestedScores, default_scores, find_score
+from sumosurv.sources import as_source, take_rows
 
-__all__ = ["CrossEvaluation", "cross_evaluate"]
+__all__ = ["CrossEvaluation", "SurvivalScorer", "cross_evaluate", "make_survival_scorer", "rank_correlation"]
 
 _OF_SUMMARY = ("against", "low", "high", "std_error", "won")  # columns that single folds have not
 
@@ -56,7 +57,7 @@ def cross_evaluate(
     y: Any,
     cv: Any = 5,
     *,
-    scores: Asked | None = None,
+    scores: RequestedScores | None = None,
     times: Any = None,
     censoring: Any = "marginal",
     n_repeats: int = 1,
@@ -165,9 +166,10 @@ def _censoring(
     by_name = isinstance(censoring, str)
     if (by_name and censoring != "auto") or not (by_name or hasattr(censoring, "fit")):
         return lambda test: censoring, []  # evaluate knows it, or says what is wrong
-    check = check_censoring(censoring, X, outcome.since_entry(), random_state=random_state)
-    if isinstance(check, str):
-        return lambda test: "marginal", [check]
+    try:
+        check = check_censoring(censoring, X, outcome.since_entry(), random_state=random_state)
+    except CensoringTestError as reason:
+        return lambda test: "marginal", [str(reason)]
     if by_name and not check.depends:
         return lambda test: "marginal", [str(check)]
     return check.of_rows, [str(check)]
@@ -200,12 +202,12 @@ def _outcome_for_fit(outcome: Outcome) -> Any:
 
 
 def _with_times(
-    scores: Asked | None, times: Any, outcome: Outcome, tests: list[npt.NDArray[np.intp]]
+    scores: RequestedScores | None, times: Any, outcome: Outcome, tests: list[npt.NDArray[np.intp]]
 ) -> dict[str, dict[str, Any]]:
     """Scores with times that are the same in all folds."""
     later = outcome.since_entry()
     if scores is None:
-        scores, times = usual_scores(outcome, times, outcome.n_causes)
+        scores, times = default_scores(outcome, times, outcome.n_causes)
     names = [scores] if isinstance(scores, str) else list(scores)
     made = {name: dict(scores[name]) if isinstance(scores, Mapping) else {} for name in names}
     low = float(later.time.min(initial=np.inf, where=later.time > 0))
@@ -286,3 +288,110 @@ class _Progress:
             self._bar.update()
         self._begun = True
         self._bar.set_postfix_str(text)
+
+
+# ------------------------------------------------------------------ scorers
+
+
+def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
+    """A scorer for ``cross_val_score``, ``GridSearchCV`` and the like.
+
+    Scores of which less is better come with a minus sign, as scikit-learn wants it. The weighted scores take
+    Kaplan-Meier of the censoring in the scored rows unless ``censoring=`` is given; scores at a time are taken at the
+    median time of the scored rows unless one is given.
+
+    Parameters
+    ----------
+    score : str
+        A name in `SCORES`.
+    **options
+        Passed on to the score.
+
+    Examples
+    --------
+    >>> make_survival_scorer("integrated_brier", times=(0.0, 5.0))
+    make_survival_scorer('integrated_brier', times=(0.0, 5.0))
+    """
+    record = find_score(score)
+    record.check(options)
+    at = options.get(record.times_option)
+    if record.times == "single" and at is not None and np.size(at) != 1:
+        raise ValueError(f"A scorer gives one number, and {score} one for each time; got {np.size(at)} times.")
+    return SurvivalScorer(score, dict(options))
+
+
+@dataclass(frozen=True)
+class SurvivalScorer:
+    """What `make_survival_scorer` returns: (estimator, X, y) to a number of which more is better."""
+
+    score: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score a fitted estimator that has ``predict_distribution``."""
+        score, rows = find_score(self.score), MemoryRows({"": estimator}, as_source(X, y, sample_weight))
+        (request,), _ = rows.weighted(score.requests(rows.outcome, self.options), "marginal", None)
+        value = request.terms(*rows.held.seen_by("", score)).value
+        return value if score.greater_is_better else -value
+
+    def __repr__(self) -> str:
+        parts = [repr(self.score)] + [f"{name}={value!r}" for name, value in self.options.items()]
+        return f"make_survival_scorer({', '.join(parts)})"
+
+
+# ------------------------------------------------------------------ agreement of scores
+
+
+def rank_correlation(
+    results: pd.DataFrame,
+    scores: Sequence[str] | None = None,
+    *,
+    by: Hashable | Sequence[Hashable] | None = None,
+    greater_is_better: Mapping[str, bool] | None = None,
+) -> pd.DataFrame:
+    """Rank correlation of scores over fitted models (the paper's Table 5).
+
+    Within each group (dataset), models are ranked by each score, best last whichever way the score points, and
+    Spearman's correlation of the ranks is taken; the matrices are averaged over the groups.
+
+    Parameters
+    ----------
+    results : DataFrame
+        One row per fitted model, one column per score.
+    scores : sequence of str, optional
+        Columns to compare; those with names in `SCORES` by default.
+    by : column name or names, optional
+        What makes a group, for example "dataset".
+    greater_is_better : mapping, optional
+        For columns that are not named as in `SCORES`.
+
+    Returns
+    -------
+    DataFrame of shape (scores, scores)
+        1 where two scores rank models alike. nan where a score is the same for every model of every group; groups
+        where it is are left out of that score's averages.
+
+    Examples
+    --------
+    >>> results = pd.DataFrame({"log_likelihood": [-1.0, -1.2, -1.1], "integrated_brier": [0.15, 0.20, 0.18]})
+    >>> rank_correlation(results).round(1)
+                      log_likelihood  integrated_brier
+    log_likelihood               1.0               1.0
+    integrated_brier             1.0               1.0
+    """
+    names = [name for name in SCORES if name in results.columns] if scores is None else list(scores)
+    better = {name: SCORES[name].greater_is_better for name in SCORES} | dict(greater_is_better or {})
+    unknown = [name for name in names if name not in better]
+    if unknown:
+        raise ValueError(f"Say which way {unknown} point: greater_is_better={{{unknown[0]!r}: True}}.")
+    if not names:
+        raise ValueError(f"No column is named like a score: {list(results.columns)}. Pass scores=[...].")
+    signs = np.array([1.0 if better[name] else -1.0 for name in names])
+    grouping = [by] if isinstance(by, str) or not isinstance(by, Sequence) else list(by)
+    groups = [results] if by is None else [group for _, group in results.groupby(grouping, sort=False)]
+    matrices = [(group[names] * signs).corr(method="spearman").to_numpy() for group in groups]
+    stack = np.stack(matrices)
+    known = ~np.isnan(stack)
+    total, count = np.where(known, stack, 0.0).sum(axis=0), known.sum(axis=0)
+    mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    return pd.DataFrame(mean, index=names, columns=names)
