@@ -11,8 +11,8 @@ from scipy import optimize, stats
 import small_networks
 from sumosurv import GompertzNet, Surv, datasets
 from sumosurv.distributions import Gompertz, Rescaled
-from sumosurv.networks.parametric import GompertzNetwork
 from sumosurv.networks import Inputs
+from sumosurv.networks.parametric import GompertzNetwork
 from sumosurv.scores import log_likelihood
 
 LINEAR = {

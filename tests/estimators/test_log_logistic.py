@@ -11,8 +11,8 @@ from scipy import stats
 import small_networks
 from sumosurv import LogLogisticNet, Surv, datasets
 from sumosurv.distributions import LogLogistic, Rescaled, Shifted
-from sumosurv.networks.parametric import LogLogisticNetwork
 from sumosurv.networks import Inputs
+from sumosurv.networks.parametric import LogLogisticNetwork
 from sumosurv.scores import log_likelihood
 
 LINEAR = {
