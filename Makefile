@@ -11,6 +11,8 @@
 #   make docs-quick    without running the gallery
 # The distributions, in dist/:
 #   make wheel
+# Results of R that tests compare with, computed anew; needs Rscript with survival, cmprsk and jsonlite:
+#   make r-records
 # And the paper's tables and figures (paper/README.md):
 #   make paper ARGS="table3 --stored"
 PYTHON ?= python3
@@ -23,7 +25,7 @@ BIN := $(VENV)/bin
 TORCH := $(shell grep ^torch== constraints.txt)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo paper docs docs-quick wheel test test-slow test-cuda test-lowest test-newest lint types check fuzz faults mutants format clean
+.PHONY: r-records demo paper docs docs-quick wheel test test-slow test-cuda test-lowest test-newest lint types check fuzz faults mutants format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
@@ -83,6 +85,9 @@ faults: $(VENV)/.test-ready
 # a random sample of small changes of the source, and which of them no test sees (resumes: .mutation/)
 mutants: $(VENV)/.test-ready
 	$(BIN)/python tools/mutate.py $(MUTANTS)
+
+r-records: $(VENV)/.test-ready
+	cd tests/r && for script in coxph finegray; do Rscript $$script.R || exit 1; done
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .

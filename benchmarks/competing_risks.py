@@ -31,13 +31,17 @@ from sumosurv.scores import evaluate, integrated_brier, log_likelihood
 CAUSES = ("mgus2", "pbc", "melanoma")
 METHODS = {
     "Aalen-Johansen": AalenJohansen,
-    "Cox per cause": lambda: CauseSpecific(CoxPH()),
-    "Fine-Gray": FineGray,
+    "Cox per cause": lambda: CauseSpecific(CoxPH(missing="indicator")),
+    "Fine-Gray": lambda: FineGray(missing="indicator"),
     "DeepHit": lambda: DeepHit(random_state=0),
     "SurvivalBoost": None,
     "SumoNet": lambda: SumoNet(random_state=0),
 }
-AGE_METHODS = {"Kaplan-Meier": KaplanMeier, "CoxPH": CoxPH, "SumoNet": lambda: SumoNet(random_state=0)}
+AGE_METHODS = {
+    "Kaplan-Meier": KaplanMeier,
+    "CoxPH": lambda: CoxPH(missing="indicator"),
+    "SumoNet": lambda: SumoNet(random_state=0),
+}
 AGE_SCORES = ("log_likelihood", "concordance_td", "integrated_brier", "d_calibration")
 
 

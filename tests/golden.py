@@ -37,7 +37,7 @@ CASES: dict[str, tuple[str, dict]] = {
     "Soden": ("Soden", SMALL | {"steps": 3}),
     "Soden cox": ("Soden", SMALL | {"steps": 3, "form": "cox"}),
     "SurvNode": ("SurvNode", SMALL | {"steps": 3}),
-    "CoxPH": ("CoxPH", {}),
+    "CoxPH": ("CoxPH", {"missing": "indicator"}),
     "KaplanMeier": ("KaplanMeier", {}),
     "RandomSurvivalForest": ("RandomSurvivalForest", {"n_estimators": 5, "random_state": 0}),
 }
@@ -167,7 +167,7 @@ def compute_other(name: str) -> dict:
     if not kind and method not in ("SurvivalMixture", "Conformal"):
         kind = "causes"
     y, more = outcome(kind, plain)
-    parts = [sumosurv.WeibullNet(**SMALL), sumosurv.CoxPH(alpha=0.1)]
+    parts = [sumosurv.WeibullNet(**SMALL), sumosurv.CoxPH(alpha=0.1, missing="indicator")]
     options = {
         "CauseSpecific": {"estimator": parts[0]},
         "SurvivalMixture": {"estimators": parts, "weights": [1.0, 3.0]},
@@ -176,7 +176,8 @@ def compute_other(name: str) -> dict:
         "WeibullNet": SMALL,
         "GompertzNet": SMALL,
         "DeepHit": SMALL | {"n_cuts": 8},
-        "CoxPH": {"alpha": 0.1},
+        "CoxPH": {"alpha": 0.1, "missing": "indicator"},
+        "FineGray": {"missing": "indicator"},
     }
     return describe(getattr(sumosurv, method)(**options.get(method, {})).fit(X, y, **more), X, y)
 

@@ -319,7 +319,15 @@ def test_summary_has_a_row_for_each_cause_and_term():
     summary = fitted.summary()
     assert summary.loc[(2, "a"), "coef"] == fitted.coef_[1, 0]
     np.testing.assert_allclose(summary["z"], summary["coef"] / summary["standard_error"])
-    with pytest.warns(UserWarning, match="constant or linear combinations of earlier ones: 'c'"):
+    assert (summary["hazard_ratio_lower"] < summary["hazard_ratio"]).all()
+    assert (summary["hazard_ratio"] < summary["hazard_ratio_upper"]).all()
+    narrow = fitted.summary(level=0.5)
+    assert (narrow["hazard_ratio_lower"] > summary["hazard_ratio_lower"]).all()
+    by_cause = CauseSpecific().fit(X, Y)
+    assert by_cause.summary().index.equals(summary.index)
+    pd.testing.assert_frame_equal(by_cause.summary(0.5).loc[2], by_cause.estimators_[1].summary(0.5))
+    assert not hasattr(CauseSpecific(KaplanMeier()).fit(X, Y), "summary")
+    with pytest.warns(UserWarning, match="left out.*'c'"):
         dropped = FineGray().fit(X.assign(c=2 * X["a"] + 1), Y)
     np.testing.assert_allclose(dropped.coef_[:, :2], fitted.coef_, atol=1e-8)
     assert np.isnan(dropped.summary().loc[(1, "c")]).all()

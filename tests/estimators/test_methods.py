@@ -32,8 +32,8 @@ pytestmark = pytest.mark.usefixtures("coarse_solutions")
 
 SMALL = {"n_members": 2, "max_epochs": 2, "covariate_layers": (8,), "random_state": 0}
 OWN = {  # settings that make a method small and quick, beside those of all networks
-    "CoxPH": {"alpha": 0.1},
-    "FineGray": {"alpha": 0.1},
+    "CoxPH": {"alpha": 0.1, "missing": "indicator"},
+    "FineGray": {"alpha": 0.1, "missing": "indicator"},
     "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0},
     "Soden": {"steps": 2, "hazard_layers": (6,)},
     "SurvNode": {"steps": 2, "hazard_layers": (6,)},

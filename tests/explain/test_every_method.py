@@ -14,13 +14,13 @@ pytestmark = pytest.mark.usefixtures("coarse_solutions")
 
 SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 OWN = {
-    "CoxPH": {"alpha": 0.1},
-    "FineGray": {"alpha": 0.1},
+    "CoxPH": {"alpha": 0.1, "missing": "indicator"},
+    "FineGray": {"alpha": 0.1, "missing": "indicator"},
     "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0},
     "Soden": {"steps": 3, "hazard_layers": (6,)},
     "SurvNode": {"steps": 3, "hazard_layers": (6,)},
-    "SurvivalMixture": {"estimators": [CoxPH(alpha=0.1), WeibullNet(**SMALL)]},
-    "CauseSpecific": {"estimator": CoxPH(alpha=0.1)},
+    "SurvivalMixture": {"estimators": [CoxPH(alpha=0.1, missing="indicator"), WeibullNet(**SMALL)]},
+    "CauseSpecific": {"estimator": CoxPH(alpha=0.1, missing="indicator")},
     "Conformal": {"estimator": WeibullNet(**SMALL), "random_state": 0},
 }
 COMPETING = ("AalenJohansen", "CauseSpecific", "DeepHit", "FineGray", "SumoNet")
@@ -96,5 +96,5 @@ def test_cause_specific_members_are_one():
 
 
 def test_mixtures_have_all_members():
-    model = SurvivalMixture([CoxPH(alpha=0.1), WeibullNet(**SMALL)], [3.0, 1.0]).fit(X, Y)
+    model = SurvivalMixture([CoxPH(alpha=0.1, missing="indicator"), WeibullNet(**SMALL)], [3.0, 1.0]).fit(X, Y)
     np.testing.assert_allclose(model.predict_members(X[:2]).weights, [0.75, 0.125, 0.125])

@@ -7,14 +7,21 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
+import pandas as pd
 import torch
 from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, cause_specific
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.coxph import CoxPH
 
 __all__ = ["CauseSpecific"]
+
+
+def _has_summary(model: CauseSpecific) -> bool:
+    return model.estimator is None or hasattr(model.estimator, "summary")
 
 
 class CauseSpecific(SurvivalEstimator):
@@ -69,6 +76,13 @@ class CauseSpecific(SurvivalEstimator):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "All .* rows are censored", UserWarning)  # said by _start
             self.estimators_ = [clone(estimator).fit(X, outcome.of_cause(k)) for k in range(1, outcome.n_causes + 1)]
+
+    @available_if(_has_summary)  # type: ignore[untyped-decorator]
+    def summary(self, *arguments: Any, **options: Any) -> pd.DataFrame:
+        """The summaries of the models of all causes, one row per cause and term; only if the estimator has one."""
+        check_is_fitted(self)
+        parts = [estimator.summary(*arguments, **options) for estimator in self.estimators_]
+        return pd.concat(parts, keys=range(1, len(parts) + 1), names=["cause"])
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]

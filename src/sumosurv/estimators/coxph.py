@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy.special import erfc, ndtri
-from sklearn.exceptions import ConvergenceWarning
+from scipy.stats import chi2
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.design import Basis, Design
+from sumosurv.estimators.design import Basis, Design, RidgeBasis
 from sumosurv.estimators.given import check_learns_from
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk, is_whole
-from sumosurv.estimators.proportionality import TimeTransform, check_transform, proportionality_table
+from sumosurv.estimators.regression import (
+    Fit,
+    Missing,
+    check_complete,
+    check_linear_settings,
+    coefficient_table,
+    complete_cases,
+    fit_coefficients,
+    warn_of_dropped,
+)
 from sumosurv.estimators.strata import Strata
-from sumosurv.nonparametric import risk_table
+from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.stored import as_flag, as_list, as_number, as_whole, tensor_of
@@ -31,46 +38,55 @@ __all__ = ["CoxPH"]
 
 Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
+TimeTransform = Literal["km", "rank", "identity", "log"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoxPH(SurvivalEstimator):
-    r"""Cox-Linear: λ(t|x) = λ₀(t) exp(β·x), the partial likelihood maximised by Newton's method.
+    r"""Cox regression: λ(t|x) = λ₀(t) exp(β·x), the partial likelihood maximised by Newton's method.
 
     .. math::
         \ell(β) = \sum_{i: d_i = 1} w_i \Big[ β·x_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{β·x_j} \Big]
         - \tfrac{1}{2} α |β|^2
 
-    with weights w, entry times v and Breslow's treatment of ties; Efron's takes a share l/d of the d tied events out
-    of the risk set of the l-th of them. The baseline is Breslow's, S(t|x) = exp(-Λ₀(t) e^{β·x}): a step curve, with a
-    density interpolated with half-width k. Strata have baselines of their own, λ(t|x) = λ₀ₛ(t) exp(β·x), and risk sets
-    of their own.
+    with weights w, entry times v and Breslow's treatment of ties. Efron's treatment takes a share l/d of the d tied
+    events out of the risk set of the l-th, in the likelihood and in the baseline, as R does. The predicted curve
+    S(t|x) = exp(-Λ₀(t) e^{β·x}) is a step curve, with a density interpolated with half-width k. Each stratum has its
+    own baseline and risk sets, λ(t|x) = λ₀ₛ(t) exp(β·x).
 
-    Of causes that compete it learns one at a time, the others taken as censoring: pass ``event == k``.
+    With competing risks, pass ``event == k`` for the cause-specific hazard of cause k, or use `CauseSpecific`.
 
-    Without a penalty, a column that is constant or a linear combination of earlier ones is left out with a warning
-    that names it and them, as R does: the fit is that without the column. Judged among the rows at risk at the
-    first event, where the partial likelihood looks; a combination is one up to 1e-7 of the column's standard
-    deviation. With ``alpha > 0`` every column has a coefficient.
+    Without a penalty, a column that is constant or a linear combination of earlier columns (up to 1e-7 of its standard
+    deviation, among the rows that are in some risk set) is left out with a warning, as in R. If columns separate the
+    events from the other rows at risk (a column that is constant among events, for example), the likelihood has no
+    maximum: a warning names these columns, and their standard errors are infinite.
 
     Parameters
     ----------
     ties : {"efron", "breslow"}
-        Whole weights count rows: a row of weight 2 is two rows, which are tied. Where weights are not whole, Efron's
-        is that of R's survival, where tied events count with their mean weight.
-    strata : column name or sequence of them, optional
-        Columns (of an array: their positions) whose values, taken together, tell the strata. They have no
+        Treatment of tied event times. Whole weights count rows: a row of weight 2 is two tied rows. With other weights,
+        tied events count with their mean weight, as in R's survival.
+    strata : column name or sequence of column names, optional
+        Columns (in an array: their positions) whose combinations of values define the strata. They have no
         coefficients.
     robust : {"auto", True, False}
-        Whether standard errors are those of the sandwich (Lin and Wei 1989), which do not assume that the model holds
-        and take the rows of a group (``fit(..., groups=)``) for dependent. "auto": where groups have several rows, or
-        weights are not whole numbers.
+        Whether standard errors come from the sandwich (Lin and Wei 1989), which does not assume that the model is
+        correct and allows dependence between the rows of a group (``fit(..., groups=)``). "auto": if groups have
+        several rows, or if weights are not whole numbers.
+    missing : {"drop", "error", "indicator"}
+        What to do with missing values. "drop" fits the complete rows and predicts others with the training mean of a
+        column (or its first level); warnings count the rows. "error" raises a ValueError in both cases. "indicator"
+        puts the mean in place of a missing number and adds a 0/1 column ``name[missing]``, and makes missing a level of
+        a category: useful for prediction, but coefficients are biased in general.
+    penalty : {"ridge", "firth"}
+        "ridge" adds the penalty ``alpha``. "firth" adds half of log det(information), which reduces bias and gives
+        finite coefficients under separation (Heinze and Schemper 2001).
     alpha : float
-        Ridge penalty on the coefficients of the standardised columns; 0 for none.
+        Strength of the ridge penalty on the coefficients of the standardised columns; 0 for none.
     max_iter : int
-        Newton steps.
+        Largest number of Newton steps.
     tol : float
-        Done when the Newton decrement gᵀH⁻¹g is below it.
+        Newton's method stops when the decrement gᵀH⁻¹g is below this value.
     half_width : int
         k of the interpolated density; see `Tabulated`.
 
@@ -79,14 +95,14 @@ class CoxPH(SurvivalEstimator):
     coef_ : ndarray of shape (p,)
         In the units of the columns; 0 for a column that is left out.
     standard_errors_ : ndarray of shape (p,)
-        From the observed information (with the penalty, if any), or from the sandwich; nan for a column that is left
-        out.
+        From the observed information (with the ridge penalty, if any), or from the sandwich; nan for a column that is
+        left out, infinity if the likelihood has no maximum in this coefficient.
     robust_ : bool
-        Whether they are those of the sandwich.
+        Whether standard errors come from the sandwich.
     strata_ : list of tuple of str, or None
-        The strata of the training rows, values in words.
+        The strata of the training rows, values as text.
     terms_ : list of str
-        The columns: names, and ``name[level]`` of categories.
+        Names of the columns; ``name[level]`` for categories.
     log_likelihood_ : float
         Partial log-likelihood, without the penalty.
     n_iter_ : int
@@ -107,6 +123,8 @@ class CoxPH(SurvivalEstimator):
     ties: Ties = "efron"
     strata: Hashable | Sequence[Hashable] | None = None
     robust: bool | Literal["auto"] = "auto"
+    missing: Missing = "drop"
+    penalty: Literal["ridge", "firth"] = "ridge"
     alpha: float = 0.0
     max_iter: int = 100
     tol: float = 1e-16
@@ -118,17 +136,18 @@ class CoxPH(SurvivalEstimator):
             raise ValueError(f"ties is 'efron' or 'breslow'; got {self.ties!r}.")
         if self.robust not in ("auto", True, False):
             raise ValueError(f"robust is 'auto', True or False; got {self.robust!r}.")
-        if not self.alpha >= 0:
-            raise ValueError(f"alpha must not be negative; got {self.alpha!r}.")
-        if not self.tol > 0:
-            raise ValueError(f"tol must be positive; got {self.tol!r}.")
-        if not isinstance(self.max_iter, (int, np.integer)) or self.max_iter < 1:
-            raise ValueError(f"max_iter is a whole number of at least 1; got {self.max_iter!r}.")
-        if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
-            raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
+        if self.penalty not in ("ridge", "firth"):
+            raise ValueError(f"penalty must be 'ridge' or 'firth'; got {self.penalty!r}.")
+        check_linear_settings(self)
+        if self.penalty == "firth" and self.alpha > 0:
+            raise ValueError(f"alpha is the strength of penalty='ridge'; got alpha={self.alpha!r} with 'firth'.")
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
+        n_rows = len(outcome)
+        X, outcome = complete_cases(X, outcome, self.missing)
+        if len(outcome) < n_rows:
+            self._note_outcome(outcome)
         self._strata = Strata.of(X, self.strata)
         stratum = self._strata.learn(X)
         self.strata_ = self._strata.labels
@@ -139,20 +158,14 @@ class CoxPH(SurvivalEstimator):
         raw = design.matrix(X)
         self.centre_ = raw.mean(axis=0) if outcome.weight is None else np.average(raw, axis=0, weights=outcome.weight)
         self.robust_ = self._is_robust(outcome) if self.robust == "auto" else bool(self.robust)
-        self.coef_, self.standard_errors_ = self._coefficients(raw, outcome, stratum)
-        self._fit_baseline((raw - self.centre_) @ self.coef_, outcome, stratum)
-
-    def _fit_baseline(self, risk: Array, outcome: Outcome, stratum: Whole | None) -> None:
-        """Breslow's baseline, relative to a subject at the centre; those of strata one after the other."""
-        times, values = [], []
-        for rows in self._strata.rows(stratum):
-            shift = float(risk[rows].max())
-            at, events, at_risk = risk_table(outcome[rows], weights=np.exp(risk[rows] - shift))
-            jumps = events > 0
-            times.append(at[jumps])
-            values.append(np.cumsum(events[jumps] / at_risk[jumps]) * np.exp(-shift))
-        self.baseline_times_, self.baseline_ = np.concatenate(times), np.concatenate(values)
-        self._sizes = [len(part) for part in times]
+        fit = self._fit_coefficients(raw, outcome, stratum)
+        self.coef_, self.standard_errors_ = fit.coef, fit.standard_errors
+        self.log_likelihood_, self.n_iter_ = fit.log_likelihood, fit.n_iter
+        risk = (raw - self.centre_) @ self.coef_
+        baselines = PartialLikelihood(risk[:, None], outcome, self.ties, stratum).baseline(np.ones(1))
+        self.baseline_times_ = np.concatenate([times for times, _ in baselines])
+        self.baseline_ = np.concatenate([hazard for _, hazard in baselines])
+        self._sizes = [len(times) for times, _ in baselines]
 
     @staticmethod
     def _is_robust(outcome: Outcome) -> bool:
@@ -160,103 +173,72 @@ class CoxPH(SurvivalEstimator):
         several = outcome.group is not None and len(np.unique(outcome.group)) < len(outcome)
         return several or (outcome.weight is not None and not is_whole(outcome.weight))
 
-    def _coefficients(self, raw: Array, outcome: Outcome, stratum: Whole | None) -> tuple[Array, Array]:
-        """Coefficients and standard errors, in the units of the columns."""
+    def _fit_coefficients(self, raw: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
+        basis: Basis | RidgeBasis
         if self.alpha > 0:
-            squares = (raw - self.centre_) ** 2
-            scale = raw.std(axis=0)
-            if outcome.weight is not None:
-                scale = np.sqrt(np.average(squares, axis=0, weights=outcome.weight))
-            scale = np.where(scale > 1e-12 * np.maximum(np.abs(self.centre_), 1.0), scale, 1.0)
-            beta, covariance = self._newton(
-                PartialLikelihood((raw - self.centre_) / scale, outcome, self.ties, stratum), outcome
-            )
-            return beta / scale, np.sqrt(np.maximum(np.diag(covariance), 0.0)) / scale
-        # rows in no risk set: what differs among them alone is not told
-        seen = ever_at_risk(outcome, stratum)
-        own = None if stratum is None else stratum[seen]
-        basis = Basis(raw[seen] if own is None else _within_strata(raw[seen], own))
-        if basis.dropped and outcome.event.any():
-            self._tell_dropped(basis)
-        gamma, covariance = self._newton(PartialLikelihood(basis.columns, outcome[seen], self.ties, own), outcome[seen])
-        coefficients, errors = np.zeros(raw.shape[1]), np.full(raw.shape[1], np.nan)
-        coefficients[basis.kept] = basis.transform @ gamma
-        variances = np.einsum("ij,jk,ik->i", basis.transform, covariance, basis.transform)
-        errors[basis.kept] = np.sqrt(np.maximum(variances, 0.0))
-        return coefficients, errors
-
-    def _tell_dropped(self, basis: Basis) -> None:
-        reasons = []
-        for column, of in basis.dropped.items():
-            names = ", ".join(repr(self.terms_[i]) for i in of[:4])
-            more = f" and {len(of) - 4} more" if len(of) > 4 else ""
-            kind = "constant" if not of else "a linear combination of" if len(of) > 1 else "a linear function of"
-            reasons.append(f"{self.terms_[column]!r} ({kind}{' ' if of else ''}{names}{more})")
-        warnings.warn(
-            f"Columns left out, since among the rows at risk they say nothing of their own: {'; '.join(reasons)}. "
-            "Their coefficients are 0, with standard errors of nan; alpha > 0 keeps all columns.",
-            UserWarning,
-            stacklevel=6,
+            basis = RidgeBasis(raw, self.centre_, outcome.weight, self.alpha)
+        else:
+            # a difference among rows that are in no risk set does not enter the likelihood
+            seen = ever_at_risk(outcome, stratum)
+            raw, outcome, stratum = raw[seen], outcome[seen], None if stratum is None else stratum[seen]
+            basis = Basis(raw if stratum is None else _within_strata(raw, stratum))
+            if basis.dropped and outcome.event.any():
+                warn_of_dropped(basis, self.terms_)
+        return fit_coefficients(
+            lambda columns: PartialLikelihood(columns, outcome, self.ties, stratum),
+            basis,
+            outcome,
+            self.terms_,
+            self,
+            robust=self.robust_,
+            firth=self.penalty == "firth",
         )
 
     def summary(self, level: float = 0.95) -> pd.DataFrame:
         """Coefficients, hazard ratios with confidence limits, standard errors, z and two-sided p-values, by term.
 
-        All nan for a column that is left out.
+        All nan for a column that is left out; p = 1 if the standard error is infinite.
 
         Parameters
         ----------
         level : float
-            The probability with which ``hazard_ratio_lower`` and ``hazard_ratio_upper`` hold the true ratio.
+            Confidence level of ``hazard_ratio_lower`` and ``hazard_ratio_upper``.
         """
         check_is_fitted(self)
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
-        coef = np.where(np.isnan(self.standard_errors_), np.nan, self.coef_)
-        half = float(ndtri(0.5 + 0.5 * level)) * self.standard_errors_
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            z = coef / self.standard_errors_
-            ratios = np.exp(np.stack([coef, coef - half, coef + half]))
-        return pd.DataFrame(
-            {
-                "coef": coef,
-                "hazard_ratio": ratios[0],
-                "hazard_ratio_lower": ratios[1],
-                "hazard_ratio_upper": ratios[2],
-                "standard_error": self.standard_errors_,
-                "z": z,
-                "p": erfc(np.abs(z) / np.sqrt(2.0)),
-            },
-            index=pd.Index(self.terms_, name="term"),
-        )
+        return coefficient_table(self.coef_, self.standard_errors_, level, pd.Index(self.terms_, name="term"))
 
     def test_proportionality(
         self, X: Any, y: Any, *, transform: TimeTransform = "km", sample_weight: Any = None
     ) -> pd.DataFrame:
-        r"""Test whether hazard ratios change with time (Grambsch and Therneau 1994).
+        r"""Score test of whether hazard ratios change with time, as R's ``cox.zph``.
 
-        With the Schoenfeld residuals r of the d events, x minus its mean in the risk set, the inverse V of the
-        information, and :math:`u = \sum_i (g(t_i) - \bar g) r_i`, the statistics are
+        The model is extended by the products of the columns with a function g of time. The statistic for a term is the
+        score test of the hypothesis that the coefficients of its products are zero,
 
-        .. math:: \frac{d \, (V u)_k^2}{V_{kk} \sum_i (g(t_i) - \bar g)^2}, \qquad
-            \frac{d \, u^\top V u}{\sum_i (g(t_i) - \bar g)^2}
+        .. math:: u^\top \big(I^{-1}\big)_{θθ} \, u, \qquad u = \sum_i g(t_i) (x_i - \bar x_i),
 
-        of each column and of all together, chi-squared with 1 and p degrees of freedom where ratios are constant.
+        with the mean of x in the risk set of event i and the information I of all coefficients of the columns and of
+        the coefficients θ of the products. The statistic is chi-squared if hazard ratios are constant. A category is
+        one term with all its levels.
 
         Parameters
         ----------
         X, y
-            The training rows; the model itself keeps none.
+            The training rows, which the model does not store.
         transform : {"km", "rank", "identity", "log"}
-            g(t): one minus the Kaplan-Meier estimate, the rank among event times, t, or log t.
+            g(t): one minus the Kaplan-Meier estimate just before t, the rank of t among all times, t, or log t.
         sample_weight : array of shape (rows,), optional
-            The weights of the fit.
+            The weights of the fit. Kaplan-Meier and ranks take whole weights for counts and ignore others, as R does.
 
         Returns
         -------
         DataFrame
-            By term, and ``"global"`` for all: the statistic, its degrees of freedom and the p-value. All nan for a
-            column that is left out of the fit.
+            One row per column of X, and ``"global"`` for all: the statistic, its degrees of freedom and the p-value.
+            Nan for a column that was left out of the fit, or whose standard error is infinite.
+
+        References
+        ----------
+        Grambsch, Therneau (1994), Biometrika 81; Therneau, Grambsch (2000), Modeling Survival Data, section 6.2.
 
         Examples
         --------
@@ -267,17 +249,39 @@ class CoxPH(SurvivalEstimator):
         ['statistic', 'df', 'p']
         """
         check_is_fitted(self)
-        check_transform(transform)
+        if transform not in get_args(TimeTransform):
+            raise ValueError(f"transform must be one of {', '.join(get_args(TimeTransform))}; got {transform!r}.")
         X = self._check_covariates(X, reset=False)
         outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
         check_learns_from(type(self).__name__, self._learns_from, outcome)
-        stratum = self._strata.find(X)
-        raw = Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_
-        kept = ~np.isnan(self.standard_errors_)
-        counted = outcome.weights > 0
-        raw, outcome = raw[np.ix_(counted, kept)], outcome[counted]
-        likelihood = PartialLikelihood(raw, outcome, self.ties, None if stratum is None else stratum[counted])
-        return proportionality_table(likelihood, self.coef_[kept], outcome, transform, self.terms_, kept)
+        counted = np.flatnonzero(outcome.weights > 0)
+        X = X.iloc[counted] if hasattr(X, "iloc") else X[counted]
+        X, outcome = complete_cases(X, outcome[counted], self.missing)
+        g = _transformed_times(outcome, transform)
+        if not outcome.event.any() or np.ptp(g[outcome.event]) == 0:
+            raise ValueError("All events have the same time, so that a change of hazard ratios cannot be tested.")
+        design = Design(self.preprocessor_)
+        kept = np.flatnonzero(~np.isnan(self.standard_errors_))
+        raw = design.matrix(self._strata.without(X)) - self.centre_
+        likelihood = PartialLikelihood(raw[:, kept], outcome, self.ties, self._strata.find(X))
+        centred = g - np.average(g[outcome.event], weights=outcome.weights[outcome.event])
+        score, information = likelihood.time_interaction(self.coef_[kept], centred)
+        finite = np.flatnonzero(np.isfinite(self.standard_errors_[kept]))
+        source, p = np.array(design.sources, dtype=object)[kept], len(kept)
+        tested = {name: finite[source[finite] == name] for name in dict.fromkeys(design.sources)} | {"global": finite}
+        statistic, df = np.full(len(tested), np.nan), np.zeros(len(tested), dtype=np.int64)
+        for i, columns in enumerate(tested.values()):
+            both = np.concatenate([finite, p + columns])
+            unit = np.sqrt(np.maximum(np.diag(information)[both], np.finfo(np.float64).tiny))
+            u = np.concatenate([np.zeros(len(finite)), score[columns]]) / unit
+            matrix = information[np.ix_(both, both)] / np.outer(unit, unit)
+            df[i] = len(columns)
+            if df[i]:
+                statistic[i] = float(u @ np.linalg.pinv(matrix, rcond=1e-12, hermitian=True) @ u)
+        return pd.DataFrame(
+            {"statistic": statistic, "df": df, "p": chi2.sf(statistic, np.maximum(df, 1))},
+            index=pd.Index(list(tested), name="term"),
+        )
 
     def log_risk(self, X: Any) -> Array:
         """β·(x - centre) of each row: the log of its hazard relative to a subject at the centre."""
@@ -285,61 +289,9 @@ class CoxPH(SurvivalEstimator):
         return self._log_risk(self._check_covariates(X, reset=False))
 
     def _log_risk(self, X: Any) -> Array:
+        check_complete(X, self.missing)
         result: Array = (Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_) @ self.coef_
         return result
-
-    def _newton(self, likelihood: PartialLikelihood, outcome: Outcome) -> tuple[Array, Array]:
-        """The maximum and the covariance of the coefficients there: inverse information, or sandwich."""
-        p = likelihood.x.shape[1]
-        beta = np.zeros(p)
-        value, gradient, information = self._penalised(likelihood, beta)
-        start, converged, decrement = value, False, np.inf
-        for iteration in range(self.max_iter):
-            step = np.linalg.pinv(information, rcond=1e-12, hermitian=True) @ gradient
-            decrement = float(gradient @ step)
-            self.n_iter_ = iteration
-            converged = decrement <= self.tol * max(1.0, abs(value)) or p == 0
-            found = None if converged else self._uphill(likelihood, beta, step, value)
-            if found is None:
-                break
-            beta, (value, gradient, information) = found
-        if not converged or (start < 0 and value > 1e-8 * start):  # at zero every event is told for certain
-            warnings.warn(
-                f"Newton's method has not converged in {self.n_iter_ + 1} steps (decrement {decrement:.2g}). "
-                "Some column may tell all events from the rest, so that its coefficient has no limit; "
-                "alpha > 0 gives it one.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        self.log_likelihood_ = likelihood(beta)[0]
-        inverse = np.asarray(np.linalg.pinv(information, rcond=1e-12, hermitian=True), dtype=np.float64)
-        if not self.robust_:
-            return beta, inverse
-        weight = outcome.weights
-        if outcome.group is None and is_whole(weight):  # as many rows, each of its own
-            weight = np.sqrt(weight)
-        moved = weight[:, None] * likelihood.score_residuals(beta) @ inverse  # what β owes to each row
-        if outcome.group is not None:
-            subjects, subject = np.unique(outcome.group, return_inverse=True)
-            by_row, moved = moved, np.zeros((len(subjects), p))
-            np.add.at(moved, subject, by_row)
-        return beta, moved.T @ moved
-
-    def _uphill(
-        self, likelihood: PartialLikelihood, beta: Array, step: Array, value: float
-    ) -> tuple[Array, tuple[float, Array, Array]] | None:
-        """Coefficients a step further, the step halved until the likelihood does not fall; None where that fails."""
-        for size in 0.5 ** np.arange(28.0):
-            new = self._penalised(likelihood, beta + size * step)
-            finite = np.isfinite(new[0]) and np.isfinite(new[1]).all() and np.isfinite(new[2]).all()
-            if finite and new[0] >= value - 1e-12 * abs(value):
-                return beta + size * step, new
-        return None
-
-    def _penalised(self, likelihood: PartialLikelihood, beta: Array) -> tuple[float, Array, Array]:
-        value, gradient, information = likelihood(beta)
-        penalty = self.alpha * np.eye(len(beta))
-        return value - 0.5 * float(beta @ penalty @ beta), gradient - penalty @ beta, information + penalty
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         stratum = self._strata.find(X)
@@ -403,6 +355,24 @@ class CoxPH(SurvivalEstimator):
         for at, values in zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends)):
             if (np.diff(at) <= 0).any() or (np.diff(values) < 0).any():
                 raise ValueError("the times of a baseline do not increase, or it falls")
+
+
+def _transformed_times(outcome: Outcome, transform: TimeTransform) -> Array:
+    """g(t) at the time of each row."""
+    if transform == "identity":
+        return outcome.time
+    if transform == "log":
+        if not (outcome.time[outcome.event] > 0).all():
+            raise ValueError("transform='log' requires event times above zero; choose another, such as 'km'.")
+        return np.log(np.where(outcome.time > 0, outcome.time, 1.0))
+    if not is_whole(outcome.weights):
+        outcome = replace(outcome, weight=None)
+    if transform == "km":
+        before = kaplan_meier(outcome).survival(np.nextafter(outcome.time, 0.0))[0]
+        return np.where(outcome.time > 0, 1.0 - before, 0.0)
+    _, place = np.unique(outcome.time, return_inverse=True)
+    counts = np.bincount(place, weights=outcome.weights)
+    return np.asarray((np.cumsum(counts) - 0.5 * counts)[place], dtype=np.float64)
 
 
 def _within_strata(matrix: Array, stratum: Whole) -> Array:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import solve_triangular
 
 from sumosurv.preprocessing import NumericColumn, Preprocessor
 
-__all__ = ["Basis", "Design"]
+__all__ = ["Basis", "Design", "RidgeBasis"]
 
 _CONSTANT = 1e-12  # spread of a column relative to its largest value
 _DEPENDENT = 1e-7  # what other columns leave of one, relative to its own length; that of R's lm
@@ -41,12 +42,15 @@ class Design:
             raise ValueError("a design has its own 0/1 columns for categories, and one_hot is true")
         self.preprocessor = preprocessor
         self.names: list[str] = []
+        self.sources: list[str] = []  # the column of X behind each name
         for column in preprocessor.columns:
             if isinstance(column, NumericColumn):
-                self.names += [column.name, f"{column.name}[missing]"] if column.indicator else [column.name]
+                own = [column.name, f"{column.name}[missing]"] if column.indicator else [column.name]
             else:
-                self.names += [f"{column.name}[missing]"] if column.missing_seen else []
-                self.names += [f"{column.name}[{level}]" for level in column.levels[1:]]
+                own = [f"{column.name}[missing]"] if column.missing_seen else []
+                own += [f"{column.name}[{level}]" for level in column.levels[1:]]
+            self.names += own
+            self.sources += [column.name] * len(own)
 
     def matrix(self, X: Any) -> npt.NDArray[np.float64]:
         """Rows of X as rows of numbers, one column per name."""
@@ -88,6 +92,8 @@ class Basis:
         The basis: centred columns of variance one, uncorrelated.
     transform : ndarray of shape (k, k)
         Coefficients of the kept columns from those of the basis.
+    outside : float
+        Variance of the coefficients outside the space of the basis: zero.
 
     Examples
     --------
@@ -95,6 +101,8 @@ class Basis:
     >>> Basis(rows).kept.tolist(), Basis(rows).dropped
     ([0, 1], {2: [0], 3: []})
     """
+
+    outside = 0.0
 
     def __init__(self, matrix: npt.NDArray[np.float64]) -> None:
         n, p = matrix.shape
@@ -117,7 +125,7 @@ class Basis:
                 rest, shares = rest - q[:, :k] @ more, shares + more
             left = float(np.sqrt(rest @ rest))
             if left <= _DEPENDENT or k == r.shape[0]:
-                used = np.linalg.solve(r[:k, :k], shares)
+                used = solve_triangular(r[:k, :k], shares)
                 self.dropped[j] = [kept[i] for i in np.flatnonzero(np.abs(used) > 10 * _DEPENDENT)]
                 continue
             q[:, k], r[:k, k], r[k, k] = rest / left, shares, left
@@ -126,3 +134,44 @@ class Basis:
         self.kept = np.array(kept, dtype=np.int64)
         self.columns = q[:, :k] * np.sqrt(n)
         self.transform = np.linalg.inv(r[:k, :k]) * np.sqrt(n) / (size * length)[self.kept, None]
+
+
+class RidgeBasis:
+    """Standardised columns for a ridge penalty, all of them kept; in the space of the rows if these are fewer.
+
+    With X = U D Vᵀ, the penalised maximum is β = V γ with |β| = |γ|, so that k = min(n, p) coefficients are enough.
+    Orthogonal to V the likelihood is constant, and the coefficients have the variance 1/α of the penalty alone.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n, p)
+    centre : ndarray of shape (p,)
+        Means of the columns.
+    weight : ndarray of shape (n,), optional
+        Of the rows, for the standard deviations.
+    alpha : float
+        The penalty.
+
+    Attributes
+    ----------
+    kept, columns, transform, outside
+        As those of `Basis`; ``columns`` has shape (n, k), ``transform`` (p, k), ``outside`` (p,).
+    """
+
+    def __init__(
+        self,
+        matrix: npt.NDArray[np.float64],
+        centre: npt.NDArray[np.float64],
+        weight: npt.NDArray[np.float64] | None,
+        alpha: float,
+    ) -> None:
+        n, p = matrix.shape
+        centred = matrix - centre
+        scale = matrix.std(axis=0) if weight is None else np.sqrt(np.average(centred**2, axis=0, weights=weight))
+        scale = np.where(scale > _CONSTANT * np.maximum(np.abs(centre), 1.0), scale, 1.0)
+        self.kept = np.arange(p)
+        self.columns, self.transform, self.outside = centred / scale, np.diag(1.0 / scale), np.zeros(p)
+        if p > n:
+            u, d, v = np.linalg.svd(self.columns, full_matrices=False)
+            self.columns, self.transform = u * d, v.T / scale[:, None]
+            self.outside = np.maximum(1.0 - (v**2).sum(axis=0), 0.0) / (alpha * scale**2)

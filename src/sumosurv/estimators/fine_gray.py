@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy.special import erfc
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, TabulatedRisks
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.design import Basis, Design
+from sumosurv.estimators.design import Basis, Design, RidgeBasis
+from sumosurv.estimators.regression import (
+    Fit,
+    Missing,
+    check_complete,
+    check_linear_settings,
+    coefficient_table,
+    complete_cases,
+    fit_coefficients,
+    warn_of_dropped,
+)
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor
@@ -34,8 +41,9 @@ class FineGray(SurvivalEstimator):
     .. math:: F_k(t|x) = 1 - \exp(-Λ_{0k}(t) \, e^{β_k·x})
 
     A row with an event of another cause at z stays in the risk set of cause k with the weight G(t-) / G(z-), G being
-    the Kaplan-Meier curve of the censoring times (events come first among ties); Breslow's treatment of ties, as in
-    R's cmprsk. Censoring must depend neither on the covariates nor on the event.
+    the Kaplan-Meier curve of the censoring times (events come first among ties), and ties are treated as by Breslow:
+    the estimates of ``finegray`` in R's survival, and of R's cmprsk if no event and censoring share a time. Censoring
+    must depend neither on the covariates nor on the event.
 
     The models of several causes need not fit together: far from the centre of the data, or at late times, their
     incidences can sum to more than one. The joint distribution follows them up to the time at which they would; there
@@ -44,13 +52,15 @@ class FineGray(SurvivalEstimator):
 
     Parameters
     ----------
+    missing : {"drop", "error", "indicator"}
+        What to do with missing values; see `CoxPH`.
     alpha : float
-        Ridge penalty on the coefficients of the standardised columns; 0 for none. Without it, columns that are constant
-        or linear combinations of earlier ones are left out with a warning, as in `CoxPH`.
+        Strength of the ridge penalty on the coefficients of the standardised columns; 0 for none. Without a penalty,
+        redundant columns are left out and separation is reported as in `CoxPH`.
     max_iter : int
-        Newton steps.
+        Largest number of Newton steps.
     tol : float
-        Done when the Newton decrement gᵀH⁻¹g is below it.
+        Newton's method stops when the decrement gᵀH⁻¹g is below this value.
     half_width : int
         k of the interpolated densities; see `TabulatedRisks`.
 
@@ -59,10 +69,11 @@ class FineGray(SurvivalEstimator):
     coef_ : ndarray of shape (K, p)
         In the units of the columns; 0 for a column that is left out.
     standard_errors_ : ndarray of shape (K, p)
-        Robust ones (a sandwich with rows as clusters), the censoring weights taken as known, as R's survival has them;
-        nan for a column that is left out.
+        From the sandwich, with the censoring weights taken as known, as in R's survival; the rows of a group
+        (``fit(..., groups=)``) may be dependent. Nan for a column that is left out, infinity if the likelihood has no
+        maximum in this coefficient.
     terms_ : list of str
-        The columns: names, and ``name[level]`` of categories.
+        Names of the columns; ``name[level]`` for categories.
     log_likelihood_ : ndarray of shape (K,)
         Weighted partial log-likelihood of each cause, without the penalty.
     n_causes_ : int
@@ -79,11 +90,12 @@ class FineGray(SurvivalEstimator):
     >>> y = Surv.from_arrays(event=[1, 2, 0, 1, 2, 1], time=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     >>> model = FineGray(alpha=0.1).fit([[0.0], [1.0], [1.5], [0.5], [0.2], [0.9]], y)
     >>> model.coef_.shape, list(model.summary().columns)
-    ((2, 1), ['coef', 'hazard_ratio', 'standard_error', 'z', 'p'])
+    ((2, 1), ['coef', 'hazard_ratio', 'hazard_ratio_lower', 'hazard_ratio_upper', 'standard_error', 'z', 'p'])
     """
 
     _learns_from: ClassVar[frozenset[str]] = frozenset({"causes", "weights"})
 
+    missing: Missing = "drop"
     alpha: float = 0.0
     max_iter: int = 100
     tol: float = 1e-16
@@ -91,108 +103,54 @@ class FineGray(SurvivalEstimator):
 
     def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
-        if not self.alpha >= 0:
-            raise ValueError(f"alpha must not be negative; got {self.alpha!r}.")
-        if not self.tol > 0:
-            raise ValueError(f"tol must be positive; got {self.tol!r}.")
-        for name in ("max_iter", "half_width"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name} is a whole number of at least 1; got {value!r}.")
+        check_linear_settings(self)
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
+        n_rows = len(outcome)
+        X, outcome = complete_cases(X, outcome, self.missing)
+        if len(outcome) < n_rows:
+            self._note_outcome(outcome)
         self.preprocessor_ = Preprocessor().fit(X)
         design = Design(self.preprocessor_)
         self.terms_ = design.names
         raw = design.matrix(X)
         self.centre_ = np.average(raw, axis=0, weights=outcome.weights)
         fits = [self._fit_cause(raw, outcome, k) for k in range(1, outcome.n_causes + 1)]
-        self.coef_ = np.stack([fit.coef for fit in fits])
-        self.standard_errors_ = np.stack([fit.errors for fit in fits])
-        self.log_likelihood_ = np.array([fit.value for fit in fits])
-        self.baselines_ = [(fit.times, fit.baseline) for fit in fits]
+        self.coef_ = np.stack([fit.coef for fit, _, _ in fits])
+        self.standard_errors_ = np.stack([fit.standard_errors for fit, _, _ in fits])
+        self.log_likelihood_ = np.array([fit.log_likelihood for fit, _, _ in fits])
+        self.baselines_ = [(times, baseline) for _, times, baseline in fits]
 
-    def _fit_cause(self, raw: Array, outcome: Outcome, k: int) -> _Fit:
-        """Coefficients, errors and the baseline of one cause."""
-        p = raw.shape[1]
-        coefficients, errors = np.zeros(p), np.full(p, np.nan)
+    def _fit_cause(self, raw: Array, outcome: Outcome, k: int) -> tuple[Fit, Array, Array]:
+        """Coefficients, event times and cumulative baseline hazard of one cause."""
+        basis: Basis | RidgeBasis
         if self.alpha > 0:
-            scale = np.sqrt(np.average((raw - self.centre_) ** 2, axis=0, weights=outcome.weights))
-            scale = np.where(scale > 1e-12 * np.maximum(np.abs(self.centre_), 1.0), scale, 1.0)
-            columns, kept, transform = (raw - self.centre_) / scale, np.arange(p), np.diag(1.0 / scale)
+            basis = RidgeBasis(raw, self.centre_, outcome.weight, self.alpha)
         else:
             basis = Basis(raw)
-            columns, kept, transform = basis.columns, basis.kept, basis.transform
             if basis.dropped and k == 1 and outcome.event.any():
-                names = ", ".join(repr(self.terms_[column]) for column in basis.dropped)
-                warnings.warn(
-                    f"Columns left out, since they are constant or linear combinations of earlier ones: {names}. "
-                    "Their coefficients are 0, with standard errors of nan; alpha > 0 keeps all columns.",
-                    UserWarning,
-                    stacklevel=6,
-                )
-        likelihood = SubdistributionLikelihood(columns, outcome, k)
-        beta, value, inverse = self._newton(likelihood)
-        coefficients[kept] = transform @ beta
-        influence = likelihood.scores(beta) @ inverse @ transform.T
-        errors[kept] = np.sqrt((influence**2).sum(axis=0))
-        times, rises = likelihood.baseline((raw - self.centre_) @ coefficients)
-        return _Fit(coefficients, errors, value, times, np.cumsum(rises))
+                warn_of_dropped(basis, self.terms_)
+        likelihood = SubdistributionLikelihood(basis.columns, outcome, k)
+        fit = fit_coefficients(
+            lambda columns: likelihood, basis, outcome, self.terms_, self, robust=True, of=f" for cause {k}"
+        )
+        times, rises = likelihood.baseline((raw - self.centre_) @ fit.coef)
+        return fit, times, np.cumsum(rises)
 
-    def _newton(self, likelihood: SubdistributionLikelihood) -> tuple[Array, float, Array]:
-        """The maximum, the likelihood there, and the inverse of the information."""
-        beta = np.zeros(likelihood.x.shape[1])
-        penalty = self.alpha * np.eye(len(beta))
+    def summary(self, level: float = 0.95) -> pd.DataFrame:
+        """Coefficients, subdistribution hazard ratios with confidence limits, standard errors, z and p-values.
 
-        def at(beta: Array) -> tuple[float, Array, Array]:
-            value, gradient, information = likelihood(beta)
-            return value - 0.5 * float(beta @ penalty @ beta), gradient - penalty @ beta, information + penalty
+        One row per cause and term; all nan for a column that is left out, p = 1 if the standard error is infinite.
 
-        value, gradient, information = at(beta)
-        start, converged, decrement = value, False, np.inf
-        for _ in range(self.max_iter):
-            step = np.linalg.pinv(information, rcond=1e-12, hermitian=True) @ gradient
-            decrement = float(gradient @ step)
-            converged = decrement <= self.tol * max(1.0, abs(value)) or len(beta) == 0
-            if converged:
-                break
-            for size in 0.5 ** np.arange(28.0):
-                new = at(beta + size * step)
-                if all(np.isfinite(part).all() for part in new) and new[0] >= value - 1e-12 * abs(value):
-                    beta, (value, gradient, information) = beta + size * step, new
-                    break
-            else:
-                break
-        if not converged or (start < 0 and value > 1e-8 * start):  # at zero every event is told for certain
-            warnings.warn(
-                f"Newton's method has not converged for cause {likelihood.cause} (decrement {decrement:.2g}). "
-                "Some column may tell all events from the rest, so that its coefficient has no limit; "
-                "alpha > 0 gives it one.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
-        inverse = np.linalg.pinv(information, rcond=1e-12, hermitian=True)
-        return beta, likelihood(beta)[0], np.asarray(inverse, dtype=np.float64)
-
-    def summary(self) -> pd.DataFrame:
-        """Coefficients, subdistribution hazard ratios, robust standard errors, z and two-sided p-values.
-
-        One row per cause and term; all nan for a column that is left out.
+        Parameters
+        ----------
+        level : float
+            Confidence level of ``hazard_ratio_lower`` and ``hazard_ratio_upper``.
         """
         check_is_fitted(self)
-        coef = np.where(np.isnan(self.standard_errors_), np.nan, self.coef_)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = coef / self.standard_errors_
-        columns = {
-            "coef": coef,
-            "hazard_ratio": np.exp(coef),
-            "standard_error": self.standard_errors_,
-            "z": z,
-            "p": erfc(np.abs(z) / np.sqrt(2.0)),
-        }
         index = pd.MultiIndex.from_product([range(1, self.n_causes_ + 1), self.terms_], names=["cause", "term"])
-        return pd.DataFrame({name: values.reshape(-1) for name, values in columns.items()}, index=index)
+        return coefficient_table(self.coef_.reshape(-1), self.standard_errors_.reshape(-1), level, index)
 
     def log_risk(self, X: Any) -> Array:
         """β_k·(x - centre), shape (rows, K): the log of the subdistribution hazards relative to the centre."""
@@ -200,6 +158,7 @@ class FineGray(SurvivalEstimator):
         return self._log_risk(self._check_covariates(X, reset=False))
 
     def _log_risk(self, X: Any) -> Array:
+        check_complete(X, self.missing)
         result: Array = (Design(self.preprocessor_).matrix(X) - self.centre_) @ self.coef_.T
         return result
 
@@ -239,14 +198,6 @@ class FineGray(SurvivalEstimator):
             times = tensor_of(tensors, f"times_{k}", low=0.0, increasing=True).numpy()
             baseline = tensor_of(tensors, f"baseline_{k}", len(times), low=0.0, never_falling=True).numpy()
             self.baselines_.append((times, baseline))
-
-
-class _Fit(NamedTuple):
-    coef: Array
-    errors: Array
-    value: float
-    times: Array
-    baseline: Array
 
 
 def _within_one(raw: Array) -> tuple[Array, Array]:
@@ -302,14 +253,14 @@ class SubdistributionLikelihood:
             information = (self.x * (w * exposure)[:, None]).T @ self.x - (mean * self.events[:, None]).T @ mean
         return value, gradient, information
 
-    def scores(self, beta: Array) -> Array:
-        """What each row contributes to the gradient, the weights taken as known: shape (n, p), in the order of x."""
+    def score_residuals(self, beta: Array) -> Array:
+        """Contribution of each row to the gradient per unit of its weight, censoring weights taken as known: (n, p)."""
         _, _, w = self._risks(beta)
         s0, s1 = self._sums(w), self._sums(w[:, None] * self.x)
         mean, rises = s1 / s0[:, None], self.events / s0
         expected = self.x * self._exposure(rises)[:, None] - self._exposure(rises[:, None] * mean)
-        made = -w[:, None] * expected
-        np.add.at(made, self.own, self.weight[self.own, None] * (self.x[self.own] - mean[self.place]))
+        made = -(w / self.weight)[:, None] * expected
+        made[self.own] += self.x[self.own] - mean[self.place]
         result = np.empty_like(made)
         result[self.order] = made
         return result

@@ -54,21 +54,31 @@ class PartialLikelihood:
         return value, gradient, information
 
     def score_residuals(self, beta: Array) -> Array:
-        """What each row adds to the gradient, also through the risk sets it is in, per unit of its weight: (n, p).
+        """Contribution of each row to the gradient per unit of its weight, also through its risk sets: (n, p).
 
-        The derivative of the gradient in its weight; times weight they sum to the gradient.
+        This is the derivative of the gradient with respect to the weight of the row; multiplied by the weights, the
+        residuals sum to the gradient.
         """
         made = np.zeros(self.x.shape)
         for rows, part in zip(self._rows, self._parts):
             made[rows] = part.score_residuals(beta)
         return made
 
-    def schoenfeld_residuals(self, beta: Array) -> Array:
-        """x minus its mean in the risk set at each row's time, (n, p); nan for rows without an event."""
-        made = np.full(self.x.shape, np.nan)
-        for rows, part in zip(self._rows, self._parts):
-            made[rows] = part.schoenfeld_residuals(beta)
-        return made
+    def baseline(self, beta: Array) -> list[tuple[Array, Array]]:
+        """Event times and cumulative baseline hazard (at x = 0) of each stratum, with the same treatment of ties."""
+        return [part.baseline(beta) for part in self._parts]
+
+    def time_interaction(self, beta: Array, g: Array) -> tuple[Array, Array]:
+        """Score and information (2p, 2p) for the columns x and x g(t), whose coefficients are beta and zero.
+
+        The score is that of x g(t); ``g`` has the value at the time of each row.
+        """
+        found = [part.time_interaction(beta, g[rows]) for rows, part in zip(self._rows, self._parts)]
+        return np.sum([score for score, _ in found], axis=0), np.sum([matrix for _, matrix in found], axis=0)
+
+    def log_determinant_gradient(self, beta: Array, inverse: Array) -> Array:
+        """Gradient of log det(information), given the inverse of the information."""
+        return np.asarray(np.sum([part.contracted_third_cumulants(beta, inverse) for part in self._parts], axis=0))
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,7 @@ class _Stratum:
         self.order = order = np.argsort(-y.time, kind="stable")
         self.x, time, self.event = x[order], y.time[order], y.event[order]
         distinct, self.group = np.unique(-time, return_inverse=True)
+        self.times = -distinct
         self.n_groups = n_groups = len(distinct)
         self.last = np.searchsorted(self.group, np.arange(n_groups), side="right") - 1  # end of each leading part
         self.weight = None if y.weight is None else y.weight[order]
@@ -143,11 +154,38 @@ class _Stratum:
         mean_weight = self.mean_weight
         value = float((self.own * (sums.log_risk[self.rows] - sums.shift) - mean_weight * np.log(sums.total)).sum())
         gradient = (self.own[:, None] * self.x[self.rows] - mean_weight[:, None] * sums.mean).sum(axis=0)
-        # Σᵢ of the second moments in the risk set of i, gathered by row
-        information = (sums.risk_x * self._over_events(mean_weight, sums.total)[:, None]).T @ self.x
-        if self.weight is None:
-            return value, gradient, information - sums.mean.T @ sums.mean
-        return value, gradient, information - (mean_weight[:, None] * sums.mean).T @ sums.mean
+        return value, gradient, self._information(sums, None if self.weight is None else mean_weight)
+
+    def _information(self, sums: _Sums, weight: Array | None) -> Array:
+        """Σ over the events of the covariance of x in the risk set, the event times weighted."""
+        by_row = self._over_events(np.ones(len(self.at)) if weight is None else weight, sums.total)
+        second = (sums.risk_x * by_row[:, None]).T @ self.x
+        mean = sums.mean if weight is None else weight[:, None] * sums.mean
+        return np.asarray(second - mean.T @ sums.mean)
+
+    def baseline(self, beta: Array) -> tuple[Array, Array]:
+        sums = self._sums(beta)
+        rises = np.bincount(self.at, weights=self.mean_weight / sums.total, minlength=self.n_groups)[::-1]
+        jumps = rises > 0
+        return self.times[::-1][jumps], np.cumsum(rises[jumps]) * np.exp(-sums.shift)
+
+    def time_interaction(self, beta: Array, g: Array) -> tuple[Array, Array]:
+        sums, at_event = self._sums(beta), g[self.order][self.rows]
+        weights = [self.mean_weight * at_event**power for power in range(3)]
+        score = (self.own * at_event) @ self.x[self.rows] - weights[1] @ sums.mean
+        plain, mixed, squared = (self._information(sums, weight) for weight in weights)
+        return score, np.block([[plain, mixed], [mixed, squared]])
+
+    def contracted_third_cumulants(self, beta: Array, inverse: Array) -> Array:
+        """Σ over the events of E[(x - m)ᵀ A (x - m) (x - m)] in the risk set with mean m, A being the inverse."""
+        sums = self._sums(beta)
+        weight, size = self.mean_weight, ((self.x @ inverse) * self.x).sum(axis=1)
+        hazard = self._over_events(weight, sums.total)
+        means = np.stack([self._over_events(weight * mean, sums.total) for mean in sums.mean.T], axis=1)
+        by_row = (size * hazard - 2.0 * ((self.x @ inverse) * means).sum(axis=1))[:, None] * self.x
+        by_row -= size[:, None] * means
+        of_means = ((sums.mean @ inverse) * sums.mean).sum(axis=1)
+        return np.asarray(sums.risk @ by_row + 2.0 * (weight * of_means) @ sums.mean)
 
     def _over_events(self, values: Array, total: Array) -> Array:
         """By row, Σ of values / total over the events at which it is at risk, less what ties take out of it."""
@@ -166,12 +204,6 @@ class _Stratum:
         for j, (column, mean) in enumerate(zip(self.x.T, sums.mean.T)):
             made[:, j] = -risk * (column * hazard - self._over_events(weight * mean, sums.total))
         made[self.cases] += self.x[self.cases] - self._mean_of_ties(sums)
-        return self._back(made)
-
-    def schoenfeld_residuals(self, beta: Array) -> Array:
-        sums = self._sums(beta)
-        made = np.full(self.x.shape, np.nan)
-        made[self.cases] = self.x[self.cases] - self._mean_of_ties(sums)
         return self._back(made)
 
     def _mean_of_ties(self, sums: _Sums) -> Array:

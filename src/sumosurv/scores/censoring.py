@@ -160,7 +160,7 @@ def check_censoring(
             )
         from sumosurv.estimators import CoxPH
 
-        estimator = CoxPH(alpha=1.0)
+        estimator = CoxPH(alpha=1.0, missing="indicator")
     folds = _folds(outcome, n_folds, random_state)
     given = Joined([_predicted(estimator, X, outcome, rows) for rows in folds], folds)
     curves = [kaplan_meier(outcome[_others(len(outcome), rows)].any_cause(), censoring=True) for rows in folds]

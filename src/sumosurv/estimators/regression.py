@@ -1,0 +1,303 @@
+"""Coefficients of models that are linear in x: complete cases, Newton's method, standard errors, summary tables."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import erfc, ndtri
+from sklearn.exceptions import ConvergenceWarning
+
+from sumosurv.estimators.design import Basis, RidgeBasis
+from sumosurv.estimators.partial_likelihood import is_whole
+from sumosurv.outcome import Outcome
+
+__all__ = [
+    "Fit",
+    "Missing",
+    "check_complete",
+    "check_linear_settings",
+    "coefficient_table",
+    "complete_cases",
+    "fit_coefficients",
+    "warn_of_dropped",
+]
+
+Array = npt.NDArray[np.float64]
+Missing = Literal["drop", "error", "indicator"]
+
+_NAMED = 5  # columns that a message names
+_FLAT = 1e-10  # information in a direction relative to that at β = 0, below which the likelihood has no maximum there
+
+_FAR = 300.0  # difference of log hazards that no finite estimate has
+
+
+class Likelihood(Protocol):
+    """A log-likelihood of coefficients, for columns ``x``."""
+
+    x: Array
+
+    def __call__(self, beta: Array) -> tuple[float, Array, Array]:
+        """Value, gradient and information (minus the Hessian)."""
+
+    def score_residuals(self, beta: Array) -> Array:
+        """Contribution of each row to the gradient per unit of its weight, (n, p)."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Coefficients of p columns; 0 with a standard error of nan for a column that is left out."""
+
+    coef: Array
+    standard_errors: Array
+    log_likelihood: float
+    n_iter: int
+
+
+class LinearSettings(Protocol):
+    """The settings that `CoxPH` and `FineGray` share."""
+
+    alpha: float
+    max_iter: int
+    tol: float
+    half_width: int
+    missing: Missing
+
+
+def check_linear_settings(settings: LinearSettings) -> None:
+    """Raise a ValueError that names an invalid setting."""
+    if not settings.alpha >= 0:
+        raise ValueError(f"alpha must not be negative; got {settings.alpha!r}.")
+    if not settings.tol > 0:
+        raise ValueError(f"tol must be positive; got {settings.tol!r}.")
+    for name in ("max_iter", "half_width"):
+        value = getattr(settings, name)
+        if not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
+    if settings.missing not in ("drop", "error", "indicator"):
+        raise ValueError(f"missing must be 'drop', 'error' or 'indicator'; got {settings.missing!r}.")
+
+
+# ------------------------------------------------------------------ missing values
+
+
+def complete_cases(X: Any, outcome: Outcome, missing: Missing) -> tuple[Any, Outcome]:
+    """The rows to fit: those without missing values if ``missing="drop"``, with a warning that counts the others."""
+    incomplete, columns = _incomplete(X, missing)
+    if not incomplete.any():
+        return X, outcome
+    told = f"{int(incomplete.sum())} of {len(outcome)} rows have missing values (in {_listed(columns)})"
+    if missing == "error" or incomplete.all():
+        raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
+    warnings.warn(
+        f"{told}; the model is fitted to the {int((~incomplete).sum())} complete rows. Impute the values, or choose "
+        "missing='error' or missing='indicator'.",
+        UserWarning,
+        stacklevel=5,
+    )
+    rows = np.flatnonzero(~incomplete)
+    return (X.iloc[rows] if hasattr(X, "iloc") else X[rows]), outcome[rows]
+
+
+def check_complete(X: Any, missing: Missing) -> None:
+    """Rows to predict with missing values: a ValueError if ``missing="error"``, a warning if it is "drop"."""
+    incomplete, columns = _incomplete(X, missing)
+    if not incomplete.any():
+        return
+    told = f"{int(incomplete.sum())} of {len(incomplete)} rows have missing values (in {_listed(columns)})"
+    if missing == "error":
+        raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
+    warnings.warn(
+        f"{told}; they are predicted with the training mean of the column, or its first level. Impute the values, or "
+        "fit with missing='indicator'.",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+def _incomplete(X: Any, missing: Missing) -> tuple[npt.NDArray[np.bool_], list[Any]]:
+    """Which rows have missing values, and the columns that have them; none if indicators take care of them."""
+    if missing == "indicator" or np.ndim(X) != 2:
+        return np.zeros(len(X), dtype=np.bool_), []
+    absent = np.asarray(pd.isna(X))
+    names = list(X.columns) if hasattr(X, "columns") else list(range(absent.shape[1]))
+    columns = [name for name, values in zip(names, absent.T) if values.any()]
+    return np.asarray(absent.any(axis=1)), columns
+
+
+# ------------------------------------------------------------------ coefficients
+
+
+def fit_coefficients(
+    build: Callable[[Array], Likelihood],
+    basis: Basis | RidgeBasis,
+    outcome: Outcome,
+    names: Sequence[str],
+    settings: LinearSettings,
+    *,
+    robust: bool,
+    firth: bool = False,
+    of: str = "",
+) -> Fit:
+    """Maximise a likelihood by Newton's method.
+
+    Parameters
+    ----------
+    build : callable
+        Returns the likelihood for the columns of the basis.
+    basis : Basis or RidgeBasis
+        The space of the coefficients.
+    outcome : Outcome
+        Of the rows of the basis.
+    names : sequence of str
+        One per column, for warnings.
+    settings : CoxPH or FineGray
+    robust : bool
+        Whether the covariance is the sandwich.
+    firth : bool
+        Whether half of log det(information) is added to the likelihood.
+    of : str
+        What is fitted, for warnings: " for cause 1".
+    """
+    likelihood = build(basis.columns)
+    beta, information, reference, n_iter, decrement = _maximise(likelihood, settings, firth)
+    values, vectors = np.linalg.eigh(information)
+    flat = values <= max(_FLAT * reference, 1e-12 * float(values.max(initial=0.0)))
+    inverse = (vectors[:, ~flat] / values[~flat]) @ vectors[:, ~flat].T
+    covariance = _sandwich(likelihood.score_residuals(beta) @ inverse, outcome) if robust else inverse
+    coef, errors = np.zeros(len(names)), np.full(len(names), np.nan)
+    coef[basis.kept] = basis.transform @ beta
+    variances = ((basis.transform @ covariance) * basis.transform).sum(axis=1) + basis.outside
+    size = np.sqrt((basis.transform**2).sum(axis=1))
+    infinite = np.sqrt(((basis.transform @ vectors[:, flat]) ** 2).sum(axis=1)) > 1e-6 * size
+    if decrement is not None and np.ptp(likelihood.x @ beta) > _FAR:  # diverging, and past the range of numbers
+        infinite |= np.abs(coef[basis.kept]) > 0.05 * size * np.linalg.norm(beta)
+    errors[basis.kept] = np.where(infinite, np.inf, np.sqrt(np.maximum(variances, 0.0)))
+    if infinite.any():
+        remedy = "alpha > 0 or penalty='firth'" if hasattr(settings, "penalty") else "alpha > 0"
+        warnings.warn(
+            f"The likelihood{of} has no maximum: it keeps rising as the coefficients of "
+            f"{_listed([names[j] for j in basis.kept[infinite]])} go to infinity, because these columns separate the "
+            "events from the other rows at risk. Their standard errors are infinite; "
+            f"{remedy} gives finite estimates.",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
+    elif decrement is not None:
+        warnings.warn(
+            f"Newton's method has not converged{of} in {n_iter + 1} steps (decrement {decrement:.2g}). Raise max_iter, "
+            "leave out columns, or set alpha > 0.",
+            ConvergenceWarning,
+            stacklevel=6,
+        )
+    return Fit(coef, errors, likelihood(beta)[0], n_iter)
+
+
+def _maximise(
+    likelihood: Likelihood, settings: LinearSettings, firth: bool
+) -> tuple[Array, Array, float, int, float | None]:
+    """The maximum, the information there, the mean of its diagonal at zero, steps, and the decrement if it is large."""
+    p = likelihood.x.shape[1]
+    penalty = settings.alpha * np.eye(p)
+
+    def at(beta: Array) -> tuple[float, Array, Array]:
+        value, gradient, information = likelihood(beta)
+        if firth and np.isfinite(information).all():
+            sign, log_determinant = np.linalg.slogdet(information)
+            value = value + 0.5 * float(log_determinant) if sign > 0 else -np.inf
+            inverse = np.linalg.pinv(information, rcond=1e-12, hermitian=True)
+            gradient = gradient + 0.5 * likelihood.log_determinant_gradient(beta, inverse)  # type: ignore[attr-defined]
+        return value - 0.5 * float(beta @ penalty @ beta), gradient - penalty @ beta, information + penalty
+
+    beta = np.zeros(p)
+    value, gradient, information = at(beta)
+    reference = float(np.diag(information).mean()) if p else 0.0
+    converged, decrement = False, np.inf
+    for steps in range(settings.max_iter):
+        n_iter = steps
+        step = np.linalg.pinv(information, rcond=1e-12, hermitian=True) @ gradient
+        decrement = float(gradient @ step)
+        converged = decrement <= settings.tol * max(1.0, abs(value)) or p == 0
+        found = None if converged else _newton_step(at, beta, step, value)
+        if found is None:
+            break
+        beta, (value, gradient, information) = found
+    return beta, information, reference, n_iter, None if converged else decrement
+
+
+def _newton_step(
+    at: Callable[[Array], tuple[float, Array, Array]], beta: Array, step: Array, value: float
+) -> tuple[Array, tuple[float, Array, Array]] | None:
+    """Coefficients after a step, halved until the likelihood does not fall; None if that fails."""
+    for size in 0.5 ** np.arange(28.0):
+        new = at(beta + size * step)
+        if all(np.isfinite(part).all() for part in new) and new[0] >= value - 1e-12 * abs(value):
+            return beta + size * step, new
+    return None
+
+
+def _sandwich(moved: Array, outcome: Outcome) -> Array:
+    """Σ of the squares of what each subject contributes to β; ``moved`` is per row and unit of weight.
+
+    With whole weights and no groups, a row of weight w stands for w subjects.
+    """
+    weight = outcome.weights
+    if outcome.group is None:
+        moved = (np.sqrt(weight) if is_whole(weight) else weight)[:, None] * moved
+    else:
+        subjects, subject = np.unique(outcome.group, return_inverse=True)
+        by_row, moved = weight[:, None] * moved, np.zeros((len(subjects), moved.shape[1]))
+        np.add.at(moved, subject, by_row)
+    return np.asarray(moved.T @ moved)
+
+
+def warn_of_dropped(basis: Basis, names: Sequence[str]) -> None:
+    """Name the columns that are left out, and the columns that they depend on."""
+    reasons = []
+    for column, of in list(basis.dropped.items())[:_NAMED]:
+        relation = "constant" if not of else "a linear combination of " if len(of) > 1 else "a linear function of "
+        reasons.append(f"{names[column]!r} ({relation}{_listed([names[i] for i in of])})")
+    more = f"; and {len(basis.dropped) - _NAMED} more" if len(basis.dropped) > _NAMED else ""
+    warnings.warn(
+        f"Columns left out because they are redundant among the rows at risk: {'; '.join(reasons)}{more}. "
+        "Their coefficients are 0, with standard errors of nan; alpha > 0 keeps all columns.",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+def _listed(names: Sequence[Any]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(repr, names[:_NAMED])) + more
+
+
+# ------------------------------------------------------------------ the table
+
+
+def coefficient_table(coef: Array, standard_errors: Array, level: float, index: pd.Index) -> pd.DataFrame:
+    """Coefficients, ratios with confidence limits, standard errors, z and two-sided p-values, one row per term.
+
+    All nan for a column that is left out.
+    """
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1, such as 0.95; got {level!r}.")
+    coef = np.where(np.isnan(standard_errors), np.nan, coef)
+    half = float(ndtri(0.5 + 0.5 * level)) * standard_errors
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        z = coef / standard_errors
+        ratios = np.exp(np.stack([coef, coef - half, coef + half]))
+    columns = {
+        "coef": coef,
+        "hazard_ratio": ratios[0],
+        "hazard_ratio_lower": ratios[1],
+        "hazard_ratio_upper": ratios[2],
+        "standard_error": standard_errors,
+        "z": z,
+        "p": erfc(np.abs(z) / np.sqrt(2.0)),
+    }
+    return pd.DataFrame(columns, index=index)

@@ -1,0 +1,153 @@
+"""What the library computes for each entry of the records of R in this folder: the same names, the same values."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sumosurv import CauseSpecific, CoxPH, FineGray, Surv
+
+FOLDER = Path(__file__).parent
+TRIAL = pd.read_csv(FOLDER / "trial.csv")
+SPELLS = pd.read_csv(FOLDER / "spells.csv")
+X = TRIAL[["arm", "age", "marker"]]
+Y = Surv.from_arrays(TRIAL["cause"] > 0, TRIAL["time"])
+ENTERED = Surv.from_arrays(TRIAL["cause"] > 0, TRIAL["time"], entry=TRIAL["entry"])
+COUNT, WEIGHT, SUBJECT = TRIAL["count"], TRIAL["weight"], TRIAL["subject"]
+
+STATISTICS: dict[str, Callable[[], Mapping[str, Any]]] = {}
+
+
+def statistic(name: str, *arguments: Any, **options: Any) -> Callable[[Any], Any]:
+    """Register a function for an entry; arguments are passed on, so that one function serves several entries."""
+
+    def register(function: Any) -> Any:
+        STATISTICS[name] = lambda: function(*arguments, **options)
+        return function
+
+    return register
+
+
+def records() -> dict[str, dict[str, Any]]:
+    """All entries by name: what, data, code and values of R, the versions and the script."""
+    made = {}
+    for path in sorted(FOLDER.glob("*.json")):
+        record = json.loads(path.read_text())
+        for name, entry in record.get("entries", {}).items():
+            made[name] = entry | {"versions": record["versions"], "script": path.with_suffix(".R").name}
+    return made
+
+
+def largest_difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
+    """The largest |found - expected| / max(1, |expected|) over all values of an entry."""
+    assert set(found) == set(expected), (sorted(found), sorted(expected))
+    gaps = []
+    for name, values in expected.items():
+        theirs, own = np.asarray(values, dtype=np.float64), np.asarray(found[name], dtype=np.float64)
+        assert own.size == theirs.size, (name, own.shape, theirs.shape)
+        own = own.reshape(theirs.shape)
+        same = np.isnan(own) & np.isnan(theirs)
+        gaps.append(np.where(same, 0.0, np.abs(own - theirs) / np.maximum(1.0, np.abs(theirs))).max(initial=0.0))
+    return float(max(gaps))
+
+
+# ------------------------------------------------------------------ Cox regression
+
+
+@statistic("cox-efron", X, Y)
+@statistic("cox-breslow", X, Y, ties="breslow")
+@statistic("cox-entry", X, ENTERED)
+@statistic("cox-strata", X.assign(site=TRIAL["site"]), ENTERED, strata="site")
+@statistic("cox-counts", X, Y, {"sample_weight": COUNT})
+@statistic("cox-weights", X, Y, {"sample_weight": WEIGHT})
+@statistic("cox-groups", X, ENTERED, {"sample_weight": WEIGHT, "groups": SUBJECT})
+@statistic("cox-counts-groups", X, Y, {"sample_weight": COUNT, "groups": SUBJECT})
+@statistic("cox-complete-cases", X.assign(bmi=TRIAL["bmi"]), Y)
+def _cox(x: pd.DataFrame, y: Any, rows: Mapping[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*have missing values", UserWarning)
+        model = CoxPH(**settings).fit(x, y, **rows or {})
+    return {"coef": model.coef_, "standard_error": model.standard_errors_, "log_likelihood": model.log_likelihood_}
+
+
+@statistic("cox-separation")
+def _separation() -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = CoxPH().fit(X.assign(carrier=TRIAL["carrier"]), Y)
+    return {"coef": model.coef_[:4], "standard_error": model.standard_errors_[:4]}
+
+
+@statistic("cox-firth")
+def _firth() -> dict[str, Any]:
+    model = CoxPH(penalty="firth", ties="breslow").fit(TRIAL[["age", "carrier"]], Y)
+    return {"coef": model.coef_, "standard_error": model.standard_errors_}
+
+
+@statistic("baseline-efron", X, Y)
+@statistic("baseline-breslow", X, Y, ties="breslow")
+@statistic("baseline-entry", X, ENTERED)
+@statistic("baseline-weights", X, Y, {"sample_weight": WEIGHT})
+@statistic("baseline-counts", X, Y, {"sample_weight": COUNT})
+@statistic("baseline-strata", X.assign(site=TRIAL["site"]), Y, strata="site")
+def _baseline(x: pd.DataFrame, y: Any, rows: Mapping[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    model = CoxPH(**settings).fit(x, y, **rows or {})
+    return {"survival": model.predict_survival_function(x.iloc[:3], [0.5, 1.0, 2.0, 4.0, 8.0]).T}
+
+
+@statistic("zph-efron", X, Y)
+@statistic("zph-breslow", X, Y, ties="breslow")
+@statistic("zph-entry-strata", X.assign(site=TRIAL["site"]), ENTERED, strata="site")
+@statistic("zph-weights", X, Y, WEIGHT)
+@statistic("zph-counts", X, Y, COUNT)
+def _proportionality(x: pd.DataFrame, y: Any, weight: Any = None, **settings: Any) -> dict[str, Any]:
+    model = CoxPH(**settings).fit(x, y, sample_weight=weight)
+    tables = {
+        g: model.test_proportionality(x, y, transform=g, sample_weight=weight)
+        for g in ("km", "rank", "identity", "log")
+    }
+    made = {g: table["statistic"].to_numpy() for g, table in tables.items()}
+    return made | {"df": tables["km"]["df"].to_numpy(), "p": tables["km"]["p"].to_numpy()}
+
+
+# ------------------------------------------------------------------ competing risks
+
+CAUSES = Surv.from_arrays(TRIAL["cause"], TRIAL["time"])
+
+
+@statistic("finegray")
+@statistic("finegray-counts", sample_weight=COUNT)
+@statistic("finegray-groups", groups=SUBJECT)
+@statistic("finegray-counts-groups", sample_weight=COUNT, groups=SUBJECT)
+def _fine_gray(**rows: Any) -> dict[str, Any]:
+    model = FineGray().fit(X, CAUSES, **rows)
+    return {"coef": model.coef_, "standard_error": model.standard_errors_}
+
+
+@statistic("crr")
+def _crr() -> dict[str, Any]:
+    untied = TRIAL["time"] + np.arange(1, len(TRIAL) + 1) / 1e4
+    model = FineGray().fit(X, Surv.from_arrays(TRIAL["cause"], untied))
+    risk, baseline = np.exp(model.log_risk(X.iloc[:3])[:, 0]), _baseline_at(model, [0.6, 1.1, 2.1, 4.1, 8.1])
+    return {
+        "coef": model.coef_[0],
+        "log_likelihood": model.log_likelihood_[0],
+        "incidence": 1.0 - np.exp(-risk * baseline),
+    }
+
+
+def _baseline_at(model: FineGray, times: Any) -> Any:
+    own, hazard = model.baselines_[0]
+    return np.append(0.0, hazard)[np.searchsorted(own, times, side="right")][:, None]
+
+
+@statistic("cause-specific")
+def _cause_specific() -> dict[str, Any]:
+    summary = CauseSpecific(CoxPH()).fit(X, CAUSES).summary()
+    return {"coef": summary["coef"], "standard_error": summary["standard_error"]}

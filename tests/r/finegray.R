@@ -1,0 +1,41 @@
+# Competing risks: Fine and Gray's regression, by finegray() and coxph(), and by cmprsk; cause-specific Cox regression.
+source("common.R")
+trial$state <- factor(trial$cause, 0:2, c("censored", "relapse", "death"))
+trial$id <- seq_len(nrow(trial))
+repeated <- trial[rep(seq_len(nrow(trial)), trial$count), ]
+repeated$id <- seq_len(nrow(repeated))
+tight <- coxph.control(eps = 1e-12, toler.chol = 1e-13, iter.max = 100)
+
+fit <- function(data, cause, cluster = "id") {
+  long <- finegray(Surv(time, state) ~ ., data, etype = cause)
+  made <- coxph(Surv(fgstart, fgstop, fgstatus) ~ arm + age + marker, long, weights = fgwt, cluster = long[[cluster]],
+                ties = "breslow", control = tight)
+  list(coef = unname(coef(made)), standard_error = unname(sqrt(diag(vcov(made)))))
+}
+both <- function(...) {
+  parts <- lapply(c("relapse", "death"), function(cause) fit(cause = cause, ...))
+  list(coef = t(sapply(parts, `[[`, "coef")), standard_error = t(sapply(parts, `[[`, "standard_error")))
+}
+what <- "Fine-Gray regression of both causes: coefficients and robust standard errors"
+add("finegray", what, "trial", both(trial))
+add("finegray-counts", paste0(what, " (whole weights)"), "trial, rows repeated", both(repeated))
+add("finegray-groups", paste0(what, " (robust by subject)"), "trial", both(trial, cluster = "subject"))
+add("finegray-counts-groups", paste0(what, " (whole weights, robust by subject)"), "trial, rows repeated",
+    both(repeated, cluster = "subject"))
+
+# cmprsk counts a row with an event as at risk of censoring at the same time, finegray() does not: without ties
+crr <- function() {
+  time <- trial$time + seq_len(nrow(trial)) / 1e4
+  x <- model.matrix(~ arm + age + marker, trial)[, -1]
+  made <- cmprsk::crr(time, trial$cause, x, failcode = 1, cencode = 0, gtol = 1e-12)
+  at <- predict(made, x[1:3, ])
+  steps <- findInterval(c(0.6, 1.1, 2.1, 4.1, 8.1), at[, 1])
+  list(coef = unname(made$coef), log_likelihood = made$loglik, incidence = unname(rbind(0, at[, -1])[steps + 1, ]))
+}
+add("crr", "Fine-Gray regression of cause 1: coefficients, log-likelihood, incidence of three subjects", "trial, ties broken", crr())
+
+add("cause-specific", "Cause-specific Cox regression: coefficients and standard errors of both causes", "trial", {
+  parts <- lapply(1:2, function(k) coxph(Surv(time, cause == k) ~ arm + age + marker, trial, control = tight))
+  list(coef = t(unname(sapply(parts, coef))), standard_error = t(unname(sapply(parts, function(f) sqrt(diag(vcov(f)))))))
+})
+write_record("finegray.json", c("survival", "cmprsk"))
