@@ -25,7 +25,7 @@ from _record import make_record, save_record
 from sklearn.model_selection import StratifiedKFold
 
 from sumosurv import AalenJohansen, CauseSpecific, CoxPH, DeepHit, FineGray, KaplanMeier, SumoNet, Surv, kaplan_meier
-from sumosurv.distributions import TabulatedRisks
+from sumosurv.distributions import Tabulated
 from sumosurv.scores import evaluate, integrated_brier, log_likelihood
 
 CAUSES = ("mgus2", "pbc", "melanoma")
@@ -60,7 +60,7 @@ def boost(X, y, train, test, grid):
     curves = model.predict_cumulative_incidence(numbers(X).iloc[test], times=grid)
     incidence = np.maximum.accumulate(np.clip(np.moveaxis(curves[:, 1:], 1, 2), 0.0, 1.0), axis=1)
     total = incidence.sum(-1, keepdims=True)[:, -1:]  # rounding may put it above one
-    return TabulatedRisks(grid, incidence / np.maximum(total, 1.0))
+    return Tabulated(grid, incidence=incidence / np.maximum(total, 1.0))
 
 
 def one_fold(task):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +16,7 @@ from sumosurv.distributions import (
     CauseMixture,
     Conditional,
     Continued,
+    CovariatePath,
     Delayed,
     Gompertz,
     Joined,
@@ -26,15 +30,8 @@ from sumosurv.distributions import (
     Shifted,
     SurvivalDistribution,
     Tabulated,
-    TabulatedRisks,
     Weibull,
     cause_specific,
-    continued,
-    delayed,
-    mixture,
-    path,
-    recalibrated,
-    rescaled,
 )
 
 KNOTS = np.array([0.5, 1.0, 2.5, 3.0, 5.0, 8.0])
@@ -247,9 +244,9 @@ KINDS: dict[str, Kind] = {
         bounded=True,
         breaks=tuple(t - 2.7 for t in KNOTS if t > 2.7),
     ),
-    "path": Kind(lambda: path(spells(), STARTS, SUBJECTS), 1.0, breaks=(0.4, 1.1)),
+    "path": Kind(lambda: CovariatePath(spells(), STARTS, SUBJECTS), 1.0, breaks=(0.4, 1.1)),
     "path of steps": Kind(
-        lambda: path(tabulated("step", TO_ZERO)[SPELLS], 3 * STARTS, SUBJECTS),
+        lambda: CovariatePath(tabulated("step", TO_ZERO)[SPELLS], 3 * STARTS, SUBJECTS),
         2.0,
         smooth=False,
         bounded=True,
@@ -260,18 +257,50 @@ KINDS: dict[str, Kind] = {
 
 # ---------------------------------------------------------------------- competing risks, of two or three causes
 
+_relabelled = False
+
+
+@contextmanager
+def relabelled() -> Iterator[None]:
+    """Within it, distributions are made with their causes renumbered: cause 2 becomes 1, ..., and cause 1 the last."""
+    global _relabelled
+    _relabelled = True
+    try:
+        yield
+    finally:
+        _relabelled = False
+
+
+def in_order(of_causes: Sequence[Any]) -> list[Any]:
+    """What belongs to the causes, one by one, in the order of their numbers."""
+    return [*of_causes[1:], of_causes[0]] if _relabelled else list(of_causes)
+
+
+def cause_of(d: SurvivalDistribution, k: int) -> SurvivalDistribution:
+    """The time of an event of the cause that is k outside of `relabelled`."""
+    return d.cause((k - 2) % d.n_causes + 1 if _relabelled else k)
+
+
+def mixture_over_causes(log_shares, components):
+    return CauseMixture(np.stack(in_order(list(log_shares.T)), axis=1), in_order(components))
+
+
+def from_hazards(*components):
+    return cause_specific(in_order(components))
+
+
 SHARES = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.25, 0.7, 0.05]])
 LOG_SHARES = np.log(SHARES)
 
 
 def by_cause():
     """Shares of three causes, and times of a kind of its own given each."""
-    return CauseMixture(LOG_SHARES, [weibull(), log_normal(), gompertz()])
+    return mixture_over_causes(LOG_SHARES, [weibull(), log_normal(), gompertz()])
 
 
 def hazards():
     """Three cause-specific hazards."""
-    return cause_specific([weibull(), log_logistic(), Weibull([3.0, 1.0, 2.0], [2.0, 0.8, 1.3])])
+    return from_hazards(weibull(), log_logistic(), Weibull([3.0, 1.0, 2.0], [2.0, 0.8, 1.3]))
 
 
 def risk_table(between, survival=FALLING):
@@ -279,18 +308,18 @@ def risk_table(between, survival=FALLING):
     share = np.random.default_rng(0).uniform(0.1, 0.9, survival.shape)
     share[:, 0] = 1.0
     falls = -np.diff(survival, axis=1, prepend=1.0)
-    incidence = np.cumsum(falls[..., None] * np.stack([share, 1 - share], axis=-1), axis=1)
-    return TabulatedRisks(KNOTS, incidence, survival, between=between)
+    incidence = np.cumsum(falls[..., None] * np.stack(in_order([share, 1 - share]), axis=-1), axis=1)
+    return Tabulated(KNOTS, survival, incidence, between=between)
 
 
 def steps_by_cause():
     """Shares of two causes, and step curves with different knots given each."""
     other = Tabulated(KNOTS + 0.25, TO_ZERO)
-    return CauseMixture(LOG_SHARES[:, :2], [tabulated("step", TO_ZERO), other])
+    return mixture_over_causes(LOG_SHARES[:, :2], [tabulated("step", TO_ZERO), other])
 
 
 def network_by_cause():
-    return CauseMixture(LOG_SHARES, [monotone((0,)), monotone((1,)), frozen((2,))])
+    return mixture_over_causes(LOG_SHARES, [monotone((0,)), monotone((1,)), frozen((2,))])
 
 
 KINDS |= {
@@ -320,7 +349,7 @@ KINDS |= {
         breaks=tuple(sorted({*_K, *kinks(tabulated("density", TO_ZERO))})),
     ),
     "recalibrated step": Kind(
-        lambda: recalibrated(tabulated("step"), **MAP), 2.0, smooth=False, total=False, breaks=_K
+        lambda: Recalibrated.of(tabulated("step"), **MAP), 2.0, smooth=False, total=False, breaks=_K
     ),
     "recalibrated rescaled step": Kind(
         lambda: Recalibrated(Rescaled(tabulated("step", TO_ZERO), 10.0), **MAP),
@@ -331,10 +360,10 @@ KINDS |= {
     ),
 }
 
-RISKS: dict[str, Kind] = {
+KINDS |= {
     "causes": Kind(by_cause, 1.0),
-    "causes, continued": Kind(lambda: continued(by_cause(), 1.5, 0.3), 1.0, breaks=(1.5,), overflows=True),
-    "causes, constant hazards": Kind(lambda: continued(hazards(), 0.8, 0.0), 1.0, breaks=(0.8,)),
+    "causes, continued": Kind(lambda: Continued(by_cause(), 1.5, 0.3), 1.0, breaks=(1.5,), overflows=True),
+    "causes, constant hazards": Kind(lambda: Continued(hazards(), 0.8, 0.0), 1.0, breaks=(0.8,)),
     "causes, one": Kind(lambda: CauseMixture(np.zeros((3, 1)), [weibull()]), 2.0),
     "causes, networks": Kind(network_by_cause, 1.0, overflows=True, breaks=_M),
     "causes, steps": Kind(
@@ -342,7 +371,7 @@ RISKS: dict[str, Kind] = {
     ),
     "cause-specific hazards": Kind(hazards, 1.0),
     "cause-specific steps": Kind(
-        lambda: cause_specific([tabulated("step"), tabulated("step", TO_ZERO)]),
+        lambda: from_hazards(tabulated("step"), tabulated("step", TO_ZERO)),
         2.0,
         smooth=False,
         bounded=True,
@@ -354,23 +383,23 @@ RISKS: dict[str, Kind] = {
     "table of causes, step to zero": Kind(
         lambda: risk_table("step", TO_ZERO), 2.0, smooth=False, bounded=True, breaks=_K
     ),
-    "mixture with causes": Kind(lambda: mixture([by_cause(), hazards()], [0.3, 0.7]), 1.0),
+    "mixture with causes": Kind(lambda: Mixture([by_cause(), hazards()], [0.3, 0.7]), 1.0),
     "mixture of tables with causes": Kind(
-        lambda: mixture([risk_table("step", TO_ZERO), steps_by_cause()]),
+        lambda: Mixture([risk_table("step", TO_ZERO), steps_by_cause()]),
         2.0,
         smooth=False,
         bounded=True,
         breaks=tuple(sorted({*KNOTS, *(KNOTS + 0.25)})),
     ),
-    "rescaled causes": Kind(lambda: rescaled(by_cause(), 365.25), 365.0),
+    "rescaled causes": Kind(lambda: Rescaled(by_cause(), 365.25), 365.0),
     "delayed causes": Kind(
-        lambda: delayed(cause_specific([Weibull([1.0, 2.0, 9.0], [2.0, 1.0, 3.0]), log_logistic()]), 0.25),
+        lambda: Delayed(from_hazards(Weibull([1.0, 2.0, 9.0], [2.0, 1.0, 3.0]), log_logistic()), 0.25),
         1.0,
         breaks=(0.25,),
         start=0.25,
     ),
     "delayed table of causes": Kind(
-        lambda: delayed(risk_table("step", TO_ZERO), 0.75),
+        lambda: Delayed(risk_table("step", TO_ZERO), 0.75),
         2.0,
         smooth=False,
         bounded=True,
@@ -382,9 +411,18 @@ RISKS: dict[str, Kind] = {
     "remaining table of causes": Kind(
         lambda: risk_table("hazard").remaining(0.75), 2.0, breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75)
     ),
-    "path of causes": Kind(lambda: path(by_cause()[SPELLS], STARTS, SUBJECTS), 1.0, breaks=(0.4, 1.1)),
+    "shifted causes": Kind(lambda: Shifted(by_cause(), 0.2), 1.0),
+    "shifted table of causes": Kind(
+        lambda: Shifted(risk_table("step", TO_ZERO), 0.75),
+        2.0,
+        smooth=False,
+        bounded=True,
+        breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75),
+    ),
+    "joined causes": Kind(lambda: Joined([by_cause()[:2], hazards()[2]], [[2, 0], [1]]), 1.0),
+    "path of causes": Kind(lambda: CovariatePath(by_cause()[SPELLS], STARTS, SUBJECTS), 1.0, breaks=(0.4, 1.1)),
     "path of a table of causes": Kind(
-        lambda: path(risk_table("step", TO_ZERO)[SPELLS], 3 * STARTS, SUBJECTS),
+        lambda: CovariatePath(risk_table("step", TO_ZERO)[SPELLS], 3 * STARTS, SUBJECTS),
         2.0,
         smooth=False,
         bounded=True,
@@ -393,7 +431,7 @@ RISKS: dict[str, Kind] = {
     "conditional causes": Kind(lambda: by_cause().conditional(0.3), 1.0, breaks=(0.3,), start=0.3),
     "conditional cause-specific hazards": Kind(lambda: hazards().conditional(0.3), 1.0, breaks=(0.3,), start=0.3),
     "conditional mixture with causes": Kind(
-        lambda: mixture([by_cause(), hazards()]).conditional(0.3), 1.0, breaks=(0.3,), start=0.3
+        lambda: Mixture([by_cause(), hazards()]).conditional(0.3), 1.0, breaks=(0.3,), start=0.3
     ),
     "conditional table of causes": Kind(
         lambda: risk_table("step", TO_ZERO).conditional(2.7),
@@ -404,13 +442,12 @@ RISKS: dict[str, Kind] = {
         start=2.7,
     ),
 }
-KINDS |= RISKS
 KINDS |= {
-    "time of a cause": Kind(lambda: by_cause().cause(1), 1.0, total=False),
-    "time of a cause, by hazards": Kind(lambda: hazards().cause(2), 1.0, total=False),
-    "time of a cause, in cells": Kind(lambda: risk_table("hazard").cause(1), 2.0, total=False, breaks=_K),
+    "time of a cause": Kind(lambda: cause_of(by_cause(), 1), 1.0, total=False),
+    "time of a cause, by hazards": Kind(lambda: cause_of(hazards(), 2), 1.0, total=False),
+    "time of a cause, in cells": Kind(lambda: cause_of(risk_table("hazard"), 1), 2.0, total=False, breaks=_K),
     "time of a cause, steps": Kind(
-        lambda: steps_by_cause().cause(2),
+        lambda: cause_of(steps_by_cause(), 2),
         2.0,
         smooth=False,
         total=False,

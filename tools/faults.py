@@ -150,7 +150,7 @@ FAULTS = (
     ),
     Fault(
         "a spell goes on past its end",
-        "src/sumosurv/distributions/path.py",
+        "src/sumosurv/distributions/covariate_path.py",
         "return torch.minimum(torch.maximum(self._spell_times(t), self.starts), self.ends)",
         "return torch.maximum(self._spell_times(t), self.starts)",
         f"{_OUTCOMES}::test_a_path_is_the_product_of_its_spells",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import CoxPH, FineGray
 from sumosurv.nonparametric import aalen_johansen, refuse_intervals
 from sumosurv.outcome import Outcome, check_outcome
@@ -189,9 +189,9 @@ def _log_hazard(distribution: Any, outcome: Outcome, time: float, cause: int | N
         raise ValueError(f"The distribution is for {len(distribution)} subjects and y has {len(outcome)} rows.")
     of = distribution
     if cause is not None:
-        if not isinstance(distribution, CompetingRisksDistribution):
+        if distribution.n_causes == 1 and outcome.n_causes > 1:
             raise ValueError(
-                f"cause={cause} needs a distribution that tells causes apart; got {type(distribution).__name__}."
+                f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y; the distribution has one."
             )
         of = distribution.cause(cause)
     with torch.no_grad(), np.errstate(divide="ignore"):

@@ -40,9 +40,7 @@ def far_end(kind: Kind) -> float:
 
 
 def sampled_times(d, size, seed):
-    """Drawn times; competing risks give the causes with them."""
-    drawn = d.sample(size, random_state=seed)
-    return drawn[0] if isinstance(drawn, tuple) else drawn
+    return d.sample(size, random_state=seed)
 
 
 # ---------------------------------------------------------------------- S
@@ -157,7 +155,7 @@ def test_extreme_quantiles(kind):
     assert (zero == 0.0).all()
     assert (low >= kind.start).all()
     assert not np.isnan(high).any()
-    assert (one >= high).all()
+    assert (one >= high * (1 - 1e-12)).all()  # to the accuracy of a search
     if kind.smooth:
         np.testing.assert_allclose(
             d.cdf(own_times=low), 1e-12, rtol=1e-6, atol=4e-15
@@ -405,7 +403,8 @@ def test_indexing(kind):
         np.testing.assert_allclose(part.mean(), means[expected], rtol=1e-9)
     with pytest.raises(IndexError):
         d[3]
-    assert repr(d) == f"{type(d).__name__}(n=3)"
+    assert repr(d).startswith("SurvivalDistribution of 3 subjects")
+    assert (f"{d.n_causes} causes" in repr(d)) == (d.n_causes > 1)
 
 
 def test_single_precision_answers_every_question(kind):

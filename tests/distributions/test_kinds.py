@@ -11,6 +11,7 @@ import small_networks
 from distribution_kinds import FALLING, KNOTS, TO_ZERO
 from sumosurv.distributions import (
     Conditional,
+    CovariatePath,
     Delayed,
     Gompertz,
     LogLogistic,
@@ -24,7 +25,6 @@ from sumosurv.distributions import (
     Shifted,
     Tabulated,
     Weibull,
-    path,
 )
 
 TIMES = np.array([1e-3, 0.1, 0.7, 1.0, 2.5, 10.0, 80.0])
@@ -563,8 +563,8 @@ def test_a_path_on_which_nobody_is_left_says_nothing_of_the_others():
     """The first subject is dead before its second spell; the path of the second is as if it were alone."""
     survival = [[0.5, 0.0, 0.0], [0.8, 0.5, 0.4], [0.9, 0.7, 0.3], [0.6, 0.5, 0.2]]
     table = Tabulated([1.0, 2.0, 4.0], survival, between="density")
-    both = path(table, [0.0, 3.0, 0.0, 1.5], [0, 0, 1, 1])
-    alone = path(table[[2, 3]], [0.0, 1.5], [0, 0])
+    both = CovariatePath(table, [0.0, 3.0, 0.0, 1.5], [0, 0, 1, 1])
+    alone = CovariatePath(table[[2, 3]], [0.0, 1.5], [0, 0])
     t = [0.5, 1.0, 1.7, 3.0, 3.9]
     assert np.isneginf(both.log_density([3.0, 3.9])[0]).all()
     np.testing.assert_allclose(both.log_density(t)[1], alone.log_density(t)[0], rtol=1e-12)
@@ -573,7 +573,7 @@ def test_a_path_on_which_nobody_is_left_says_nothing_of_the_others():
 
 def test_many_paths_are_as_exact_as_one():
     rates = Weibull(np.tile([0.01, 0.5], 5000), np.ones(10_000))
-    both = path(rates, np.tile([0.0, 1.0], 5000), np.repeat(np.arange(5000), 2))
+    both = CovariatePath(rates, np.tile([0.0, 1.0], 5000), np.repeat(np.arange(5000), 2))
     expected = -1.0 / 0.01 - 0.5 / 0.5 + np.log(1 / 0.5)
     np.testing.assert_allclose(both[[4999]].log_density(1.5), expected, rtol=1e-12)
     np.testing.assert_allclose(both.log_density(1.5), expected, rtol=1e-12)
@@ -582,7 +582,7 @@ def test_many_paths_are_as_exact_as_one():
 def test_a_path_that_begins_late():
     """S is one until the first spell, which counts from its start on: hazards of rows, by hand."""
     rows = Weibull([2.0, 1.0, 0.5], [1.0, 1.0, 1.0])
-    late = path(rows, [1.5, 0.5, 0.3], [0, 0, 1])
+    late = CovariatePath(rows, [1.5, 0.5, 0.3], [0, 0, 1])
     np.testing.assert_allclose(late.cumulative_hazard([0.2, 0.4, 1.0, 2.5]), [[0, 0, 0.5, 1.5], [0, 0.2, 1.4, 4.4]])
     np.testing.assert_allclose(late.density([0.2, 0.4])[0], [0.0, 0.0])
     np.testing.assert_allclose(late.median()[1], 0.3 + 0.5 * np.log(2))

@@ -26,7 +26,9 @@ STEPS = {
     "mixture of tables with causes",
     "delayed table of causes",
     "conditional table of causes",
+    "conditional step",
     "path of steps",
+    "shifted table of causes",
     "path of a table of causes",
     "time of a cause, steps",
 }
@@ -70,6 +72,7 @@ CASES = {
     "shifted before all knots": Shifted(Tabulated(KNOTS, FALLING), 0.1),
     "knots that fall together": Delayed(Tabulated([1e-12, 2e-12, 3.0], [0.7, 0.5, 0.1]), 1e6),
     "mixture": Rescaled(Mixture([Tabulated(KNOTS, FALLING), Tabulated(KNOTS, TO_ZERO)], [0.3, 0.7]), 1 / 3),
+    "mixture on different knots": Mixture([Tabulated(KNOTS, FALLING), Tabulated(1.1 * KNOTS, TO_ZERO)]),
     "mixture of clocks": Mixture([on_the_clock_of_a_network(seed=s) for s in (1, 2, 3)]),
     "single precision": Rescaled(
         Tabulated(torch.from_numpy(DAYS / UNIT).float(), torch.from_numpy(random_table(DAYS)).float()), UNIT
@@ -100,7 +103,5 @@ def test_times_on_knots_need_more_than_scaled_knots():
     assert (d.base.times.numpy()[1:] * UNIT > DAYS).any()
 
 
-def test_tables_on_different_knots_are_not_mixed():
-    assert Mixture([Tabulated(KNOTS, FALLING), Tabulated(1.1 * KNOTS, FALLING)]).step_table() is None
-    assert Mixture([Tabulated(KNOTS, FALLING), Tabulated(KNOTS[:-1], FALLING[:, :-1])]).step_table() is None
+def test_a_table_that_is_not_of_steps_leaves_a_mixture_without_one():
     assert Mixture([Tabulated(KNOTS, FALLING), Tabulated(KNOTS, FALLING, between="density")]).step_table() is None

@@ -105,7 +105,7 @@ def test_causes():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 2))
     model = TwoCauses(lambda X: np.exp(X[:, 1]))
-    time, cause = model.predict_distribution(X).sample(random_state=0)
+    time, cause = model.predict_distribution(X).sample(random_state=0, return_causes=True)
     y = Surv.from_arrays(np.where(time < 3, cause, 0), np.minimum(time, 3.0))
     found = permutation_importance(model, X, y, scores=["brier", "log_likelihood"], times=[0.5], n_repeats=3)
     assert set(found.table["cause"].dropna()) == {1, 2}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sumosurv import AalenJohansen, Surv
-from sumosurv.distributions import CauseMixture, TabulatedRisks, Weibull
+from sumosurv.distributions import CauseMixture, Tabulated, Weibull
 from sumosurv.nonparametric import aalen_johansen
 from sumosurv.plots import plot_calibration, plot_incidences, plot_risk_groups
 from sumosurv.scores import incidence_calibration
@@ -20,7 +20,7 @@ def rows(n=120):
     rng = np.random.default_rng(0)
     shares = rng.dirichlet([2.0, 2.0], n)
     d = CauseMixture(np.log(shares), [Weibull(rng.uniform(0.5, 2, n), 1.2), Weibull(rng.uniform(1, 3, n), 1.0)])
-    time, cause = d.sample(random_state=rng)
+    time, cause = d.sample(random_state=rng, return_causes=True)
     end = rng.exponential(3.0, n)
     return d, Surv.from_arrays(np.where(time <= end, cause, 0), np.minimum(time, end))
 
@@ -62,7 +62,7 @@ def test_incidences_past_the_last_training_time_are_shaded_unasked():
 
 def test_the_horizon_is_where_hardly_anybody_is_left():
     assert plot_incidences(D).get_xlim()[1] == pytest.approx(D[0].quantile(0.98)[0])
-    flat = TabulatedRisks([1.0, 2.0], [[0.1, 0.1], [0.2, 0.2]])
+    flat = Tabulated([1.0, 2.0], incidence=[[0.1, 0.1], [0.2, 0.2]])
     assert plot_incidences(flat, last_time=7.0).get_xlim()[1] == 7.0
     assert plot_incidences(D, last_time=0.1).get_xlim()[1] == pytest.approx(0.1)
 
@@ -96,8 +96,6 @@ def test_points_are_the_groups_of_the_calibration():
 
 
 def test_what_cannot_be_drawn():
-    with pytest.raises(TypeError, match="needs a distribution with causes"):
-        plot_incidences(Weibull([1.0], 1.0))
     with pytest.raises(ValueError, match="2 causes; got 1"):
         plot_incidences(D, labels=["one"])
     with pytest.raises(ValueError, match="from 1 to 2"):

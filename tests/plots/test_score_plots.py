@@ -71,7 +71,7 @@ def test_what_cannot_be_drawn_is_refused():
 
 def test_of_several_causes_one_is_drawn():
     d = CauseMixture(np.zeros((40, 2)), [Weibull(np.linspace(1, 3, 40), 1.0)] * 2)
-    time, cause = d.sample(random_state=0)
+    time, cause = d.sample(random_state=0, return_causes=True)
     y = Surv.from_arrays(cause, time, causes=2)
     never_censored = kaplan_meier(y, censoring=True)
     expected = brier(d, y, [0.5, 1.0], censoring=never_censored, cause=2).mean(axis=0)

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import trapezoid
 
 from sumosurv import AalenJohansen, Surv, kaplan_meier
-from sumosurv.distributions import CauseMixture, Tabulated, TabulatedRisks, Weibull
+from sumosurv.distributions import CauseMixture, Tabulated, Weibull
 from sumosurv.nonparametric import aalen_johansen, confidence_band
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import (
@@ -35,7 +35,7 @@ def rows(n=N, seed=0, ties=False):
     rng = np.random.default_rng(seed)
     shares, scales = rng.dirichlet([2.0, 2.0], n), rng.uniform(0.5, 2.0, (n, 2))
     d = CauseMixture(np.log(shares), [Weibull(scales[:, 0], 1.3), Weibull(scales[:, 1], 0.9)])
-    time, cause = d.sample(random_state=rng)
+    time, cause = d.sample(random_state=rng, return_causes=True)
     censored = rng.exponential(2.0, n)
     cause, time = np.where(time <= censored, cause, 0), np.minimum(time, censored)
     if ties:
@@ -55,7 +55,7 @@ def g_before(t):
 def as_steps(d):
     """The same curves on a table of steps: scored from the table."""
     knots = np.linspace(0.0, 6.0, 40)
-    return TabulatedRisks(knots, d.cumulative_incidence(knots))
+    return Tabulated(knots, incidence=d.cumulative_incidence(knots))
 
 
 # ---------------------------------------------------------------------- Brier and its relatives
@@ -343,7 +343,7 @@ def test_scorers_take_a_cause():
 def test_a_cause_that_cannot_be():
     with pytest.raises(ValueError, match="from 1 to 2; got 3"):
         brier(D, Y, 1.0, censoring=G, cause=3)
-    with pytest.raises(ValueError, match="needs a distribution that tells causes apart"):
+    with pytest.raises(ValueError, match="cause=1 needs a distribution with 2 causes"):
         brier(Tabulated([1.0], np.full((N, 1), 0.5)), Y, 1.0, censoring=G, cause=1)
     with pytest.raises(ValueError, match="says only whether there was an event"):
         concordance_td(D, Surv.from_arrays(CAUSE > 0, TIME), cause=1)

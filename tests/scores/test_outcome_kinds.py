@@ -21,7 +21,7 @@ def rows(seed=0):
     rng = np.random.default_rng(seed)
     shares, scales = rng.dirichlet([3.0, 2.0], N), rng.uniform(0.5, 2.0, (N, 2))
     curves = CauseMixture(np.log(shares), [Weibull(scales[:, 0], 1.3), Weibull(scales[:, 1], 0.9)])
-    time, cause = curves.sample(random_state=rng)
+    time, cause = curves.sample(random_state=rng, return_causes=True)
     last = rng.exponential(2.0, N)
     return curves, np.minimum(time, last), np.where(time <= last, cause, 0)
 

@@ -1,41 +1,64 @@
-"""The value everything meets at: a survival distribution for each of n subjects."""
+"""`SurvivalDistribution`: the time and cause of the first event of each of n subjects."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sumosurv.distributions._arguments import (
+    Arguments,
+    as_tensor,
+    check_levels,
+    check_times,
+    read_arguments,
+    to_output,
+)
 from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
-from sumosurv.distributions._quadrature import squared_areas
 
 __all__ = ["SurvivalDistribution"]
 
-_FIRST_LOOKS = 12  # times at most at which all curves are seen before a search for quantiles
+_FIRST_LOOKS = 12  # times at most at which all curves are evaluated before a search for quantiles
 
 
 class SurvivalDistribution(ABC):
-    r"""The distribution of the event time T of each of n subjects, in the user's time unit.
+    r"""The distribution of the time T of the first event, and of its cause, for each of n subjects.
 
-    A kind defines ``log_survival`` and ``log_density``; all else follows from these two. Every method of a
-    time t can be asked in two ways, and the shape of the result never depends on how many times there are:
+    Times are in the user's time unit. With ``n_causes`` = K competing causes, the cumulative incidence of cause k is
+
+    .. math:: F_k(t) = P(T \le t, \text{cause } k), \qquad S(t) + \sum_k F_k(t) = 1,
+
+    with density :math:`f_k` and cause-specific hazard :math:`\lambda_k = f_k / S`; for a single cause, F_1 = 1 - S.
+    `survival`, `density`, `quantile`, `mean` etc. describe T, whatever the cause.
+
+    Every method of a time t has two forms, and the shape of the result never depends on the number of times:
 
     - ``d.survival(times)``: the same times for all subjects. A number gives shape (n,), an array of m times
-      a grid of shape (n, m), also where m = n.
+      a grid of shape (n, m), also if m = n.
     - ``d.survival(own_times=z)``: each subject's own times. An array of shape (n,) gives shape (n,), one of
       shape (n, m) gives (n, m).
 
-    ``quantile`` has ``q`` and ``own_levels``, ``restricted_mean`` has ``horizon`` and ``own_horizons``, by the
-    same rule. Torch tensors give torch tensors back, with gradients; anything else gives NumPy float64.
+    ``quantile`` has ``q`` and ``own_levels``, ``restricted_mean`` has ``horizon`` and ``own_horizons``, by the same
+    rule. Methods by cause (`cumulative_incidence`, `cause_density`, `log_cause_density`, `cause_specific_hazard`,
+    `restricted_time_lost`) add a last axis of length K; causes are numbered from one, so that column k - 1 is cause k.
+    Torch tensors give torch tensors back, with gradients; anything else gives NumPy float64.
+
+    Attributes
+    ----------
+    n_causes : int
+        The number of causes K; 1 if causes are not distinguished.
+    last_time : float or None
+        The last time in the training data, if a fitted model predicted the distribution. Later times are extrapolated,
+        and plots shade them.
 
     Examples
     --------
-    >>> from sumosurv.distributions import Weibull
+    >>> from sumosurv.distributions import CauseMixture, Weibull
     >>> d = Weibull(scale=[1.0, 2.0], shape=[1.0, 1.0])
     >>> d.survival([0.0, 1.0]).round(3)  # both subjects at both times
     array([[1.   , 0.368],
@@ -44,16 +67,21 @@ class SurvivalDistribution(ABC):
     array([1.   , 0.607])
     >>> d.median().round(3)
     array([0.693, 1.386])
-
-    Notes
-    -----
-    ``last_time`` is the last time in the training data, where the distribution was predicted by a fitted model: what it
-    says of later times is extrapolated, and pictures shade it. None elsewhere.
+    >>> risks = CauseMixture(np.log([[0.75, 0.25]]), [Weibull([1.0], [1.0]), Weibull([2.0], [1.0])])
+    >>> risks.cumulative_incidence(1.0).round(3), risks.survival(1.0).round(3)
+    (array([[0.474, 0.098]]), array([0.428]))
+    >>> risks.cause(2).survival([1.0, np.inf]).round(3)
+    array([[0.902, 0.75 ]])
     """
 
     last_time: float | None = None
 
-    # ------------------------------------------------------------------ what a kind defines
+    @property
+    def n_causes(self) -> int:
+        """The number of causes K; 1 if causes are not distinguished."""
+        return 1
+
+    # ------------------------------------------------------------------ what a subclass defines
 
     @abstractmethod
     def __len__(self) -> int:
@@ -64,19 +92,30 @@ class SurvivalDistribution(ABC):
         """log S at times of shape (n, m), or (1, m) for a shared grid; result (n, m)."""
 
     @abstractmethod
-    def _log_density(self, t: Tensor) -> Tensor:
-        """log f at times of shape (n, m), or (1, m) for a shared grid; result (n, m)."""
-
-    @abstractmethod
     def _take(self, rows: Tensor) -> SurvivalDistribution:
         """The distribution of the given subjects (repeats allowed)."""
 
     @property
     @abstractmethod
     def _like(self) -> Tensor:
-        """Any tensor of the distribution: its dtype and device are those of the results."""
+        """Any tensor of the distribution: results have its dtype and device."""
 
-    # ------------------------------------------------------------------ what a kind may do faster
+    # A subclass defines one of the next two, and `_incidence` if it has several causes.
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        """log f at times of shape (n, m), or (1, m) for a shared grid; result (n, m)."""
+        log_density = self._log_cause_density(t)
+        return log_density[..., 0] if self.n_causes == 1 else torch.logsumexp(log_density, dim=-1)
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        """log f_k at times of shape (n, m), or (1, m) for a shared grid; result (n, m, K)."""
+        return self._log_density(t)[..., None]
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        """F_k at times of shape (n, m), or (1, m) for a shared grid; result (n, m, K)."""
+        return -torch.expm1(self._log_survival(t))[..., None]
+
+    # ------------------------------------------------------------------ what a subclass may do faster
 
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
         return self._log_survival(t), self._log_density(t)
@@ -91,8 +130,25 @@ class SurvivalDistribution(ABC):
         log_survival, log_density = self._log_both(t)
         return log_density - log_survival
 
+    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
+        """(F_k(t) - F_k(start)) / S(start), for start of shape (n, 1) and t >= start; result (n, m, K).
+
+        The differences lose digits if S(start) is small; they are scaled to sum to 1 - S(t) / S(start).
+        """
+        log_start = self._log_survival(start)
+        whole = -torch.expm1((self._log_survival(t) - log_start).clamp_max(0.0))
+        whole = torch.where(torch.isinf(log_start), 0.0, whole)
+        if self.n_causes == 1:
+            return whole[..., None]
+        rise = (self._incidence(t) - self._incidence(start)).clamp_min(0.0)
+        total = rise.sum(-1)
+        share = torch.where(total > 0, whole / torch.where(total > 0, total, 1.0), 0.0)
+        return rise * share[..., None]
+
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
-        """The smallest t with log S(t) <= level, for levels of shape (n, m); inf where there is none."""
+        """The smallest t with log S(t) <= level, for levels of shape (n, m); inf if there is none."""
+        if (steps := self._steps()) is not None:
+            return steps._inverse_log_survival(level)
         rows = torch.arange(len(self), device=level.device)[:, None].expand_as(level).reshape(-1)
         seen = self._at_breaks(level)
 
@@ -114,13 +170,17 @@ class SurvivalDistribution(ABC):
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         """The integral of S from 0 to the horizon, shape (n,); the horizon may be inf."""
+        if (steps := self._steps()) is not None:
+            return steps._restricted_mean(horizon)
         limits = horizon.double()  # a single-precision network still integrates over the range of float64
         return mean_survival_time(
             self._survival_of_rows, limits, torch.ones_like(limits), self._precision, self._breaks
         ).to(horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        """The integral of S(t) / S(start) from start to end, shape (n,): no cancellation where S is tiny."""
+        """The integral of S(t) / S(start) from start to end, shape (n,): no cancellation if S is tiny."""
+        if (steps := self._steps()) is not None:
+            return steps._remaining_mean(start, end)
         first, length = start.double(), (end - start).double()
         log_first = self._log_survival(start[:, None])
 
@@ -131,9 +191,34 @@ class SurvivalDistribution(ABC):
         breaks = self._breaks if bool((first == 0).all()) else ()
         return mean_survival_time(remaining, length, torch.ones_like(length), self._precision, breaks).to(start)
 
-    def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
+    def _restricted_time_lost(self, horizon: Tensor) -> Tensor:
+        """The integral of each F_k from 0 to the finite horizon, shape (n, K)."""
+        free = [self.cause(k)._restricted_mean(horizon) for k in range(1, self.n_causes + 1)]
+        return horizon[:, None] - torch.stack(free, dim=-1)
+
+    def _cause_shares(self, t: Tensor) -> Tensor:
+        """P(cause k | T = t) at event times, (n, m) to (n, m, K); for step curves, the shares of the jump at t."""
+        known = self.step_table()
+        if known is None:
+            return torch.softmax(self._log_cause_density(t), dim=-1)
+        knots = known[0]
+        incidence = self._incidence(knots[None])
+        jumps = torch.diff(incidence, dim=1, prepend=torch.zeros_like(incidence[:, :1]))
+        place = (torch.searchsorted(knots, t.contiguous(), right=True) - 1).expand(len(self), -1)
+        jumps = jumps.gather(1, place[..., None].expand(-1, -1, self.n_causes))
+        return jumps / jumps.sum(-1, keepdim=True)
+
+    def _sample(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Times and causes, both (n, size); the cause is 0 if the time is infinite."""
         uniform = torch.from_numpy(1.0 - rng.random((len(self), size))).to(self._like)
-        return self._inverse_log_survival(torch.log(uniform))
+        times = self._inverse_log_survival(torch.log(uniform))
+        happens = torch.isfinite(times)
+        if self.n_causes == 1:
+            return times, happens.long()
+        shares = self._cause_shares(torch.where(happens, times, 0.0)).nan_to_num(0.0)
+        uniform = torch.from_numpy(rng.random((len(self), size))).to(shares)
+        cause = 1 + (uniform[..., None] >= shares.cumsum(-1)[..., :-1]).sum(-1)
+        return times, torch.where(happens, cause, 0)
 
     def _survival_of_rows(self, rows: Tensor, t: Tensor) -> Tensor:
         own = t.clamp_max(torch.finfo(self._like.dtype).max).to(self._like)
@@ -143,7 +228,7 @@ class SurvivalDistribution(ABC):
 
     @property
     def _breaks(self) -> tuple[float, ...]:
-        """Times at which the curves are not smooth, where they are the same for all subjects: a help to quadrature."""
+        """Times at which the curves are not smooth, if all subjects share them: a help to quadrature."""
         return ()
 
     @property
@@ -151,7 +236,14 @@ class SurvivalDistribution(ABC):
         """The rounding error of one survival probability."""
         return float(torch.finfo(self._like.dtype).eps)
 
-    # ------------------------------------------------------------------ the public face
+    def _steps(self) -> SurvivalDistribution | None:
+        """The `step_table` as a distribution, which has closed forms of quantiles and means."""
+        from sumosurv.distributions.tabulated import Tabulated
+
+        known = self.step_table()
+        return None if known is None else Tabulated(*known)
+
+    # ------------------------------------------------------------------ the time of the first event
 
     def log_survival(self, times: Any = None, *, own_times: Any = None) -> Any:
         r"""log S(t) = log P(T > t)."""
@@ -179,7 +271,7 @@ class SurvivalDistribution(ABC):
         return self._at(times, own_times, self._survival)
 
     def cdf(self, times: Any = None, *, own_times: Any = None) -> Any:
-        r"""F(t) = P(T <= t) = 1 - S(t), accurate also where it is tiny."""
+        r"""F(t) = P(T <= t) = 1 - S(t), accurate also if it is tiny."""
         return self._at(times, own_times, lambda t: -torch.expm1(self._log_survival(t)))
 
     def density(self, times: Any = None, *, own_times: Any = None) -> Any:
@@ -187,7 +279,7 @@ class SurvivalDistribution(ABC):
         return self._at(times, own_times, self._density)
 
     def hazard(self, times: Any = None, *, own_times: Any = None) -> Any:
-        r"""λ(t) = f(t) / S(t): the event rate among those still event-free at t; NaN where S(t) = 0."""
+        r"""λ(t) = f(t) / S(t): the event rate among those still event-free at t; NaN if S(t) = 0."""
         return self._at(times, own_times, lambda t: torch.exp(self._log_hazard(t)))
 
     def cumulative_hazard(self, times: Any = None, *, own_times: Any = None) -> Any:
@@ -195,7 +287,7 @@ class SurvivalDistribution(ABC):
         return self._at(times, own_times, lambda t: (-self._log_survival(t)).clamp_min(0.0))
 
     def quantile(self, q: Any = None, *, own_levels: Any = None) -> Any:
-        """The smallest t with F(t) >= q; inf where the curve never gets so low.
+        """The smallest t with F(t) >= q; inf if F never reaches q.
 
         Parameters
         ----------
@@ -204,19 +296,17 @@ class SurvivalDistribution(ABC):
         own_levels : array of shape (n,) or (n, m)
             Each subject's own levels, instead of ``q``.
         """
-        asked = self._arguments(q, own_levels, "q", "own_levels")
-        levels = asked.values
-        if bool(torch.isnan(levels).any()) or bool(((levels < 0) | (levels > 1)).any()):
-            raise ValueError(f"Quantile levels must lie in [0, 1]; got {_first_outside(levels, 0.0, 1.0)}.")
-        return asked.answer(self._inverse_log_survival(torch.log1p(-levels).expand(len(self), -1)))
+        arguments = self._arguments(q, own_levels, "q", "own_levels")
+        levels = check_levels(arguments.values)
+        return arguments.output(self._inverse_log_survival(torch.log1p(-levels).expand(len(self), -1)))
 
     def median(self) -> Any:
-        """The time that half of such subjects outlive."""
+        """The median event time of each subject."""
         return self.quantile(0.5)
 
     def mean(self) -> Any:
-        r"""Life expectancy, E[T] = ∫₀^∞ S(t) dt; inf where the integral diverges."""
-        return _out(self._restricted_mean(self._like.new_full((len(self),), math.inf)), False)
+        r"""Life expectancy, E[T] = ∫₀^∞ S(t) dt; inf if the integral diverges."""
+        return to_output(self._restricted_mean(self._like.new_full((len(self),), math.inf)))
 
     def restricted_mean(self, horizon: Any = None, *, own_horizons: Any = None) -> Any:
         r"""E[min(T, horizon)] = ∫₀^horizon S(t) dt.
@@ -228,114 +318,163 @@ class SurvivalDistribution(ABC):
         own_horizons : array of shape (n,) or (n, m)
             Each subject's own horizons, instead of ``horizon``.
         """
-        asked = self._arguments(horizon, own_horizons, "horizon", "own_horizons")
-        limits = self._check_times(asked.values, "horizon").expand(len(self), -1)
+        arguments = self._arguments(horizon, own_horizons, "horizon", "own_horizons")
+        limits = check_times(arguments.values, "horizon").expand(len(self), -1)
         columns = [self._restricted_mean(column) for column in limits.unbind(1)]
-        return asked.answer(torch.stack(columns, dim=1) if columns else limits)
+        return arguments.output(torch.stack(columns, dim=1) if columns else limits)
 
-    def integral(self, function: Callable[[Tensor], Tensor], horizon: Tensor) -> Tensor:
-        r"""∫₀^horizon g(S(t)) dt of each subject, for g given as a function of survival probabilities.
+    # ------------------------------------------------------------------ by cause
 
-        By adaptive quadrature: relative error about 1e-10. ``horizon`` is a float64 tensor of shape
-        (n,), inf allowed.
+    def cumulative_incidence(self, times: Any = None, *, own_times: Any = None) -> Any:
+        r"""F_k(t) = P(T <= t, cause k) for all causes.
+
+        Parameters
+        ----------
+        times : float or array of shape (m,)
+            Times that all subjects share.
+        own_times : array of shape (n,) or (n, m)
+            Each subject's own times, instead of ``times``.
+
+        Returns
+        -------
+        array of shape (n, K) or (n, m, K)
+            (n, K) for a number and for own times of shape (n,). The same holds for all methods by cause.
         """
-        return mean_survival_time(
-            lambda rows, t: function(self._survival_of_rows(rows, t)),
-            horizon,
-            torch.ones_like(horizon),
-            self._precision,
-            self._breaks,
+        return self._at(times, own_times, self._incidence)
+
+    def cause_density(self, times: Any = None, *, own_times: Any = None) -> Any:
+        r"""f_k(t) = dF_k(t)/dt for all causes; they sum to the density of T."""
+        return self._at(times, own_times, lambda t: torch.exp(self._log_cause_density(t)))
+
+    def log_cause_density(self, times: Any = None, *, own_times: Any = None) -> Any:
+        r"""log f_k(t) for all causes: the log-likelihood of an event of cause k at t."""
+        return self._at(times, own_times, self._log_cause_density)
+
+    def cause_specific_hazard(self, times: Any = None, *, own_times: Any = None) -> Any:
+        r"""λ_k(t) = f_k(t) / S(t): the rate of events of cause k among those event-free at t; NaN if S(t) = 0."""
+        return self._at(
+            times, own_times, lambda t: torch.exp(self._log_cause_density(t) - self._log_survival(t)[..., None])
         )
 
-    def squared_areas(self, at: Tensor) -> tuple[Tensor, Tensor]:
-        r"""(∫₀^at F(t)² dt, ∫_at^∞ S(t)² dt) of each subject, for a float64 tensor of shape (n,), by quadrature.
+    def log_incidence_between(self, lower: Any, upper: Any) -> Any:
+        r"""log P(lower < T <= upper, cause k) for all causes: the log-likelihood of an interval.
 
-        To an error of about 1e-10 times ∫ S². Curves that are smooth up to a known time T (networks, and mixtures
-        with them) are evaluated up to T on panels that all subjects share.
+        Parameters
+        ----------
+        lower, upper : float or array of shape (n,)
+            The ends of each subject's interval, lower <= upper; upper may be inf.
+
+        Returns
+        -------
+        array of shape (n, K)
+            Accurate also if S(lower) is tiny, unless the distribution only knows differences of incidences.
         """
-        breaks = [b for b in self._breaks if b > 0]
-        far = at > max(breaks, default=-math.inf)
-        below, above = torch.empty_like(at), torch.empty_like(at)
-        for rows, areas in ((far, self._squared_areas), (~far, lambda part, z: part._areas_by_panels(z, breaks))):
-            which = rows.nonzero()[:, 0]
-            if len(which):
-                below[which], above[which] = areas(self if len(which) == len(at) else self._take(which), at[which])
-        return below, above
+        first, last = (
+            check_times(as_tensor(end, self._like), name).expand(len(self))[:, None]
+            for end, name in ((lower, "lower"), (upper, "upper"))
+        )
+        if bool((first > last).any()):
+            row = int((first > last)[:, 0].nonzero()[0])
+            raise ValueError(f"lower is at most upper; row {row} has {float(first[row])} and {float(last[row])}.")
+        log_between = torch.log(self._incidence_since(first, last)[:, 0]) + self._log_survival(first)
+        return to_output(log_between, isinstance(lower, Tensor) or isinstance(upper, Tensor))
 
-    @staticmethod
-    def _squared_areas(part: SurvivalDistribution, at: Tensor) -> tuple[Tensor, Tensor]:
-        whole = part.integral(torch.square, torch.full_like(at, math.inf))
-        below = part.integral(lambda survival: (1.0 - survival).square(), at)
-        return below, (whole - part.integral(torch.square, at)).clamp_min(0.0)
+    def restricted_time_lost(self, horizon: Any = None, *, own_horizons: Any = None) -> Any:
+        r"""Expected time lost to each cause before the horizon, ∫₀^horizon F_k(t) dt.
 
-    def _areas_by_panels(self, at: Tensor, breaks: list[float]) -> tuple[Tensor, Tensor]:
-        """`squared_areas` for times up to the last break: panels up to it, and what is left of the curves past it."""
-        below, above = squared_areas(self._survival_of_rows, at, breaks, self._precision)
-        last = max(breaks)
-        reached = self._log_survival(self._like.new_full((1, 1), last))[:, 0].double()
-        alive = torch.isfinite(reached).nonzero()[:, 0]
-        if len(alive):
-            part, limit = self._take(alive), torch.full_like(at[alive], math.inf)
+        The times lost to all causes and the `restricted_mean` sum to the horizon.
 
-            def rest(rows: Tensor, t: Tensor) -> Tensor:
-                some = part if t.shape[0] == 1 and len(rows) == len(part) else part._take(rows)
-                later = (last + t).clamp(math.nextafter(last, math.inf), torch.finfo(self._like.dtype).max)
-                later = later.to(self._like)
-                return torch.exp(some._log_survival(later).to(t) - reached[alive[rows], None]).square()
+        Parameters
+        ----------
+        horizon : float or array of shape (m,)
+            Horizons that all subjects share: a number gives shape (n, K), m horizons give (n, m, K).
+        own_horizons : array of shape (n,) or (n, m)
+            Each subject's own horizons, instead of ``horizon``.
+        """
+        arguments = self._arguments(horizon, own_horizons, "horizon", "own_horizons")
+        limits = check_times(arguments.values, "horizon").expand(len(self), -1)
+        columns = [self._time_lost(column) for column in limits.unbind(1)]
+        empty = limits.new_empty(*limits.shape, self.n_causes)
+        return arguments.output(torch.stack(columns, dim=1) if columns else empty)
 
-            area = mean_survival_time(rest, limit, torch.ones_like(limit), self._precision)
-            above = above.index_add(0, alive, torch.exp(2.0 * reached[alive]) * area)
-        return below, above
+    def _time_lost(self, horizon: Tensor) -> Tensor:
+        endless = torch.isinf(horizon)[:, None]
+        if not bool(endless.any()):
+            return self._restricted_time_lost(horizon)
+        lost = self._restricted_time_lost(torch.where(endless[:, 0], torch.zeros_like(horizon), horizon))
+        ever = self._incidence(torch.full_like(horizon, math.inf)[:, None])[:, 0] > 0
+        return torch.where(endless, torch.where(ever, math.inf, 0.0), lost)
+
+    def cause(self, k: int) -> SurvivalDistribution:
+        r"""The distribution of the time of an event of cause k (from one), infinite if another cause comes first.
+
+        S(t) = 1 - F_k(t), which need not go to zero: quantiles that F_k never reaches, and the mean, are then inf.
+        """
+        from sumosurv.distributions.causes import CauseTime
+
+        if not isinstance(k, (int, np.integer)) or not 1 <= k <= self.n_causes:
+            raise ValueError(f"Causes are numbered from 1 to {self.n_causes}; got {k!r}.")
+        return self if self.n_causes == 1 else CauseTime(self, int(k))
+
+    # ------------------------------------------------------------------ other distributions, samples
 
     def conditional(self, after: Any) -> SurvivalDistribution:
-        r"""The distribution of T given T > after, on the same clock: S(t) / S(after) for t >= after, 1 before.
+        r"""The distribution of time and cause given T > after, with the same time origin.
 
-        ``after`` is a number or one time per subject. The expected remaining life is
-        ``conditional(s).mean() - s``.
+        S(t) / S(after) and (F_k(t) - F_k(after)) / S(after) for t >= after; 1 and 0 before. ``after`` is a number or
+        one time per subject. The expected remaining life is ``conditional(s).mean() - s``.
         """
-        from sumosurv.distributions.wrappers import Conditional
+        from sumosurv.distributions.conditional import Conditional
 
         return Conditional(self, after)
 
     def remaining(self, after: Any) -> SurvivalDistribution:
-        r"""The distribution of T - after given T > after: what is left of the life of those event-free at ``after``.
+        r"""The distribution of T - after, and of the cause, given T > after: the remaining life at ``after``.
 
-        ``after`` is a number or one time per subject, and the clock starts there.
+        ``after`` is a number or one time per subject, and becomes the time origin.
         """
-        from sumosurv.distributions.wrappers import Remaining
+        from sumosurv.distributions.conditional import Remaining
 
         return Remaining(self, after)
 
-    def sample(self, size: int | None = None, random_state: Any = None) -> Any:
+    def sample(self, size: int | None = None, random_state: Any = None, *, return_causes: bool = False) -> Any:
         """Draw event times: shape (n,), or (n, size).
 
-        ``random_state`` is a seed or a ``numpy.random.Generator``.
+        Parameters
+        ----------
+        size : int, optional
+            Draws per subject.
+        random_state : int or numpy.random.Generator, optional
+        return_causes : bool
+            Also return the causes: integers from one, of the shape of the times, and 0 if the event never happens (the
+            time is then inf).
         """
         rng = np.random.default_rng(random_state)
         with torch.no_grad():
-            draws = self._sample(1 if size is None else size, rng)
-        return _out(draws[:, 0] if size is None else draws, False)
+            drawn = self._sample(1 if size is None else size, rng)
+        times, causes = (part[:, 0] if size is None else part for part in drawn)
+        return (to_output(times), causes.cpu().numpy()) if return_causes else to_output(times)
 
     def single(self) -> SurvivalDistribution:
-        """The same distribution in single precision, where that is faster: networks that are monotone in time.
+        """The same distribution in single precision, if that is faster: networks that are monotone in time.
 
         S then has an absolute error below 2e-6 in networks trained with the default settings (3e-7 to 7e-7 was
         measured). It grows with the weights, whose sums are rounded: up to 5e-5 with random weights of standard
-        deviation one, far larger than training leaves them; no bound holds for all weights. Other kinds stay as
-        they are.
+        deviation one, far larger than after training; no bound holds for all weights. Other distributions are returned
+        unchanged.
         """
         return self
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
-        """Knots of shape (m,) and S at them, (n, m), where the curves are step functions; None where they are not.
+        """Knots of shape (m,) and S at them, (n, m), if the curves are step functions; None otherwise.
 
-        The first knot is zero. S(t) is the column of the last knot <= t, exactly: no rounding of times puts one that
-        is a knot on the wrong side of it.
+        The first knot is zero. S(t) is the column of the last knot <= t, exactly: rounding never puts a time that is a
+        knot on the wrong side of it.
         """
         return None
 
     def ranking(self) -> Tensor | None:
-        """A number for each subject, (n,), where curves lie in the same order at all times; None where they may not.
+        """A number per subject, (n,), if the curves lie in the same order at all times; None otherwise.
 
         The higher the number, the lower the curve; subjects with the same number have the same curve. Times at which
         all curves are still one are excepted.
@@ -350,62 +489,20 @@ class SurvivalDistribution(ABC):
         return taken
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(n={len(self)})"
+        causes = f" and {self.n_causes} causes" if self.n_causes > 1 else ""
+        beyond = "" if self.last_time is None else f", extrapolated beyond {self.last_time:.4g}"
+        return f"SurvivalDistribution of {len(self)} subjects{causes} ({self._description}){beyond}"
 
-    # ------------------------------------------------------------------ arguments and results
+    @property
+    def _description(self) -> str:
+        """What the distribution is, for its repr."""
+        return type(self).__name__
 
-    def _tensor(self, values: Any) -> Tensor:
-        if not isinstance(values, Tensor):
-            values = torch.from_numpy(np.array(values, dtype=np.float64))
-        tensor: Tensor = values.to(self._like)
-        return tensor
+    # ------------------------------------------------------------------ arguments
 
-    def _check_times(self, t: Tensor, name: str = "times") -> Tensor:
-        if bool(torch.isnan(t).any()) or bool((t < 0).any()):
-            raise ValueError(f"{name} must be zero or more and not missing; got {_first_outside(t, 0.0, math.inf)}.")
-        return t
-
-    def _arguments(self, shared: Any, own: Any, name: str, own_name: str) -> _Arguments:
-        """Times or levels that all subjects share, as (1, m), or each subject's own, as (n, m)."""
-        if (shared is None) == (own is None):
-            raise TypeError(f"Give either {name} or {own_name}.")
-        given, n = shared if own is None else own, len(self)
-        values = self._tensor(given)
-        if own is None and values.ndim > 1:
-            raise ValueError(
-                f"{name} is a number or a one-dimensional array, which all {n} subjects share; got shape "
-                f"{tuple(values.shape)}. For each subject's own pass {own_name}= of shape ({n},) or ({n}, m)."
-            )
-        if own is not None and (values.ndim not in (1, 2) or len(values) != n):
-            raise ValueError(
-                f"{own_name} has one row for each of the {n} subjects, shape ({n},) or ({n}, m); got shape "
-                f"{tuple(values.shape)}. What all subjects share goes into {name}."
-            )
-        single = values.ndim == (0 if own is None else 1)
-        grid = values.reshape(1, -1) if own is None else values[:, None] if single else values
-        return _Arguments(grid, single, isinstance(given, Tensor))
+    def _arguments(self, shared: Any, own: Any, name: str, own_name: str) -> Arguments:
+        return read_arguments(shared, own, name, own_name, len(self), self._like)
 
     def _at(self, times: Any, own_times: Any, function: Callable[[Tensor], Tensor]) -> Any:
-        asked = self._arguments(times, own_times, "times", "own_times")
-        return asked.answer(function(self._check_times(asked.values)))
-
-
-class _Arguments(NamedTuple):
-    """What a distribution was asked at: times or levels of shape (1, m) or (n, m)."""
-
-    values: Tensor
-    single: bool  # one for each subject
-    as_tensor: bool
-
-    def answer(self, result: Tensor) -> Any:
-        """The result of shape (n, m), in the shape and the kind of array that the arguments ask for."""
-        return _out(result[:, 0] if self.single else result, self.as_tensor)
-
-
-def _first_outside(values: Tensor, low: float, high: float) -> float:
-    flat = values.reshape(-1)
-    return float(flat[~((flat >= low) & (flat <= high))][0])
-
-
-def _out(result: Tensor, as_tensor: bool) -> Any:
-    return result if as_tensor else result.detach().cpu().double().numpy()
+        arguments = self._arguments(times, own_times, "times", "own_times")
+        return arguments.output(function(check_times(arguments.values)))

@@ -38,11 +38,18 @@ class Joined(SurvivalDistribution):
             raise ValueError("Give at least one part, and as many rows for each part as it has subjects.")
         if not np.array_equal(np.sort(whole), np.arange(len(whole))):
             raise ValueError(f"The rows of the parts are each of the numbers from 0 to {len(whole) - 1} once.")
+        if len({part.n_causes for part in parts}) > 1:
+            raise ValueError(f"The parts must have the same causes; they have {[part.n_causes for part in parts]}.")
         self.parts = tuple(parts)
         self.rows = tuple(torch.from_numpy(part).to(parts[0]._like.device) for part in places)
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
+
+    @property
+    def n_causes(self) -> int:
+        """The number of causes."""
+        return self.parts[0].n_causes
 
     @property
     def _like(self) -> Tensor:
@@ -75,8 +82,15 @@ class Joined(SurvivalDistribution):
     def _survival(self, t: Tensor) -> Tensor:
         return self._by_part(lambda part, own: part._survival(own), t)
 
-    def _log_density(self, t: Tensor) -> Tensor:
-        return self._by_part(lambda part, own: part._log_density(own), t)
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        return self._by_part(lambda part, own: part._log_cause_density(own), t)
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        return self._by_part(lambda part, own: part._incidence(own), t)
+
+    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
+        both = torch.cat([start, t.expand(len(self), -1)], dim=1)
+        return self._by_part(lambda part, own: part._incidence_since(own[:, :1], own[:, 1:]), both)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         return self._by_part(lambda part, own: part._inverse_log_survival(own), level)

@@ -12,7 +12,7 @@ from torch import Tensor
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tabulated import Tabulated
 
-__all__ = ["Recalibrated", "recalibrated"]
+__all__ = ["Recalibrated"]
 
 
 class _Map:
@@ -75,7 +75,22 @@ class Recalibrated(SurvivalDistribution):
     def __init__(self, base: SurvivalDistribution, levels: Any, values: Any) -> None:
         if not isinstance(base, SurvivalDistribution):
             raise TypeError(f"base is a SurvivalDistribution; got {type(base).__name__}.")
+        if base.n_causes > 1:
+            raise ValueError(
+                f"Recalibration is for a single cause, and base has {base.n_causes}; recalibrate each base.cause(k)."
+            )
         self.base, self._map, self.last_time = base, _Map(levels, values), base.last_time
+
+    @classmethod
+    def of(cls, base: SurvivalDistribution, levels: Any, values: Any) -> SurvivalDistribution:
+        """The recalibrated distribution; for step curves the mapped table, whose density is interpolated anew."""
+        made = cls(base, levels, values)
+        known = made.step_table()
+        if known is None or not isinstance(base, Tabulated):
+            return made
+        table = Tabulated(*known, half_width=base.half_width, widen=base.widen)
+        table.last_time = base.last_time
+        return table
 
     def __len__(self) -> int:
         return len(self.base)
@@ -83,6 +98,10 @@ class Recalibrated(SurvivalDistribution):
     @property
     def _like(self) -> Tensor:
         return self.base._like
+
+    @property
+    def _description(self) -> str:
+        return f"recalibrated {self.base._description}"
 
     def _with(self, base: SurvivalDistribution) -> Self:
         return type(self)(base, self._map.levels, self._map.values)
@@ -95,7 +114,7 @@ class Recalibrated(SurvivalDistribution):
         return self._with(self.base.single())
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
-        """The mapped table of a base that is a step function."""
+        """The mapped table of the base, if the base is a step function."""
         known = self.base.step_table()
         return None if known is None else (known[0], torch.exp(self._map.apply(torch.log(known[1]))[0]))
 
@@ -141,14 +160,3 @@ class Recalibrated(SurvivalDistribution):
                 area = torch.where(torch.isinf(b), math.inf, area + constant * (b - a))
             total = total.index_add(0, rows, area)
         return total
-
-
-def recalibrated(base: SurvivalDistribution, levels: Any, values: Any) -> SurvivalDistribution:
-    """`Recalibrated`; of a table of step curves the table with mapped values, whose density is interpolated anew."""
-    made = Recalibrated(base, levels, values)
-    known = made.step_table()
-    if known is None or not isinstance(base, Tabulated):
-        return made
-    table = Tabulated(*known, half_width=base.half_width, widen=base.widen)
-    table.last_time = base.last_time
-    return table

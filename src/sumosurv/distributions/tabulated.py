@@ -1,36 +1,44 @@
-"""A survival curve known at a table of times: Kaplan-Meier, Breslow, discrete-time networks."""
+"""Curves known at a table of times: Kaplan-Meier, Breslow, Aalen-Johansen, Fine-Gray, discrete-time networks."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from sumosurv.distributions._arguments import as_tensor
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.rows import ProportionalRows, Rows
 
-__all__ = ["Tabulated", "WithSteps", "joint_knots"]
+__all__ = ["Between", "Tabulated"]
 
 Between = Literal["step", "density", "hazard"]
 
 
 class Tabulated(SurvivalDistribution):
-    r"""Survival curves given at times t₀ < t₁ < ... < t_m, the same times for every subject.
+    r"""Survival curves, and incidences of competing causes, given at times t₀ < t₁ < ... < t_m that all subjects share.
 
     Parameters
     ----------
     times : array of shape (m,)
-        Increasing, zero or more. Where the first is positive, t = 0 with S = 1 is put before it.
+        Increasing, zero or more. If the first is positive, t = 0 with S = 1 is put before it.
     survival : array of shape (m,) or (n, m)
-        S at those times, non-increasing in [0, 1].
+        S at those times, non-increasing in [0, 1]. With ``incidence`` it may be left out (one minus the sum of the
+        incidences), or must agree with that sum to rounding: pass it to end at exactly zero, for example.
+    incidence : array of shape (m, K) or (n, m, K), optional
+        F_k at those times for K causes, non-decreasing, their sum at most one.
     between : {"step", "density", "hazard"}
-        What the curve does between two times. "step": it stays, then jumps at the next time, as
-        Kaplan-Meier does. "density": it falls along a line (constant density in each cell). "hazard":
-        its logarithm falls along a line (constant hazard in each cell, the last one open-ended).
+        What the curves do between two times.
+
+        ========= ==================================================================================================
+        "step"    S stays, then jumps at the next time, as Kaplan-Meier and Aalen-Johansen do.
+        "density" S falls along a line: constant densities in each cell.
+        "hazard"  log S falls along a line: constant hazard in each cell, of which each cause has a constant share.
+                  The last cell is open-ended.
+        ========= ==================================================================================================
     half_width : int
         k of the interpolated density of a step curve, which has none of its own. With i such that
         tᵢ <= t < tᵢ₊₁,
@@ -39,11 +47,13 @@ class Tabulated(SurvivalDistribution):
 
         At the ends of the table the two indices stop at the first and the last time, at least one
         cell apart; the last window also serves times past the table. Such a density need not
-        integrate to one: with k > 1 it can flatter the curve.
+        integrate to one: with k > 1 it can flatter the curve. With causes, f_k is that of the curve 1 - F_k on the
+        times at which F_k rises for some subject, so that a rare cause has wide windows and not a density of zero
+        between its events; f is their sum.
     widen : bool
-        Let a window in which a subject's curve does not fall grow until it does: k at that time is then the smallest
-        half-width with a fall. The density is zero only where the whole curve is flat. For curves that fall at some
-        of the times alone, as those of forests; without it they have density zero in every wide gap.
+        Widen a window in which a subject's curve does not fall until it does: k at that time is then the smallest
+        half-width with a fall. The density is zero only if the whole curve is flat. For curves that fall at few
+        of the times, as those of forests; without it they have density zero in every wide gap.
 
     Notes
     -----
@@ -56,17 +66,33 @@ class Tabulated(SurvivalDistribution):
     >>> d = Tabulated([1.0, 2.0, 4.0], [0.5, 0.25, 0.0], between="density")
     >>> d.survival(1.5).round(6), d.density(3.0).round(6), d.mean().round(6)
     (array([0.375]), array([0.125]), array([1.375]))
+    >>> risks = Tabulated([1.0, 2.0], incidence=[[0.5, 0.0], [0.5, 0.25]])
+    >>> risks.cumulative_incidence(1.5), risks.survival(2.0)
+    (array([[0.5, 0. ]]), array([0.25]))
     """
 
     def __init__(
-        self, times: Any, survival: Any, *, between: Between = "step", half_width: int = 2, widen: bool = False
+        self,
+        times: Any,
+        survival: Any = None,
+        incidence: Any = None,
+        *,
+        between: Between = "step",
+        half_width: int = 2,
+        widen: bool = False,
     ) -> None:
-        table = survival if isinstance(survival, Tensor) else torch.from_numpy(np.array(survival, dtype=np.float64))
-        knots = times if isinstance(times, Tensor) else torch.from_numpy(np.array(times, dtype=np.float64))
-        knots, table = knots.to(table), table[None] if table.ndim == 1 else table
+        if survival is None and incidence is None:
+            raise TypeError("Give survival or incidence.")
+        if incidence is None:
+            table = as_tensor(survival)
+            table, by_cause = table[None] if table.ndim == 1 else table, None
+        else:
+            table, by_cause = _check_incidence(incidence, survival)
+        knots = as_tensor(times).to(table)
         if knots.ndim != 1 or table.ndim != 2 or table.shape[1] != len(knots) or len(knots) == 0:
             raise ValueError(
-                f"survival must have one column per time: times {tuple(knots.shape)}, survival {tuple(table.shape)}."
+                f"survival and incidence must have one column per time: times {tuple(knots.shape)}, survival "
+                f"{tuple(table.shape)}."
             )
         if not bool(torch.isfinite(knots).all()) or bool((knots < 0).any()) or bool((torch.diff(knots) <= 0).any()):
             raise ValueError("times must be finite, zero or more and strictly increasing.")
@@ -81,14 +107,17 @@ class Tabulated(SurvivalDistribution):
         if knots[0] > 0:
             knots = torch.cat([knots.new_zeros(1), knots])
             table = torch.cat([table.new_ones(len(table), 1), table], dim=1)
+            by_cause = None if by_cause is None else torch.cat([torch.zeros_like(by_cause[:, :1]), by_cause], dim=1)
         self.times = knots
         self._rows: Rows | ProportionalRows = Rows(table)
+        self._by_cause: Tensor | None = by_cause  # F_k, (n, m, K)
+        self._rises = [] if by_cause is None else _rises(by_cause)
         self.between: Between = between
         self.half_width, self.widen = half_width, widen
 
     @classmethod
     def proportional(cls, times: Any, cumulative_hazard: Any, risk: Any, *, half_width: int = 2) -> Tabulated:
-        """Step curves S(t) = exp(-risk · Λ(t)) of proportional hazards, whose table is made only where it is asked for.
+        """Step curves S(t) = exp(-risk · Λ(t)) of proportional hazards, whose table is computed only when needed.
 
         Parameters
         ----------
@@ -106,10 +135,7 @@ class Tabulated(SurvivalDistribution):
         >>> Tabulated.proportional([1.0, 2.0], [0.1, 0.3], [1.0, 2.0]).survival(2.5).round(4)
         array([0.7408, 0.5488])
         """
-        hazard, risks = (
-            part if isinstance(part, Tensor) else torch.from_numpy(np.array(part, dtype=np.float64))
-            for part in (cumulative_hazard, risk)
-        )
+        hazard, risks = as_tensor(cumulative_hazard), as_tensor(risk)
         if risks.ndim != 1 or not bool(((risks >= 0) & torch.isfinite(risks)).all()):
             raise ValueError("risk is one finite number per subject, zero or more.")
         made = cls(times, torch.exp(-hazard), half_width=half_width)  # checks times and Λ
@@ -120,12 +146,17 @@ class Tabulated(SurvivalDistribution):
 
     @property
     def table(self) -> Tensor:
-        """S at the times, (n, m); of proportional hazards made anew each time."""
+        """S at the times, (n, m); for proportional hazards computed anew each time."""
         return self._rows.table()
 
     @property
+    def incidence(self) -> Tensor:
+        """F_k at the times, (n, m, K)."""
+        return 1.0 - self.table[..., None] if self._by_cause is None else self._by_cause
+
+    @property
     def is_stored(self) -> bool:
-        """Whether the table is held in memory, and not made of proportional hazards where it is asked for."""
+        """Whether the table is in memory, and not computed from proportional hazards when needed."""
         return isinstance(self._rows, Rows)
 
     def ranking(self) -> Tensor | None:
@@ -139,31 +170,38 @@ class Tabulated(SurvivalDistribution):
     def _like(self) -> Tensor:
         return self._rows.like
 
-    def _take(self, rows: Tensor) -> Tabulated:
-        return self._with(rows=self._rows.take(rows))
+    @property
+    def n_causes(self) -> int:
+        """The number of causes."""
+        return 1 if self._by_cause is None else int(self._by_cause.shape[2])
 
-    def _with(
-        self, rows: Rows | ProportionalRows | None = None, half_width: int | None = None, widen: bool | None = None
-    ) -> Tabulated:
-        """A changed copy of a table that was checked already."""
-        copy = object.__new__(Tabulated)
-        copy.times, copy.between = self.times, self.between
-        copy.widen = self.widen if widen is None else widen
-        copy._rows = self._rows if rows is None else rows
-        copy.half_width = self.half_width if half_width is None else half_width
-        return copy
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return () if self._by_cause is None else tuple(self.times.tolist())
+
+    def _take(self, rows: Tensor) -> Tabulated:
+        return self._with(self._rows.take(rows), None if self._by_cause is None else self._by_cause[rows])
+
+    def _with(self, rows: Rows | ProportionalRows, by_cause: Tensor | None = None) -> Tabulated:
+        """A copy with other rows, which were checked already; causes keep the times at which they rise."""
+        made = copy.copy(self)
+        made._rows, made._by_cause = rows, by_cause
+        return made
 
     def repeat(self, n: int) -> Tabulated:
-        """One curve as the distribution of n subjects (no copy is made)."""
+        """One subject's curves as the distribution of n subjects (no copy is made)."""
         if len(self) != 1:
             raise ValueError(f"repeat is for a single curve; this has {len(self)}.")
-        return self._with(rows=Rows(self.table.expand(n, -1)))
+        by_cause = None if self._by_cause is None else self._by_cause.expand(n, -1, -1)
+        return self._with(Rows(self.table.expand(n, -1)), by_cause)
 
     def with_half_width(self, half_width: int) -> Tabulated:
         """The same curve with another half-width k of the interpolated density."""
         if half_width < 1:
             raise ValueError(f"half_width is 1 or more; got {half_width}.")
-        return self._with(half_width=half_width)
+        made = copy.copy(self)
+        made.half_width = half_width
+        return made
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """The table itself, for ``between="step"``."""
@@ -193,6 +231,8 @@ class Tabulated(SurvivalDistribution):
         return torch.log(start) - self._fallen(i, t - self.times[i])
 
     def _log_density(self, t: Tensor) -> Tensor:
+        if self._by_cause is not None and self.between == "step":
+            return super()._log_density(t)  # the sum over the causes, each of which has its own windows
         i = self._cell(t)
         last = len(self.times) - 1
         if self.between == "hazard":
@@ -283,6 +323,58 @@ class Tabulated(SurvivalDistribution):
                 area[:, :-1] -= 0.5 * fall * (width[:, :-1] / (knots[1:] - knots[:-1])) * width[:, :-1]
         return area.sum(1)
 
+    # ------------------------------------------------------------------ by cause
+
+    def _f(self, index: Tensor) -> Tensor:
+        """F at table indices of shape (n or 1, m)."""
+        assert self._by_cause is not None
+        if index.shape[0] == 1:
+            return self._by_cause[:, index[0]]
+        return self._by_cause.gather(1, index[..., None].expand(-1, -1, self.n_causes))
+
+    def _cell_shares(self, i: Tensor) -> Tensor:
+        """The causes' shares of the rise of F in cell i, or in the last one; zero if F does not rise."""
+        i = i.clamp_max(max(len(self.times) - 2, 0))
+        rise = self._f((i + 1).clamp_max(len(self.times) - 1)) - self._f(i)
+        total = rise.sum(-1, keepdim=True)
+        return torch.where(total > 0, rise / torch.where(total > 0, total, 1.0), 0.0)
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        if self._by_cause is None:
+            return super()._incidence(t)
+        i = self._cell(t)
+        start = self._f(i)
+        if self.between == "step":
+            return start
+        if self.between == "density":
+            j = (i + 1).clamp_max(len(self.times) - 1)
+            width = torch.where(j > i, self.times[j] - self.times[i], 1.0)
+            share = torch.where(j > i, (t - self.times[i]) / width, torch.zeros_like(t))
+            return start + share[..., None] * (self._f(j) - start)
+        s_start = self._s(i)
+        fallen = -s_start * torch.expm1(self._log_survival(t) - torch.log(s_start))
+        return start + fallen[..., None] * self._cell_shares(i)
+
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        if self._by_cause is None:
+            return super()._log_cause_density(t)
+        if self.between == "step":
+            return torch.stack([self._curve(k)._log_density(t) for k in range(self.n_causes)], dim=-1)
+        return self._log_density(t)[..., None] + torch.log(self._cell_shares(self._cell(t)))
+
+    def _curve(self, k: int) -> Tabulated:
+        """1 - F of the cause in column k: steps on the times at which it rises, or lines on all."""
+        assert self._by_cause is not None
+        own = self._rises[k] if self.between == "step" else slice(None)
+        made = self._with(Rows((1.0 - self._by_cause[:, own, k]).clamp_min(0.0)))
+        made.times = self.times[own]
+        return made
+
+    def cause(self, k: int) -> SurvivalDistribution:
+        """The distribution of the time of an event of cause k; see `SurvivalDistribution.cause`."""
+        made = super().cause(k)
+        return made if made is self or self.between == "hazard" else self._curve(k - 1)
+
 
 def _exponential_area(fall: Tensor, cell: Tensor, width: Tensor) -> Tensor:
     """∫₀^width exp(-fall·t / cell) dt, also for fall 0 and width inf."""
@@ -292,27 +384,32 @@ def _exponential_area(fall: Tensor, cell: Tensor, width: Tensor) -> Tensor:
     return torch.where(torch.isinf(width) & (fall > 0), cell / safe, width * part)
 
 
-class WithSteps(SurvivalDistribution):
-    """A kind made of others that asks its `step_table` for quantiles and means where its curves are step functions."""
+def _check_incidence(incidence: Any, survival: Any) -> tuple[Tensor, Tensor]:
+    """S of shape (n, m) and F of shape (n, m, K); raise a ValueError if they are inconsistent."""
+    table = as_tensor(incidence)
+    table = table[None] if table.ndim == 2 else table
+    if table.ndim != 3 or 0 in table.shape[1:]:
+        raise ValueError(
+            "incidence has one row per time and one column per cause, or one such table per subject; got shape "
+            f"{tuple(table.shape)}."
+        )
+    if bool(torch.isnan(table).any()) or bool((table < 0).any()) or bool((torch.diff(table, dim=1) < 0).any()):
+        raise ValueError("incidence must be zero or more and never decrease from one time to the next.")
+    rest = 1.0 - table.sum(-1)
+    rounding = 64 * torch.finfo(table.dtype).eps
+    if bool((rest < -rounding).any()):
+        raise ValueError(f"The incidences of all causes sum to one at most; got {1.0 - float(rest.min()):g}.")
+    if survival is None:
+        return rest.clamp_min(0.0), table
+    curve = as_tensor(survival).to(table)
+    curve = curve[None] if curve.ndim == 1 else curve
+    if curve.shape != rest.shape or bool(((curve - rest).abs() > rounding * curve.shape[-1]).any()):
+        raise ValueError("survival and the incidences of all causes must sum to one at every time.")
+    return curve, table
 
-    def _steps(self) -> Tabulated | None:
-        known = self.step_table()
-        return None if known is None else Tabulated(*known)
 
-    def _inverse_log_survival(self, level: Tensor) -> Tensor:
-        steps = self._steps()
-        return super()._inverse_log_survival(level) if steps is None else steps._inverse_log_survival(level)
-
-    def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        steps = self._steps()
-        return super()._restricted_mean(horizon) if steps is None else steps._restricted_mean(horizon)
-
-    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        steps = self._steps()
-        return super()._remaining_mean(start, end) if steps is None else steps._remaining_mean(start, end)
-
-
-def joint_knots(parts: Sequence[SurvivalDistribution]) -> Tensor | None:
-    """The knots of all parts together, (m,), where all of them are step functions; None where one is not."""
-    known = [table[0] for part in parts if (table := part.step_table()) is not None]
-    return torch.unique(torch.cat(known)) if len(known) == len(parts) else None
+def _rises(table: Tensor) -> list[Tensor]:
+    """For each cause the places at which the incidence of some subject rises, and the first."""
+    rises = (torch.diff(table, dim=1) > 0).any(0)
+    first = torch.ones_like(rises[:1])
+    return [column.nonzero()[:, 0] for column in torch.cat([first, rises]).unbind(1)]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from sumosurv.distributions import SurvivalDistribution, TabulatedRisks
+from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.nonparametric import aalen_johansen
 from sumosurv.stored import tensor_of
@@ -27,11 +27,11 @@ class AalenJohansen(SurvivalEstimator):
     Parameters
     ----------
     half_width : int
-        k of the interpolated densities; see `TabulatedRisks`.
+        k of the interpolated densities; see `Tabulated`.
 
     Attributes
     ----------
-    curves_ : TabulatedRisks
+    curves_ : Tabulated
         The estimate.
     n_causes_ : int
         K.
@@ -61,7 +61,7 @@ class AalenJohansen(SurvivalEstimator):
         _, outcome = self._start(X, y)
         found = aalen_johansen(outcome)
         incidence = np.minimum(found.incidence, 1.0)  # a sum of many jumps may be past it by its rounding
-        self.curves_ = TabulatedRisks(found.times, incidence, found.survival, half_width=self.half_width)
+        self.curves_ = Tabulated(found.times, found.survival, incidence, half_width=self.half_width)
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.curves_.repeat(len(X))
@@ -70,8 +70,8 @@ class AalenJohansen(SurvivalEstimator):
         """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
         curves = self.curves_
-        own = {"times": curves.times, "survival": curves.total.table[0]}
-        return fitted, tensors | own | {f"incidence_{k}": curves.table[0, :, k] for k in range(curves.n_causes)}
+        own = {"times": curves.times, "survival": curves.table[0]}
+        return fitted, tensors | own | {f"incidence_{k}": curves.incidence[0, :, k] for k in range(curves.n_causes)}
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
@@ -79,4 +79,4 @@ class AalenJohansen(SurvivalEstimator):
         times = tensor_of(tensors, "times", low=0.0, increasing=True)
         survival = tensor_of(tensors, "survival", len(times), low=0.0, high=1.0)
         incidence = [tensor_of(tensors, f"incidence_{k}", len(times), low=0.0, high=1.0) for k in range(self.n_causes_)]
-        self.curves_ = TabulatedRisks(times, torch.stack(incidence, dim=1), survival, half_width=self.half_width)
+        self.curves_ = Tabulated(times, survival, torch.stack(incidence, dim=1), half_width=self.half_width)

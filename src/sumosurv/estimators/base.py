@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.advice import telling_unseen
-from sumosurv.distributions import SurvivalDistribution, Tabulated, TabulatedRisks, path
+from sumosurv.distributions import CovariatePath, SurvivalDistribution, Tabulated
 from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
 from sumosurv.estimators.members import Members, check_level, spread
 from sumosurv.estimators.predictions import Precision, Predictions
@@ -167,7 +167,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """
         subject = check_groups(groups, count_rows(X))
         begin = check_time(start, "start", if_missing="say when each spell begins")
-        made = path(self.predict_distribution(X), begin, subject)
+        made = CovariatePath(self.predict_distribution(X), begin, subject)
         made.last_time = self.last_time_
         return made
 
@@ -294,9 +294,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             "last_time_": self.last_time_,
         }
         curve, tensors = self.training_curve_, {"risk_times_": torch.from_numpy(self.risk_times_)}
-        if isinstance(curve, TabulatedRisks):
-            tensors["training_incidence"] = curve.table[0].reshape(-1)
-            curve = curve.total
+        if curve.n_causes > 1:
+            tensors["training_incidence"] = curve.incidence[0].reshape(-1)
         return fitted, tensors | {"training_times": curve.times, "training_survival": curve.table[0]}
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
@@ -313,12 +312,11 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         self.last_time_ = as_number(fitted.get("last_time_", float(self.risk_times_.max())), "last_time_", low=0.0)
         times = tensor_of(tensors, "training_times", low=0.0, increasing=True)
         survival = tensor_of(tensors, "training_survival", len(times), low=0.0, high=1.0)
-        if self.n_causes_ == 1:
-            self.training_curve_: Tabulated | TabulatedRisks = Tabulated(times, survival, between="hazard")
-            return
-        flat = tensor_of(tensors, "training_incidence", len(times) * self.n_causes_, low=0.0, high=1.0)
-        incidence = flat.reshape(len(times), self.n_causes_)
-        self.training_curve_ = TabulatedRisks(times, incidence, survival, between="hazard")
+        incidence = None
+        if self.n_causes_ > 1:
+            flat = tensor_of(tensors, "training_incidence", len(times) * self.n_causes_, low=0.0, high=1.0)
+            incidence = flat.reshape(len(times), self.n_causes_)
+        self.training_curve_ = Tabulated(times, survival, incidence, between="hazard")
 
     def _check_columns(self, columns: Preprocessor) -> None:
         """Raise a ValueError unless a model file describes as many columns as it says there are."""

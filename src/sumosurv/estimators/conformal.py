@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sumosurv.distributions import SurvivalDistribution, recalibrated
+from sumosurv.distributions import Recalibrated, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.lower_bound import BoundScores, choose_cutoff, just_before, score_rows
 from sumosurv.estimators.members import Members
@@ -232,11 +232,11 @@ class Conformal(SurvivalEstimator):
         return made
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        return recalibrated(self.estimator_._distribution(X), self.levels_, self.values_)
+        return Recalibrated.of(self.estimator_._distribution(X), self.levels_, self.values_)
 
     def _members(self, X: Any) -> Members:
         found = self.estimator_._members(X)
-        each = tuple(recalibrated(member, self.levels_, self.values_) for member in found.distributions)
+        each = tuple(Recalibrated.of(member, self.levels_, self.values_) for member in found.distributions)
         return replace(found, distributions=each)
 
     @property

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from sumosurv.distributions import SurvivalDistribution, TabulatedRisks
+from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Basis, Design, RidgeBasis
 from sumosurv.estimators.regression import (
@@ -62,7 +62,7 @@ class FineGray(SurvivalEstimator):
     tol : float
         Newton's method stops when the decrement gᵀH⁻¹g is below this value.
     half_width : int
-        k of the interpolated densities; see `TabulatedRisks`.
+        k of the interpolated densities; see `Tabulated`.
 
     Attributes
     ----------
@@ -169,7 +169,8 @@ class FineGray(SurvivalEstimator):
         for k, (own, baseline) in enumerate(self.baselines_):
             curve = np.append(0.0, baseline)[np.searchsorted(own, times, side="right")]
             raw[:, :, k] = -np.expm1(-risk[:, k, None] * curve)
-        return TabulatedRisks(times, *_within_one(raw), half_width=self.half_width)
+        incidence, survival = _within_one(raw)
+        return Tabulated(times, survival, incidence, half_width=self.half_width)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""

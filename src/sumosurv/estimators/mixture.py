@@ -12,7 +12,7 @@ import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from sumosurv.distributions import SurvivalDistribution, mixture
+from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.members import Members
 from sumosurv.outcome import Cells
@@ -70,7 +70,7 @@ class SurvivalMixture(SurvivalEstimator):
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
-        return mixture(parts, self._shares())
+        return Mixture.of(parts, self._shares())
 
     def _members(self, X: Any) -> Members:
         return Members.join([estimator._members(X) for estimator in self.estimators_], self._shares())

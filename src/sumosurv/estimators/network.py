@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.distributions import SurvivalDistribution, delayed, rescaled
+from sumosurv.distributions import Delayed, Rescaled, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.causes import cause_shares, rows_of_cause
 from sumosurv.estimators.given import check_learns_from, check_validation_data, with_rows
@@ -455,13 +455,15 @@ class NetworkEstimator(_FittedNetwork, NetworkSettings):
         p = next(network.parameters())
         with explain_memory("Predict fewer rows or times at once, or load the model on the CPU."):
             try:
-                own = rescaled(network.distribution(inputs.to(p.device, p.dtype)), self.time_unit_)
+                own: SurvivalDistribution = Rescaled(
+                    network.distribution(inputs.to(p.device, p.dtype)), self.time_unit_
+                )
             except ValueError as error:
                 raise ValueError(
                     f"The networks give no distribution for some of these rows: {error} Compare the rows with "
                     "those of the training, and the model file with its source."
                 ) from error
-        return delayed(own, self.time_origin_) if self.time_origin_ else own
+        return Delayed(own, self.time_origin_) if self.time_origin_ else own
 
     # ------------------------------------------------------------------ model files
 

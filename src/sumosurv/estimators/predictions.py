@@ -13,7 +13,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.advice import telling_unseen
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.frames import framed, incidence_frame
 from sumosurv.estimators.gathering import Gathered, ResultType, check_result
 from sumosurv.sources import RowSource, count_rows, is_source, take_rows
@@ -147,7 +147,7 @@ class Predictions(ABC):
     def predict_cumulative_incidence(self, X: Any, times: Any, *, as_frame: bool = False) -> Predicted:
         """P(T <= t, cause k | x) on a grid of times: shape (rows, times, causes); one cause where none compete."""
         grid = self._check_grid(times)
-        found = self._by_blocks(X, lambda distribution, rows: _incidence(distribution, grid))
+        found = self._by_blocks(X, lambda distribution, rows: distribution.cumulative_incidence(grid))
         return incidence_frame(found, X, grid) if as_frame else found
 
     @staticmethod
@@ -209,10 +209,3 @@ class Predictions(ABC):
     def _rows_at_once(self, n_times: int) -> int:
         """How many rows are predicted together, at so many times each."""
         return _BLOCK
-
-
-def _incidence(distribution: SurvivalDistribution, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Cumulative incidences on a grid, (rows, times, causes)."""
-    if isinstance(distribution, CompetingRisksDistribution):
-        return np.asarray(distribution.cumulative_incidence(grid), dtype=np.float64)
-    return np.asarray(distribution.cdf(grid), dtype=np.float64)[..., None]

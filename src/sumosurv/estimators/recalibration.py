@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import marginal_curve, risk_table
 from sumosurv.outcome import Outcome, check_outcome
 
@@ -79,7 +79,7 @@ def _kept(known: Outcome, levels: Array, values: Array) -> float:
 def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:
     """The same rows with F(t|x) for every time t."""
     outcome = check_outcome(y, n_rows=len(base))
-    if isinstance(base, CompetingRisksDistribution):
+    if base.n_causes > 1:
         raise ValueError(
             "Recalibration is for one kind of event, and this model tells causes apart; recalibrate a model of "
             "each cause: CauseSpecific(Conformal(estimator=...))."

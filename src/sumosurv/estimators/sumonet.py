@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.distributions import SurvivalDistribution, continued, mixture
+from sumosurv.distributions import Continued, Mixture, SurvivalDistribution
 from sumosurv.estimators.capacity import Kind, enough_epochs, fit_kinds, stacking_weights
 from sumosurv.estimators.members import Members
 from sumosurv.estimators.network import Generators, NetworkEstimator, tell_interrupted
@@ -373,7 +373,7 @@ class SumoNet(TimeFeaturesMixin):
         if not hasattr(self, "parts_"):
             return super().distribution_of(inputs)
         made = [self._tailed(part, part.distribution_of(inputs)) for part in self.parts_.values()]
-        return self._not_immortal(mixture(made, self.weights_))
+        return self._not_immortal(Mixture.of(made, self.weights_))
 
     def members_of(self, inputs: Inputs) -> Members:
         """What each member says of preprocessed rows, the networks of all kinds one after the other."""
@@ -393,13 +393,13 @@ class SumoNet(TimeFeaturesMixin):
         """
         if isinstance(part, SumoNet):
             return made
-        return continued(made, self.time_origin_ + self.time_unit_, self.growth_ / self.time_unit_)
+        return Continued(made, self.time_origin_ + self.time_unit_, self.growth_ / self.time_unit_)
 
     def _not_immortal(self, made: SurvivalDistribution) -> SurvivalDistribution:
         """With ``least_hazard_`` past the last training time, where there was no event."""
         if self.least_hazard_ == 0:
             return made
-        return continued(made, self.time_origin_ + self.time_unit_, 0.0, self.least_hazard_)
+        return Continued(made, self.time_origin_ + self.time_unit_, 0.0, self.least_hazard_)
 
     @property
     def growth_(self) -> float:

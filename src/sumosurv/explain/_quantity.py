@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from sumosurv.advice import telling_unseen
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._members import predict_members
 from sumosurv.explain._rows import Rows
 from sumosurv.models import predict_distribution
@@ -95,9 +95,7 @@ class Quantity:
         return values
 
     def _of(self, distribution: SurvivalDistribution) -> Array:
-        own = distribution
-        if self.cause is not None and isinstance(distribution, CompetingRisksDistribution):
-            own = distribution.cause(self.cause)
+        own = distribution if self.cause is None else distribution.cause(self.cause)
         if self.name == "survival":
             return np.asarray(own.survival(self.times))
         if self.name == "cumulative_hazard":
@@ -202,7 +200,7 @@ def ask(
 
 
 def _check_cause(first: SurvivalDistribution, quantity: QuantityName, cause: int | None) -> int | None:
-    n_causes = first.n_causes if isinstance(first, CompetingRisksDistribution) else 1
+    n_causes = first.n_causes
     if cause is None:
         if quantity in _OF_A_CAUSE and n_causes > 1:
             raise ValueError(f"The model tells {n_causes} causes apart: say of which {quantity} is meant, cause=1.")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.members import check_level
 from sumosurv.explain._quantity import Array, explanation
 from sumosurv.explain._rows import Rows
@@ -211,7 +211,7 @@ def _measures(
     """The scores that were asked for, one after the other, at each of their times."""
     wanted = [names] if isinstance(names, str) else list(names)
     horizons = None if times is None else np.atleast_1d(np.asarray(times, dtype=np.float64))
-    n_causes = whole.n_causes if isinstance(whole, CompetingRisksDistribution) else 1
+    n_causes = whole.n_causes
     for name in wanted:
         if name not in SCORES:
             raise ValueError(f"There is no score {name!r}; the scores are {', '.join(SCORES)}.")

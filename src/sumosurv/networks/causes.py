@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sumosurv.distributions import CauseMixture, SurvivalDistribution, mixture
+from sumosurv.distributions import CauseMixture, Mixture, SurvivalDistribution
 from sumosurv.networks.data import Batch, Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
@@ -73,7 +73,7 @@ class CausesNetwork(PopulationNetwork):
         embedding = self.encoder(inputs.shared())
         shares = self.shares(embedding)
         parts = [part.member_distributions(embedding) for part in self._parts()]
-        return mixture([CauseMixture(own, [part[m] for part in parts]) for m, own in enumerate(shares)])
+        return Mixture.of([CauseMixture(own, [part[m] for part in parts]) for m, own in enumerate(shares)])
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
         """Learn how the hazard of each cause's time goes on past the last training time.
@@ -97,7 +97,7 @@ class CausesNetwork(PopulationNetwork):
     def _levels(self, inputs: Inputs, time: Tensor) -> tuple[Tensor, Tensor]:
         """Of each row and cause, (n, K): the level of its hazard, and its probability given no event so far."""
         embedding = self.encoder(inputs.shared())
-        each = [mixture(part.member_distributions(embedding)) for part in self._parts()]
+        each = [Mixture.of(part.member_distributions(embedding)) for part in self._parts()]
         log_shares = torch.logsumexp(self.shares(embedding), dim=0)
         ahead = torch.stack([part.log_survival(own_times=time.to(log_shares)) for part in each], dim=1)
         return torch.stack([expected_events(part) for part in each], dim=1), torch.softmax(log_shares + ahead, dim=1)

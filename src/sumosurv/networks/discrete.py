@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sumosurv.distributions import SurvivalDistribution, Tabulated, TabulatedRisks, mixture
+from sumosurv.distributions import Mixture, SurvivalDistribution, Tabulated
 from sumosurv.networks.data import Batch, Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
@@ -181,10 +181,7 @@ class DiscreteNetwork(PopulationNetwork):
         survival = torch.cummin(survival, dim=2).values  # rounding
         if self.n_causes > 1:
             incidence = torch.exp(log_p[..., :-1]).cumsum(3).transpose(2, 3)  # (K, n, m, causes)
-            return mixture(
-                [
-                    TabulatedRisks(self.cuts[0], part, curve, between=self.between)
-                    for part, curve in zip(incidence, survival)
-                ]
+            return Mixture.of(
+                [Tabulated(self.cuts[0], curve, part, between=self.between) for part, curve in zip(incidence, survival)]
             )
-        return mixture([Tabulated(self.cuts[0], part, between=self.between) for part in survival])
+        return Mixture.of([Tabulated(self.cuts[0], part, between=self.between) for part in survival])

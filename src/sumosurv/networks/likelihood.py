@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sumosurv.distributions import SurvivalDistribution, mixture
+from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.networks.data import Batch, Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.population import PopulationNetwork
@@ -62,7 +62,7 @@ class LikelihoodNetwork(PopulationNetwork):
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' distributions, in scaled time."""
-        return mixture(self.member_distributions(self.encoder(inputs.shared())))
+        return Mixture.of(self.member_distributions(self.encoder(inputs.shared())))
 
 
 class GridNetwork(ABC):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sumosurv.distributions import Tabulated, TabulatedRisks
+from sumosurv.distributions import Tabulated
 from sumosurv.nonparametric.causes import aalen_johansen
 from sumosurv.nonparametric.counts import Floats
 from sumosurv.nonparametric.curves import kaplan_meier
@@ -64,7 +64,7 @@ def coarse_kaplan_meier(y: Any) -> Tabulated:
     return Tabulated(knots, survival[first], between="hazard")
 
 
-def coarse_aalen_johansen(y: Any) -> TabulatedRisks:
+def coarse_aalen_johansen(y: Any) -> Tabulated:
     """`coarse_kaplan_meier` of events of any cause, each cell's events shared out among the causes.
 
     The shares are those of the Aalen-Johansen estimate over the cell, with half an event in the proportions of all
@@ -81,7 +81,7 @@ def coarse_aalen_johansen(y: Any) -> TabulatedRisks:
     shares[-1] += total  # the last cell is open
     fall = -np.diff(survival)[:, None] * shares / shares.sum(axis=1, keepdims=True)
     incidence = np.vstack([np.zeros(outcome.n_causes), np.cumsum(fall, axis=0)])
-    return TabulatedRisks(knots, incidence, survival, between="hazard")
+    return Tabulated(knots, survival, incidence, between="hazard")
 
 
 def _event_masses(outcome: Outcome, intervals: TurnbullIntervals | None, n_events: float) -> tuple[Floats, Floats]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.members import Members, spread
 from sumosurv.plots.figure import (
     add_legend,
@@ -93,7 +93,7 @@ def plot_survival(
 
 
 def plot_incidences(
-    distribution: CompetingRisksDistribution,
+    distribution: SurvivalDistribution,
     *,
     subject: int = 0,
     horizon: float | None = None,
@@ -106,7 +106,7 @@ def plot_incidences(
 
     Parameters
     ----------
-    distribution : CompetingRisksDistribution
+    distribution : SurvivalDistribution
     subject : int
         Row of the distribution.
     horizon : float, optional
@@ -132,11 +132,6 @@ def plot_incidences(
     >>> len(plot_incidences(d, labels=["relapse", "death"]).collections)
     3
     """
-    if not isinstance(distribution, CompetingRisksDistribution):
-        raise TypeError(
-            "plot_incidences needs a distribution with causes, as predicted by models fitted to competing risks; got "
-            f"{type(distribution).__name__}."
-        )
     if not -len(distribution) <= subject < len(distribution):
         raise ValueError(f"There is no subject {subject}; the distribution has {len(distribution)}, counted from 0.")
     one = distribution[subject]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import (
     aalen_johansen,
     at_risk_at,
@@ -225,19 +225,14 @@ def plot_risk_groups(
     >>> from sumosurv import Surv
     >>> from sumosurv.distributions import CauseMixture, Weibull
     >>> d = CauseMixture(np.zeros((40, 2)), [Weibull(np.linspace(1, 3, 40), 1.0)] * 2)
-    >>> time, cause = d.sample(random_state=0)
+    >>> time, cause = d.sample(random_state=0, return_causes=True)
     >>> plot_risk_groups(d, Surv.from_arrays(cause, time, causes=2), cause=2, groups=2).get_ylabel()
     'cumulative incidence of cause 2'
     """
     outcome = check_outcome(y, n_rows=len(distribution))
     grid = np.linspace(0.0, outcome.time.max(), 200) if times is None else np.asarray(times, dtype=np.float64)
     end = float(grid[-1])
-    if cause is None:
-        curves = distribution.survival(grid)
-    elif isinstance(distribution, CompetingRisksDistribution):
-        curves = distribution.cause(cause).cdf(grid)
-    else:
-        raise TypeError(f"cause={cause} needs a distribution with causes; got {type(distribution).__name__}.")
+    curves = distribution.survival(grid) if cause is None else distribution.cause(cause).cdf(grid)
     ax, top = axes(ax), 0.0
     risk = curves.mean(axis=1) if cause is not None else -curves.mean(axis=1)
     for i, rows in enumerate(np.array_split(np.argsort(risk, kind="stable"), groups)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated, TabulatedRisks
+from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators import CoxPH
 from sumosurv.outcome import check_outcome
 from sumosurv.plots.figure import (
@@ -86,7 +86,7 @@ def plot_score(
     models = dict(distribution) if isinstance(distribution, Mapping) else {"": distribution}
     if not models:
         raise ValueError("There is no model to draw: the mapping is empty.")
-    n_causes = max(d.n_causes if isinstance(d, CompetingRisksDistribution) else 1 for d in models.values())
+    n_causes = max(d.n_causes for d in models.values())
     if cause is None and n_causes > 1:
         raise ValueError(f"The distribution has {n_causes} causes: choose one of them, for example cause=1.")
     grid = _score_times(y, times)
@@ -149,10 +149,10 @@ def _at_times(distribution: SurvivalDistribution, times: Any) -> SurvivalDistrib
     """The same curves as a table: these scores need them at these times only, and predict them once this way."""
     if distribution.step_table() is not None or len(times) == 1:
         return distribution
-    if not isinstance(distribution, CompetingRisksDistribution):
+    if distribution.n_causes == 1:
         return Tabulated(times, np.minimum.accumulate(distribution.survival(times), axis=1))
     incidence = np.maximum.accumulate(distribution.cumulative_incidence(times), axis=1)
-    return TabulatedRisks(times, incidence / np.maximum(incidence.sum(axis=2, keepdims=True), 1.0))
+    return Tabulated(times, incidence=incidence / np.maximum(incidence.sum(axis=2, keepdims=True), 1.0))
 
 
 def plot_decision_curve(

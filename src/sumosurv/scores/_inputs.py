@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from scipy.stats import rankdata
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution, Tabulated
+from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.outcome.checks import check_weight
 
@@ -98,10 +98,10 @@ def of_cause(
     """
     if cause is None:
         return distribution, None
-    if not isinstance(distribution, CompetingRisksDistribution):
+    if distribution.n_causes == 1 and outcome.n_causes > 1:
         raise ValueError(
-            f"cause={cause} needs a distribution that tells causes apart, as models that were fitted to several causes "
-            f"predict; got {type(distribution).__name__}."
+            f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y, and it has one; "
+            "fit the model to rows with causes."
         )
     memory = _MEMORY.get()
     curves = distribution.cause(cause) if memory is None else memory.cause(distribution, cause)
@@ -249,7 +249,7 @@ class _Memory:
                 self._table[part] = block
         return self._table
 
-    def cause(self, distribution: CompetingRisksDistribution, cause: int) -> SurvivalDistribution:
+    def cause(self, distribution: SurvivalDistribution, cause: int) -> SurvivalDistribution:
         """The time of an event of one cause: the same object each time."""
         if cause not in self._causes or self._causes[cause][0] is not distribution:
             self._causes[cause] = (distribution, distribution.cause(cause))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import final_estimator, predict_distribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
@@ -316,7 +316,7 @@ def common_causes(models: Mapping[str, Any]) -> int | None:
 
 def _n_causes(model: Any) -> int | None:
     if isinstance(model, SurvivalDistribution):
-        return model.n_causes if isinstance(model, CompetingRisksDistribution) else 1
+        return model.n_causes
     return getattr(final_estimator(model), "n_causes_", None)
 
 

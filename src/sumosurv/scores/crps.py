@@ -10,6 +10,7 @@ import torch
 from scipy import special
 
 from sumosurv.distributions import LogNormal, Normal, Rescaled, SurvivalDistribution, Tabulated, Weibull
+from sumosurv.distributions.areas import squared_areas
 from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
 __all__ = ["crps_integrals", "survival_crps"]
@@ -71,7 +72,7 @@ def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array,
     """
     if (table := distribution.step_table()) is not None:
         return crps_integrals(Tabulated(*table), z)
-    below, above = distribution.squared_areas(torch.from_numpy(np.array(z)))
+    below, above = squared_areas(distribution, torch.from_numpy(np.array(z)))
     return below.numpy(), above.numpy()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.distributions import CompetingRisksDistribution, SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
@@ -88,7 +88,7 @@ def log_likelihood(
         own = np.ones(len(time), dtype=bool) if causes is None else causes == k
         for rows in _blocks(event & own):
             with torch.no_grad():
-                part = _of_cause(distribution[rows], None if causes is None else k)
+                part = distribution[rows] if causes is None else distribution[rows].cause(k)
                 at = time[rows]
                 score[rows] = part.log_density(own_times=at) if resolution is None else _log_cell(part, at, resolution)
         for rows in _blocks(inside & own):
@@ -115,7 +115,7 @@ def _blocks(chosen: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.intp]]:
 
 def _causes(distribution: SurvivalDistribution, outcome: Outcome) -> npt.NDArray[np.int64] | None:
     """The cause of each event where the distribution tells causes apart, or an error where the two do not fit."""
-    known = distribution.n_causes if isinstance(distribution, CompetingRisksDistribution) else 1
+    known = distribution.n_causes
     if known == 1 and outcome.n_causes == 1:
         return None
     if known == 1:
@@ -138,19 +138,10 @@ def _causes(distribution: SurvivalDistribution, outcome: Outcome) -> npt.NDArray
     return outcome.cause
 
 
-def _of_cause(distribution: SurvivalDistribution, k: int | None) -> SurvivalDistribution:
-    """The time of an event of one cause, or of any."""
-    return distribution.cause(k) if isinstance(distribution, CompetingRisksDistribution) and k else distribution
-
-
 def _log_between(distribution: SurvivalDistribution, lower: Array, upper: Array, k: int) -> Array:
     """log of the probability of an event of cause k in (lower, upper]."""
     with torch.no_grad(), np.errstate(divide="ignore", invalid="ignore"):
-        if isinstance(distribution, CompetingRisksDistribution):
-            return np.asarray(distribution.log_incidence_between(lower, upper)[:, k - 1], dtype=np.float64)
-        log_start, log_stop = (distribution.log_survival(own_times=end) for end in (lower, upper))
-        share = np.log(-np.expm1(np.minimum(log_stop - log_start, 0.0)))  # 1 - S(upper) / S(lower)
-        return np.where(np.isneginf(log_start), -np.inf, log_start + share)
+        return np.asarray(distribution.log_incidence_between(lower, upper)[:, k - 1], dtype=np.float64)
 
 
 def _log_cell(distribution: SurvivalDistribution, time: Array, resolution: float) -> Array:

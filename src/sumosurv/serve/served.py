@@ -11,7 +11,6 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv._version import __version__
-from sumosurv.distributions import CompetingRisksDistribution
 from sumosurv.estimators.members import Members, limits
 from sumosurv.io import model_digest
 from sumosurv.serve.asked import Asked, read_request
@@ -170,7 +169,7 @@ def _given(distribution: Any, asked: Asked) -> Any:
 def _curves(distribution: Any, times: Array) -> dict[str, Array]:
     """Survival, (rows, times), and where causes compete their incidences, (rows, causes, times)."""
     found = {"survival": distribution.survival(times)}
-    if isinstance(distribution, CompetingRisksDistribution):
+    if distribution.n_causes > 1:
         found["incidence"] = np.swapaxes(distribution.cumulative_incidence(times), 1, 2)
     return found
 

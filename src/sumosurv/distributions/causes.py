@@ -1,45 +1,107 @@
-"""Competing risks from the hazards of the causes, each learned with the others as censoring."""
+"""Competing causes: the time of one cause, and distributions made of cause-specific hazards."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.competing import CompetingRisksDistribution
-from sumosurv.distributions.tabulated import Tabulated, joint_knots
-from sumosurv.distributions.tabulated_risks import TabulatedRisks
+from sumosurv.distributions.tabulated import Tabulated
 
-__all__ = ["CauseSpecificRisks", "cause_specific"]
+__all__ = ["CauseSpecificHazards", "CauseTime", "cause_specific"]
 
 _CELLS = 128
 _NODES = (-0.8611363115940526, -0.3399810435848563, 0.3399810435848563, 0.8611363115940526)
 _WEIGHTS = (0.3478548451374538, 0.6521451548625461, 0.6521451548625461, 0.3478548451374538)  # Gauss-Legendre
 
 
-def cause_specific(
-    components: Sequence[SurvivalDistribution], *, half_width: int | None = None, widen: bool | None = None
-) -> CompetingRisksDistribution:
+class CauseTime(SurvivalDistribution):
+    """The time of an event of one cause, infinite if another comes first; see `SurvivalDistribution.cause`.
+
+    Parameters
+    ----------
+    base : SurvivalDistribution
+    cause : int
+        From one.
+    """
+
+    def __init__(self, base: SurvivalDistribution, cause: int) -> None:
+        self.base, self.number, self.last_time = base, cause, base.last_time
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.base._like
+
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return self.base._breaks
+
+    @property
+    def _description(self) -> str:
+        return f"cause {self.number} of {self.base.n_causes} of {self.base._description}"
+
+    def _take(self, rows: Tensor) -> CauseTime:
+        return CauseTime(self.base._take(rows), self.number)
+
+    def single(self) -> SurvivalDistribution:
+        """That of the base in single precision."""
+        return self.base.single().cause(self.number)
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        incidence, place = self.base._incidence(t), self.number - 1
+        own = incidence[..., place]
+        # 1 - F_k if F_k is small; otherwise S plus all other incidences, which is the same without cancellation
+        rest = self.base._survival(t) + incidence[..., :place].sum(-1) + incidence[..., place + 1 :].sum(-1)
+        return torch.where(own < 0.5, torch.log1p(-own.clamp_max(0.75)), torch.log(rest.clamp_max(1.0)))
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return self.base._log_cause_density(t)[..., self.number - 1]
+
+    def step_table(self) -> tuple[Tensor, Tensor] | None:
+        """The table of 1 - F_k, if the curves are step functions."""
+        known = self.base.step_table()
+        if known is None:
+            return None
+        return known[0], torch.cummin(self._survival(known[0][None]), dim=1).values  # rounding may not let it rise
+
+    def _inverse_log_survival(self, level: Tensor) -> Tensor:
+        if self.step_table() is not None:
+            return super()._inverse_log_survival(level)
+        lowest = self._log_survival(level.new_full((len(self), 1), math.inf))
+        never = level < lowest * (1 + 8 * torch.finfo(level.dtype).eps)  # found at once, not by a long search
+        return torch.where(never, math.inf, super()._inverse_log_survival(torch.where(never, 0.0, level)))
+
+    def _sample(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        times, causes = self.base._sample(size, rng)
+        own = causes == self.number
+        return torch.where(own, times, math.inf), own.long()
+
+
+def cause_specific(components: Sequence[SurvivalDistribution]) -> SurvivalDistribution:
     r"""Competing risks with the given cause-specific hazards: S = Π S_k.
 
     Parameters
     ----------
     components : sequence of K SurvivalDistribution
-        For each cause the distribution whose hazard is that of the cause: what an estimator gives that was fitted with
-        events of other causes as censoring.
-    half_width, widen
-        Of the densities of step curves; see `TabulatedRisks`. By default those of components that are `Tabulated`.
+        For each cause the distribution that has the hazard of that cause, as predicted by an estimator that was
+        fitted with events of other causes as censoring.
 
     Returns
     -------
-    TabulatedRisks or CauseSpecificRisks
-        Where all components are step functions, a table on all of their knots, which is exact: the fall of S at a knot
-        is shared among the causes in proportion to the jumps of their cumulative hazards -log S_k. Otherwise
-        `CauseSpecificRisks`.
+    Tabulated or CauseSpecificHazards
+        If all components are step functions, a table on all of their knots, which is exact: the fall of S at a knot
+        is shared among the causes in proportion to the jumps of their cumulative hazards -log S_k. Its densities have
+        the largest ``half_width`` of the components, and are widened if those of one component are. Otherwise
+        `CauseSpecificHazards`.
 
     Examples
     --------
@@ -48,23 +110,22 @@ def cause_specific(
     >>> d.cumulative_incidence(1.0).round(6), d.survival(1.0).round(6)
     (array([[0.316738, 0.633475]]), array([0.049787]))
     """
-    knots = joint_knots(components) if components else None
-    if knots is None:
-        return CauseSpecificRisks(components)
+    tables = [table for part in components if (table := part.step_table()) is not None]
+    if len(tables) < len(components) or not components:
+        return CauseSpecificHazards(components)
+    knots = torch.unique(torch.cat([own for own, _ in tables]))
     logs = torch.stack([part._log_survival(knots[None]) for part in components], dim=-1)
     falls = -torch.diff(logs, dim=1, prepend=torch.zeros_like(logs[:, :1]))
     survival = torch.exp(logs.sum(-1))
     whole = -torch.diff(survival, dim=1, prepend=torch.ones_like(survival[:, :1]))
     incidence = (whole[..., None] * _in_proportion(falls)).cumsum(1)
     steps = [part for part in components if isinstance(part, Tabulated)]
-    if widen is None:
-        widen = any(part.widen for part in steps)
-    if half_width is None:
-        half_width = max((part.half_width for part in steps), default=2)
-    return TabulatedRisks(knots, incidence, survival, half_width=half_width, widen=widen)
+    widen = any(part.widen for part in steps)
+    half_width = max((part.half_width for part in steps), default=2)
+    return Tabulated(knots, survival, incidence, half_width=half_width, widen=widen)
 
 
-class CauseSpecificRisks(CompetingRisksDistribution):
+class CauseSpecificHazards(SurvivalDistribution):
     r"""Competing risks with given smooth cause-specific hazards.
 
     .. math:: S = \prod_k S_k, \qquad f_k = \lambda_k S, \qquad F_k(t) = \int_0^t \lambda_k(u) S(u) \, du
@@ -74,7 +135,7 @@ class CauseSpecificRisks(CompetingRisksDistribution):
     some subject is 1e-8. In each cell the fall of S, which is exact, is shared among the causes in proportion to ∫ f_k
     by Gauss-Legendre's rule with four nodes. So S and all F_k sum to one whatever the rule's error. That is small: at
     most 2e-11 in F_k was measured for Weibull, log-normal and Gompertz hazards, against adaptive quadrature
-    (``tests/distributions/test_risks.py``). Before the first cell the fall is shared in proportion to the
+    (``tests/distributions/test_causes.py``). Before the first cell the fall is shared in proportion to the
     cumulative hazards, past the last one as in it.
 
     Parameters
@@ -120,7 +181,7 @@ class CauseSpecificRisks(CompetingRisksDistribution):
 
     @property
     def n_causes(self) -> int:
-        """K."""
+        """The number of causes."""
         return len(self.components)
 
     @property
@@ -130,6 +191,10 @@ class CauseSpecificRisks(CompetingRisksDistribution):
     @property
     def _breaks(self) -> tuple[float, ...]:
         return tuple(sorted({b for part in self.components for b in part._breaks}))
+
+    @property
+    def _description(self) -> str:
+        return f"cause-specific hazards of {self.components[0]._description}"
 
     def _take(self, rows: Tensor) -> Self:
         made = self._with([part._take(rows) for part in self.components])

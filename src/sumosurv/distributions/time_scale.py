@@ -1,4 +1,4 @@
-"""A distribution on another clock: in another unit of time, started later, or started earlier."""
+"""A distribution on another time scale: another time unit, or a later or earlier time origin."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sumosurv.distributions.base import SurvivalDistribution
 __all__ = ["Delayed", "Rescaled", "Shifted"]
 
 
-class _Clock(SurvivalDistribution):
+class _TimeScale(SurvivalDistribution):
     r"""T = scale · T₀ + start: S(t) = S₀((t - start) / scale) from ``start`` on, and 1 before.
 
-    With ``positive``, T given T > 0: S is divided by its value at zero. A negative start needs it.
+    With ``positive``, T given T > 0: S is divided by its value at zero. A negative start requires it.
     """
 
     def __init__(self, base: SurvivalDistribution, scale: float, start: float, *, positive: bool = False) -> None:
@@ -28,16 +28,21 @@ class _Clock(SurvivalDistribution):
         self._log_reach = self._log_survival_at_zero()
 
     def _log_survival_at_zero(self) -> Tensor | None:
-        """log P(scale · T₀ + start > 0), shape (n, 1), where that is a condition."""
+        """log P(scale · T₀ + start > 0), shape (n, 1), if that is a condition."""
         if not self._positive:
             return None
-        # a condition of probability zero would leave 0 / 0: such a subject has its event at once
+        # a condition of probability zero would give 0 / 0: such a subject has its event at once
         return self.base._log_survival(self._own(self._like.new_zeros(1, 1))).clamp_min(
             torch.finfo(self._like.dtype).min
         )
 
     def __len__(self) -> int:
         return len(self.base)
+
+    @property
+    def n_causes(self) -> int:
+        """The number of causes."""
+        return self.base.n_causes
 
     @property
     def _like(self) -> Tensor:
@@ -47,6 +52,10 @@ class _Clock(SurvivalDistribution):
     def _breaks(self) -> tuple[float, ...]:
         moved = (self.scale * b + self.start for b in self.base._breaks)
         return (self.start,) * (self.start > 0) + tuple(b for b in moved if b > 0)
+
+    @property
+    def _description(self) -> str:
+        return self.base._description
 
     def _with(self, base: SurvivalDistribution) -> Self:
         made = copy.copy(self)
@@ -58,11 +67,11 @@ class _Clock(SurvivalDistribution):
         return self._with(self.base._take(rows))
 
     def single(self) -> Self:
-        """The same clock, the base in single precision."""
+        """The same time scale, with the base in single precision."""
         return self._with(self.base.single())
 
     def _own(self, t: Tensor) -> Tensor:
-        """Times on the clock of T₀.
+        """Times on the time scale of T₀.
 
         By a true division: CUDA multiplies by the reciprocal of a Python number, which can put a time that is a knot
         of a step curve on the wrong side of it.
@@ -70,26 +79,33 @@ class _Clock(SurvivalDistribution):
         later = t if self.start == 0 else (t - self.start).clamp_min(0.0)
         return later if self.scale == 1 else later / torch.full((), self.scale, dtype=t.dtype, device=t.device)
 
-    def _given(self, t: Tensor, values: Tensor, before: float) -> Tensor:
-        """Logarithms given T > 0, and their value before the start."""
-        return self._from_start(t, values if self._log_reach is None else values - self._log_reach, before)
-
     def _from_start(self, t: Tensor, values: Tensor, before: float) -> Tensor:
-        return torch.where(t < self.start, before, values) if self.start > 0 else values
+        """Values of shape (n, m), or (n, m, K), with ``before`` at times before the start."""
+        if self.start <= 0:
+            return values
+        early = t < self.start
+        return torch.where(early if values.ndim == 2 else early[..., None], before, values)
 
     def _given_survival(self, t: Tensor, log_survival: Tensor) -> Tensor:
-        log_survival = self._given(t, log_survival, 0.0)
-        return log_survival if self._log_reach is None else torch.where(t > 0, log_survival.clamp_max(0.0), 0.0)
+        if self._log_reach is None:
+            return self._from_start(t, log_survival, 0.0)
+        return torch.where(t > 0, (log_survival - self._log_reach).clamp_max(0.0), 0.0)
+
+    def _given_density(self, t: Tensor, log_density: Tensor) -> Tensor:
+        log_density = log_density - math.log(self.scale)
+        if self._log_reach is not None:
+            log_density = log_density - (self._log_reach if log_density.ndim == 2 else self._log_reach[..., None])
+        return self._from_start(t, log_density, -math.inf)
 
     def _log_survival(self, t: Tensor) -> Tensor:
         return self._given_survival(t, self.base._log_survival(self._own(t)))
 
-    def _log_density(self, t: Tensor) -> Tensor:
-        return self._given(t, self.base._log_density(self._own(t)) - math.log(self.scale), -math.inf)
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        return self._given_density(t, self.base._log_cause_density(self._own(t)))
 
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
         log_survival, log_density = self.base._log_both(self._own(t))
-        return self._given_survival(t, log_survival), self._given(t, log_density - math.log(self.scale), -math.inf)
+        return self._given_survival(t, log_survival), self._given_density(t, log_density)
 
     def _log_hazard(self, t: Tensor) -> Tensor:
         return self._from_start(t, self.base._log_hazard(self._own(t)) - math.log(self.scale), -math.inf)
@@ -103,6 +119,17 @@ class _Clock(SurvivalDistribution):
         if self._log_reach is not None:
             return super()._density(t)
         return self._from_start(t, self.base._density(self._own(t)) / self.scale, 0.0)
+
+    def _incidence(self, t: Tensor) -> Tensor:
+        if self._log_reach is not None:
+            zero = self._like.new_zeros(len(self), 1)
+            return self.base._incidence_since(self._own(zero), self._own(t))
+        return self._from_start(t, self.base._incidence(self._own(t)), 0.0)
+
+    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
+        if self.start > 0:  # there may be a jump at the start of the base
+            return super()._incidence_since(start, t)
+        return self.base._incidence_since(self._own(start), self._own(t))
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         own_level = level if self._log_reach is None else level + self._log_reach
@@ -123,13 +150,22 @@ class _Clock(SurvivalDistribution):
         still = torch.where(start < self.start, self.base._survival(self._like.new_zeros(1, 1))[:, 0], 1.0)
         return certain + still * rest
 
-    def _sample(self, size: int, rng: np.random.Generator) -> Tensor:
+    def _restricted_time_lost(self, horizon: Tensor) -> Tensor:
+        if self._log_reach is not None:
+            return super()._restricted_time_lost(horizon)
+        return self.scale * self.base._restricted_time_lost(self._own(horizon))
+
+    def _cause_shares(self, t: Tensor) -> Tensor:
+        return self.base._cause_shares(self._own(t))
+
+    def _sample(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         if self._log_reach is not None:
             return super()._sample(size, rng)
-        return self.scale * self.base._sample(size, rng) + self.start
+        times, causes = self.base._sample(size, rng)
+        return self.scale * times + self.start, causes
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
-        """The table of the base, its knots on this clock."""
+        """The table of the base, its knots on this time scale."""
         known = self.base.step_table()
         if known is None:
             return None
@@ -148,7 +184,7 @@ class _Clock(SurvivalDistribution):
         return None if self._positive else self.base.ranking()
 
     def _first_times(self, own: Tensor) -> Tensor:
-        """The first floating-point time, zero or more, whose time on the clock of T₀ is ``own`` or later.
+        """The first floating-point time, zero or more, whose time on the time scale of T₀ is ``own`` or later.
 
         Neither ``scale · own + start`` nor a number next to it in every case: ``_own`` rounds. Found by bisection
         over the numbers in their order, which is that of their bits read as integers.
@@ -162,7 +198,7 @@ class _Clock(SurvivalDistribution):
         return high.view(own.dtype)
 
 
-class Rescaled(_Clock):
+class Rescaled(_TimeScale):
     r"""T = scale · T₀, the same distribution in another unit of time: f(t) = f₀(t / scale) / scale.
 
     Parameters
@@ -185,7 +221,7 @@ class Rescaled(_Clock):
         super().__init__(base, scale, 0.0)
 
 
-class Delayed(_Clock):
+class Delayed(_TimeScale):
     r"""T = start + T₀: S(t) = S₀(t - start) from ``start`` on, and 1 before.
 
     Parameters
@@ -209,7 +245,7 @@ class Delayed(_Clock):
         super().__init__(base, 1.0, start)
 
 
-class Shifted(_Clock):
+class Shifted(_TimeScale):
     r"""T = T₀ - by, given T₀ > by: S(t) = S₀(t + by) / S₀(by).
 
     Parameters
@@ -217,7 +253,7 @@ class Shifted(_Clock):
     base : SurvivalDistribution
         Of T₀.
     by : float
-        How much of T₀ is over when the clock starts; zero or more.
+        The time of T₀ that becomes the time origin; zero or more.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Subjects whose covariates change at known times: curves multiplied up spell by spell."""
+"""Time-varying covariates: the curve of a subject is the product of those of its spells."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sumosurv.distributions._arguments import as_tensor, check_times
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.competing import CompetingRisksDistribution
-from sumosurv.distributions.tabulated import WithSteps
 
-__all__ = ["Path", "PathRisks", "path"]
+__all__ = ["CovariatePath"]
 
 
-class Path(WithSteps):
+class CovariatePath(SurvivalDistribution):
     r"""The distribution of a subject that has, in each of several spells, the hazard of another row of a base.
 
     .. math:: S(t) = \prod_j \frac{S_j(\min(t, s_{j+1}))}{S_j(s_j)}, \qquad \text{over the spells with } s_j < t,
@@ -38,12 +37,13 @@ class Path(WithSteps):
     --------
     >>> from sumosurv.distributions import Weibull
     >>> rates = Weibull([2.0, 1.0], [1.0, 1.0])  # a hazard of 1/2, and from time 1 on of 1
-    >>> Path(rates, [0.0, 1.0], [0, 0]).cumulative_hazard([1.0, 3.0])
+    >>> CovariatePath(rates, [0.0, 1.0], [0, 0]).cumulative_hazard([1.0, 3.0])
     array([[0.5, 2.5]])
     """
 
     def __init__(self, base: SurvivalDistribution, starts: Any, subjects: Any) -> None:
-        begin, who = base._check_times(base._tensor(starts), "starts"), torch.as_tensor(np.asarray(subjects))
+        begin = check_times(as_tensor(starts, base._like), "starts")
+        who = torch.as_tensor(np.asarray(subjects))
         if begin.shape != (len(base),) or tuple(who.shape) != (len(base),):
             raise ValueError(f"Give a start and a subject for each of {len(base)} spells.")
         who = who.to(begin.device, torch.long)
@@ -80,13 +80,19 @@ class Path(WithSteps):
         return self.count
 
     @property
+    def n_causes(self) -> int:
+        """The number of causes."""
+        return self.base.n_causes
+
+    @property
+    def _description(self) -> str:
+        return f"{self.base._description}, covariates changing over time"
+
+    @property
     def _like(self) -> Tensor:
         return self.base._like
 
     def _take(self, rows: Tensor) -> Self:
-        return self._some(rows)
-
-    def _some(self, rows: Tensor) -> Self:
         size = torch.bincount(self.subjects, minlength=self.count)[rows]
         who = torch.arange(len(rows), device=rows.device).repeat_interleave(size)
         offset = self.first.nonzero()[:, 0][rows] - (torch.cumsum(size, 0) - size)
@@ -136,42 +142,13 @@ class Path(WithSteps):
         begun = (times > self.starts) | (self.first[:, None] & (times == self.starts))
         return begun & (times <= self.ends)
 
-    def _log_density(self, t: Tensor) -> Tensor:
-        active = self._active(t)
-        reached = self._log_reached()
-        parts = self.base._log_density(self._own(t)) - self._log_reach + reached
+    def _log_cause_density(self, t: Tensor) -> Tensor:
+        active = self._active(t)[..., None]
+        reached = self._log_reached()[..., None]
+        parts = self.base._log_cause_density(self._own(t)) - self._log_reach[..., None] + reached
         found = self._sum(torch.where(active, torch.where(torch.isneginf(reached), -math.inf, parts), 0.0))
         return torch.where(self._sum(active.to(found)) > 0, found, -math.inf)
-
-
-class PathRisks(Path, CompetingRisksDistribution):
-    """`Path` where causes compete: in each spell incidences rise as those of its own row do."""
-
-    base: CompetingRisksDistribution
-
-    def _take(self, rows: Tensor) -> Self:
-        return self._some(rows)
-
-    @property
-    def n_causes(self) -> int:
-        """K."""
-        return self.base.n_causes
 
     def _incidence(self, t: Tensor) -> Tensor:
         rise = self.base._incidence_since(self.starts, self._own(t))
         return self._sum(rise * torch.exp(self._log_reached())[..., None])
-
-    def _log_cause_density(self, t: Tensor) -> Tensor:
-        active = self._active(t)[..., None]
-        reached = self._log_reached()[..., None]
-        parts = self.base._log_cause_density(self._own(t)) + reached - self._log_reach[..., None]
-        found = self._sum(torch.where(active, torch.where(torch.isneginf(reached), -math.inf, parts), 0.0))
-        return torch.where(self._sum(active.to(found)) > 0, found, -math.inf)
-
-    def _log_density(self, t: Tensor) -> Tensor:
-        return torch.logsumexp(self._log_cause_density(t), dim=-1)
-
-
-def path(base: SurvivalDistribution, starts: Any, subjects: Any) -> Path:
-    """The path of the right kind: with causes where the base has them."""
-    return (PathRisks if isinstance(base, CompetingRisksDistribution) else Path)(base, starts, subjects)
