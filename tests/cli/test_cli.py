@@ -451,14 +451,6 @@ def test_wrong_usage_exits_with_2(capsys):
     assert "invalid choice" in capsys.readouterr().err
 
 
-def test_reproduce_names_the_command_that_took_its_place(capsys):
-    assert main(["reproduce", "table3", "--stored"]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "`python -m paper table3 --stored`" in printed.err
-    assert printed.err.count("\n") == 1
-
-
 def test_datasets_writes_a_simulated_one(tmp_path, capsys):
     out = tmp_path / "weibull.csv"
     assert main(["datasets", "weibull", "--rows", "50", "--seed", "3", "--out", str(out)]) == 0
@@ -483,4 +475,3 @@ def test_help_names_every_command_and_does_not_import_torch():
     assert done.stdout.strip().endswith("False")
     for command in ("fit", "predict", "evaluate", "datasets"):
         assert command in done.stdout
-    assert "reproduce" not in done.stdout

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from sumosurv import CoxPH, WeibullNet, load
-from sumosurv.cli import COMMANDS, main
-from sumosurv.cli.parser import make_parser
+from sumosurv.cli import main
+from sumosurv.cli.parser import COMMANDS, make_parser
+from sumosurv.serve import Limits
 
 OUTCOME = ["--time", "months", "--event", "died", "--id", "patient"]
 
@@ -55,10 +56,10 @@ def test_any_method_with_its_settings(folder, capsys):
     ("options", "said"),
     [
         (["--method", "Cox"], "no method 'Cox'; --method is one of AalenJohansen, CoxCC"),
-        (["--method", "SurvivalMixture"], "SurvivalMixture is made of other estimators"),
+        (["--method", "SurvivalMixture"], "SurvivalMixture combines other estimators"),
         (["--method", "CoxPH", "--set", "beta=1"], "CoxPH has no setting 'beta'; it has alpha"),
         (["--method", "CoxPH", "--max-epochs", "3"], "CoxPH has no setting max_epochs; leave out --max-epochs"),
-        (["--method", "CoxPH", "--valid", "data.csv"], "CoxPH is not stopped early"),
+        (["--method", "CoxPH", "--valid", "data.csv"], "--valid"),
         (["--id", "nobody"], "no column 'nobody'"),
     ],
 )
@@ -125,6 +126,9 @@ def test_every_command_has_help_with_defaults(capsys):
     assert "random seed (default: 0)" in told
     assert "(default: SumoNet)" in told
     assert "settings to try (default: 100)" in told
+    limits = Limits()
+    assert f"subjects per request (default: {limits.rows})" in told
+    assert f"time limit of a request (default: {limits.seconds})" in told
     assert "None)" not in told
     assert "(default: [])" not in told
 

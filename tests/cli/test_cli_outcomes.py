@@ -132,7 +132,7 @@ def test_evaluate_says_that_the_likelihood_is_of_cells(frame, tmp_path, capsys):
     assert sumosurv.load(tmp_path / "m.sumo").resolution_ == 0.5
     told = capsys.readouterr().out
     assert "Times are recorded to 0.5" in told
-    assert "Kinds of networks" not in told
+    assert "Components" not in told
     assert main([*fit, "--max-epochs", "1"]) == 0
     assert re.search(r"held-out rows: full 0\.\d\d, small 0\.\d\d, proportional hazards", capsys.readouterr().out)
     assert main([*fit, "--n-members", "2", "--max-epochs", "3"]) == 0

@@ -1,11 +1,7 @@
-"""The command line: ``sumosurv fit | search | predict | evaluate | report | serve | export | datasets``.
-
-To add a command: its arguments in `parser.py`, a function of them that returns an exit code, and a line in `COMMANDS`.
-"""
+"""The command line, ``sumosurv COMMAND``; `parser.py` lists the commands."""
 
 from __future__ import annotations
 
-import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,45 +9,24 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from sumosurv.cli.parser import make_parser
+from sumosurv.cli.parser import COMMANDS, make_parser
 
-__all__ = ["COMMANDS", "main"]
-
-# where the function of each command is: loaded when the command is run, so that help does not wait for torch
-COMMANDS = {
-    "fit": "sumosurv.cli.fit:run_fit",
-    "search": "sumosurv.cli.fit:run_search",
-    "predict": "sumosurv.cli.predict:run_predict",
-    "evaluate": "sumosurv.cli.evaluate:run_evaluate",
-    "report": "sumosurv.cli.report:run_report",
-    "serve": "sumosurv.serve.command:run",
-    "export": "sumosurv.cli.files:run_export",
-    "datasets": "sumosurv.cli.files:run_datasets",
-}
+__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Returns the exit code: 0 done, 1 the data or the model is at fault, 2 wrong usage, 130 interrupted by Ctrl-C.
+    Returns the exit code: 0 success, 1 an error in the data or the model, 2 wrong usage, 130 interrupted by Ctrl-C.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["reproduce"]:
-        command = shlex.join(["python", "-m", "paper", *words[1:]])
-        print(
-            f"sumosurv reproduce: the paper's tables and figures are made by `{command}`, "
-            "at the top of a clone of the repository.",
-            file=sys.stderr,
-        )
-        return 2
     parser = make_parser()
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
         return 2
     try:
         with _plain_warnings(arguments.command):
-            module, function = COMMANDS[arguments.command].split(":")
+            module, function = COMMANDS[arguments.command].function.split(":")
             return int(getattr(import_module(module), function)(arguments))
     except KeyboardInterrupt:
         out = getattr(arguments, "out", None)
@@ -69,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _plain_warnings(command: str) -> Iterator[None]:
-    """Warnings in one line each, without the code that gave them."""
+    """Print each warning on one line, without the code that issued it."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         print(f"sumosurv {command}: warning: {message}", file=sys.stderr)

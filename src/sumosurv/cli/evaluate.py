@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sumosurv.cli.clusters import cluster_of
-from sumosurv.cli.rows import check_target, for_model, is_streamed, outcome_of, read, roles_of, source_of
+from sumosurv.cli.rows import check_target, cluster_of, for_model, is_streamed, outcome_of, read, roles_of, source_of
 from sumosurv.io import load
 from sumosurv.outcome import Outcome
 from sumosurv.scores import SCORES

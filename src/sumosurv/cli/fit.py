@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import sys
 import warnings
@@ -14,10 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sumosurv.cli.clusters import cluster_of
-from sumosurv.cli.methods import method_of, settings_of
 from sumosurv.cli.rows import (
     check_target,
+    cluster_of,
     columns_of,
     covariates_and_outcome,
     how_many,
@@ -27,7 +27,7 @@ from sumosurv.cli.rows import (
     roles_of,
     source_of,
 )
-from sumosurv.estimators import SurvivalEstimator
+from sumosurv.estimators import METHODS, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import Outcome
 from sumosurv.search import NetworkSearch
@@ -36,34 +36,37 @@ from sumosurv.training import Checkpoints, launched_by_torchrun, torchrun_worker
 
 __all__ = ["run_fit", "run_search"]
 
+_SETTINGS = ("n_members", "max_epochs", "variant", "refit", "device")  # settings of estimators that are also options
+
 
 def run_fit(arguments: argparse.Namespace) -> int:
-    """Fit one method with given settings; as one of several processes if torchrun started this one."""
-    model = method_of(arguments)(**settings_of(arguments))
-    options = _options(arguments, model)
+    """Fit one estimator; as one of several processes if torchrun started this one."""
+    model = _estimator(arguments)
+    options = _checkpoint_options(arguments, model)
     cluster = cluster_of(arguments)
     with torchrun_workers(arguments.device or "auto") as workers, _silent(not workers.first):
         if cluster is None and is_streamed(arguments.data, arguments):
-            return _fit_streamed(model, arguments, options, tell=workers.first)
-        X, y, validation = _given(arguments, model)
-        if cluster is None:
-            interrupted = _fit(model, X, y, validation, **options)
+            read_as, interrupted = _fit_streamed(model, arguments, options)
         else:
-            interrupted = _fit_by_cluster(cluster, model, (X, y, validation), options)
-        if not workers.first:  # all have the same model
+            X, y, validation = _rows(arguments, model)
+            read_as = f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_describe_outcome(y)}"
+            if cluster is None:
+                interrupted = _fit(model, X, y, validation, **options)
+            else:
+                interrupted = _fit_on_cluster(cluster, model, (X, y, validation), options)
+        if not workers.first:  # all processes have the same model
             return 0
     model.save(arguments.out)
-    print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_events_in_words(y)}; {_kind_in_words(model)}.")
-    _tell_columns(model)
-    if isinstance(model, NetworkEstimator):
-        _tell_networks(model)
+    networks = isinstance(model, NetworkEstimator)
+    print(f"{read_as}; {how_many(model.n_members_, 'network') if networks else type(model).__name__}.")
+    _print_columns(model)
+    if networks:
+        _print_networks(model)
     return _end(arguments, interrupted)
 
 
-def _fit_streamed(
-    model: SurvivalEstimator, arguments: argparse.Namespace, options: dict[str, Any], *, tell: bool
-) -> int:
-    """Fit to a table that is read in pieces."""
+def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace, options: dict[str, Any]) -> tuple[str, bool]:
+    """Fit to a table that is read in pieces; a description of the table, and whether Ctrl-C ended the fit early."""
     check_target(arguments.out, arguments.data, arguments.valid)
     source, roles = source_of(arguments.data, arguments), roles_of(arguments)
     validation: Any = None
@@ -73,32 +76,16 @@ def _fit_streamed(
         rows, causes = read(arguments.valid, arguments), roles.read(source).n_causes
         validation = columns_of(rows, roles.covariates(source)), outcome_of(rows, arguments, causes=causes)
     interrupted = _fit(model, source, roles, validation, **options)
-    if not tell:  # all processes have the same model
-        return 0
-    model.save(arguments.out)
     covariates = how_many(len(roles.covariates(source)), "covariate")
-    print(f"{source.n_rows:,} rows, read in pieces, {covariates}; {_kind_in_words(model)}.")
-    _tell_columns(model)
-    if isinstance(model, NetworkEstimator):
-        _tell_networks(model)
-    return _end(arguments, interrupted)
+    return f"{source.n_rows:,} rows, read in pieces, {covariates}", interrupted
 
 
 def run_search(arguments: argparse.Namespace) -> int:
-    """Search over the settings of a network method, and keep what was chosen."""
+    """Search over the settings of a network estimator, and write the mixture of the best trials."""
     if launched_by_torchrun():
-        raise ValueError(
-            "torchrun does not share out a search; run it in one process, or in several with one --storage."
-        )
-    if arguments.trials_out is not None:
-        check_target(arguments.trials_out, arguments.data, arguments.valid)
-        if arguments.trials_out.resolve() == arguments.out.resolve():
-            raise ValueError(f"--out and --trials-out both name {arguments.out}; give each a file of its own.")
-    if arguments.storage is not None and "://" not in (study := str(arguments.storage)):
-        for option, target in (("--out", arguments.out), ("--trials-out", arguments.trials_out)):
-            if target is not None and target.resolve() == Path(study).resolve():
-                raise ValueError(f"{option} and --storage both name {target}; give each a file of its own.")
-    estimator = method_of(arguments)(**settings_of(arguments))
+        raise ValueError("torchrun cannot share a search; run it in one process, or in several with one --storage.")
+    _check_search_files(arguments)
+    estimator = _estimator(arguments)
     if not isinstance(estimator, NetworkEstimator):
         raise ValueError(f"--method {arguments.method} has no networks to search over; fit it with sumosurv fit.")
     search = NetworkSearch(
@@ -112,10 +99,11 @@ def run_search(arguments: argparse.Namespace) -> int:
         verbose=not arguments.quiet,
         cluster=cluster_of(arguments),
     )
-    X, y, validation = _given(arguments, search)
+    X, y, validation = _rows(arguments, search)
     interrupted = _fit(search, X, y, validation)
     search.save(arguments.out)
-    print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_events_in_words(y)}; {_trials_in_words(search)}.")
+    trials = how_many(len(search.cv_results_["trial"]), "trial")
+    print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_describe_outcome(y)}; {trials}.")
     chosen = ", ".join(f"{name}={value!r}" for name, value in search.best_params_.items())
     print(f"Best trial, {search.best_score_:.4f} nats on validation rows: {chosen}.")
     print(f"{how_many(len(search.mixture_), 'trial')} in the mixture, {search.mixture_score_:.4f} nats.")
@@ -125,13 +113,70 @@ def run_search(arguments: argparse.Namespace) -> int:
     return _end(arguments, interrupted)
 
 
-def _given(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.DataFrame, Outcome, Any]:
-    """Training rows and those of --valid, read once it is known that the model can be written and use them."""
+def _check_search_files(arguments: argparse.Namespace) -> None:
+    """Raise ValueError if --out, --trials-out and --storage do not name different files."""
+    if arguments.trials_out is not None:
+        check_target(arguments.trials_out, arguments.data, arguments.valid)
+    storage = None if arguments.storage is None or "://" in arguments.storage else Path(arguments.storage)
+    named: dict[Path, str] = {}
+    for option, path in (("--out", arguments.out), ("--trials-out", arguments.trials_out), ("--storage", storage)):
+        if path is not None and (other := named.setdefault(path.resolve(), option)) != option:
+            raise ValueError(f"{other} and {option} both name {path}; name two different files.")
+
+
+# ---------------------------------------------------------------------- the estimator
+
+
+def _estimator(arguments: argparse.Namespace) -> SurvivalEstimator:
+    """The unfitted estimator of --method, with the settings of --set and of other options."""
+    method = _method(arguments.method)
+    known = method().get_params(deep=False)
+    settings: dict[str, Any] = {}
+    for name in _SETTINGS:
+        value = getattr(arguments, name, None)
+        if value is None or value is False:
+            continue
+        if name not in known:
+            raise ValueError(f"{method.__name__} has no setting {name}; leave out --{name.replace('_', '-')}.")
+        settings[name] = value
+    for name, value in (("random_state", arguments.seed), ("verbose", not arguments.quiet)):
+        if name in known:
+            settings[name] = value
+    for name, text in arguments.set:
+        if name not in known:
+            raise ValueError(f"{method.__name__} has no setting {name!r}; it has {', '.join(sorted(known))}.")
+        settings[name] = _value(text)
+    return method(**settings)
+
+
+def _method(name: str) -> type[SurvivalEstimator]:
+    """An estimator class by its name, in upper or lower case."""
+    composed = {n for n, method in METHODS.items() if {"estimator", "estimators"} & set(method._get_param_names())}
+    known = {n.lower(): n for n in METHODS if n not in composed}
+    if name.lower() not in known:
+        what = f"{name} combines other estimators in Python" if name in composed else f"There is no method {name!r}"
+        raise ValueError(f"{what}; --method is one of {', '.join(sorted(known.values()))}.")
+    return METHODS[known[name.lower()]]
+
+
+def _value(text: str) -> Any:
+    """A Python literal (number, list, None, True, False); otherwise the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+# ---------------------------------------------------------------------- fitting
+
+
+def _rows(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.DataFrame, Outcome, Any]:
+    """Training and validation rows, read after checking that the output can be written and --valid can be used."""
     check_target(arguments.out, arguments.data, arguments.valid)
     if arguments.valid is not None and "validation_data" not in inspect.signature(model.fit).parameters:
-        raise ValueError(f"{type(model).__name__} is not stopped early and has no use for --valid; leave it out.")
+        raise ValueError(f"{type(model).__name__} does not stop early, so --valid has no effect; leave it out.")
     if arguments.valid == arguments.data == Path("-"):
-        raise ValueError("Standard input can be read once; give a file to --valid.")
+        raise ValueError("Standard input can be read only once; pass a file to --valid.")
     X, y = covariates_and_outcome(read(arguments.data, arguments), arguments)
     if arguments.valid is None:
         return X, y, None
@@ -139,43 +184,8 @@ def _given(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.
     return X, y, (columns_of(held_out, list(X.columns)), outcome_of(held_out, arguments, causes=y.n_causes))
 
 
-def _fit_by_cluster(cluster: Any, model: Any, given: tuple[Any, ...], options: dict[str, Any]) -> bool:
-    """Fit on a Ray cluster; whether Ctrl-C ended it early, which it does without a model."""
-    if not options:
-        raise ValueError("--ray needs --checkpoint FOLDER, which this machine and all workers see under the same path.")
-    if launched_by_torchrun():
-        raise ValueError("torchrun and --ray are two ways to do the same; use one of them.")
-    from sumosurv.cluster import ray_fit
-
-    ray_fit(cluster, model, *given, **options)
-    return False
-
-
-def _options(arguments: argparse.Namespace, model: SurvivalEstimator) -> dict[str, Any]:
-    """What ``fit`` is told beside the rows: where checkpoints are kept."""
-    networks = isinstance(model, NetworkEstimator)
-    if launched_by_torchrun() and not networks:
-        raise ValueError(f"{type(model).__name__} has no networks that several processes could train; run it in one.")
-    if arguments.checkpoint is None:
-        return {}
-    if not networks:
-        raise ValueError(f"{type(model).__name__} is not trained in epochs and has no use for --checkpoint.")
-    if arguments.checkpoint.exists() and not arguments.checkpoint.is_dir():
-        raise ValueError(f"--checkpoint names {arguments.checkpoint}, which is a file; name a folder.")
-    return {"checkpoint": Checkpoints(arguments.checkpoint, arguments.checkpoint_seconds)}
-
-
-@contextmanager
-def _silent(yes: bool) -> Iterator[None]:
-    """No warnings, of which the first process tells."""
-    with warnings.catch_warnings():
-        if yes:
-            warnings.simplefilter("ignore")
-        yield
-
-
 def _fit(model: Any, X: Any, y: Any, validation: Any, **options: Any) -> bool:
-    """Fit; whether Ctrl-C ended it early."""
+    """Fit; whether Ctrl-C ended the fit early."""
     try:
         if validation is None:
             model.fit(X, y, **options)
@@ -183,8 +193,46 @@ def _fit(model: Any, X: Any, y: Any, validation: Any, **options: Any) -> bool:
             model.fit(X, y, validation_data=validation, **options)
     except KeyboardInterrupt:
         if not hasattr(model, "interrupted_"):
-            raise  # before there was anything to keep
+            raise  # there is no model yet
     return bool(getattr(model, "interrupted_", False))
+
+
+def _fit_on_cluster(cluster: Any, model: Any, rows: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Fit on a Ray cluster, where Ctrl-C leaves no model."""
+    if not options:
+        raise ValueError("--ray needs --checkpoint FOLDER, with the same path on this machine and on all workers.")
+    if launched_by_torchrun():
+        raise ValueError("torchrun and --ray exclude each other; use one of them.")
+    from sumosurv.cluster import ray_fit
+
+    ray_fit(cluster, model, *rows, **options)
+    return False
+
+
+def _checkpoint_options(arguments: argparse.Namespace, model: SurvivalEstimator) -> dict[str, Any]:
+    """The argument ``checkpoint`` of ``fit``, if --checkpoint was given."""
+    networks = isinstance(model, NetworkEstimator)
+    if launched_by_torchrun() and not networks:
+        raise ValueError(f"{type(model).__name__} has no networks that several processes could train; run it in one.")
+    if arguments.checkpoint is None:
+        return {}
+    if not networks:
+        raise ValueError(f"{type(model).__name__} is not trained in epochs; leave out --checkpoint.")
+    if arguments.checkpoint.exists() and not arguments.checkpoint.is_dir():
+        raise ValueError(f"--checkpoint names {arguments.checkpoint}, which is a file; name a folder.")
+    return {"checkpoint": Checkpoints(arguments.checkpoint, arguments.checkpoint_seconds)}
+
+
+@contextmanager
+def _silent(yes: bool) -> Iterator[None]:
+    """Ignore warnings, which the first of several processes shows."""
+    with warnings.catch_warnings():
+        if yes:
+            warnings.simplefilter("ignore")
+        yield
+
+
+# ---------------------------------------------------------------------- output
 
 
 def _end(arguments: argparse.Namespace, interrupted: bool) -> int:
@@ -192,56 +240,48 @@ def _end(arguments: argparse.Namespace, interrupted: bool) -> int:
     if not interrupted:
         return 0
     what = f"sumosurv {arguments.command}: training was interrupted"
-    print(f"{what}; the model has its best weights until then.", file=sys.stderr)
+    print(f"{what}; the model has the best weights so far.", file=sys.stderr)
     return 130
 
 
-def _kind_in_words(model: SurvivalEstimator) -> str:
-    return how_many(model.n_members_, "network") if isinstance(model, NetworkEstimator) else type(model).__name__
-
-
-def _trials_in_words(search: NetworkSearch) -> str:
-    return how_many(len(search.cv_results_["trial"]), "trial")
-
-
 def _trials(search: NetworkSearch) -> pd.DataFrame:
-    """All trials, the best first, their settings as columns."""
+    """All trials, best first, with their settings as columns."""
     results = dict(search.cv_results_)
     settings = pd.DataFrame(list(results.pop("params"))).map(lambda value: value if np.isscalar(value) else str(value))
     settings = settings.rename(columns=lambda name: f"{name}_setting" if name in results else name)
     return pd.DataFrame(results).join(settings).sort_values("rank_valid_score")
 
 
-def _tell_columns(model: SurvivalEstimator) -> None:
-    """How the columns were read."""
+def _print_columns(model: SurvivalEstimator) -> None:
+    """Print which covariates are numeric and which are categorical."""
     columns = getattr(getattr(model, "preprocessor_", None), "columns", [])
     numeric = [c.name for c in columns if not hasattr(c, "levels")]
-    coded = [f"{c.name} ({len(c.levels)} levels)" for c in columns if hasattr(c, "levels")]
-    for kind, names in (("Numeric", numeric), ("Categorical", coded)):
+    categorical = [f"{c.name} ({len(c.levels)} levels)" for c in columns if hasattr(c, "levels")]
+    for title, names in (("Numeric", numeric), ("Categorical", categorical)):
         if names:
-            print(f"{kind}: {', '.join(names)}.")
+            print(f"{title}: {', '.join(names)}.")
 
 
-def _tell_networks(model: NetworkEstimator) -> None:
-    """What was trained."""
+def _print_networks(model: NetworkEstimator) -> None:
+    """Print the weights of the components and the likelihood of validation rows."""
     weights = model.members_.groupby("kind", sort=False)["weight"].sum()
     if len(weights) > 1:
-        shares = ", ".join(f"{kind} {weight:.2f}" for kind, weight in weights.items())
-        print(f"Kinds of networks and their weights, by the likelihood of held-out rows: {shares}.")
+        shares = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
+        print(f"Components and their weights, by the likelihood of held-out rows: {shares}.")
     if model.resolution_ is not None:
         print(f"Times are recorded to {model.resolution_:g}: an event counts by the probability of its cell of time.")
     if model.best_valid_.size and model.best_valid_.max() > float("-inf"):
         print(f"Mean log-likelihood on validation rows, average network: {model.best_valid_.mean():.4f} nats.")
 
 
-def _events_in_words(y: Outcome) -> str:
-    """The share of events, of each cause where they compete, and what else was observed."""
+def _describe_outcome(y: Outcome) -> str:
+    """The share of events of each cause, of intervals and of delayed entry, and the number of subjects."""
     if y.cause is None:
         text = f"{y.had_event.mean():.1%} events"
     else:
         text = ", ".join(f"{(y.cause == k).mean():.1%} events of cause {k}" for k in range(1, y.n_causes + 1))
     if y.upper is not None:
-        text += f", {y.in_interval.mean():.1%} of rows in intervals"
+        text += f", {y.in_interval.mean():.1%} of rows interval-censored"
     if y.entry is not None:
-        text += f", {(y.entry > 0).mean():.1%} enter late"
+        text += f", {(y.entry > 0).mean():.1%} with delayed entry"
     return text if y.group is None else f"{text}, {len(np.unique(y.group)):,} subjects"

@@ -1,326 +1,17 @@
-"""The arguments of all commands. A command is entered here and in `COMMANDS` (``__init__.py``)."""
+"""The commands and their options, as tables. A new command is one entry of `COMMANDS`."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sumosurv._version import __version__
-from sumosurv.report import command as report
-from sumosurv.serve import command as serve
 
-__all__ = ["make_parser"]
+__all__ = ["COMMANDS", "make_parser"]
 
-_TABLES = "Tables are CSV, plain or compressed (.gz, .bz2, .xz, .zip), or Parquet; - is standard input."
-_ON_DISK = (
-    "A folder of Parquet files, or a Parquet file of more than 1 GiB, is read in pieces and need not fit into memory."
-)
-
-Commands = Any  # argparse has no public name for what add_subparsers gives
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Help that names the default of an option, where it has one that says something."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" in text:
-            return super()._fill_text(text, width, indent)
-        return argparse.HelpFormatter._fill_text(self, text, width, indent)
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        silent = action.default is None or action.default is False or action.default in ([], "", argparse.SUPPRESS)
-        return action.help if silent or action.help is None else f"{action.help} (default: %(default)s)"
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(prog="sumosurv", description="Survival regression with exact distributions.")
-    parser.add_argument("--version", action="version", version=f"sumosurv {__version__}")
-    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    table, outcome, method, cluster = (argparse.ArgumentParser(add_help=False) for _ in range(4))
-    _add_table(table)
-    _add_cluster(cluster)
-    _add_outcome(outcome)
-    _add_method(method)
-    _add_fit(commands, [table, outcome, method, cluster])
-    _add_search(commands, [table, outcome, method, cluster])
-    _add_predict(commands, [table, cluster])
-    _add_evaluate(commands, [table, outcome, cluster])
-    report.add_arguments(commands, [table, outcome], _numbers, _Help)
-    serve.add_arguments(commands, _Help)
-    _add_export(commands)
-    _add_datasets(commands)
-    return parser
-
-
-def _add_table(table: argparse.ArgumentParser) -> None:
-    table.add_argument(
-        "--sep", type=_character, metavar="CHARACTER", help="field separator of CSV files: ';', tab, ... (default: ,)"
-    )
-    table.add_argument(
-        "--decimal", type=_character, default=".", metavar="CHARACTER", help="decimal point of CSV files"
-    )
-
-
-def _add_stream(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--stream", action="store_true", help="read a Parquet file in pieces, whatever its size; see docs/large_data.md"
-    )
-
-
-def _add_outcome(outcome: argparse.ArgumentParser) -> None:
-    seen = outcome.add_argument_group("outcome", "--time and --event, or --lower and --upper")
-    seen.add_argument("--time", metavar="COLUMN", help="time of the event or of censoring")
-    seen.add_argument(
-        "--event",
-        metavar="COLUMN",
-        help="1 or true if the event was observed, 0 if censored; 1, 2, ... for competing causes",
-    )
-    seen.add_argument(
-        "--event-value",
-        nargs="+",
-        metavar="VALUE",
-        help="value of that column that means an event, such as dead or 2; several values mean competing causes",
-    )
-    seen.add_argument("--lower", metavar="COLUMN", help="last time known to be event-free (interval censoring)")
-    seen.add_argument("--upper", metavar="COLUMN", help="first time known to be after the event; inf if right-censored")
-    seen.add_argument("--entry", metavar="COLUMN", help="time at which a row came under observation (late entry)")
-    seen.add_argument("--weight", metavar="COLUMN", help="weight of a row")
-    seen.add_argument("--group", metavar="COLUMN", help="identifier of the subject, if subjects have several rows")
-
-
-def _add_cluster(cluster: argparse.ArgumentParser) -> None:
-    ray = cluster.add_argument_group("cluster", "a Ray cluster (extra ray); see docs/large_data.md")
-    ray.add_argument("--ray", metavar="ADDRESS", help="HOST:PORT of the head node, or auto for the one of this machine")
-    ray.add_argument("--ray-workers", type=int, metavar="N", help="worker processes; by default as many as fit")
-    ray.add_argument(
-        "--ray-smallest", type=int, metavar="N", help="work below which the cluster is not asked; 0 always asks it"
-    )
-    ray.add_argument("--ray-ship", action="store_true", help="send this package to the workers")
-
-
-def _add_method(method: argparse.ArgumentParser) -> None:
-    """What is fitted, for ``fit`` and ``search``."""
-    method.add_argument("data", type=Path, help="table; every column that no option names is a covariate")
-    method.add_argument("--out", required=True, type=Path, metavar="FILE", help="model file to write")
-    method.add_argument(
-        "--valid",
-        type=Path,
-        metavar="FILE",
-        help="table for early stopping; by default a fifth of the rows is held out",
-    )
-    method.add_argument(
-        "--id", nargs="+", default=[], metavar="COLUMN", help="identifiers, which are not used as covariates"
-    )
-    method.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
-    method.add_argument(
-        "--categorical", nargs="+", default=[], metavar="COLUMN", help="numeric columns that are categories"
-    )
-    method.add_argument("--method", default="SumoNet", metavar="NAME", help="estimator to fit: CoxPH, WeibullNet, ...")
-    method.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        type=_setting,
-        metavar="NAME=VALUE",
-        help="settings of the method, as in Python: dropout=0.2 covariate_layers=(32,32)",
-    )
-    method.add_argument(
-        "--max-epochs", type=int, metavar="N", help="largest number of epochs; by default that of the method"
-    )
-    method.add_argument("--device", metavar="DEVICE", help="cpu or cuda; by default cuda if available")
-    method.add_argument("--seed", type=int, default=0, help="random seed")
-    method.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def _add_fit(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
-    fit = commands.add_parser(
-        "fit",
-        parents=parents,
-        help="fit a model to a table",
-        description=f"Fit SuMo-net, or another method, to a table. {_TABLES} {_ON_DISK}",
-        formatter_class=_Help,
-    )
-    _add_stream(fit)
-    fit.add_argument("--n-members", type=int, metavar="K", help="number of networks; by default that of the method")
-    fit.add_argument(
-        "--variant", choices=("sumo", "paper"), help="variant of SumoNet: 'paper' is the network of the paper"
-    )
-    fit.add_argument("--refit", action="store_true", help="train again on all rows after early stopping")
-    fit.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="FOLDER",
-        help="keep the state of training there; the same command goes on where it was ended",
-    )
-    fit.add_argument(
-        "--checkpoint-seconds", type=float, default=30.0, metavar="S", help="least time between two checkpoints"
-    )
-
-
-def _add_search(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
-    search = commands.add_parser(
-        "search",
-        parents=parents,
-        help="search over the settings of a network method",
-        description="Train networks with many settings side by side, choose on validation rows and write the mixture "
-        f"of the best. Settings given by options are kept fixed. {_TABLES}",
-        formatter_class=_Help,
-    )
-    search.add_argument("--trials", type=int, default=100, metavar="N", help="number of settings to try")
-    search.add_argument(
-        "--proposals", choices=("random", "tpe", "halving"), default="random", help="how settings are proposed"
-    )
-    search.add_argument(
-        "--space",
-        choices=("paper", "recipe"),
-        default="paper",
-        help="search space; see the page on search in the documentation",
-    )
-    search.add_argument(
-        "--cv", type=int, metavar="FOLDS", help="compare trials by cross-validation, with so many folds"
-    )
-    search.add_argument(
-        "--storage", metavar="FILE", help="database of trials, so that a search can be resumed (extra search)"
-    )
-    search.add_argument("--trials-out", type=Path, metavar="FILE", help="write a table of all trials")
-
-
-def _add_predict(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
-    predict = commands.add_parser(
-        "predict",
-        parents=parents,
-        help="predict from a model file",
-        description=f"Write one row of predictions for each row of a table, as CSV or Parquet. {_TABLES} {_ON_DISK} "
-        "Its predictions are written part by part, and a run that was stopped resumes where it left off.",
-        epilog="By default: the mean restricted to the last training time, the risk score, the mean and the quartiles. "
-        "The column 'extrapolated' names the predictions of a row that rest on extrapolation: quantiles and times "
-        "beyond the last training time, and a mean of which more than 1% comes from beyond it.",
-        formatter_class=_Help,
-    )
-    predict.add_argument("model", type=Path, help="model file")
-    predict.add_argument("data", type=Path, help="table with the covariates")
-    predict.add_argument(
-        "--out", type=Path, metavar="FILE", help="CSV or Parquet file to write; standard output by default"
-    )
-    predict.add_argument(
-        "--id", nargs="+", default=[], metavar="COLUMN", help="identifier columns to copy to the output"
-    )
-    predict.add_argument(
-        "--times",
-        type=_numbers,
-        metavar="T,T,...",
-        help="survival probabilities at these times; with competing causes also the incidence of each",
-    )
-    predict.add_argument(
-        "--quantiles", type=_numbers, metavar="Q,Q,...", help="quantiles of the event time; 0.5 is the median"
-    )
-    predict.add_argument(
-        "--mean", action="store_true", help="mean event time, and the mean restricted to the last training time"
-    )
-    predict.add_argument(
-        "--restricted-mean", type=float, metavar="HORIZON", help="mean event time restricted to a horizon"
-    )
-    predict.add_argument("--risk", action="store_true", help="risk score; higher means earlier events")
-    predict.add_argument(
-        "--precision",
-        choices=("double", "single"),
-        default="double",
-        help="double: all digits, what the methods of the model give; single: six digits or so, in half the time",
-    )
-    _add_stream(predict)
-    predict.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def _add_evaluate(commands: Commands, parents: list[argparse.ArgumentParser]) -> None:
-    evaluate = commands.add_parser(
-        "evaluate",
-        parents=parents,
-        help="score a model file on a table",
-        description=f"Print scores of a model on a table, with bootstrap confidence intervals. {_ON_DISK}",
-        formatter_class=_Help,
-        add_help=False,
-    )
-    evaluate.add_argument("-h", "--help", action=_HelpWithScores, nargs=0, help="show this help and the scores")
-    evaluate.add_argument("model", type=Path, help="model file")
-    evaluate.add_argument("data", type=Path, help="table with covariates and outcome")
-    evaluate.add_argument("--scores", nargs="+", metavar="NAME", help="scores to compute, from the list below")
-    evaluate.add_argument(
-        "--times",
-        type=_numbers,
-        metavar="T,T,...",
-        help="times at which to compute scores such as the Brier score",
-    )
-    evaluate.add_argument(
-        "--against",
-        nargs="+",
-        default=[],
-        metavar="MODEL",
-        help="model files to compare with, or kaplan-meier for the Kaplan-Meier curve of the training rows; "
-        "differences have paired bootstrap intervals",
-    )
-    evaluate.add_argument(
-        "--censoring",
-        choices=("auto", "marginal"),
-        default="auto",
-        help="auto: test whether censoring depends on the covariates and, if so, weight in both ways; marginal: weight "
-        "by one censoring distribution for all rows",
-    )
-    _add_stream(evaluate)
-    evaluate.add_argument("--quiet", action="store_true", help="no progress bar")
-    evaluate.add_argument(
-        "--range", type=_numbers, dest="span", metavar="LOW,HIGH", help="time range of the integrated scores"
-    )
-    evaluate.add_argument(
-        "--bootstrap", type=int, default=200, metavar="N", help="bootstrap resamples; 0 for no intervals"
-    )
-    evaluate.add_argument("--out", type=Path, metavar="FILE", help="also write the scores to a CSV file")
-
-
-def _add_export(commands: Commands) -> None:
-    export = commands.add_parser(
-        "export",
-        help="export a model file to ONNX or torch",
-        description="Export a model so that programs without this library can run it.",
-        formatter_class=_Help,
-    )
-    export.add_argument("model", type=Path, help="model file")
-    export.add_argument(
-        "--out", required=True, type=Path, metavar="FILE", help="an .onnx file, or a .pt2 file for torch"
-    )
-    export.add_argument(
-        "--precision", choices=("double", "single"), default="double", help="floating-point precision of the networks"
-    )
-
-
-def _add_datasets(commands: Commands) -> None:
-    data = commands.add_parser("datasets", help="list the datasets, or write one to a file", formatter_class=_Help)
-    data.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox",
-    )
-    data.add_argument("--out", type=Path, metavar="FILE", help="CSV or Parquet file to write")
-    data.add_argument("--rows", type=int, default=25_000, metavar="N", help="rows of a simulated dataset")
-    data.add_argument("--seed", type=int, default=0, help="random seed of a simulated dataset")
-
-
-class _HelpWithScores(argparse.Action):
-    """Help that ends in the table of scores, which is loaded when it is asked for."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from sumosurv.scores import SCORES
-
-        lines = [f"  {name:36s}{score.in_short}" for name, score in SCORES.items()]
-        parser.epilog = "\n".join(["scores (G: the distribution of the censoring, estimated from the table):", *lines])
-        parser.print_help()
-        parser.exit()
+Kind = dict[str, Any]  # of an option: keyword arguments of argparse
 
 
 def _numbers(text: str) -> list[float]:
@@ -342,3 +33,334 @@ def _setting(text: str) -> tuple[str, str]:
     if not (sign and name.isidentifier()):
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE; got {text!r}")
     return name, value
+
+
+def _choice(*choices: str) -> Kind:
+    return {"choices": choices}
+
+
+# kinds of options
+_PATH: Kind = {"type": Path}
+_FILE, _FOLDER = _PATH | {"metavar": "FILE"}, _PATH | {"metavar": "FOLDER"}
+_COLUMN, _NAME = {"metavar": "COLUMN"}, {"metavar": "NAME"}
+_SEVERAL: Kind = {"nargs": "+", "default": []}
+_COLUMNS, _NAMES, _MODELS = _SEVERAL | _COLUMN, _SEVERAL | _NAME, _SEVERAL | {"metavar": "MODEL"}
+_COUNT: Kind = {"type": int, "metavar": "N"}
+_SECONDS = {"type": float, "metavar": "SECONDS"}
+_TIMES = {"type": _numbers, "metavar": "T,T,..."}
+_CHARACTER = {"type": _character, "metavar": "CHARACTER"}
+_TEXT = {"default": ""}
+_SWITCH = {"action": "store_true"}
+_REQUIRED = {"required": True}
+
+Option = tuple[str, Kind, str]  # name, kind, help
+Options = tuple[Option, ...]
+
+# ---------------------------------------------------------------------- options of several commands
+
+_MODEL: Option = ("model", _PATH, "model file")
+_DATA: Option = ("data", _PATH, "table with covariates and outcome")
+_QUIET: Option = ("--quiet", _SWITCH, "do not show a progress bar")
+_STREAM: Option = ("--stream", _SWITCH, "read a Parquet file in pieces, regardless of its size; see docs/large_data.md")
+_BOOTSTRAP: Option = ("--bootstrap", _COUNT | {"default": 200}, "number of bootstrap resamples; 0 for no intervals")
+_UNIT: Option = ("--unit", _TEXT, "time unit, for labels: days, months, ...")
+_CAUSES: Option = ("--causes", {"nargs": "+", "metavar": "NAME"}, "names of the competing causes, in order")
+
+_TABLE: Options = (
+    ("--sep", _CHARACTER, "field separator of CSV files: ';', tab, ... (default: ,)"),
+    ("--decimal", _CHARACTER | {"default": "."}, "decimal point of CSV files"),
+)
+_OUTCOME: Options = (
+    ("--time", _COLUMN, "time of the event or of censoring"),
+    ("--event", _COLUMN, "1 or true if the event was observed, 0 if censored; 1, 2, ... for competing causes"),
+    (
+        "--event-value",
+        {"nargs": "+", "metavar": "VALUE"},
+        "value in the event column that means an event, such as dead or 2; several values mean competing causes",
+    ),
+    ("--lower", _COLUMN, "last time known to be event-free (interval censoring)"),
+    ("--upper", _COLUMN, "first time known to be after the event; inf if right-censored"),
+    ("--entry", _COLUMN, "time at which a row came under observation (delayed entry)"),
+    ("--weight", _COLUMN, "weight of a row"),
+    ("--group", _COLUMN, "identifier of the subject, if subjects have several rows"),
+)
+_CLUSTER: Options = (
+    ("--ray", {"metavar": "ADDRESS"}, "HOST:PORT of the head node, or auto for the cluster on this machine"),
+    ("--ray-workers", _COUNT, "number of worker processes; by default as many as the cluster has resources for"),
+    ("--ray-smallest", _COUNT, "amount of work below which the cluster is not used; 0 always uses it"),
+    ("--ray-ship", _SWITCH, "send this package to the workers"),
+)
+_METHOD: Options = (
+    ("data", _PATH, "table; every column that no option names is a covariate"),
+    ("--out", _FILE | _REQUIRED, "model file to write"),
+    ("--valid", _FILE, "table for early stopping; by default a fifth of the rows is held out"),
+    ("--id", _COLUMNS, "identifiers, which are not used as covariates"),
+    ("--drop", _COLUMNS, "columns to leave out"),
+    ("--categorical", _COLUMNS, "numeric columns that are categories"),
+    ("--method", _NAME | {"default": "SumoNet"}, "estimator to fit: CoxPH, WeibullNet, ..."),
+    (
+        "--set",
+        _SEVERAL | {"type": _setting, "metavar": "NAME=VALUE"},
+        "settings of the estimator, as in Python: dropout=0.2 covariate_layers=(32,32)",
+    ),
+    ("--max-epochs", _COUNT, "largest number of epochs; by default that of the estimator"),
+    ("--device", {"metavar": "DEVICE"}, "cpu or cuda; by default cuda if available"),
+    ("--seed", {"type": int, "default": 0}, "random seed"),
+    _QUIET,
+)
+
+# Groups of options with a title and a note; the others are listed without a title.
+_GROUPS = {
+    "outcome": (_OUTCOME, "--time and --event, or --lower and --upper"),
+    "cluster": (_CLUSTER, "a Ray cluster (extra ray); see docs/large_data.md"),
+}
+
+# ---------------------------------------------------------------------- commands
+
+_TABLES = "Tables are CSV, plain or compressed (.gz, .bz2, .xz, .zip), or Parquet; - is standard input."
+_ON_DISK = (
+    "A folder of Parquet files, or a Parquet file of more than 1 GiB, is read in pieces and need not fit into memory."
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: where its function is, its texts, its options and its groups of options.
+
+    The function is imported when the command runs, so that help is shown without importing torch.
+    """
+
+    function: str
+    summary: str
+    description: str
+    options: Options
+    groups: tuple[str, ...] = ()
+    epilog: str = ""
+
+
+COMMANDS = {
+    "fit": Command(
+        "sumosurv.cli.fit:run_fit",
+        "fit a model to a table",
+        f"Fit SuMo-net, or another estimator, to a table. {_TABLES} {_ON_DISK}",
+        (
+            *_METHOD,
+            *_TABLE,
+            _STREAM,
+            ("--n-members", _COUNT, "number of networks; by default that of the estimator"),
+            ("--variant", _choice("sumo", "paper"), "variant of SumoNet: 'paper' is the network of the paper"),
+            ("--refit", _SWITCH, "train again on all rows after early stopping"),
+            ("--checkpoint", _FOLDER, "folder for the state of training; the same command resumes from it"),
+            ("--checkpoint-seconds", _SECONDS | {"default": 30.0}, "shortest time between two checkpoints"),
+        ),
+        ("outcome", "cluster"),
+    ),
+    "search": Command(
+        "sumosurv.cli.fit:run_search",
+        "search over the settings of a network estimator",
+        "Train networks with many settings side by side, choose on validation rows and write the mixture of the best. "
+        f"Settings given by options are kept fixed. {_TABLES}",
+        (
+            *_METHOD,
+            *_TABLE,
+            ("--trials", _COUNT | {"default": 100}, "number of settings to try"),
+            ("--proposals", _choice("random", "tpe", "halving") | {"default": "random"}, "how settings are proposed"),
+            ("--space", _choice("paper", "recipe") | {"default": "paper"}, "search space; see docs/tuning.md"),
+            ("--cv", {"type": int, "metavar": "FOLDS"}, "compare trials by cross-validation with this many folds"),
+            ("--storage", {"metavar": "FILE"}, "database of trials, to resume or share a search (extra search)"),
+            ("--trials-out", _FILE, "table of all trials to write"),
+        ),
+        ("outcome", "cluster"),
+    ),
+    "predict": Command(
+        "sumosurv.cli.predict:run_predict",
+        "predict from a model file",
+        f"Write one row of predictions for each row of a table, as CSV or Parquet. {_TABLES} {_ON_DISK} Its "
+        "predictions are written part by part, and a run that was stopped resumes where it left off.",
+        (
+            _MODEL,
+            ("data", _PATH, "table with the covariates"),
+            *_TABLE,
+            ("--out", _FILE, "CSV or Parquet file to write; standard output by default"),
+            ("--id", _COLUMNS, "identifier columns to copy to the output"),
+            ("--times", _TIMES, "survival probabilities, and the incidence of each cause, at these times"),
+            ("--quantiles", _TIMES | {"metavar": "Q,Q,..."}, "quantiles of the event time; 0.5 is the median"),
+            ("--mean", _SWITCH, "mean event time, and the mean restricted to the last training time"),
+            ("--restricted-mean", {"type": float, "metavar": "HORIZON"}, "mean event time restricted to a horizon"),
+            ("--risk", _SWITCH, "risk score; higher means earlier events"),
+            (
+                "--precision",
+                _choice("double", "single") | {"default": "double"},
+                "double: all digits, as in Python; single: about six digits, in half the time",
+            ),
+            _STREAM,
+            _QUIET,
+        ),
+        ("cluster",),
+        "By default: the mean restricted to the last training time, the risk score, the mean and the quartiles. The "
+        "column 'extrapolated' names the predictions of a row that rest on extrapolation: quantiles and times beyond "
+        "the last training time, and a mean of which more than 1% comes from beyond it.",
+    ),
+    "evaluate": Command(
+        "sumosurv.cli.evaluate:run_evaluate",
+        "score a model file on a table",
+        f"Print scores of a model on a table, with bootstrap confidence intervals. {_ON_DISK}",
+        (
+            _MODEL,
+            _DATA,
+            *_TABLE,
+            ("--scores", {"nargs": "+", "metavar": "NAME"}, "scores to compute, from the list below"),
+            ("--times", _TIMES, "times at which to compute scores such as the Brier score"),
+            (
+                "--against",
+                _MODELS,
+                "model files to compare with, or kaplan-meier for the Kaplan-Meier curve of the training rows; "
+                "differences have paired bootstrap intervals",
+            ),
+            (
+                "--censoring",
+                _choice("auto", "marginal") | {"default": "auto"},
+                "auto: test whether censoring depends on the covariates and, if so, weight in both ways; marginal: "
+                "weight by one censoring distribution for all rows",
+            ),
+            ("--range", _TIMES | {"dest": "span", "metavar": "LOW,HIGH"}, "time range of the integrated scores"),
+            _BOOTSTRAP,
+            ("--out", _FILE, "CSV file to which the scores are also written"),
+            _STREAM,
+            _QUIET,
+        ),
+        ("outcome", "cluster"),
+    ),
+    "report": Command(
+        "sumosurv.cli.publish:run_report",
+        "write a report on a model as one HTML file",
+        "Write a report as one HTML file: data, performance, risk groups, what drives the predictions, example "
+        "subjects, limitations, settings and versions. Give rows that were not used to fit the model.",
+        (
+            _MODEL,
+            _DATA,
+            *_TABLE,
+            ("--out", _FILE | _REQUIRED, "HTML file to write"),
+            ("--against", _MODELS, "model files to compare with, for example a Cox model"),
+            ("--times", _TIMES, "horizons of interest; by default the quartiles of the event times"),
+            ("--title", _TEXT, "title of the report"),
+            _UNIT,
+            _CAUSES,
+            ("--no-subjects", _SWITCH, "leave out the example subjects, which are rows of the table"),
+            _BOOTSTRAP,
+            _QUIET,
+        ),
+        ("outcome",),
+    ),
+    "serve": Command(
+        "sumosurv.cli.publish:run_serve",
+        "serve a what-if page and a JSON interface",
+        "Serve a model file: a page on which covariates are set and predicted curves are drawn, and a JSON interface "
+        "(/predict, /schema, /health, /openapi.json). Stop it with Ctrl-C.",
+        (
+            _MODEL,
+            (
+                "--host",
+                {"default": "127.0.0.1"},
+                "address to listen on; the default is reachable from this machine only",
+            ),
+            ("--port", {"type": int, "default": 8000}, "port; 0 for any free port"),
+            ("--allow-host", _NAMES, "host names under which browsers on other machines may reach it"),
+            _UNIT,
+            _CAUSES,
+            ("--max-rows", _COUNT, "largest number of subjects per request (default: 1000)"),
+            ("--timeout", _SECONDS, "time limit of a request (default: 10.0)"),
+            ("--verbose", _SWITCH, "log every request"),
+        ),
+        epilog="There is no login: anyone who can reach the address can query the model.",
+    ),
+    "export": Command(
+        "sumosurv.cli.files:run_export",
+        "export a model file to ONNX or torch",
+        "Export a model so that programs without this library can run it.",
+        (
+            _MODEL,
+            ("--out", _FILE | _REQUIRED, "an .onnx file, or a .pt2 file for torch"),
+            (
+                "--precision",
+                _choice("double", "single") | {"default": "double"},
+                "floating-point precision of the networks",
+            ),
+        ),
+    ),
+    "datasets": Command(
+        "sumosurv.cli.files:run_datasets",
+        "list the datasets, or write one to a file",
+        "List the datasets, or write one to a file.",
+        (
+            (
+                "name",
+                {"nargs": "?", "metavar": "NAME"},
+                "flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox",
+            ),
+            ("--out", _FILE, "CSV or Parquet file to write"),
+            ("--rows", _COUNT | {"default": 25_000}, "number of rows of a simulated dataset"),
+            ("--seed", {"type": int, "default": 0}, "random seed of a simulated dataset"),
+        ),
+    ),
+}
+
+# ---------------------------------------------------------------------- the parser
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of the whole command line."""
+    parser = argparse.ArgumentParser(prog="sumosurv", description="Survival regression with exact distributions.")
+    parser.add_argument("--version", action="version", version=f"sumosurv {__version__}")
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        own = commands.add_parser(
+            name,
+            help=command.summary,
+            description=command.description,
+            epilog=command.epilog,
+            formatter_class=_Help,
+            add_help=False,
+        )
+        own.add_argument("-h", "--help", action=_ShowHelp, nargs=0, help="show this help message and exit")
+        _add(own, command.options)
+        for title in command.groups:
+            options, note = _GROUPS[title]
+            _add(own.add_argument_group(title, note), options)
+    return parser
+
+
+def _add(parser: Any, options: Options) -> None:
+    for name, kind, text in options:
+        parser.add_argument(name, help=text, **kind)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help that shows the default of an option, if it has an informative one."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        silent = action.default is None or action.default is False or action.default in ([], "", argparse.SUPPRESS)
+        return action.help if silent or action.help is None else f"{action.help} (default: %(default)s)"
+
+
+class _ShowHelp(argparse.Action):
+    """Show help; that of ``evaluate`` ends with the table of scores, which is imported only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        if parser.prog.endswith("evaluate"):
+            from sumosurv.scores import SCORES
+
+            lines = [f"  {name:36s}{score.in_short}" for name, score in SCORES.items()]
+            head = "scores (G: the distribution of the censoring times, estimated from the table):"
+            parser.epilog = "\n".join([head, *lines])
+        parser.print_help()
+        parser.exit()

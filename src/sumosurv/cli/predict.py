@@ -13,8 +13,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from sumosurv.advice import telling_unseen
-from sumosurv.cli.clusters import cluster_of
-from sumosurv.cli.rows import check_target, columns_of, for_model, how_many, is_streamed, read, source_of
+from sumosurv.cli.rows import check_target, cluster_of, columns_of, for_model, how_many, is_streamed, read, source_of
 from sumosurv.files import is_parquet
 from sumosurv.io import load
 from sumosurv.predicted import Figures

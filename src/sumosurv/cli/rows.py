@@ -6,7 +6,7 @@ import argparse
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,12 @@ from sumosurv.outcome import Outcome, Surv, check_outcome
 from sumosurv.sources import Roles, RowSource
 from sumosurv.tables import read_table
 
+if TYPE_CHECKING:
+    from sumosurv.cluster import Cluster
+
 __all__ = [
     "check_target",
+    "cluster_of",
     "columns_of",
     "covariates_and_outcome",
     "for_model",
@@ -184,6 +188,18 @@ def covariates_and_outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -
         if name not in X.columns:
             raise ValueError(f"There is no covariate {name!r}; they are {', '.join(map(repr, X.columns))}.")
     return X.astype(dict.fromkeys(arguments.categorical, "category")), y
+
+
+def cluster_of(arguments: argparse.Namespace) -> Cluster | None:
+    """The cluster of the option --ray; None without it."""
+    if arguments.ray is None:
+        for name in ("ray_workers", "ray_smallest"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"--{name.replace('_', '-')} is for a cluster; name it with --ray ADDRESS.")
+        return None
+    from sumosurv.cluster import Cluster
+
+    return Cluster(arguments.ray, arguments.ray_workers, arguments.ray_smallest, arguments.ray_ship)
 
 
 def for_model(frame: pd.DataFrame, model: Any) -> pd.DataFrame:

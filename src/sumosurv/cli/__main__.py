@@ -1,8 +1,0 @@
-"""``python -m sumosurv.cli`` is the command ``sumosurv``."""
-
-import sys
-
-from sumosurv.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())
