@@ -14,14 +14,10 @@ ROOT = Path(sumosurv.__file__).parent
 # A part may import from parts of a lower layer (and from itself). Two parts of one layer do not know each other.
 LAYERS = {
     "_version": 0,
-    "advice": 0,
     "files": 0,
-    "levels": 0,
     "quantiles": 0,
     "grouped_sum": 0,
     "stored": 0,
-    "device_columns": 0,
-    "ranges": 1,
     "families": 0,
     "outcome": 0,
     "distributions": 1,

@@ -380,7 +380,7 @@ def test_what_cannot_be_saved_says_so(tmp_path):
     frame = pd.DataFrame({"x": pd.Categorical(pd.to_datetime(["2020-01-01", "2021-01-01"] * 10))})
     with pytest.raises(ValueError, match=r"Column 'x' has levels of type Timestamp.*astype\(str\)"):
         SumoNet(**SMALL).fit(frame, Y[:20])
-    model = SumoNet(**SMALL).fit(frame.astype(str), Y[:20]).set_params(n_threads=3j)
+    model = SumoNet(**SMALL).fit(frame.astype(str).astype("category"), Y[:20]).set_params(n_threads=3j)
     with pytest.raises(TypeError, match="cannot be saved"):
         model.save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from sumosurv import LogNormalNet
-from sumosurv.levels import find_rewritten, ways_to_write
-from sumosurv.preprocessing import Preprocessor
+from sumosurv.preprocessing import Preprocessor, find_rewritten, ways_to_write
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ def test_the_unit_of_time_does_not_matter(variant):
 def test_integer_column_names_are_checked_too():
     frame = pd.DataFrame(np.arange(12.0).reshape(6, 2))
     fitted = Preprocessor().fit(frame)
-    with pytest.raises(ValueError, match="expected 0, 1; got 1, 0"):
+    with pytest.raises(ValueError, match="expected '0', '1'; got '1', '0'"):
         fitted.transform(frame[[1, 0]])
 
 

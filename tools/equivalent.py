@@ -36,7 +36,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "an array without elements",
     ),
     Equivalent(
-        "preprocessing.py",
+        "preprocessing/preprocessor.py",
         "np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),",
         "np.zeros((n, 0))",
         "(np.ones((n, 0)))",
@@ -157,7 +157,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "it only spares work: where there are no ties, the stretches of tied rows are empty",
     ),
     Equivalent(
-        "preprocessing.py",
+        "preprocessing/columns.py",
         "several = len(np.unique(present[:1000])) > 2 or len(np.unique(present)) > 2",
         "len(np.unique(present[:1000])) > 2 or len(np.unique(present)) > 2",
         "(len(np.unique(present)) > 2)",
@@ -220,7 +220,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "a sum that is off by the tolerance to the last bit",
     ),
     Equivalent(
-        "preprocessing.py",
+        "preprocessing/preprocessor.py",
         'return not isinstance(X, pd.DataFrame) and hasattr(X, "ndim") and hasattr(X, "shape") and X.ndim > 2',
         'not isinstance(X, pd.DataFrame) and hasattr(X, "ndim") and hasattr(X, "shape") and X.ndim > 2',
         "(not isinstance(X, pd.DataFrame) and hasattr(X, 'ndim') and (X.ndim > 2))",
@@ -241,7 +241,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "the size of a block",
     ),
     Equivalent(
-        "preprocessing.py",
+        "preprocessing/preprocessor.py",
         "if min(numbers.shape) > _LARGE_SVD:",
         "min(numbers.shape) > _LARGE_SVD",
         "(min(numbers.shape) >= _LARGE_SVD)",

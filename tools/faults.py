@@ -99,7 +99,7 @@ FAULTS = (
     ),
     Fault(
         "cells start before a row was under observation",
-        "src/sumosurv/outcome/cells.py",
+        "src/sumosurv/outcome/record.py",
         "            lower = np.maximum(lower, outcome.entry)\n",
         "            pass\n",
         "tests/test_cells.py::test_events_lie_in_their_cells_no_earlier_than_their_entry",
@@ -495,7 +495,7 @@ FAULTS = (
     ),
     Fault(
         "the marginal feature without mid-ranks",
-        "src/sumosurv/preprocessing.py",
+        "src/sumosurv/preprocessing/time.py",
         "0.5 * (before + curve.cdf(places)[0])",
         "curve.cdf(places)[0]",
         "tests/networks/test_time_features.py::test_marginal_takes_ties_at_the_middle_of_their_rise",

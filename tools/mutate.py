@@ -29,7 +29,7 @@ from equivalent import EQUIVALENT
 from planting import ROOT, Copy, preload
 
 SOURCES = (
-    "scores", "training", "estimators", "search", "preprocessing.py", "cli",
+    "scores", "training", "estimators", "search", "preprocessing", "cli",
     "outcome", "nonparametric", "distributions",
 )  # fmt: skip
 SUITE = (

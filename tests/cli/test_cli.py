@@ -418,7 +418,7 @@ def test_options_of_fit_reach_the_model(table, option, setting):
         ),
         (
             ["fit", "{data}", "--time", "months", "--event", "stage", "--event-value", "I", "I", "--out", "{new}"],
-            "names 'I' twice",
+            "lists 'I' twice",
         ),
         (["predict", "{model}", "{other}"], "lacks columns"),
         (["predict", "{data}", "{data}"], "not a model file"),

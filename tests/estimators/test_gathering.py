@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from sumosurv import SumoNet, datasets
-from sumosurv.device_columns import prepare_numbers
 from sumosurv.estimators import predictions
 from sumosurv.estimators.gathering import Gathered
 from sumosurv.preprocessing import Preprocessor
@@ -100,7 +99,6 @@ def test_numbers_prepared_as_on_a_device_are_those_of_the_host():
             assert found.numeric.dtype == torch.float32
             np.testing.assert_allclose(found.numeric, expected, rtol=3e-7, atol=1e-7)
             assert found.codes.shape == (len(new), 0)
-    assert prepare_numbers([], torch.zeros(3, 0).double()).shape == (3, 0)
 
 
 def test_a_table_for_a_device_is_checked_as_on_the_host():

@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forging import forged, saved
-from forging import table as forged_table
 from served_models import EMPTY, HOSTILE, ROW, frame, model, table
 from sumosurv import CauseSpecific, CoxPH, KaplanMeier, SumoNet, Surv, datasets, load
 from sumosurv.cli import main
@@ -173,26 +171,6 @@ def test_remarks_on_values_unlike_those_of_training(served):
     }
     assert found[1]["remarks"] == []
     assert "median" not in found[0]
-
-
-def test_files_that_do_not_tell_ranges_are_read_and_served(tmp_path):
-    """As older versions wrote them: quantiles give the range of a column; without any there is no slider."""
-
-    def older(description, tensors):
-        for column in description["fitted"]["learned"]["preprocessor"]["columns"]:
-            column.pop("seen", None)
-            column.pop("common", None)
-
-    def without_quantiles(description, tensors):
-        older(description, tensors)
-        description["fitted"]["learned"]["preprocessor"]["columns"][0]["knots"] = []
-
-    true = saved("SumoNet")
-    X, _ = forged_table()
-    fields = ServedModel(load(forged(true, tmp_path / "older", older))).fields
-    assert (fields[0].low, fields[0].high) == (X["number"].min(), X["number"].max())
-    fields = ServedModel(load(forged(true, tmp_path / "bare", without_quantiles))).fields
-    assert (fields[0].low, fields[0].high) == (None, None)
 
 
 def test_the_command_serves_at_this_machine_alone(tmp_path, monkeypatch, capsys):

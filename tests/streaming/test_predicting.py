@@ -62,10 +62,10 @@ import sumosurv
 from sumosurv.streaming import Figures, predict_to_parquet, predicting
 predicting._PART, predicting._BLOCK = 100, 50
 write = predicting._Parts.write
-def killed(parts, frame, beyond):
-    if parts.n_rows >= 200:
+def killed(parts, frame, *more):
+    if len(parts._files) >= 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    write(parts, frame, beyond)
+    write(parts, frame, *more)
 predicting._Parts.write = killed
 predict_to_parquet(sumosurv.load({str(folder / "model.sumo")!r}), {str(folder / "rows.parquet")!r}, {str(out)!r},
                    Figures(mean=True))
@@ -110,9 +110,37 @@ def test_parts_of_another_run_are_thrown_away(place, tmp_path, monkeypatch):
     assert np.abs(expected - model.predict_survival_function(frame[["a", "c"]], [1.0])[:, 0]).max() > 1e-4
 
 
+def test_parts_of_rows_that_changed_are_predicted_again(place, tmp_path, monkeypatch):
+    """Even if the file has the size and the time stamp that it had."""
+    _, frame, (model, _) = place
+    rows, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+
+    def write(table):
+        table = pa.Table.from_pandas(table, preserve_index=False)
+        pq.write_table(table, rows, row_group_size=60, compression="none", use_dictionary=False, write_statistics=False)
+
+    def stopped(parts, target):
+        raise KeyboardInterrupt
+
+    write(frame)
+    before = rows.stat()
+    with monkeypatch.context() as patch:
+        patch.setattr(predicting._Parts, "join", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            predict_to_parquet(model, rows, out, Figures(times=[1.0]))
+    changed = frame.copy()
+    changed.loc[[130, 140], "a"] = changed.loc[[140, 130], "a"].to_numpy()
+    write(changed)
+    os.utime(rows, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert rows.stat().st_size == before.st_size
+    predict_to_parquet(model, rows, out, Figures(times=[1.0]))
+    expected = model.predict_survival_function(changed[["a", "c"]], [1.0])[:, 0]
+    np.testing.assert_allclose(pd.read_parquet(out)["survival_1"], expected, rtol=1e-12)
+
+
 def test_columns_that_are_not_there_are_named(place, tmp_path):
     folder, _, (model, _) = place
-    with pytest.raises(ValueError, match="lacks columns: 'name'"):
+    with pytest.raises(ValueError, match="no columns 'name'"):
         model.predict_to_parquet(folder / "rows.parquet", tmp_path / "out.parquet", identifiers=["name"])
     with pytest.raises(FileNotFoundError, match="no folder"):
         model.predict_to_parquet(folder / "rows.parquet", tmp_path / "none" / "out.parquet")

@@ -12,11 +12,11 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from sumosurv.advice import telling_unseen
 from sumosurv.cli.rows import check_target, cluster_of, columns_of, for_model, how_many, is_streamed, read, source_of
 from sumosurv.files import is_parquet
 from sumosurv.io import load
 from sumosurv.predicted import Figures
+from sumosurv.preprocessing import telling_unseen
 from sumosurv.streaming import predict_to_parquet
 from sumosurv.tables import rows_of_parquet, write_table
 

@@ -15,7 +15,6 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sumosurv.advice import telling_unseen
 from sumosurv.distributions import CovariatePath, SurvivalDistribution, Tabulated
 from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
 from sumosurv.estimators.members import Members, check_level, spread
@@ -24,7 +23,7 @@ from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
 from sumosurv.predicted import Figures
-from sumosurv.preprocessing import Preprocessor
+from sumosurv.preprocessing import Preprocessor, telling_unseen
 from sumosurv.quantiles import quantiles
 from sumosurv.scores import evaluate, log_likelihood
 from sumosurv.sources import Roles, RowSource, count_rows, is_source, take_rows

@@ -12,11 +12,11 @@ import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from sumosurv.advice import telling_unseen
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.frames import framed, incidence_frame
 from sumosurv.estimators.gathering import Gathered, ResultType, check_result
-from sumosurv.sources import RowSource, count_rows, is_source, take_rows
+from sumosurv.preprocessing import telling_unseen
+from sumosurv.sources import RowSource, count_rows, is_source, opened, take_rows
 
 __all__ = ["Precision", "Predictions"]
 
@@ -128,6 +128,7 @@ class Predictions(ABC):
             found = self._by_blocks(X, lambda distribution, rows: distribution.restricted_mean(horizon))
             return framed(found, X, "horizon", horizon, name="restricted_mean") if as_frame else found
         own = np.asarray(own_horizons, dtype=np.float64)
+        X = opened(X)
         if own.shape != (count_rows(X),):
             raise ValueError(f"own_horizons has one horizon for each of {count_rows(X)} rows; got shape {own.shape}.")
         found = self._by_blocks(
@@ -171,7 +172,7 @@ class Predictions(ABC):
     ) -> Predicted:
         if precision not in ("double", "single"):
             raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
-        grid = self._check_grid(times)
+        X, grid = opened(X), self._check_grid(times)
         out = check_result(out, dtype, (count_rows(X), len(grid)))
 
         def on_grid(distribution: SurvivalDistribution, rows: slice) -> torch.Tensor:

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.advice import telling_unseen
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._members import predict_members
 from sumosurv.explain._rows import Rows
 from sumosurv.models import predict_distribution
+from sumosurv.preprocessing import telling_unseen
 
 __all__ = ["Array", "Asked", "Precision", "Quantity", "QuantityName", "ask", "explanation"]
 

@@ -7,8 +7,7 @@ from typing import Any
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.export.program import preprocessor_of
-from sumosurv.levels import ways_to_write
-from sumosurv.preprocessing import CategoricalColumn
+from sumosurv.preprocessing import CategoricalColumn, ways_to_write
 
 __all__ = ["described", "spellings"]
 

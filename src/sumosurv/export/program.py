@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from sumosurv.distributions.tail import tail_log_terms, tail_parameters
 from sumosurv.estimators import SumoNet, SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.export.columns import ColumnReader
 from sumosurv.networks import CausesNetwork, GridNetwork, Inputs, ModuleEncoder
-from sumosurv.preprocessing import CategoricalColumn, Preprocessor
+from sumosurv.preprocessing import CategoricalColumn, ColumnReader, Preprocessor
 
 __all__ = ["SurvivalProgram", "check_exportable", "preprocessor_of"]
 
@@ -161,7 +160,10 @@ class _Reading(nn.Module):
 
     def __init__(self, columns: Preprocessor, part: nn.Module) -> None:
         super().__init__()
-        self.columns = ColumnReader(columns) if columns.row_shape is None else None
+        self.columns = None
+        if columns.row_shape is None:
+            projection = None if columns.projection is None else torch.from_numpy(columns.projection)
+            self.columns = ColumnReader(columns.columns, one_hot=columns.one_hot, projection=projection)
         self.part = part
 
     def forward(self, *given: Tensor) -> Curves:

@@ -12,14 +12,18 @@ from sumosurv.outcome.record import Floats, Whole
 
 __all__ = [
     "as_numbers",
+    "check_causes",
     "check_entry",
     "check_event",
+    "check_event_codes",
     "check_groups",
     "check_interval_event",
     "check_length",
     "check_limits",
     "check_time",
     "check_weight",
+    "names_in_words",
+    "without_mask",
 ]
 
 _MOST_CAUSES = 100
@@ -28,7 +32,7 @@ _NO_FOLLOW_UP = "drop these rows: a subject without a follow-up time carries no 
 
 def check_time(time: Any, name: str, *, finite: bool = True, if_missing: str = _NO_FOLLOW_UP) -> Floats:
     """A column of times as float64: numbers, zero or more, and finite unless told otherwise."""
-    values = np.asarray(time)
+    values = without_mask(time)
     if values.ndim != 1:
         raise ValueError(f"{name!r} must be one-dimensional, one time per subject; got shape {values.shape}.")
     if np.iscomplexobj(values):
@@ -76,10 +80,26 @@ def check_time(time: Any, name: str, *, finite: bool = True, if_missing: str = _
 
 
 def check_event(event: Any, name: str, causes: int | None = None) -> npt.NDArray[np.bool_] | Whole:
-    """Whether each row had the event, as bool; or the cause of it, as whole numbers, 0 for censored rows."""
-    values = np.asarray(event)
+    """Whether each row had the event, as bool; or its cause as an integer, 0 for censored rows."""
+    codes = check_event_codes(event, name, causes)
+    if codes.dtype == bool or causes is not None:
+        return codes
+    if check_causes(codes, name) == 1:
+        return np.asarray(codes == 1)
+    return codes
+
+
+def check_event_codes(
+    event: Any, name: str, causes: int | None = None, option: str | None = None
+) -> npt.NDArray[np.bool_] | Whole:
+    """The values of an event column, each valid on its own: bool, or integers from 0 to ``causes`` (100 by default).
+
+    ``option`` is the name of the option that lists the values that mean an event, if there is one; error messages
+    recommend it.
+    """
+    values = without_mask(event)
     if causes is not None and not (isinstance(causes, (int, np.integer)) and 1 <= causes <= _MOST_CAUSES):
-        raise ValueError(f"causes is how many causes there are, from 1 to {_MOST_CAUSES}; got {causes!r}.")
+        raise ValueError(f"causes is the number of causes, from 1 to {_MOST_CAUSES}; got {causes!r}.")
     if values.ndim != 1:
         raise ValueError(f"{name!r} must be one-dimensional, one indicator per subject; got shape {values.shape}.")
     if values.dtype == bool and causes is None:
@@ -93,27 +113,34 @@ def check_event(event: Any, name: str, causes: int | None = None) -> npt.NDArray
     if wrong.any():
         bad = np.flatnonzero(wrong)
         largest = "K" if causes is None else causes
+        remedy = "Recode the column, for example (status == 'dead')"
+        remedy = remedy if option is None else f"Recode it, or list with {option} the values that mean an event"
         raise ValueError(
             f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored), or a cause from 1 to {largest}; {len(bad)} "
-            f"rows are not, first at {rows_in_words(bad)} ({values_in_words(values, bad)}). Recode the column, for "
-            "example (status == 'dead')."
-        )
-    if causes is not None:
-        return numbers.astype(np.int64)
-    if numbers.max(initial=0.0) <= 1:
-        return np.asarray(numbers == 1)
-    if np.isin(numbers, (1, 2)).all():
-        raise ValueError(
-            f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored) and holds 1 and 2, as in R, where 2 is "
-            f"the event; pass {name} == 2. If they are two causes and no row is censored, say so: causes=2."
-        )
-    nobody = np.setdiff1d(np.arange(1, int(numbers.max())), numbers)
-    if len(nobody):
-        raise ValueError(
-            f"{name!r} holds causes up to {int(numbers.max())}, and no row has {rows_in_words(nobody)}; number the "
-            f"causes 1, 2, ... without gaps, or say how many there are: causes={int(numbers.max())}."
+            f"rows are not, first at {rows_in_words(bad)} ({values_in_words(values, bad)}). {remedy}."
         )
     return numbers.astype(np.int64)
+
+
+def check_causes(codes: Any, name: str, option: str | None = None) -> int:
+    """The number of causes, from all valid codes of an event column: an error if they are ambiguous or have gaps."""
+    distinct = np.unique(np.asarray(codes, dtype=np.int64))
+    largest = int(distinct.max(initial=1))
+    if distinct.tolist() == [1, 2]:
+        event = f"pass {name} == 2" if option is None else f"give {option} 2"
+        both = "pass causes=2" if option is None else f"give {option} 1 2"
+        raise ValueError(
+            f"{name!r} holds 1 and 2 and no 0 (censored). If 2 is the event, as in R: {event}. If they are two causes "
+            f"and no row is censored: {both}."
+        )
+    absent = np.setdiff1d(np.arange(1, largest), distinct)
+    if len(absent):
+        known = f"pass causes={largest}" if option is None else f"list the values of all causes with {option}"
+        raise ValueError(
+            f"{name!r} holds causes up to {largest}, and no row has {rows_in_words(absent)}. Number the causes 1, 2, "
+            f"... without gaps, or {known}."
+        )
+    return largest
 
 
 def check_entry(entry: Any, name: str, time: Floats, time_name: str) -> Floats:
@@ -133,7 +160,7 @@ def check_entry(entry: Any, name: str, time: Floats, time_name: str) -> Floats:
 def check_limits(lower: Any, upper: Any, lower_name: str, upper_name: str) -> tuple[Floats, Floats]:
     """Both ends of intervals: lower finite, upper perhaps infinite and never below lower."""
     low = check_time(lower, lower_name, if_missing="write 0 where the event came before upper (left-censored)")
-    values = np.asarray(upper)
+    values = without_mask(upper)
     numbers = as_numbers(values) if values.ndim == 1 else None
     if numbers is not None and np.isnan(numbers).any():
         bad = np.flatnonzero(np.isnan(numbers))
@@ -170,7 +197,7 @@ def check_weight(weight: Any, n_rows: int) -> Floats | None:
 
     Whole numbers stay as they are and count repeated rows; others are scaled to a mean of one.
     """
-    values = np.asarray(weight)
+    values = without_mask(weight)
     numbers = as_numbers(values) if values.ndim == 1 else None
     if numbers is None or len(numbers) != n_rows:
         raise ValueError(
@@ -194,7 +221,7 @@ def check_weight(weight: Any, n_rows: int) -> Floats | None:
 
 def check_groups(groups: Any, n_rows: int) -> Whole:
     """The subject of each row, as a whole number from 0."""
-    values = np.asarray(groups)
+    values = without_mask(groups)
     if values.shape != (n_rows,):
         raise ValueError(f"groups has one subject for each of the {n_rows} rows; got shape {values.shape}.")
     codes = np.asarray(pd.factorize(values)[0], dtype=np.int64)
@@ -213,8 +240,25 @@ def check_length(values: Any, name: str, others: Any, other_name: str) -> None:
         )
 
 
+def without_mask(values: Any) -> npt.NDArray[Any]:
+    """As an array; masked values, which NumPy would otherwise uncover, become missing (NaN, or None among text)."""
+    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
+        return np.asarray(values)
+    numeric = values.dtype.kind in "biuf"
+    plain = values.data.astype(np.float64 if numeric else object)
+    plain[np.ma.getmaskarray(values)] = np.nan if numeric else None
+    return plain
+
+
+def names_in_words(names: Any, most: int = 12) -> str:
+    """Names as error messages list them: the first few of a long list, and how many there are."""
+    shown = list(names)
+    text = ", ".join(map(repr, shown[:most]))
+    return text if len(shown) <= most else f"{text}, ... ({len(shown):,} in all)"
+
+
 def as_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:
-    """As float64, or None where some value is no number; text is none, whatever it spells."""
+    """As float64; None if some value is not a number. Text is not a number, whatever it spells."""
     if values.dtype.kind in "USO" and not all(_is_number(value) for value in values):
         return None
     return values.astype(np.float64)

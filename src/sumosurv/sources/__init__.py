@@ -1,11 +1,11 @@
 """Rows that are read in pieces, so that they need not fit into memory; and what is learned of them in one pass."""
 
-from sumosurv.sources.blocks import Block, Source, as_source, count_rows, take_rows
+from sumosurv.sources.blocks import Block, Source, as_source, count_rows, opened, take_rows
 from sumosurv.sources.hashing import hashed, uniform
 from sumosurv.sources.outcomes import OutcomeSketch, row_sample
 from sumosurv.sources.roles import Roles
 from sumosurv.sources.sketches import LevelSketch, Moments, QuantileSketch, RowSample
-from sumosurv.sources.source import RowSource, is_source
+from sumosurv.sources.source import RowSource, check_no_duplicates, digest_of, is_source
 
 __all__ = [
     "Block",
@@ -18,9 +18,12 @@ __all__ = [
     "RowSource",
     "Source",
     "as_source",
+    "check_no_duplicates",
     "count_rows",
+    "digest_of",
     "hashed",
     "is_source",
+    "opened",
     "row_sample",
     "take_rows",
     "uniform",

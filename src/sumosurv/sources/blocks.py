@@ -15,7 +15,7 @@ from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.sources.roles import Roles
 from sumosurv.sources.source import RowSource, is_source
 
-__all__ = ["Block", "Source", "as_source", "count_rows", "take_rows"]
+__all__ = ["Block", "Source", "as_source", "count_rows", "opened", "take_rows"]
 
 _ROWS = 65_536  # rows of a block on disk
 
@@ -138,9 +138,7 @@ class _Streamed(Source):
             return
         wanted = list(dict.fromkeys([*names, *roles.names]))
         for frame in roles.counted(self.source.frames(wanted, rows=rows or _ROWS)):
-            numbers = frame.index.to_numpy()
-            subjects = numbers if roles.group is None else frame[roles.group].to_numpy()
-            yield Block(frame[names], roles.outcome(frame), numbers, subjects)
+            yield Block(frame[names], roles.outcome(frame), frame.index.to_numpy(), roles.subject_names(frame))
 
 
 def as_source(
@@ -167,15 +165,23 @@ def as_source(
     if X is None and y is None:
         raise ValueError("There are no rows: pass X, y or both.")
     X = as_pandas(X)
-    if isinstance(y, (Roles, Mapping)):
-        raise TypeError("Columns of a table in memory are named by Surv.from_columns(frame, event=..., time=...).")
+    if isinstance(X, pd.DataFrame) and isinstance(y, (Roles, Mapping)):
+        roles = Roles.of(y, sample_weight, groups)
+        return _Table(X[roles.covariates(X)], roles.table_outcome(X, n_causes))
     n_rows = None if X is None else count_rows(X)
     outcome = None if y is None else check_outcome(y, n_rows=n_rows, sample_weight=sample_weight, groups=groups)
     return _Table(X, outcome)
 
 
+def opened(X: Any) -> Any:
+    """Rows on disk as a RowSource, so that they can be read more than once; a table in memory as it is."""
+    return RowSource.of(X) if is_source(X) else X
+
+
 def count_rows(X: Any) -> int:
-    """The number of rows of a table of any kind."""
+    """The number of rows of a table of any kind, or of a RowSource."""
+    if isinstance(X, RowSource):
+        return X.n_rows
     return int(X.shape[0]) if hasattr(X, "shape") and len(X.shape) else len(X)
 
 

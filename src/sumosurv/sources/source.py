@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -15,10 +17,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-__all__ = ["RowSource", "is_source"]
+from sumosurv.outcome.checks import names_in_words
+
+__all__ = ["RowSource", "check_no_duplicates", "digest_of", "is_source"]
 
 _ROWS = 65_536  # read at a time
 _WAYS = 16  # pieces that are read at the same time where rows are shuffled
+_SIGNED = 64  # row groups, and rows of each, that a signature reads
 _SPOOLED = 262_144  # rows of a row group of record batches that are kept on disk
 
 
@@ -57,7 +62,11 @@ class RowSource:
         self._spool: _Spool | None = None
         self.name = str(given) if isinstance(given, (str, Path)) else type(given).__name__
         self._dataset = self._open(given)
-        _check_names(self._dataset.schema.names, self.name)
+        schema = self._dataset.schema
+        check_no_duplicates(schema.names, self.name)
+        # an index that pandas stored with the table is not a covariate, as in a table in memory
+        index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
+        self.names = [name for name in schema.names if name not in index or not name.startswith("__index_level_")]
         self._pieces = [piece for fragment in self._dataset.get_fragments() for piece in _split(fragment)]
         counts = [_count(piece) for piece in self._pieces]
         self.n_rows = sum(counts)
@@ -69,11 +78,10 @@ class RowSource:
         if self.n_rows == 0:
             raise ValueError(f"{self.name} has no rows.")
         self._first = np.concatenate([[0], np.cumsum(counts)])  # row number at which each piece begins
-        known = self._dataset.schema.names
         for name in [*(columns or ()), *categorical]:
-            if name not in known:
-                raise ValueError(f"There is no column {name!r} in {self.name}; they are {', '.join(map(repr, known))}.")
-        self.columns = list(known if columns is None else columns)
+            if name not in self.names:
+                raise ValueError(f"There is no column {name!r} in {self.name}; they are {names_in_words(self.names)}.")
+        self.columns = [name for name in self.names if name not in index] if columns is None else list(columns)
         self.categorical = frozenset(categorical)
 
     @classmethod
@@ -88,50 +96,36 @@ class RowSource:
         made.columns, made.categorical = list(columns), self.categorical | set(categorical)
         return made
 
-    @property
-    def names(self) -> list[str]:
-        """All columns, also those that are not looked at."""
-        return list(self._dataset.schema.names)
-
-    def type_of(self, name: str) -> pa.DataType:
-        """The Arrow type of a column."""
-        return self._dataset.schema.field(name).type
-
-    def is_category(self, name: str) -> bool:
-        """Whether a column is read as categories: text, booleans, dictionaries and those that were named."""
-        kind = self.type_of(name)
+    def is_category(self, name: str) -> bool | None:
+        """Whether a column holds categories: text, booleans, dictionaries, named columns. None for other types."""
+        kind = self._dataset.schema.field(name).type
         if name in self.categorical or pa.types.is_dictionary(kind) or pa.types.is_boolean(kind):
             return True
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return True
         if any(of(kind) for of in (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_null)):
             return False
-        raise ValueError(f"Column {name!r} holds {kind}; turn it into numbers or text first, for example days.")
+        return None
 
     @property
     def files(self) -> list[Path]:
         """The files that are read, if the table is made of any."""
         return [Path(path) for path in getattr(self._dataset, "files", [])]
 
-    def signature(self) -> dict[str, Any]:
-        """What tells this table from another: its columns, the rows of each piece, and files with size and date."""
-        files = []
-        for path in self.files:
-            state = path.stat() if path.exists() else None
-            files.append([str(path), *((None, None) if state is None else (state.st_size, state.st_mtime_ns))])
-        return {"columns": self.names, "first_rows": self._first.tolist(), "files": files}
+    def signature(self) -> str:
+        """A digest of the schema, the number of rows per row group, and some rows: equal for a copy of the files."""
+        digest = hashlib.sha256(str(self._dataset.schema.remove_metadata()).encode())
+        digest.update(self._first.tobytes())
+        for place in np.unique(np.linspace(0, len(self._pieces) - 1, _SIGNED).astype(int)).tolist():
+            digest.update(digest_of(next(self._piece(place, self.names, _SIGNED))).encode())
+        return digest.hexdigest()
 
     # ------------------------------------------------------------------ reading
 
-    def frames(
-        self, columns: Sequence[str] | None = None, *, rows: int = _ROWS, start: int = 0
-    ) -> Iterator[pd.DataFrame]:
-        """The rows in their order from a row number on, at most so many at a time; the index is the row number."""
-        for place in range(int(np.searchsorted(self._first, start, side="right")) - 1, len(self._pieces)):
-            for frame in self._piece(place, columns, rows):
-                later = frame.iloc[max(0, start - int(frame.index[0])) :]
-                if len(later):
-                    yield later
+    def frames(self, columns: Sequence[str] | None = None, *, rows: int = _ROWS) -> Iterator[pd.DataFrame]:
+        """The rows in their order, at most ``rows`` at a time; the index is the row number."""
+        for place in range(len(self._pieces)):
+            yield from self._piece(place, columns, rows)
 
     def shuffled_frames(
         self, seed: int, columns: Sequence[str] | None = None, *, buffer: int, ways: int = _WAYS
@@ -172,7 +166,7 @@ class RowSource:
         for batch in batches:
             for begin in range(0, batch.num_rows, rows):
                 part = batch.slice(begin, rows)
-                frame = _without_decimals(part).to_pandas()
+                frame = _without_decimals(part).to_pandas(ignore_metadata=True)
                 for name in self.categorical.intersection(wanted):
                     frame[name] = frame[name].astype("category")
                 frame.index = pd.RangeIndex(first, first + len(frame))
@@ -188,9 +182,12 @@ class RowSource:
             path = Path(given)
             if not path.exists():
                 raise FileNotFoundError(f"There is no file or folder {path}.")
-            files = _parquet_files(path) if path.is_dir() else [path]
+            files = [str(file) for file in _parquet_files(path)] if path.is_dir() else []
             try:
-                return ds.dataset([str(file) for file in files], format="parquet")
+                if not files:
+                    return ds.dataset(str(path), format="parquet")
+                options = {"format": "parquet", "partitioning": "hive", "partition_base_dir": str(path)}
+                return ds.dataset(files, schema=_common_schema(ds.dataset(files, **options)), **options)
             except (pa.ArrowInvalid, OSError) as error:
                 raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
         return self._spooled(iter(given))
@@ -199,7 +196,9 @@ class RowSource:
         """Record batches that can be read once, in a temporary file."""
         self._spool = _Spool()
         path = self._spool.folder / "rows.parquet"
-        writer, held, n_held = None, [], 0
+        writer: Any = None
+        held: list[pa.RecordBatch] = []
+        n_held = 0
         for batch in batches:
             if not isinstance(batch, pa.RecordBatch):
                 raise TypeError(
@@ -207,6 +206,11 @@ class RowSource:
                     "dataset of Arrow, or pyarrow.RecordBatch.from_pandas of each part."
                 )
             writer = writer or pq.ParquetWriter(path, batch.schema)
+            if not batch.schema.equals(writer.schema):
+                raise ValueError(
+                    "Record batches of one table have the same columns and types; a batch differs from the first: "
+                    f"{names_in_words(batch.schema.names)}."
+                )
             held.append(batch)
             n_held += batch.num_rows
             if n_held >= _SPOOLED:
@@ -261,7 +265,45 @@ def _count(piece: Any) -> int:
     return int(piece.count_rows())
 
 
-def _check_names(names: Sequence[str], what: str) -> None:
-    twice = next((name for name in names if list(names).count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{what} has more than one column named {twice!r}; rename or remove all but one.")
+def _common_schema(dataset: Any) -> pa.Schema:
+    """The schema of all files: the same columns in each, with numbers of the widest type among the files."""
+    schemas = {fragment.path: fragment.physical_schema for fragment in dataset.get_fragments()}
+    first, own = next(iter(schemas.items()))
+    for path, other in schemas.items():
+        differing = sorted(set(own.names) ^ set(other.names))
+        if differing:
+            name = differing[0]
+            has, lacks = (first, path) if name in own.names else (path, first)
+            raise ValueError(
+                f"{lacks} has no column {name!r}, which {has} has; write all files of a folder with the same columns."
+            )
+        for name in own.names:
+            kinds = [schema.field(name).type for schema in (own, other)]
+            try:
+                pa.unify_schemas([pa.schema([(name, kind)]) for kind in kinds], promote_options="permissive")
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                raise ValueError(
+                    f"Column {name!r} holds {kinds[0]} in {first} and {kinds[1]} in {path}; write it with one type in "
+                    "all files."
+                ) from None
+    fields = [schema.remove_metadata() for schema in schemas.values()]
+    partitions = [field for field in dataset.schema if field.name not in own.names]
+    common = pa.unify_schemas([*fields, pa.schema(partitions)], promote_options="permissive")
+    return common.with_metadata(own.metadata)
+
+
+def check_no_duplicates(names: Sequence[str], what: str) -> None:
+    """Raise a ValueError that lists the names which several columns have."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"{what} has more than one column named {names_in_words(twice, 5)}; rename or remove all but one."
+        )
+
+
+def digest_of(*frames: pd.DataFrame) -> str:
+    """A digest of the values of some rows."""
+    digest = hashlib.sha256()
+    for frame in frames:
+        digest.update(pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes())
+    return digest.hexdigest()

@@ -12,13 +12,12 @@ import numpy.typing as npt
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.advice import telling_unseen
 from sumosurv.estimators.given import check_validation_data
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.estimators.reading import Prepared, find_clock, for_training
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.preprocessing import Preprocessor, time_unit
+from sumosurv.preprocessing import Preprocessor, telling_unseen, time_unit
 from sumosurv.sources import Roles, RowSource, is_source
 from sumosurv.streaming.batches import BUFFER, StreamBatches
 from sumosurv.streaming.learning import (
@@ -74,8 +73,7 @@ class StreamPrepared(Prepared):
         """Batches that are read from disk."""
         assert self.stream is not None
         n = self._summary.n_train  # weights have mean one, so that all rows count for as many
-        seen = self.stream.source.signature()
-        signature = f"{seen['first_rows']} {[size for _, size, _ in seen['files']]}"  # a copy elsewhere is the same
+        signature = self.stream.source.signature()
         return StreamBatches(self._read, n, float(n), self.table, members, batch_size, device, BUFFER, signature)
 
     def _read(self, epoch: int) -> Iterator[Table]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.advice import advise_on_text
 from sumosurv.outcome import Outcome
-from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
+from sumosurv.preprocessing import (
+    CategoricalColumn,
+    NumericColumn,
+    NumericScaling,
+    Preprocessor,
+    check_text,
+    is_categorical,
+    learn_column,
+    read_numbers,
+)
 from sumosurv.sources import (
     LevelSketch,
     Moments,
@@ -93,20 +100,14 @@ def summarise(source: RowSource, roles: Roles, *, seed: int, share: float) -> Su
         Of the subjects, to be held out.
     """
     names = roles.covariates(source)
-    columns: dict[str, NumericSketch | CategoricalSketch] = {
-        name: CategoricalSketch(name, pd.api.types.is_string_dtype(_dtype(source, name)))
-        if source.is_category(name)
-        else NumericSketch(name)
-        for name in names
-    }
+    columns = _sketches(source, names)
     times = OutcomeSketch(roles.n_causes, two_times=roles.two_times)
     sample, held_out = (row_sample(size) for size in (SAMPLED, 2 * MOST_VALIDATION))
     n_seen, within, between = 0.0, Moments(), []
     for frame in roles.counted(source.frames([*names, *roles.names])):
         outcome, own = roles.outcome(frame), roles.subjects(frame, seed)
         for name, column in columns.items():
-            if isinstance(column, NumericSketch):
-                column.check(frame[name])
+            column.check(frame[name])
         if share > 0:
             out = np.flatnonzero(uniform(own) < share)
             held_out.add((frame[names].iloc[out], outcome[out]), own[out])
@@ -148,7 +149,7 @@ def _sorting(parts: list[tuple[int, float]], whole: Moments) -> float:
 def learned_columns(preprocessor: Preprocessor, summary: Summary) -> Preprocessor:
     """Columns as if all training rows had been in memory, up to the error of the sketches."""
     preprocessor.named = True
-    preprocessor.columns = [column.learned(preprocessor) for column in summary.columns.values()]
+    preprocessor.columns = [column.learned(preprocessor.scaling) for column in summary.columns.values()]
     return preprocessor
 
 
@@ -163,13 +164,8 @@ class NumericSketch:
         self.quantiles, self.moments, self.missing = QuantileSketch(), Moments(), 0.0
 
     def check(self, values: pd.Series) -> None:
-        """Raise a ValueError that names the first infinite value."""
-        infinite = np.isinf(values.to_numpy(dtype=np.float64, na_value=np.nan))
-        if infinite.any():
-            raise ValueError(
-                f"Column {self.name!r} contains infinity, first in row {values.index[infinite][0]:,}; replace such "
-                "values or mark them as missing."
-            )
+        """Raise a ValueError for values that are not numbers, or infinite."""
+        read_numbers(values, self.name, values.index)
 
     def add(self, values: pd.Series, weight: Floats | None) -> None:
         """Take in more rows, which were checked."""
@@ -181,12 +177,12 @@ class NumericSketch:
         self.quantiles.add(numbers, weight)
         self.moments.add(numbers, weight)
 
-    def learned(self, preprocessor: Preprocessor) -> NumericColumn | CategoricalColumn:
+    def learned(self, scaling: NumericScaling) -> NumericColumn | CategoricalColumn:
         """The column."""
         points, weight = self.quantiles.points()
         if self.missing:
             points, weight = np.append(points, np.nan), np.append(weight, self.missing)
-        made = preprocessor.learn_column(self.name, pd.Series(points, dtype=np.float64), weight)
+        made = learn_column(self.name, pd.Series(points, dtype=np.float64), weight, scaling)
         assert isinstance(made, NumericColumn)
         if not made.knots and made.seen is not None and made.seen.low < made.seen.high:
             return replace(made, centre=self.moments.mean, width=self.moments.width or 1.0)  # which are exact
@@ -200,6 +196,10 @@ class CategoricalSketch:
         self.name, self.text = name, text
         self.levels, self.missing, self.present = LevelSketch(), 0.0, 0
 
+    def check(self, values: pd.Series) -> None:
+        """Raise an error for values that are neither text nor truth values nor numbers."""
+        is_categorical(values)
+
     def add(self, values: pd.Series, weight: Floats | None) -> None:
         """Take in more rows."""
         absent = values.isna().to_numpy()
@@ -211,19 +211,28 @@ class CategoricalSketch:
             counts = pd.Series(weight, index=values.index).groupby(values, observed=True).sum()
         self.levels.add({level: float(count) for level, count in counts.items() if count > 0})
 
-    def learned(self, preprocessor: Preprocessor) -> NumericColumn | CategoricalColumn:
-        """The column; of too many levels the most frequent."""
+    def learned(self, scaling: NumericScaling) -> NumericColumn | CategoricalColumn:
+        """The column; if it has too many levels, with the most frequent ones."""
         counts = self.levels.levels()
         levels, weight = list(counts), np.array(list(counts.values()))
         if self.text:
-            advise_on_text(self.name, levels, self.present)
+            check_text(self.name, levels, self.present)
         values = pd.Series(pd.Categorical([*levels, None] if self.missing else levels, categories=levels))
         weight = np.append(weight, self.missing) if self.missing else weight
-        return preprocessor.learn_column(self.name, values, weight)
+        return learn_column(self.name, values, weight, scaling)
 
 
-def _dtype(source: RowSource, name: str) -> Any:
-    return next(iter(source.frames([name], rows=1)))[name].dtype
+def _sketches(source: RowSource, names: list[str]) -> dict[str, NumericSketch | CategoricalSketch]:
+    """Of each column an empty sketch, of numbers or of categories; an error for columns that are neither."""
+    first = next(source.frames(names, rows=1))
+    made: dict[str, NumericSketch | CategoricalSketch] = {}
+    for name in names:
+        category = source.is_category(name)
+        if is_categorical(first[name]) if category is None else category:
+            made[name] = CategoricalSketch(name, pd.api.types.is_string_dtype(first[name].dtype))
+        else:
+            made[name] = NumericSketch(name)
+    return made
 
 
 def _rows_of(sample: RowSample[tuple[pd.DataFrame, Outcome]]) -> tuple[pd.DataFrame, Outcome]:

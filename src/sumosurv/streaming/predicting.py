@@ -1,4 +1,4 @@
-"""Predictions of rows on disk, to a Parquet file, part by part: a run that was ended goes on where it stopped."""
+"""Predictions of rows on disk, written to a Parquet file part by part: a run that was killed resumes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sumosurv.advice import telling_unseen
 from sumosurv.files import check_apart, check_writable, replacing
+from sumosurv.outcome.checks import names_in_words
 from sumosurv.predicted import Figures
-from sumosurv.sources import RowSource
+from sumosurv.preprocessing import telling_unseen
+from sumosurv.sources import RowSource, digest_of
 
 __all__ = ["predict_to_parquet"]
 
@@ -38,10 +40,11 @@ def predict_to_parquet(
 ) -> int:
     """Write one row of predictions for each row of a table on disk.
 
-    The rows are predicted in parts of 262,144. Each part is a file of its own, written whole, in a folder beside the
-    target (``NAME.parts``); when all are there, they become the row groups of one file, which takes the target's name
-    in one move, and the folder is removed. A run that is killed thus leaves the target as it was, and the same call
-    goes on after the last part. Parts of another model, table or choice of figures are thrown away.
+    The rows are predicted in parts of 262,144. Each part is written as a whole to a file in a folder beside the target
+    (``NAME.parts``). When all parts are written, they become the row groups of one file, which takes the target's name
+    in one move, and the folder is removed. If a run is killed, the target stays as it was, and the same call resumes:
+    finished parts are kept if the rows that they were predicted from are unchanged. Parts of another model or of
+    another request are deleted.
 
     Parameters
     ----------
@@ -70,16 +73,19 @@ def predict_to_parquet(
     if any(file.resolve().is_relative_to(folder.resolve()) for file in rows.files):
         raise ValueError(f"{folder} is where parts of {path} are kept, and it is read; name another file to write.")
     names = _columns(model, rows, identifiers)
-    parts = _Parts(folder, _signature(model, rows, figures, identifiers))
-    done = parts.n_rows
-    with _bar(rows.n_rows, done, verbose) as advance, telling_unseen():
-        for frames in _in_parts(rows.frames(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK, start=done)):
+    parts = _Parts(folder, _signature(model, figures, identifiers))
+    with _bar(rows.n_rows, verbose) as advance, telling_unseen():
+        for frames in _in_parts(rows.frames(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK)):
+            digest = digest_of(*frames)
+            if parts.keep(digest):
+                advance(sum(map(len, frames)))
+                continue
             own: Counter[str] = Counter()
             made = []
             for frame in frames:
                 made.append(pd.concat([frame[list(identifiers)], figures.table(model, frame[names], own)], axis=1))
                 advance(len(frame))
-            parts.write(pd.concat(made), own)
+            parts.write(pd.concat(made), own, digest)
     if beyond is not None:
         beyond.update(parts.beyond)
     parts.join(target)
@@ -98,10 +104,7 @@ class _Parts:
             with replacing(told) as partial:
                 partial.write_text(json.dumps({"signature": signature}), encoding="utf-8")
         self._files: list[Path] = []
-        self.n_rows, self.beyond = 0, Counter[str]()
-        while (path := self._path(len(self._files))).is_file():
-            found = pq.read_metadata(path)
-            self._note(path, found.num_rows, json.loads(found.metadata[b"sumosurv"]))
+        self.beyond = Counter[str]()
 
     def _told(self, told: Path) -> str | None:
         """What the folder holds parts of; None if it is new or empty, and an error if it is not of this making."""
@@ -115,23 +118,30 @@ class _Parts:
                 "write."
             ) from None
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:06d}.parquet"
+    def _next(self) -> Path:
+        return self._folder / f"{len(self._files):06d}.parquet"
 
-    def _note(self, path: Path, n_rows: int, beyond: dict[str, int]) -> None:
+    def keep(self, digest: str) -> bool:
+        """Whether the next part is there already, predicted from the same rows; if so, it is kept."""
+        path = self._next()
+        if not path.is_file():
+            return False
+        stored = json.loads(pq.read_metadata(path).metadata[b"sumosurv"])
+        if stored["rows"] != digest:
+            return False
         self._files.append(path)
-        self.n_rows += n_rows
-        self.beyond.update(beyond)
+        self.beyond.update(stored["beyond"])
+        return True
 
-    def write(self, frame: pd.DataFrame, beyond: Counter[str]) -> None:
-        """One more part, there as a whole or not at all."""
-        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(
-            {"sumosurv": json.dumps(beyond)}
-        )
-        path = self._path(len(self._files))
+    def write(self, frame: pd.DataFrame, beyond: Counter[str], digest: str) -> None:
+        """One more part, written as a whole or not at all."""
+        stored = json.dumps({"beyond": beyond, "rows": digest})
+        table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({"sumosurv": stored})
+        path = self._next()
         with replacing(path) as partial:
             pq.write_table(table, partial, row_group_size=_PART)
-        self._note(path, len(frame), dict(beyond))
+        self._files.append(path)
+        self.beyond.update(beyond)
 
     def join(self, target: Path) -> None:
         """All parts as the row groups of one file; the parts are removed."""
@@ -148,15 +158,15 @@ def _columns(model: Any, source: RowSource, identifiers: Sequence[str]) -> list[
     wanted = [name for name in source.columns if name not in identifiers] if names is None else list(names)
     missing = [name for name in [*wanted, *identifiers] if name not in source.names]
     if missing:
-        raise ValueError(f"{source.name} lacks columns: {', '.join(map(repr, missing))}.")
+        raise ValueError(f"{source.name} has no columns {names_in_words(missing)}.")
     return wanted
 
 
-def _signature(model: Any, source: RowSource, figures: Figures, identifiers: Sequence[str]) -> str:
-    """What the predictions follow from, in short: the model, the rows, the figures."""
+def _signature(model: Any, figures: Figures, identifiers: Sequence[str]) -> str:
+    """A digest of the model and of what is predicted."""
     digest = hashlib.sha256()
     fitted, tensors = model._state()
-    asked = [fitted, model.get_params(deep=False), source.signature(), asdict(figures), list(identifiers)]
+    asked = [fitted, model.get_params(deep=False), asdict(figures), list(identifiers)]
     digest.update(json.dumps(asked, sort_keys=True, default=str).encode())
     for name, values in sorted(tensors.items()):
         digest.update(name.encode())
@@ -176,18 +186,13 @@ def _in_parts(frames: Iterator[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
         yield held
 
 
-def _bar(total: int, done: int, verbose: bool) -> Any:
+@contextmanager
+def _bar(total: int, verbose: bool) -> Iterator[Callable[[int], Any]]:
     """A progress bar as a function of the rows that were added."""
-    from contextlib import contextmanager
+    if not verbose:
+        yield lambda rows: None
+        return
+    from tqdm.auto import tqdm
 
-    @contextmanager
-    def shown() -> Iterator[Any]:
-        if not verbose:
-            yield lambda rows: None
-            return
-        from tqdm.auto import tqdm
-
-        with tqdm(total=total, initial=done, desc="predicting", unit="row") as bar:
-            yield bar.update
-
-    return shown()
+    with tqdm(total=total, desc="predicting", unit="row") as bar:
+        yield bar.update

@@ -1,7 +1,8 @@
-"""What is said of columns that were probably meant in another way: warnings, once per column."""
+"""Levels of categories: other spellings (1, 1.0 and "1"), and warnings about levels not seen in training."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,13 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["advise_on_text", "note_rewritten", "note_unseen", "telling_unseen"]
+from sumosurv.preprocessing.types import listed
+
+__all__ = ["find_rewritten", "note_rewritten", "note_unseen", "telling_unseen", "ways_to_write"]
 
 _SHOWN = 5
-_MANY_NUMBERS = 10  # different ones: so many are no names of categories
-_IDENTIFIERS = 20  # rows: a text column in which so many or more all differ does not describe them
-
-
 _UNSEEN = (
     "Column {name!r}: {rows:,} of {of:,} values were not seen in training ({values}), where it had levels such as "
     "{levels}; predictions for them are those of no level in particular."
@@ -28,6 +27,55 @@ _REWRITTEN = (
     "Column {name!r}: {rows:,} of {of:,} values are written in another way than in training ({values}, where levels "
     "are {levels}); they were taken for these levels. Give the column the type that it had in training."
 )
+
+
+def find_rewritten(levels: Sequence[Any], values: npt.NDArray[np.object_]) -> npt.NDArray[np.int64]:
+    """The place of the level that each value is another way to write; -1 where there is none, or more than one.
+
+    Numbers are told by their value and truth values by their word, whether they come as such or as text. Other text
+    has one way to be written.
+
+    Examples
+    --------
+    >>> find_rewritten((0, 1), np.array(["0", "1.0", "2", "one"], dtype=object))
+    array([ 0,  1, -1, -1])
+    """
+    places: dict[Any, int] = {}
+    for place, level in enumerate(levels):
+        meaning = _meaning(level)
+        places[meaning] = -1 if meaning in places else place
+    return np.array([-1 if (m := _meaning(value)) is None else places.get(m, -1) for value in values], dtype=np.int64)
+
+
+def ways_to_write(level: Any) -> list[str]:
+    """The text of a level, and other text for the same number or truth value.
+
+    Examples
+    --------
+    >>> ways_to_write(2), ways_to_write("2.0"), ways_to_write(True), ways_to_write("II")
+    (['2', '2.0'], ['2.0', '2'], ['True', 'true', 'TRUE'], ['II'])
+    """
+    meaning, own = _meaning(level), str(level)
+    if meaning is None:
+        return [own]
+    if isinstance(meaning, str):
+        others = [meaning.capitalize(), meaning, meaning.upper()]
+    else:
+        others = [str(int(meaning)), f"{int(meaning)}.0"] if meaning.is_integer() else [repr(meaning)]
+    return list(dict.fromkeys([own, *others]))
+
+
+def _meaning(value: Any) -> float | str | None:
+    """A number, "true" or "false"; None of other text."""
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower()
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 @dataclass
@@ -54,7 +102,7 @@ def telling_unseen() -> Iterator[None]:
     finally:
         _noted.reset(token)
     for text in dict.fromkeys(  # the parts of a mixture say the same
-        said.format(name=name, rows=found.rows, of=found.of, values=_listed(list(found.values)), levels=known)
+        said.format(name=name, rows=found.rows, of=found.of, values=listed(list(found.values)), levels=known)
         for (said, _, name, known), found in noted.items()
         if found.rows
     ):
@@ -99,45 +147,3 @@ def _note(
     if rows.any() and len(entry.values) <= _SHOWN:
         odd = values[rows].astype(object)
         entry.values |= dict.fromkeys("missing" if pd.isna(value) else repr(value) for value in odd.unique())
-
-
-def advise_on_text(name: str, levels: Sequence[Any], n_rows: int) -> None:
-    """Warn of a column of text that was hardly meant as one, or whose levels all differ, as identifiers do."""
-    if _advise_on_numbers(name, levels) or not len(levels) == n_rows >= _IDENTIFIERS:
-        return
-    warnings.warn(
-        f"Column {name!r} has a different category in each of its {n_rows} rows, as identifiers have: nothing can be "
-        "learned from it; leave it out, or turn it into numbers.",
-        UserWarning,
-        stacklevel=2,
-    )
-
-
-def _advise_on_numbers(name: str, levels: Sequence[Any]) -> bool:
-    """Warn of a column of text whose levels are numbers but for a few, or numbers with commas."""
-    if len(levels) < _MANY_NUMBERS or not all(isinstance(level, str) for level in levels):
-        return False
-    text = pd.Series(list(levels), dtype=object)
-    numbers = pd.to_numeric(text, errors="coerce").notna()
-    read = [pd.to_numeric(text.str.replace(",", to, n=n), errors="coerce") for to, n in ((".", 1), ("", -1))]
-    with_comma = read[0].notna() | read[1].notna()  # a decimal comma; commas between thousands
-    most = max(_MANY_NUMBERS, 0.9 * len(text))
-    if numbers.all() or with_comma.sum() < most:
-        return False
-    if numbers.sum() >= most:
-        odd = [repr(level) for level in text[~numbers]]
-        what = f"all but {len(odd)} of them are numbers: {_listed(odd)}. Correct these or mark them as missing"
-    else:
-        shown = repr(text[~numbers].iloc[0])
-        what = f"they are numbers with commas, such as {shown}. Write them with a decimal point and no other separator"
-    warnings.warn(
-        f"Column {name!r} holds text and becomes {len(text)} categories, but {what}, or turn the column into a "
-        "category to keep it so.",
-        UserWarning,
-        stacklevel=2,
-    )
-    return True
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

@@ -1,20 +1,29 @@
-"""Preprocessing as a torch module: raw numbers and category codes in, what networks read out."""
+"""Preprocessing of a fitted table as a torch module, for other devices and for export."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from sumosurv.networks import Inputs
-from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
+from sumosurv.networks.data import Inputs
+from sumosurv.preprocessing.columns import CategoricalColumn, NumericColumn, knot_ranks
 
 __all__ = ["ColumnReader"]
 
 
 class ColumnReader(nn.Module):
     """What a fitted `Preprocessor` does, for all columns at once.
+
+    Parameters
+    ----------
+    columns : sequence of NumericColumn and CategoricalColumn
+    one_hot : bool
+        Give categories as 0/1 columns among the numbers.
+    projection : Tensor, optional
+        Turns the numbers into principal components.
 
     ``forward`` takes the numeric columns, (n, p) in float64 with NaN for missing values, and the codes of the
     categorical ones, (n, c), each in the order of the table; the codes are those of `CategoricalColumn`.
@@ -29,17 +38,22 @@ class ColumnReader(nn.Module):
     chosen: Tensor
     projection: Tensor | None
 
-    def __init__(self, fitted: Preprocessor) -> None:
+    def __init__(
+        self,
+        columns: Sequence[NumericColumn | CategoricalColumn],
+        *,
+        one_hot: bool = False,
+        projection: Tensor | None = None,
+    ) -> None:
         super().__init__()
-        numeric = [column for column in fitted.columns if isinstance(column, NumericColumn)]
-        coded = [column for column in fitted.columns if isinstance(column, CategoricalColumn)]
-        self.one_hot = [column.n_codes for column in coded] if fitted.one_hot else []
+        numeric = [column for column in columns if isinstance(column, NumericColumn)]
+        coded = [column for column in columns if isinstance(column, CategoricalColumn)]
+        self.one_hot = [column.n_codes for column in coded] if one_hot else []
         self.register_buffer("centre", torch.tensor([column.centre for column in numeric], dtype=torch.float64))
         self.register_buffer("width", torch.tensor([column.width for column in numeric], dtype=torch.float64))
         self._note_ranks(numeric)
-        self.register_buffer("order", torch.tensor(_places(fitted), dtype=torch.long))
-        own = fitted.projection
-        self.register_buffer("projection", None if own is None else torch.from_numpy(own))
+        self.register_buffer("order", torch.tensor(_places(columns, one_hot), dtype=torch.long))
+        self.register_buffer("projection", projection)
 
     def _note_ranks(self, numeric: list[NumericColumn]) -> None:
         """Of columns that become normal scores: which they are, and their knots, padded at the end."""
@@ -70,30 +84,22 @@ class ColumnReader(nn.Module):
         return Inputs(made.to(torch.float32), codes[:, :0] if self.one_hot else codes)
 
     def _scores(self, values: Tensor) -> Tensor:
-        """Normal scores by quantiles: the middle of equal knots, else on a straight line between two."""
+        """Normal scores by quantiles."""
         across = values.T.contiguous()
-        low = torch.searchsorted(self.knots, across)
-        high = torch.searchsorted(self.knots, across, right=True)
-        left = torch.minimum((low - 1).clamp_min(0), self.last)
-        right = torch.minimum(low, self.last)
-        first, second = self.knots.gather(1, left), self.knots.gather(1, right)
-        apart = second > first
-        step = torch.where(apart, (across - first) / torch.where(apart, second - first, 1.0), 0.0)
-        rank = torch.where(high > low, 0.5 * (low + high - 1).to(values.dtype), left.to(values.dtype) + step)
-        share = (rank + 0.5) / (self.last + 1).to(values.dtype)
+        share = (knot_ranks(self.knots, self.last, across) + 0.5) / (self.last + 1).to(values.dtype)
         scores: Tensor = torch.special.ndtri(torch.where(torch.isnan(across), 0.5, share))
         return scores.T
 
 
-def _places(fitted: Preprocessor) -> list[int]:
+def _places(columns: Sequence[NumericColumn | CategoricalColumn], one_hot: bool) -> list[int]:
     """Where the numbers of a row lie among all values, then all indicators of missing ones, then all 0/1 columns."""
-    n = sum(isinstance(column, NumericColumn) for column in fitted.columns)
+    n = sum(isinstance(column, NumericColumn) for column in columns)
     places, number, dummy = [], 0, 2 * n
-    for column in fitted.columns:
+    for column in columns:
         if isinstance(column, NumericColumn):
             places += [number, n + number] if column.indicator else [number]
             number += 1
-        elif fitted.one_hot:
+        elif one_hot:
             places += range(dummy, dummy + column.n_codes)
             dummy += column.n_codes
     return places

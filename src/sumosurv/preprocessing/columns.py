@@ -1,0 +1,234 @@
+"""What is learned of one column, numeric or categorical, and how its values become network inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+from sumosurv.preprocessing.levels import find_rewritten
+from sumosurv.preprocessing.types import check_text, is_categorical, read_numbers
+from sumosurv.quantiles import mean_and_width, quantiles
+from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole
+
+__all__ = [
+    "CategoricalColumn",
+    "NumericColumn",
+    "NumericScaling",
+    "Range",
+    "column_from_state",
+    "knot_ranks",
+    "learn_column",
+]
+
+Floats = npt.NDArray[np.float64]
+NumericScaling = Literal["standard", "quantile"]
+
+UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
+_KNOTS = 257  # of the quantiles of a numeric column
+
+
+@dataclass(frozen=True)
+class Range:
+    """Smallest value, median and largest value of a column, and whether all its values are whole numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Range.of(np.array([40.0, 52.0, 71.0]))
+    Range(low=40.0, middle=52.0, high=71.0, whole=True)
+    """
+
+    low: float
+    middle: float
+    high: float
+    whole: bool
+
+    @classmethod
+    def of(cls, values: Floats, weight: Floats | None = None) -> Self | None:
+        """Of the values that are there; None if there are none. The median is one of them if they are whole."""
+        if len(values) == 0:
+            return None
+        whole = bool((values == np.round(values)).all())
+        middle = float(quantiles(values, np.array([0.5]), weight)[0])
+        return cls(float(values.min()), float(np.floor(middle)) if whole else middle, float(values.max()), whole)
+
+    @classmethod
+    def from_state(cls, state: Any) -> Self | None:
+        """As a model file describes it, checked; None where it does not."""
+        if state is None:
+            return None
+        low, middle, high = (as_number(state[name], name) for name in ("low", "middle", "high"))
+        if not low <= middle <= high:
+            raise ValueError(f"a column ranges from {low} over {middle} to {high}")
+        return cls(low, middle, high, as_flag(state["whole"], "whole"))
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """Centred and scaled by the training rows; missing becomes 0 (the centre) beside an indicator."""
+
+    name: str
+    centre: float
+    width: float
+    indicator: bool
+    knots: tuple[float, ...] = ()  # quantiles of the training rows, for normal scores
+    seen: Range | None = None  # of the training rows; None if all are missing
+
+    def transform(self, values: Floats) -> list[Floats]:
+        """One column, or two with the indicator of missing values."""
+        missing = np.isnan(values)
+        scores = self._normal_scores(values) if self.knots else values
+        scaled = np.where(missing, 0.0, (scores - self.centre) / self.width)
+        return [scaled, missing.astype(np.float64)] if self.indicator else [scaled]
+
+    def _normal_scores(self, values: Floats) -> Floats:
+        knots = torch.tensor([self.knots], dtype=torch.float64)
+        last = torch.tensor([[len(self.knots) - 1]])
+        ranks = knot_ranks(knots, last, torch.from_numpy(np.ascontiguousarray(values))[None])[0].numpy()
+        return np.asarray(ndtri((ranks + 0.5) / len(self.knots)))
+
+
+def knot_ranks(knots: Tensor, last: Tensor, values: Tensor) -> Tensor:
+    """The rank of each value among the knots of its column: linear between knots, the middle of a run of equal knots.
+
+    Equal to ``np.interp`` between the knots, to the last bit.
+
+    Parameters
+    ----------
+    knots : Tensor of shape (columns, most)
+        Increasing; shorter lists end in infinities.
+    last : Tensor of shape (columns, 1)
+        The place of the last knot of each column, 1 at least.
+    values : Tensor of shape (columns, rows)
+    """
+    low = torch.searchsorted(knots, values)  # of the first knot that is not smaller
+    high = torch.searchsorted(knots, values, right=True)
+    left = torch.minimum((low - 1).clamp_min(0), last - 1)
+    first, second = knots.gather(1, left), knots.gather(1, left + 1)
+    step = torch.where(second > first, second - first, 1.0)
+    rank = (1.0 / step) * (values - first) + left.to(values.dtype)
+    rank = torch.minimum(rank.clamp_min(0.0), last.to(values.dtype))
+    return torch.where(high > low, 0.5 * (low + high - 1).to(values.dtype), rank)
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """Codes: 0 a level not seen in training, 1 missing, 2... the levels."""
+
+    name: str
+    levels: tuple[Any, ...]
+    missing_seen: bool
+    common: int = 0  # place of the level that most training rows have
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes."""
+        return len(self.levels) + _FIRST_LEVEL
+
+    @property
+    def missing_code(self) -> int:
+        """The code of a missing value: that of a level not seen, where training rows had none missing."""
+        return _MISSING if self.missing_seen else UNSEEN
+
+    def transform(self, values: pd.Series) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The codes of a column, and where a level was written in another way than in training ("1" for 1)."""
+        is_categorical(values)  # refuses dates and other types that training refuses
+        plain = values.astype(object)
+        missing = plain.isna().to_numpy()
+        found = pd.Index(self.levels, dtype=object).get_indexer(pd.Index(plain.where(~missing, None), dtype=object))
+        rewritten = (found < 0) & ~missing
+        if rewritten.any():
+            places, distinct = pd.factorize(plain[rewritten].to_numpy(dtype=object))
+            found = found.copy()
+            found[rewritten] = find_rewritten(self.levels, distinct)[places]
+            rewritten &= found >= 0
+        codes = np.where(found >= 0, found + _FIRST_LEVEL, UNSEEN)
+        return np.where(missing, self.missing_code, codes).astype(np.int64), rewritten
+
+
+def learn_column(
+    name: str, values: pd.Series, weight: Floats | None, scaling: NumericScaling
+) -> NumericColumn | CategoricalColumn:
+    """What is learned of one column; for rows on disk, of its distinct values with the weight of each."""
+    if is_categorical(values):
+        present = values.dropna()
+        levels = pd.unique(present.astype(object))
+        odd = next((level for level in levels if not isinstance(level, (str, bool, int, float, np.generic))), None)
+        if odd is not None:
+            raise ValueError(
+                f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
+                ".astype(str).astype('category')."
+            )
+        if not isinstance(values.dtype, pd.CategoricalDtype):
+            check_text(name, levels, len(present))
+        kinds = {type(level) for level in levels}
+        ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
+        common = _most_common(ordered, values, weight)
+        return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()), common)
+    numbers = read_numbers(values, name)
+    present = numbers[~np.isnan(numbers)]
+    indicator = len(present) < len(numbers)
+    if weight is not None:
+        weight = weight[~np.isnan(numbers)]
+    seen = Range.of(present, weight)
+    if seen is None or seen.low == seen.high:
+        return NumericColumn(name, 0.0 if seen is None else seen.low, 1.0, indicator, seen=seen)
+    # a thousand values mostly tell; sorting millions of them would take longer than an epoch
+    several = len(np.unique(present[:1000])) > 2 or len(np.unique(present)) > 2
+    if scaling == "quantile" and several:
+        count = len(present) if weight is None else max(2, round(float(weight.sum())))
+        places = quantiles(present, np.linspace(0, 1, min(_KNOTS, count)), weight)
+        knots = tuple(float(v) for v in places)
+        centre, width = mean_and_width(NumericColumn(name, 0.0, 1.0, False, knots).transform(present)[0], weight)
+        return NumericColumn(name, centre, width or 1.0, indicator, knots, seen)
+    size = float(np.abs(present).max())
+    size = size if size > 1e100 else 1.0  # squares of larger numbers overflow
+    centre, width = mean_and_width(present / size, weight)
+    return NumericColumn(name, size * centre, size * width or 1.0, indicator, seen=seen)
+
+
+def column_from_state(state: dict[str, Any]) -> NumericColumn | CategoricalColumn:
+    """A column as a model file describes it."""
+    name = as_text(state["name"], "a column's name")
+    if state["kind"] == "categorical":
+        levels = as_list(state["levels"], "levels")
+        if not all(isinstance(level, (str, bool, int, float)) for level in levels) or len(set(levels)) < len(levels):
+            raise ValueError(f"column {name!r} has levels that are no values, or the same twice")
+        common = as_whole(state["common"], "common")
+        if common >= max(len(levels), 1):
+            raise ValueError(f"column {name!r} has {len(levels)} levels, and the most common is that at {common}")
+        return CategoricalColumn(name, tuple(levels), as_flag(state["missing_seen"], "missing_seen"), common)
+    if state["kind"] != "numeric":
+        raise ValueError(f"no such kind of column: {state['kind']!r}")
+    knots = [as_number(knot, "a knot") for knot in as_list(state["knots"], "knots")]
+    if any(b < a for a, b in pairwise(knots)):
+        raise ValueError(f"the knots of column {name!r} are not in order")
+    return NumericColumn(
+        name,
+        as_number(state["centre"], "centre"),
+        as_number(state["width"], "width", above=0.0),
+        as_flag(state["indicator"], "indicator"),
+        tuple(knots),
+        Range.from_state(state["seen"]),
+    )
+
+
+def _most_common(levels: list[Any], values: pd.Series, weight: Floats | None) -> int:
+    """The place of the level that most rows have; the first of several."""
+    places = pd.Index(levels, dtype=object).get_indexer(pd.Index(values.astype(object), dtype=object))
+    rows = places >= 0
+    counts = np.bincount(places[rows], None if weight is None else weight[rows], minlength=max(len(levels), 1))
+    return int(counts.argmax())
+
+
+def _plain(level: Any) -> Any:
+    """A level as a plain Python value that JSON can hold."""
+    return level.item() if isinstance(level, np.generic) else level

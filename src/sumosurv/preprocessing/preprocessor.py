@@ -1,0 +1,243 @@
+"""DataFrame in, tensors out: scaling, categories, missing values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from sklearn.utils.extmath import randomized_svd
+
+from sumosurv.networks.data import Inputs
+from sumosurv.outcome.checks import names_in_words, without_mask
+from sumosurv.preprocessing.columns import (
+    UNSEEN,
+    CategoricalColumn,
+    NumericColumn,
+    NumericScaling,
+    column_from_state,
+    learn_column,
+)
+from sumosurv.preprocessing.levels import note_rewritten, note_unseen
+from sumosurv.preprocessing.reader import ColumnReader
+from sumosurv.preprocessing.types import read_numbers
+from sumosurv.stored import as_flag, as_list, as_whole, check_values
+
+__all__ = ["Preprocessor"]
+
+_SHOWN = 12  # columns named in a message
+_LARGE_SVD = 1000  # rows and columns above which leading components alone are computed
+
+
+class Preprocessor:
+    """Learns from training rows how to turn a table of covariates into network inputs.
+
+    Numeric columns are standardised, or turned into normal scores by their quantiles ("quantile");
+    missing values become the centre, with an indicator column where the training rows had any. Columns
+    of dtype category, object, string or bool become integer codes with a place for unseen levels and one
+    for missing values. Arrays of more than two dimensions (images, sequences) pass as they are.
+
+    Parameters
+    ----------
+    scaling : {"standard", "quantile"}
+    one_hot : bool
+        Give categories as 0/1 columns among the numbers, for encoders that read one tensor.
+    max_components : int, optional
+        Of a wide table (more numbers than this, and more than a quarter of the training rows) networks read so many
+        principal components in place of the numbers. The first has standard deviation one, and the others keep their
+        relative sizes. None: never.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"age": [50.0, 60.0, np.nan], "sex": ["f", "m", "f"]})
+    >>> inputs = Preprocessor().fit(frame).transform(frame)
+    >>> inputs.numeric.shape, inputs.codes[:, 0].tolist()
+    (torch.Size([3, 2]), [2, 3, 2])
+    """
+
+    def __init__(
+        self, scaling: NumericScaling = "standard", *, one_hot: bool = False, max_components: int | None = None
+    ) -> None:
+        self.scaling: NumericScaling = scaling
+        self.one_hot = one_hot
+        self.max_components = max_components
+        self.projection: npt.NDArray[np.float64] | None = None  # numbers to components
+        self.columns: list[NumericColumn | CategoricalColumn] = []
+        self.named = False  # fitted on a DataFrame
+        self.row_shape: tuple[int, ...] | None = None  # of pass-through arrays
+
+    def fit(self, X: Any, weight: npt.NDArray[np.float64] | None = None) -> Preprocessor:
+        """Learn from the training rows, which may have weights."""
+        if _is_tensor_like(X):
+            self.row_shape = tuple(int(size) for size in X.shape[1:])
+            return self
+        frame = _as_frame(X)
+        self.named = isinstance(X, pd.DataFrame)
+        self.columns = [
+            learn_column(str(name), frame.iloc[:, j], weight, self.scaling) for j, name in enumerate(frame.columns)
+        ]
+        if self.max_components is not None and self.n_numeric > max(self.max_components, len(frame) / 4):
+            self.projection = _principal_components(self.table(X)[0], self.max_components)
+        return self
+
+    def transform(self, X: Any, device: torch.device | None = None) -> Inputs:
+        """Network inputs: numbers in float32, codes in int64.
+
+        With a ``device`` other than the CPU, tables of numbers are sent there as they are and prepared there, which
+        may change the last bit of a number; other tables are prepared on the host.
+        """
+        if self.row_shape is not None:
+            if not _is_tensor_like(X) or tuple(X.shape[1:]) != self.row_shape:
+                raise ValueError(f"The model was fitted on rows of shape {self.row_shape}; got {np.shape(X)[1:]}.")
+            numeric = torch.as_tensor(np.array(X, dtype=np.float32))
+            if not bool(torch.isfinite(numeric).all()):
+                raise ValueError("X contains NaN or infinity; arrays that bypass preprocessing must be finite.")
+            return Inputs(numeric, torch.zeros(len(numeric), 0, dtype=torch.long))
+        if device is not None and device.type != "cpu" and self._only_numbers():
+            return self.transform_on(X, device)
+        numbers, codes = self.table(X)
+        if self.projection is not None:
+            numbers = numbers @ self.projection
+        return Inputs(torch.as_tensor(numbers.astype(np.float32)), torch.as_tensor(codes))
+
+    def transform_on(self, X: Any, device: torch.device) -> Inputs:
+        """`transform` of a table of numbers, on a device."""
+        columns = [column for column in self.columns if isinstance(column, NumericColumn)]
+        values = torch.from_numpy(_matrix(self._checked_frame(X), columns)).to(device).double()
+        codes = torch.zeros(len(values), 0, dtype=torch.long, device=device)
+        made: Inputs = ColumnReader(self.columns).to(device)(values, codes)
+        return made
+
+    def _only_numbers(self) -> bool:
+        return self.projection is None and all(isinstance(column, NumericColumn) for column in self.columns)
+
+    def _checked_frame(self, X: Any) -> pd.DataFrame:
+        """A table with the columns of training."""
+        frame = _as_frame(X)
+        if self.named and isinstance(X, pd.DataFrame):
+            names, expected = [str(name) for name in frame.columns], [column.name for column in self.columns]
+            if names != expected:
+                raise ValueError(
+                    "The columns are not those of training, in their order: expected "
+                    f"{names_in_words(expected)}; got {names_in_words(names)}."
+                )
+        return frame
+
+    def table(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Numbers in float64 and codes, of a table: what `transform` gives to networks in float32."""
+        frame = self._checked_frame(X)
+        numbers: list[npt.NDArray[np.float64]] = []
+        codes: list[npt.NDArray[np.int64]] = []
+        for j, column in enumerate(self.columns):
+            values = frame.iloc[:, j]
+            if isinstance(column, NumericColumn):
+                numbers += column.transform(read_numbers(values, column.name))
+                continue
+            coded, rewritten = column.transform(values)
+            note_unseen(id(self), column.name, column.levels, values, coded == UNSEEN)
+            note_rewritten(id(self), column.name, column.levels, values, rewritten)
+            if self.one_hot:
+                numbers += list((coded[:, None] == np.arange(column.n_codes)).astype(np.float64).T)
+            else:
+                codes.append(coded)
+        n = len(frame)
+        return (
+            np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),
+            np.stack(codes, axis=1) if codes else np.zeros((n, 0), np.int64),
+        )
+
+    @property
+    def n_numeric(self) -> int:
+        """How many numbers a network reads of a row."""
+        if self.projection is not None:
+            return int(self.projection.shape[1])
+        count = sum(1 + column.indicator for column in self.columns if isinstance(column, NumericColumn))
+        if self.one_hot:
+            count += sum(column.n_codes for column in self.columns if isinstance(column, CategoricalColumn))
+        return count
+
+    def inputs_in_words(self) -> str:
+        """How many numbers a row has after preprocessing, and where they come from."""
+        if self.row_shape is not None:
+            return f"rows of shape {self.row_shape}"
+        parts = []
+        for column in self.columns[:_SHOWN]:
+            if isinstance(column, CategoricalColumn):
+                parts.append(f"{column.name!r} {column.n_codes} ({len(column.levels)} levels, unseen, missing)")
+            else:
+                parts.append(f"{column.name!r} " + ("2 (value, missing)" if column.indicator else "1"))
+        more = ", ..." if len(self.columns) > _SHOWN else ""
+        return f"rows of {self.n_numeric} inputs, of {len(self.columns)} columns: {', '.join(parts)}{more}"
+
+    @property
+    def levels(self) -> list[int]:
+        """Number of codes of each categorical column."""
+        if self.one_hot:
+            return []
+        return [column.n_codes for column in self.columns if isinstance(column, CategoricalColumn)]
+
+    # ------------------------------------------------------------------ model files
+
+    def state(self) -> dict[str, Any]:
+        """Everything learned, as plain JSON values."""
+        return {
+            "scaling": self.scaling,
+            "one_hot": self.one_hot,
+            "named": self.named,
+            "row_shape": self.row_shape,
+            "columns": [
+                {"kind": "numeric" if isinstance(column, NumericColumn) else "categorical", **asdict(column)}
+                for column in self.columns
+            ],
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], projection: torch.Tensor | None = None) -> Preprocessor:
+        """The inverse of `state`; principal components are kept apart from it, as a tensor."""
+        if state["scaling"] not in ("standard", "quantile"):
+            raise ValueError(f"no such scaling: {state['scaling']!r}")
+        made = cls(state["scaling"], one_hot=as_flag(state["one_hot"], "one_hot"))
+        made.named = as_flag(state["named"], "named")
+        if state["row_shape"] is not None:
+            made.row_shape = tuple(as_whole(size, "row_shape") for size in as_list(state["row_shape"], "row_shape"))
+        made.columns = [column_from_state(column) for column in as_list(state["columns"], "columns")]
+        if projection is not None:
+            if projection.ndim != 2 or projection.dtype != torch.float64 or len(projection) != made.n_numeric:
+                raise ValueError(f"the principal components have shape {tuple(projection.shape)}")
+            check_values(projection, "the principal components")
+            made.projection = projection.numpy()
+        return made
+
+
+def _principal_components(numbers: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+    """What turns numbers (rows, columns) into at most ``count`` principal components, (columns, components)."""
+    if min(numbers.shape) > _LARGE_SVD:
+        _, sizes, directions = randomized_svd(numbers, count, random_state=0)
+    else:
+        _, sizes, directions = np.linalg.svd(numbers, full_matrices=False)
+    kept = max(1, min(count, int((sizes > 1e-6 * sizes[0]).sum())))
+    scale = sizes[0] / np.sqrt(len(numbers)) or 1.0
+    return np.ascontiguousarray(directions[:kept].T / scale)
+
+
+def _is_tensor_like(X: Any) -> bool:
+    return not isinstance(X, pd.DataFrame) and hasattr(X, "ndim") and hasattr(X, "shape") and X.ndim > 2
+
+
+def _as_frame(X: Any) -> pd.DataFrame:
+    if isinstance(X, pd.DataFrame):
+        return X
+    return pd.DataFrame(without_mask(X))
+
+
+def _matrix(frame: pd.DataFrame, columns: list[NumericColumn]) -> npt.NDArray[Any]:
+    """A table of numbers as one array: at once, in its own precision, where all is of one type, else by columns."""
+    kinds = set(frame.dtypes)
+    if len(kinds) == 1 and kinds <= {np.dtype(np.float64), np.dtype(np.float32)}:
+        values = np.ascontiguousarray(frame.to_numpy())
+        if not np.isinf(values).any():
+            return values if values.flags.writeable else values.copy()
+    return np.stack([read_numbers(frame.iloc[:, j], column.name) for j, column in enumerate(columns)], axis=1)
