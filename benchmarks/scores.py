@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from sumosurv import Surv, kaplan_meier
-from sumosurv.distributions import Monotone, Tabulated
+from sumosurv.distributions import Continued, Monotone, Tabulated
 from sumosurv.scores import (
     concordance_td,
     d_calibration,
@@ -169,12 +169,12 @@ class Network:
         return h, slope_of_h
 
 
-def network_prediction(n: int, seed: int = 0) -> tuple[Monotone, Network, Any]:
+def network_prediction(n: int, seed: int = 0) -> tuple[Continued, Network, Any]:
     """A prediction, its network, and outcomes that go with it."""
     network = Network(seed=seed)
     code = torch.randn(n, 32, generator=torch.Generator().manual_seed(seed + 1)) * 0.5
     risk = code.sum(dim=1).numpy() / (0.5 * np.sqrt(32))
-    return Monotone(network, code, horizon=1.5), network, outcome(n, seed, risk)
+    return Continued(Monotone(network, code), 1.5, 0.0), network, outcome(n, seed, risk)
 
 
 def table(n: int, seed: int = 0) -> tuple[Tabulated, Any]:

@@ -101,11 +101,11 @@ def ode(log_risk=None, offset=0.01, growth=0.0):
         return torch.exp(code) * (tau + tau**2) / 2, code + torch.log(0.5 + tau)
 
     code = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
-    if log_risk is not None:
-        return Ode(
-            solution, code[:1], log_risk=torch.tensor(log_risk, dtype=torch.float64), offset=offset, growth=growth
-        )
-    return Ode(solution, code, offset=offset, tolerance=1e-10, growth=growth)
+    if log_risk is None:
+        base = Ode(solution, code, offset=offset, tolerance=1e-10)
+    else:
+        base = Ode(solution, code[:1], log_risk=torch.tensor(log_risk, dtype=torch.float64), offset=offset)
+    return Continued(base, 1.0, growth)
 
 
 def monotone(seeds=(0,), **options):

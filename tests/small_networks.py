@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from sumosurv.distributions import Continued
 from sumosurv.networks import Batch, Inputs, MixedNetwork, MonotoneNetwork, Observed, Table, TableEncoder
 from sumosurv.networks.proportional import ProportionalHazardsNetwork
 from sumosurv.networks.time import LOG_OFFSET
@@ -95,6 +96,12 @@ def network(
         for p in net.parameters():
             p += noise * torch.stack([torch.randn(p.shape[1:], generator=g).double() for g in generators])
     return net
+
+
+def networks_of(distribution):
+    """The distribution of each member up to the last training time, without the extrapolation."""
+    parts = getattr(distribution, "components", [distribution])
+    return [part.base if isinstance(part, Continued) else part for part in parts]
 
 
 def terms(net, inputs, time, event):

@@ -510,8 +510,10 @@ FAULTS = (
     Fault(
         "the tail of the likelihood is not divided by S(0)",
         "src/sumosurv/networks/monotone.py",
-        "log_survival = log_survival if self.log_start is None else log_survival - self.log_start",
-        "log_survival = log_survival",
+        "log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)\n"
+        "        return log_survival[:, :, 0], log_density[:, :, 0]",
+        "log_survival, log_density = monotone_log_likelihood_terms(h, slope, None)\n"
+        "        return log_survival[:, :, 0], log_density[:, :, 0]",
         "tests/networks/test_monotone_network.py::"
         "test_past_the_last_training_time_the_likelihood_has_the_tail_of_the_distribution",
     ),

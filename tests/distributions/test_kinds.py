@@ -11,6 +11,7 @@ import small_networks
 from distribution_kinds import FALLING, KNOTS, TO_ZERO
 from sumosurv.distributions import (
     Conditional,
+    Continued,
     CovariatePath,
     Delayed,
     Gompertz,
@@ -364,8 +365,8 @@ def test_rescaled_is_the_same_distribution_in_another_unit():
 
 
 def test_a_shifted_clock_passes_on_what_its_base_knows():
-    base = Monotone(line, torch.tensor([[0.0], [1.0]], dtype=torch.float64), breaks=(0.2, 0.5), horizon=2.0)
-    late = Shifted(base, 0.4)
+    base = Monotone(line, torch.tensor([[0.0], [1.0]], dtype=torch.float64), breaks=(0.2, 0.5))
+    late = Shifted(Continued(base, 2.0, 0.0), 0.4)
     assert late._breaks == (pytest.approx(0.1), pytest.approx(1.6))
     table = Shifted(Tabulated(KNOTS, TO_ZERO), 0.75)
     area = np.diff([0.75, *KNOTS[1:]]) @ np.column_stack([TO_ZERO[:, :-1]]).T / TO_ZERO[:, 0]
@@ -420,7 +421,7 @@ def line(code, t):
 
 def test_monotone_is_the_log_logistic_distribution_for_a_line():
     code = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    d = Monotone(line, code, anchored=True, horizon=None)
+    d = Monotone(line, code, anchored=True)
     t = np.array([0.1, 1.0, 5.0])
     for row, scale in enumerate([1.0, np.exp(-1.0)]):
         theirs = stats.fisk(1.0, scale=scale)
@@ -437,8 +438,8 @@ def test_past_the_horizon_the_hazard_grows_from_where_it_was(power, growth):
         return code + power * torch.log(t), (power / t).expand(len(code), -1)
 
     horizon = 2.0
-    d = Monotone(curve, torch.tensor([[-4.0], [0.0], [1.0]], dtype=torch.float64), horizon=horizon, growth=growth)
-    before = Monotone(curve, d.code, horizon=None)
+    before = Monotone(curve, torch.tensor([[-4.0], [0.0], [1.0]], dtype=torch.float64))
+    d = Continued(before, horizon, growth)
     level = before.hazard(horizon)[:, None]
     t = np.array([2.0 + 1e-9, 2.5, 4.0, 5.0])
     np.testing.assert_allclose(d.survival([1.0, 2.0]), before.survival([1.0, 2.0]), rtol=1e-14)
@@ -454,7 +455,7 @@ def test_past_the_horizon_the_hazard_grows_from_where_it_was(power, growth):
 
 @pytest.mark.parametrize("growth", [0.0, 1e-12, 0.4, 3.0])
 def test_means_and_quantiles_past_the_horizon(growth):
-    d = Monotone(line, torch.tensor([[-6.0], [0.0], [2.0]], dtype=torch.float64), horizon=2.0, growth=growth)
+    d = Continued(Monotone(line, torch.tensor([[-6.0], [0.0], [2.0]], dtype=torch.float64)), 2.0, growth)
     for row in range(3):
         one = d[row]
         far = float(one.quantile(1 - 1e-15)[0])
@@ -484,7 +485,7 @@ def test_a_tail_from_a_tiny_hazard_ends_nevertheless(growth):
     def curve(code, t):
         return code + t, torch.ones_like(t).expand(len(code), -1)
 
-    d = Monotone(curve, torch.tensor([[-650.0], [-30.0]], dtype=torch.float64), horizon=1.0, growth=growth)
+    d = Continued(Monotone(curve, torch.tensor([[-650.0], [-30.0]], dtype=torch.float64)), 1.0, growth)
     assert np.isfinite(d.mean()).all()
     assert np.isfinite(d.median()).all()
     log_hazard = special.log_expit(np.array([-649.0, -29.0]))
@@ -503,7 +504,7 @@ def test_the_solution_of_an_equation_has_the_same_tail():
         tau = torch.linspace(0, 1, steps + 1, dtype=code.dtype)
         return torch.exp(code) * tau, code.expand(-1, steps + 1)
 
-    d = Ode(exponential, code, offset=None, growth=0.8)
+    d = Continued(Ode(exponential, code, offset=None), 1.0, 0.8)
     after = Gompertz(np.exp([0.0, 1.0]), 0.8)
     t = np.array([1.0 + 1e-9, 1.5, 4.0])
     np.testing.assert_allclose(d.log_survival(t), -np.exp([[0.0], [1.0]]) + after.log_survival(t - 1.0), rtol=1e-7)
@@ -515,7 +516,7 @@ def test_without_anchor_mass_is_lost_at_zero_and_quantiles_know():
     def curve(code, t):  # the paper's bounded network
         return code + torch.tanh(t), (1 - torch.tanh(t) ** 2).expand(len(code), -1)
 
-    d = Monotone(curve, torch.tensor([[-1.0], [0.0]], dtype=torch.float64), anchored=False, horizon=None)
+    d = Monotone(curve, torch.tensor([[-1.0], [0.0]], dtype=torch.float64), anchored=False)
     start, end = special.expit([1.0, 0.0]), special.expit([0.0, -1.0])
     np.testing.assert_allclose(d.survival(0.0), start, rtol=1e-12)
     np.testing.assert_allclose(d.survival(1e9), end, rtol=1e-12)
@@ -527,7 +528,7 @@ def test_without_anchor_mass_is_lost_at_zero_and_quantiles_know():
 
 def test_many_rows_are_evaluated_in_tiles_without_a_trace():
     code = torch.linspace(-1, 1, 1000, dtype=torch.float64)[:, None]
-    d = Monotone(line, code, horizon=2.0)
+    d = Continued(Monotone(line, code), 2.0, 0.0)
     grid = np.linspace(0.1, 3.0, 200)
     whole = d.survival(grid)
     np.testing.assert_allclose(whole[[3, 998]], d[[3, 998]].survival(grid), rtol=1e-14)

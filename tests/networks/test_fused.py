@@ -43,7 +43,7 @@ def grids(n=9):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_fast_way_equals_the_plain_one(name, quantity):
     _, mixture = made(name)
-    for part in mixture.components:
+    for part in small_networks.networks_of(mixture):
         for t in grids():
             assert part.fast.serves(quantity, part.code, t)
             wanted = part._tiles(quantity, t, part._log_start())
@@ -131,7 +131,7 @@ def test_single_precision_still_gives_gradients():
 
 def test_who_wants_gradients_gets_the_plain_network():
     net, mixture = made("default")
-    part = mixture.components[0]
+    part = small_networks.networks_of(mixture)[0]
     t = torch.rand(9, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert not part.fast.serves("survival", part.code, t.requires_grad_(True))
     with torch.no_grad():
@@ -140,13 +140,14 @@ def test_who_wants_gradients_gets_the_plain_network():
     rate = mixture.hazard(own_times=t.detach())
     torch.testing.assert_close(-t.grad, rate, rtol=1e-8, atol=1e-10)
     trained = net.requires_grad_(True).distribution(small_networks.inputs(9))
-    assert not trained.components[0].fast.serves("survival", trained.components[0].code, t.detach())
+    part = small_networks.networks_of(trained)[0]
+    assert not part.fast.serves("survival", part.code, t.detach())
 
 
 @pytest.mark.parametrize("derivative", ["autograd", "chain", "difference"])
 def test_other_derivatives_are_not_replaced(derivative):
     _, mixture = made("default", derivative=derivative)
-    part = mixture.components[0]
+    part = small_networks.networks_of(mixture)[0]
     t = torch.rand(9, 2, dtype=torch.float64)
     assert part.fast.serves("log_survival", part.code, t)
     assert not part.fast.serves("log_both", part.code, t)
@@ -154,9 +155,8 @@ def test_other_derivatives_are_not_replaced(derivative):
 
 def test_members_that_share_features_compute_them_once(monkeypatch):
     _, mixture = made("default", seeds=(0, 1, 2))
-    assert isinstance(mixture, Mixture)
     calls = []
-    times = mixture.components[0].fast.times
+    times = small_networks.networks_of(mixture)[0].fast.times
     plain = times._features.forward
     monkeypatch.setattr(times._features, "forward", lambda t: calls.append(t.shape) or plain(t))
     mixture._log_both(torch.rand(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
@@ -179,8 +179,9 @@ def test_members_with_features_of_their_own():
     net.mixed.features.table = torch.cat([table, table * torch.tensor([1.0, 1.3, 1.0])[None, :, None]])
     mixture = net.distribution(small_networks.inputs(9))
     t = next(grids())
-    h = net.mixed.value(torch.stack([part.code for part in mixture.components]), t[None])
-    for part, wanted in zip(mixture.components, h, strict=True):
+    parts = small_networks.networks_of(mixture)
+    h = net.mixed.value(torch.stack([part.code for part in parts]), t[None])
+    for part, wanted in zip(parts, h, strict=True):
         got = part.fast.evaluate("log_survival", part.code, t, None)[0]
         torch.testing.assert_close(got, torch.nn.functional.logsigmoid(-wanted), rtol=1e-10, atol=1e-12)
 
@@ -190,7 +191,7 @@ def test_members_of_different_depth():
     net.mixed.active = torch.tensor([[True, True, False], [True, False, True]])
     mixture = net.distribution(small_networks.inputs(9))
     t = next(grids())
-    for part in mixture.components:
+    for part in small_networks.networks_of(mixture):
         wanted = part._tiles("log_both", t, part._log_start())
         got = part.fast.evaluate("log_both", part.code, t, part._log_start())
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)

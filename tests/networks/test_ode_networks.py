@@ -191,8 +191,8 @@ def test_a_subject_s_curve_does_not_depend_on_its_neighbours(kind):
 def test_the_equation_is_solved_once_whatever_is_asked():
     net = network()
     d = net.distribution(small_networks.inputs(3))
-    calls, solution = [], d.solution
-    d.solution = lambda code, steps: calls.append(steps) or solution(code, steps)
+    calls, solution = [], d.base.solution
+    d.base.solution = lambda code, steps: calls.append(steps) or solution(code, steps)
     d.survival(np.linspace(0, 2, 1000))
     count = len(calls)
     d.median(), d.mean(), d.density(0.3), d[[1, 1]].quantile(0.2), d.sample(5, random_state=0)

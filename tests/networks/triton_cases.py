@@ -36,7 +36,7 @@ def differences(device: str) -> dict[str, float]:
         shared = torch.linspace(0.0, 1.0, 11, dtype=torch.float64)[None]
         own = torch.from_numpy(np.random.default_rng(0).random((5, 3)))
         for k, curve in enumerate(fused_curves(net.mixed)):
-            part = distribution.components[k]
+            part = small_networks.networks_of(distribution)[k]
             start = part._log_start()
             single = curve.to(torch.float32)
             single = _on(single, device)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from sumosurv import Surv
-from sumosurv.distributions import LogNormal, Mixture, Monotone, Normal, Rescaled, Tabulated, Weibull
+from sumosurv.distributions import Continued, LogNormal, Mixture, Monotone, Normal, Rescaled, Tabulated, Weibull
 from sumosurv.scores import survival_crps
 from sumosurv.scores.crps import crps_integrals
 
@@ -92,7 +92,8 @@ def test_single_precision_network():
 
     code = torch.from_numpy(np.random.default_rng(1).normal(size=(20, 2)))
     y = Surv.from_arrays(np.arange(20) % 2 == 0, np.linspace(0.01, 2.0, 20))
-    double, single = (survival_crps(Monotone(curve, code.to(kind)), y) for kind in (torch.float64, torch.float32))
+    networks = [Continued(Monotone(curve, code.to(kind)), 1.0, 0.0) for kind in (torch.float64, torch.float32)]
+    double, single = (survival_crps(network, y) for network in networks)
     np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-5)
 
 

@@ -1,8 +1,9 @@
-"""Another distribution up to a horizon, and a Gompertz tail past it."""
+"""A distribution up to a horizon, and a Gompertz tail beyond it: the one extrapolation of the library."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Self
 
@@ -10,9 +11,12 @@ import torch
 from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
+from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_start
 
 __all__ = ["Continued"]
+
+
+_Terms = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class Continued(SurvivalDistribution):
@@ -32,7 +36,7 @@ class Continued(SurvivalDistribution):
     growth : float
         g ≥ 0; zero for a constant hazard.
     least : float
-        What the hazard past T starts from where that of the base is lower.
+        The hazard from which the tail starts if the hazard of the base at T is lower.
 
     Examples
     --------
@@ -45,17 +49,13 @@ class Continued(SurvivalDistribution):
     def __init__(self, base: SurvivalDistribution, horizon: float, growth: float, least: float = 0.0) -> None:
         if not (0 < horizon < math.inf and 0 <= growth < math.inf and 0 <= least < math.inf):
             raise ValueError(
-                "The horizon is positive, growth and least hazard are not negative, all finite; "
+                "horizon must be positive, growth and least must be zero or more, and all must be finite; "
                 f"got {horizon}, {growth}, {least}."
             )
         self.base, self.horizon, self.growth, self.last_time = base, float(horizon), float(growth), base.last_time
         self.least = float(least)
-        log_survival, log_density = base._log_both(base._like.new_full((1, 1), self.horizon))
-        # where nobody is left at the horizon there is no tail
-        log_hazard = torch.where(torch.isinf(log_survival), 0.0, log_density - log_survival)
-        if self.least > 0:
-            log_hazard = log_hazard.clamp_min(math.log(self.least))
-        self._start = tail_parameters(log_survival, log_hazard)  # (n, 1) each
+        self._start_cache: tuple[Tensor, Tensor] | None = None
+        self._area_cache: Tensor | None = None  # ∫ S from zero to the horizon
 
     @cached_property
     def _log_shares(self) -> Tensor:
@@ -84,23 +84,40 @@ class Continued(SurvivalDistribution):
     def _description(self) -> str:
         return self.base._description
 
+    @property
+    def _start(self) -> tuple[Tensor, Tensor]:
+        """Λ and log λ at the horizon, (n, 1) each."""
+        if self._start_cache is None:
+            last = self._like.new_full((1, 1), self.horizon)
+            self._start_cache = tail_start(*self.base._log_both(last), self.least)
+        return self._start_cache
+
     def _take(self, rows: Tensor) -> Self:
-        return type(self)(self.base._take(rows), self.horizon, self.growth, self.least)
+        if 4 * len(rows) >= len(self):  # once for all parts that an iteration takes again and again
+            self._start  # noqa: B018
+        part = type(self)(self.base._take(rows), self.horizon, self.growth, self.least)
+        part._start_cache = None if self._start_cache is None else (self._start[0][rows], self._start[1][rows])
+        part._area_cache = None if self._area_cache is None else self._area_cache[rows]
+        return part
 
     def single(self) -> Self:
         """The same with a base in single precision."""
         return type(self)(self.base.single(), self.horizon, self.growth, self.least)
 
     def _log_survival(self, t: Tensor) -> Tensor:
-        return self._log_both(t)[0]
+        return self._join(lambda u: (self.base._log_survival(u),), lambda u: self._tail(u)[:1], t)[0]
+
+    def _survival(self, t: Tensor) -> Tensor:
+        return self._join(lambda u: (self.base._survival(u),), lambda u: (torch.exp(self._tail(u)[0]),), t)[0]
 
     def _log_density(self, t: Tensor) -> Tensor:
         return self._log_both(t)[1]
 
+    def _density(self, t: Tensor) -> Tensor:
+        return self._join(lambda u: (self.base._density(u),), lambda u: (torch.exp(self._tail(u)[1]),), t)[0]
+
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        near = self.base._log_both(t.clamp_max(self.horizon))
-        far = tail_log_terms(*self._start, self.growth, t, self.horizon)
-        log_survival, log_density = (torch.where(t > self.horizon, b, a) for a, b in zip(near, far))
+        log_survival, log_density = self._join(self.base._log_both, self._tail, t)
         return log_survival, log_density
 
     def _log_cause_density(self, t: Tensor) -> Tensor:
@@ -129,9 +146,39 @@ class Continued(SurvivalDistribution):
         fall = -torch.expm1((self._log_survival(t) - log_start).clamp_max(0.0))
         return torch.where(torch.isinf(log_start), 0.0, fall)
 
+    def _tail(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        return tail_log_terms(*self._start, self.growth, t, self.horizon)
+
+    def _join(self, near: _Terms, far: _Terms, t: Tensor) -> tuple[Tensor, ...]:
+        """Evaluate the base up to the horizon and the tail beyond it, neither of them where it is not needed."""
+        beyond = t > self.horizon
+        if not bool(beyond.any()):
+            return near(t)
+        if t.shape[0] > 1:
+            pairs = zip(far(t), near(t.clamp_max(self.horizon)))
+            return tuple(torch.where(beyond, late, early) for late, early in pairs)
+        columns = beyond[0]
+        late = far(t[:, columns])
+        if bool(columns.all()):
+            return late
+        joined = [torch.cat(pair, dim=1) for pair in zip(near(t[:, ~columns]), late)]
+        order = torch.cat([(~columns).nonzero()[:, 0], columns.nonzero()[:, 0]]).argsort()
+        ordered = bool((order[1:] > order[:-1]).all())  # as in a sorted grid
+        return tuple(joined) if ordered else tuple(part[:, order] for part in joined)
+
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        inside = self.base._restricted_mean(horizon.clamp_max(self.horizon))
+        whole = bool((horizon >= self.horizon).all())
+        inside = self._area() if whole else self.base._restricted_mean(horizon.clamp_max(self.horizon))
         return inside + self._tail_mean(torch.exp(-self._start[0][:, 0]), horizon)
+
+    def _area(self) -> Tensor:
+        """∫ S from zero to the horizon, which every mean up to a later time has in common."""
+        if self._area_cache is not None:
+            return self._area_cache
+        area = self.base._restricted_mean(self._like.new_full((len(self),), self.horizon))
+        if not area.requires_grad:
+            self._area_cache = area
+        return area
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
         if bool((start >= self.horizon).any()):
@@ -141,6 +188,6 @@ class Continued(SurvivalDistribution):
         return inside + self._tail_mean(reach, end)
 
     def _tail_mean(self, reach: Tensor, end: Tensor) -> Tensor:
-        """What the tail adds to a mean, for those who reach it with a given probability."""
+        """What the tail adds to a mean for subjects who reach the horizon with a given probability."""
         length = (end.double() - self.horizon).clamp_min(0.0)
         return (reach.double() * tail_area(self._start[1][:, 0].double(), self.growth, length)).to(reach)

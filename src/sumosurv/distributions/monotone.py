@@ -12,7 +12,6 @@ from torch.nn.functional import logsigmoid
 
 from sumosurv.distributions._quadrature import integrate_panels, panel_edges
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
 
 __all__ = [
     "HEADS",
@@ -107,19 +106,9 @@ class Monotone(SurvivalDistribution):
     value : callable, optional
         (code, times) to h alone, where that is cheaper.
     breaks : sequence of float
-        Times at which h is not smooth, a help to quadrature.
+        Times at which h is not smooth. Means up to the last of them are computed panel by panel.
     anchored : bool
         Divide by S(0|x), so that S(0|x) = 1. Without it (the paper's network) mass is lost at zero.
-    horizon : float or None
-        The last time T the network was trained on. A bounded network says nothing beyond it, so the
-        hazard goes on from the value that it has there, growing exponentially:
-
-        λ(t|x) = λ(T|x) e^{g (t - T)}  for t > T.
-
-        It never falls, so that mean and quantiles are finite. None leaves the network's own tail (the
-        paper's: S(∞|x) > 0).
-    growth : float or Tensor of one element
-        g, zero or more, shared by all subjects; zero is a constant hazard.
     fast : Evaluator, optional
         Gives the same as ``curve``, faster, where no gradient is wanted.
     """
@@ -132,17 +121,12 @@ class Monotone(SurvivalDistribution):
         value: Value | None = None,
         breaks: Sequence[float] = (),
         anchored: bool = True,
-        horizon: float | None = 1.0,
-        growth: float | Tensor = 0.0,
         fast: Evaluator | None = None,
     ) -> None:
-        self.curve, self.code, self.anchored, self.horizon, self.fast = curve, code, anchored, horizon, fast
-        self.growth = float(growth)
+        self.curve, self.code, self.anchored, self.fast = curve, code, anchored, fast
         self.value: Value = (lambda rows, t: curve(rows, t)[0]) if value is None else value
         self.breaks = tuple(breaks)
         self._start_cache: Tensor | None = None
-        self._tail_cache: tuple[Tensor, Tensor] | None = None
-        self._area_cache: Tensor | None = None  # under the curve from zero to the horizon
 
     def __len__(self) -> int:
         return len(self.code)
@@ -153,18 +137,14 @@ class Monotone(SurvivalDistribution):
 
     @property
     def _breaks(self) -> tuple[float, ...]:
-        return self.breaks if self.horizon is None else (*self.breaks, self.horizon)
+        return self.breaks
 
     def _take(self, rows: Tensor) -> Monotone:
         if self.fast is not None and self.fast.serves("log_survival", self.code, self.code[:1, :1]):
             self._log_start()  # once for all parts that are taken, as an iteration does again and again
-            if self.horizon is not None:
-                self._tail()
         part = copy.copy(self)
         part.code = self.code[rows]
         part._start_cache = None if self._start_cache is None else self._start_cache[rows]
-        part._tail_cache = None if self._tail_cache is None else (self._tail_cache[0][rows], self._tail_cache[1][rows])
-        part._area_cache = None if self._area_cache is None else self._area_cache[rows]
         return part
 
     def single(self) -> Monotone:
@@ -174,49 +154,27 @@ class Monotone(SurvivalDistribution):
         made, exact = copy.copy(self), self.curve
         made.code, made.fast = self.code.float(), self.fast.to(torch.float32)
         made._start_cache = None if self._start_cache is None else self._start_cache.float()
-        made._tail_cache = None if self._tail_cache is None else _both_single(self._tail_cache)
-        made._area_cache = None
         made.curve = lambda code, t: _both_single(exact(code.double(), t.double()))
         made.value = lambda code, t: exact(code.double(), t.double())[0].float()
         return made
 
     def _log_survival(self, t: Tensor) -> Tensor:
-        return self._pieces("log_survival", t)[0]
+        return self._evaluate("log_survival", t)[0]
 
     def _survival(self, t: Tensor) -> Tensor:
-        return self._pieces("survival", t)[0]
+        return self._evaluate("survival", t)[0]
 
     def _log_density(self, t: Tensor) -> Tensor:
-        return self._pieces("log_both", t)[1]
+        return self._evaluate("log_both", t)[1]
 
     def _density(self, t: Tensor) -> Tensor:
-        return self._pieces("density", t)[0]
+        return self._evaluate("density", t)[0]
 
     def _log_both(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        log_survival, log_density = self._pieces("log_both", t)
+        log_survival, log_density = self._evaluate("log_both", t)
         return log_survival, log_density
 
-    def _pieces(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
-        """The network up to the horizon, the tail past it."""
-        if self.horizon is None or not bool((beyond := t > self.horizon).any()):
-            return self._inside(quantity, t)
-        if t.shape[0] > 1:
-            pairs = zip(self._beyond(quantity, t), self._inside(quantity, t.clamp_max(self.horizon)))
-            return tuple(torch.where(beyond, far, near) for far, near in pairs)
-        columns = beyond[0]
-        far = self._beyond(quantity, t[:, columns])
-        if bool(columns.all()):
-            return far
-        order = torch.cat([(~columns).nonzero()[:, 0], columns.nonzero()[:, 0]]).argsort()
-        near = self._inside(quantity, t[:, ~columns])
-        # a sorted grid needs no reordering: what lies beyond comes last
-        parts = [torch.cat(pair, dim=1) for pair in zip(near, far)]
-        ordered = bool((order[1:] > order[:-1]).all())
-        return tuple(parts) if ordered else tuple(part[:, order] for part in parts)
-
-    # ------------------------------------------------------------------ up to the horizon: the network
-
-    def _inside(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
+    def _evaluate(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
         start = self._log_start()
         if self.fast is not None and self.fast.serves(quantity, self.code, t):
             parts = self.fast.evaluate(quantity, self.code, t, start)
@@ -253,59 +211,19 @@ class Monotone(SurvivalDistribution):
         parts = [tile(rows, t if t.shape[0] == 1 else t[rows]) for rows in places]
         return tuple(torch.cat(columns) for columns in zip(*parts))
 
-    # ------------------------------------------------------------------ past the horizon: a hazard that grows
-
-    def _beyond(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
-        assert self.horizon is not None
-        log_survival, log_density = tail_log_terms(*self._tail(), self.growth, t, self.horizon)
-        if quantity == "log_both":
-            return log_survival, log_density
-        wanted = log_density if quantity == "density" else log_survival
-        return (wanted if quantity == "log_survival" else torch.exp(wanted),)
-
-    def _tail(self) -> tuple[Tensor, Tensor]:
-        """Λ and log λ at the horizon, (n, 1) each."""
-        if self._tail_cache is None:
-            assert self.horizon is not None
-            log_survival, log_density = self._inside("log_both", self.code.new_full((1, 1), self.horizon))
-            self._tail_cache = tail_parameters(log_survival, log_density - log_survival)
-        return self._tail_cache
-
     # ------------------------------------------------------------------ means
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        if self.horizon is None or not self.anchored:
+        if not self.anchored:
             return super()._restricted_mean(horizon)
         return self._remaining_mean(torch.zeros_like(horizon), horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        """Quadrature: of the network up to the horizon, of the tail past it."""
-        if self.horizon is None or bool((start >= self.horizon).any()):
+        """By panels on which the curves are smooth, up to the last break."""
+        last = max(self.breaks, default=0.0)
+        if bool((end > last).any()):
             return super()._remaining_mean(start, end)
-        last = self.horizon
         log_first = self._log_survival(start[:, None])
-        if bool((start == 0).all()) and bool((end >= last).all()):
-            inside = self._area()
-        else:
-            inside = self._area_between(start, end.clamp_max(last), log_first)
-        cumulative, log_hazard = (part[:, 0].double() for part in self._tail())
-        after = tail_area(log_hazard, self.growth, (end.double() - last).clamp_min(0.0))
-        return (inside + torch.exp(-cumulative - log_first[:, 0].double()) * after).to(start)
-
-    def _area(self) -> Tensor:
-        """Under the curve from zero to the horizon: part of the mean, and of every mean up to a later time."""
-        if self._area_cache is not None:
-            return self._area_cache
-        assert self.horizon is not None
-        zero = self.code.new_zeros(len(self))
-        area = self._area_between(zero, zero + self.horizon, zero[:, None])
-        if not area.requires_grad:
-            self._area_cache = area
-        return area
-
-    def _area_between(self, start: Tensor, end: Tensor, log_first: Tensor) -> Tensor:
-        """∫ S(t) dt from start to end, neither past the horizon, over S(start), whose logarithm is given as (n, 1)."""
-        assert self.horizon is not None
         lived = bool((log_first != 0).any())
 
         def remaining(rows: Tensor, t: Tensor) -> Tensor:
@@ -314,6 +232,6 @@ class Monotone(SurvivalDistribution):
                 return part._survival(t.to(self.code)).to(t)
             return torch.exp((part._log_survival(t.to(self.code)) - log_first[rows]).to(t))
 
-        edges = panel_edges([b for b in self.breaks if 0.0 < b < self.horizon], self.horizon)
+        edges = panel_edges([b for b in self.breaks if 0.0 < b < last], last)
         places = torch.tensor(edges, dtype=torch.float64, device=start.device)
-        return integrate_panels(remaining, start.double(), end.double(), places, self._precision)
+        return integrate_panels(remaining, start.double(), end.double(), places, self._precision).to(start)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sumosurv.distributions._quadrature import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_parameters
 
 __all__ = ["Ode", "clock", "clock_inverse", "clock_log_slope"]
 
@@ -71,13 +70,10 @@ class Ode(SurvivalDistribution):
     tolerance : float
         Of Λ, relative to Λ + min(1, Λ(1)), and three times that of q, relative to 1 + q, for the table with half the
         steps of the one in use; the one in use is some 30 times better.
-    growth : float or Tensor of one element
-        g, zero or more: see Notes.
 
     Notes
     -----
-    Past t = 1, the last time of training, the hazard goes on as λ(t) = λ(1) e^{g (t - 1)}, as in `Monotone`: S(∞) = 0,
-    mean and quantiles are finite.
+    The equation is solved up to t = 1, the last training time, and S is constant afterwards; `Continued` extrapolates.
 
     Examples
     --------
@@ -85,8 +81,8 @@ class Ode(SurvivalDistribution):
     ...     tau = torch.linspace(0, 1, steps + 1, dtype=code.dtype)
     ...     return torch.exp(code) * tau, code.expand(-1, steps + 1)
     >>> d = Ode(exponential, torch.tensor([[0.0], [1.0]], dtype=torch.float64), offset=None)
-    >>> d.mean().round(6)
-    array([1.      , 0.367879])
+    >>> d.survival(0.5).round(6)
+    array([0.606531, 0.256881])
     """
 
     def __init__(
@@ -97,18 +93,16 @@ class Ode(SurvivalDistribution):
         log_risk: Tensor | None = None,
         offset: float | None = 1e-2,
         tolerance: float = 1e-5,
-        growth: float | Tensor = 0.0,
     ) -> None:
         # past this a risk is as good as none or certain, and its product with Λ(0) = 0 must still be zero
         limit = 0.8 * math.log(torch.finfo(code.dtype).max)
         self.log_risk = None if log_risk is None else log_risk.clamp(-limit, limit)
         self.solution, self.code = solution, code
-        self.offset, self.tolerance, self.growth = offset, tolerance, float(growth)
+        self.offset, self.tolerance = offset, tolerance
         n = len(code) if log_risk is None else len(log_risk)
         everyone = torch.arange(n, device=code.device)
         self.rows = everyone if log_risk is None else torch.zeros_like(everyone)  # of the table
         self._table_cache: _Tables | None = None
-        self._tail_cache: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -123,7 +117,6 @@ class Ode(SurvivalDistribution):
         part = copy.copy(self)
         part.rows = self.rows[rows]
         part.log_risk = None if self.log_risk is None else self.log_risk[rows]
-        part._tail_cache = None if self._tail_cache is None else (self._tail_cache[0][rows], self._tail_cache[1][rows])
         if self._table_cache is None:  # solve for these subjects alone
             used, part.rows = torch.unique(part.rows, return_inverse=True)
             part.code = self.code[used]
@@ -140,14 +133,9 @@ class Ode(SurvivalDistribution):
         return log_survival, log_density
 
     def _log_terms(self, t: Tensor, *, density: bool) -> list[Tensor]:
-        """log S, and log f where it is asked for."""
-        inside = self._inside(t.clamp_max(_HORIZON), density=density)
-        if not bool((beyond := t > _HORIZON).any()):
-            return inside
-        pairs = zip(tail_log_terms(*self._tail(), self.growth, t, _HORIZON), inside)
-        return [torch.where(beyond, far, near) for far, near in pairs]
-
-    # ------------------------------------------------------------------ up to the horizon: the table
+        """Return log S, and log f if it is asked for."""
+        log_survival, *log_density = self._inside(t.clamp_max(_HORIZON), density=density)
+        return [log_survival, *(torch.where(t > _HORIZON, -math.inf, part) for part in log_density)]
 
     def _table(self) -> _Tables:
         """The solution for all codes, each with as many steps as its own tolerance asks for."""
@@ -200,41 +188,24 @@ class Ode(SurvivalDistribution):
             log_hazard = [part + self.log_risk[:, None] for part in log_hazard]
         return [-cumulative, *(part + clock_log_slope(t, self.offset) - cumulative for part in log_hazard)]
 
-    # ------------------------------------------------------------------ past the horizon: a hazard that grows
-
-    def _tail(self) -> tuple[Tensor, Tensor]:
-        """Λ and log λ at the horizon, (n, 1) each."""
-        if self._tail_cache is None:
-            log_survival, log_density = self._inside(self.code.new_full((1, 1), _HORIZON), density=True)
-            self._tail_cache = tail_parameters(log_survival, log_density - log_survival)
-        return self._tail_cache
-
     # ------------------------------------------------------------------ means
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         return self._remaining_mean(torch.zeros_like(horizon), horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        """Quadrature: of the table up to the horizon, of the tail past it."""
-        self._table()  # before rows are taken, so that all share it
-        cumulative, log_hazard = (part[:, 0].double() for part in self._tail())
-        if bool((start >= _HORIZON).any()):
+        if bool((end > _HORIZON).any()):
             return super()._remaining_mean(start, end)
+        self._table()  # before rows are taken, so that all share it
         log_first = self._log_survival(start[:, None])
 
         def remaining(rows: Tensor, t: Tensor) -> Tensor:
             return torch.exp((self._take(rows)._log_survival(t.to(self.code)) - log_first[rows]).to(t))
 
         edges = torch.tensor([0.0, *(_HORIZON * 0.5**j for j in range(10, -1, -1))], dtype=torch.float64)
-        inside = integrate_panels(
-            remaining,
-            start.double(),
-            end.clamp_max(_HORIZON).double(),
-            edges.to(start.device),
-            max(self._precision, 1e-11),  # the pieces of the table meet with a rounding error of their own
-        )
-        after = tail_area(log_hazard, self.growth, (end.double() - _HORIZON).clamp_min(0.0))
-        return (inside + torch.exp(-cumulative - log_first[:, 0].double()) * after).to(start)
+        precision = max(self._precision, 1e-11)  # the pieces of the table meet with a rounding error of their own
+        area = integrate_panels(remaining, start.double(), end.double(), edges.to(start.device), precision)
+        return area.to(start)
 
 
 def _read_cumulative(values: Tensor, log_slopes: Tensor, tau: Tensor) -> Tensor:

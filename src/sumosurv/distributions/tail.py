@@ -1,4 +1,4 @@
-"""The curve past the last training time: a Gompertz tail from the hazard that was reached there."""
+"""The extrapolation beyond the last training time: a Gompertz tail from the hazard that was reached there."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from sumosurv.distributions._quadrature import integrate_panels
 
-__all__ = ["mean_growth", "tail_area", "tail_log_terms", "tail_parameters"]
+__all__ = ["mean_growth", "tail_area", "tail_log_terms", "tail_start"]
 
 _LARGE = 40.0  # exp(40) - 1 is exp(40) in float64
 
 
 def mean_growth(x: Tensor) -> Tensor:
-    """(exp(x) - 1) / x for x >= 0, by its series near zero, where the derivative of the quotient cancels."""
+    """Return (exp(x) - 1) / x for x >= 0, by its series near zero, where the derivative of the quotient cancels."""
     small = x < 0.01
     near, far = torch.where(small, x, 0.0), torch.where(small, 1.0, x)
     series = torch.ones_like(x)
@@ -24,16 +24,21 @@ def mean_growth(x: Tensor) -> Tensor:
     return torch.where(small, series, torch.expm1(far) / far)
 
 
-def tail_parameters(log_survival: Tensor, log_hazard: Tensor) -> tuple[Tensor, Tensor]:
-    """Λ and log λ at the horizon, from log S and log λ there; neither is zero, so that every tail ends."""
+def tail_start(log_survival: Tensor, log_density: Tensor, least: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return Λ and log λ at the horizon, from log S and log f there; neither is zero, so that every tail ends.
+
+    ``least`` is a lower bound of the hazard.
+    """
     tiny = torch.finfo(log_survival.dtype).tiny
-    return (-log_survival).clamp_min(tiny), log_hazard.clamp_min(math.log(tiny))
+    # a subject whose survival probability is zero at the horizon has no tail
+    log_hazard = torch.where(torch.isinf(log_survival), 0.0, log_density - log_survival)
+    return (-log_survival).clamp_min(tiny), log_hazard.clamp_min(math.log(max(least, tiny)))
 
 
 def tail_log_terms(
     cumulative: Tensor, log_hazard: Tensor, growth: Tensor | float, t: Tensor, horizon: float
 ) -> tuple[Tensor, Tensor]:
-    r"""log S and log f past the horizon T; at the horizon itself for t before it.
+    r"""Return log S and log f beyond the horizon T; those at the horizon for earlier t.
 
     .. math:: λ(t) = λ(T) e^{g (t - T)}, \qquad Λ(t) = Λ(T) + λ(T) (e^{g (t - T)} - 1) / g.
     """
@@ -41,14 +46,14 @@ def tail_log_terms(
     log_survival = -cumulative - _rise(log_hazard, growth * later, later)
     log_density = log_hazard + growth * later + log_survival
     never = torch.isinf(t)
-    # where the survival probability is zero, so is the density, however large the hazard
+    # if the survival probability is zero, so is the density, however large the hazard
     return log_survival.masked_fill(never, -math.inf), torch.where(
         never | torch.isinf(log_survival), -math.inf, log_density
     )
 
 
 def tail_area(log_hazard: Tensor, growth: float, length: Tensor) -> Tensor:
-    """∫ S(T + u) / S(T) du from zero to the length, which may be inf; all (n,) and float64."""
+    """Return ∫ S(T + u) / S(T) du from zero to the length, which may be inf; all (n,) and float64."""
     if growth == 0:
         hazard = torch.exp(log_hazard)
         return -torch.expm1(-hazard * length) / hazard
@@ -65,7 +70,7 @@ def tail_area(log_hazard: Tensor, growth: float, length: Tensor) -> Tensor:
 
 
 def _typical(log_hazard: Tensor, growth: float) -> Tensor:
-    """The time past the horizon at which Λ has risen by one: log(1 + g/λ) / g."""
+    """Return the time beyond the horizon after which Λ has risen by one: log(1 + g/λ) / g."""
     constant = torch.exp(-log_hazard)
     if growth == 0:
         return constant

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from sumosurv.distributions.tail import tail_log_terms, tail_parameters
+from sumosurv.distributions.tail import tail_log_terms, tail_start
 from sumosurv.estimators import SumoNet, SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.networks import CausesNetwork, GridNetwork, Inputs, ModuleEncoder
@@ -114,11 +113,8 @@ class _Continued(nn.Module):
         """At times in the user's unit."""
         grid = torch.cat([times.clamp_max(self.last), times.new_full((1,), self.last)])
         survival, density, incidence, cause_density = self.part(inputs, grid)
-        log_survival, log_density = torch.log(survival[:, -1:]), torch.log(density[:, -1:])
-        log_hazard = torch.where(torch.isinf(log_survival), 0.0, log_density - log_survival)
-        if self.least > 0:
-            log_hazard = log_hazard.clamp_min(math.log(self.least))
-        terms = tail_log_terms(*tail_parameters(log_survival, log_hazard), self.growth, times, self.last)
+        start = tail_start(torch.log(survival[:, -1:]), torch.log(density[:, -1:]), self.least)
+        terms = tail_log_terms(*start, self.growth, times, self.last)
         late = times > self.last
         made = [torch.where(late, torch.exp(far), near[:, :-1]) for far, near in zip(terms, (survival, density))]
         if incidence is None:

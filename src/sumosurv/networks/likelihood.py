@@ -18,21 +18,29 @@ __all__ = ["Curves", "GridNetwork", "LikelihoodNetwork", "log_difference", "log_
 
 
 class Curves(ABC):
-    """The survival functions of the rows of a batch under K networks, at one time of each row and member."""
+    """The survival functions of the rows of a batch under K networks, evaluated at one time per row and member.
+
+    Times and results have shape (K, b).
+    """
+
+    @abstractmethod
+    def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log S(t) and log f(t)."""
 
     def of_rows(self, batch: Batch) -> None:  # noqa: B027 (most curves have nothing to look up)
-        """Be told which rows of a table these are, before `observed` is asked about their times and no others.
+        """Note that `observed` is asked for the times of these rows of a table.
 
-        What depends on the times alone is the same in every epoch.
+        Features of these times are the same in every epoch, and can be looked up.
         """
 
-    @abstractmethod
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
-        """log f(t) where the event is seen, log S(t) elsewhere; times and results (K, b)."""
+        """Return log f(t) for events and log S(t) for censored rows."""
+        log_survival, log_density = self.log_terms(t)
+        return torch.where(event, log_density, log_survival)
 
-    @abstractmethod
     def log_survival(self, t: Tensor) -> Tensor:
-        """log S(t); times and results (K, b)."""
+        """Return log S(t)."""
+        return self.log_terms(t)[0]
 
 
 class LikelihoodNetwork(PopulationNetwork):

@@ -14,13 +14,13 @@ from torch.nn import functional
 
 from sumosurv.distributions import Monotone, SurvivalDistribution
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms
-from sumosurv.distributions.tail import tail_log_terms, tail_parameters
-from sumosurv.networks.data import Batch, Inputs, Observed
+from sumosurv.distributions.tail import tail_log_terms, tail_start
+from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
 from sumosurv.networks.likelihood import Curves, GridNetwork
-from sumosurv.networks.tail import TailedNetwork
+from sumosurv.networks.tail import HORIZON, TailedNetwork
 from sumosurv.networks.tangent import tangent_layer, weighted_sum
 from sumosurv.networks.time import TimeFeatures
 
@@ -29,7 +29,6 @@ __all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
 Derivative = Literal["forward", "autograd", "chain", "difference"]
 DERIVATIVES: tuple[Derivative, ...] = ("forward", "autograd", "chain", "difference")
 
-_HORIZON = 1.0  # the last training time, in scaled time
 _GATE_SHIFT = math.log(math.e - 1.0)  # softplus of it is 1: no gate at the start
 _SKIP_SHIFT = -3.0  # softplus of it is 0.05: a faint direct path at the start
 _EPSILON = {torch.float64: 1e-6, torch.float32: 1e-3}  # step of the two difference quotients
@@ -255,15 +254,10 @@ class MemberCurve:
 
 
 class MonotoneCurves(Curves):
-    """The curves of a batch under K networks that are monotone in time.
-
-    Validation rows may lie past the last training time, where the tail of the distribution counts; training rows
-    never do.
-    """
+    """The curves of a batch under K networks that are monotone in time."""
 
     def __init__(self, network: MonotoneNetwork, code: Tensor) -> None:
         self.network, self.code = network, code
-        self.may_lie_beyond = network.tail and not network.training
         self._known: tuple[Tensor, Tensor, Tensor] | None = None
 
     def of_rows(self, batch: Batch) -> None:
@@ -281,36 +275,24 @@ class MonotoneCurves(Curves):
             return None
         return functional.logsigmoid(-self.network.mixed.value(self.code, self.code.new_zeros(1, 1, 1)))
 
-    @cached_property
-    def tail(self) -> tuple[Tensor, Tensor]:
-        """Λ and log λ at the last training time, (K, b) each."""
-        last = self.code.new_full((1, 1, 1), _HORIZON)
-        h, slope = self.network.mixed.jet(self.code, last, self.network.derivative)
-        log_survival = functional.logsigmoid(-h)
-        log_survival = log_survival if self.log_start is None else log_survival - self.log_start
-        log_hazard = torch.log(slope) + functional.logsigmoid(h)  # S(0) cancels
-        return tail_parameters(log_survival[:, :, 0], log_hazard[:, :, 0])
+    def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log S(t) and log f(t)."""
+        h, slope = self.network.mixed.jet(self.code, t[:, :, None], self.network.derivative)
+        log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
+        return log_survival[:, :, 0], log_density[:, :, 0]
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
-        """d log f + (1 - d) log S."""
-        near = self._near(t)[:, :, None]
-        h, slope = self._jet(near)
+        """Return log f(t) for events and log S(t) for censored rows."""
+        h, slope = self._jet(t[:, :, None])
         # a censored row has no use for its slope, and a slope of zero would spoil its gradient
         slope = torch.where(event[:, :, None], slope, 1.0)
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
-        result = torch.where(event, log_density[:, :, 0], log_survival[:, :, 0])
-        if not self.may_lie_beyond or (t.device.type == "cpu" and not bool((t > _HORIZON).any())):
-            return result  # a GPU would have to be waited for
-        far_survival, far_density = tail_log_terms(*self.tail, self.network.growth.to(t), t, _HORIZON)
-        return torch.where(t > _HORIZON, torch.where(event, far_density, far_survival), result)
+        return torch.where(event, log_density[:, :, 0], log_survival[:, :, 0])
 
     def log_survival(self, t: Tensor) -> Tensor:
-        """log S."""
-        result = functional.logsigmoid(-self.network.mixed.value(self.code, self._near(t)[:, :, None]))[:, :, 0]
-        result = result if self.log_start is None else result - self.log_start[:, :, 0]
-        if not self.may_lie_beyond:
-            return result
-        return torch.where(t > _HORIZON, tail_log_terms(*self.tail, self.network.growth.to(t), t, _HORIZON)[0], result)
+        """Return log S(t), without the derivative."""
+        result = functional.logsigmoid(-self.network.mixed.value(self.code, t[:, :, None]))[:, :, 0]
+        return result if self.log_start is None else result - self.log_start[:, :, 0]
 
     def _jet(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """h and its slope at one time of each row; where that comes at the same price, log S(0) is noted."""
@@ -327,12 +309,9 @@ class MonotoneCurves(Curves):
 
     def _features_of(self, times: Tensor) -> Tensor:
         """τ and τ' of each of the times, and below them those of time zero."""
-        near = times.clamp_max(_HORIZON) if self.network.tail else times
+        near = times.clamp_max(HORIZON) if self.network.tail else times
         both = self.network.mixed.features(torch.cat([near, near.new_zeros(1)])[None, :, None])
         return torch.cat([part[0, :, 0] for part in both], dim=1)
-
-    def _near(self, t: Tensor) -> Tensor:
-        return t.clamp_max(_HORIZON) if self.may_lie_beyond else t
 
 
 class MonotoneNetwork(TailedNetwork, GridNetwork):
@@ -345,7 +324,7 @@ class MonotoneNetwork(TailedNetwork, GridNetwork):
     anchored : bool
         Divide by S(0|x).
     tail : bool
-        Past scaled time 1, the last time seen in training, the hazard goes on from its value there; see `Monotone`.
+        Beyond scaled time 1, the last training time, extrapolate by `Continued`.
     derivative : {"forward", "autograd", "chain", "difference"}
     """
 
@@ -363,20 +342,20 @@ class MonotoneNetwork(TailedNetwork, GridNetwork):
         self.anchored, self.tail = anchored, tail
         self.derivative: Derivative = derivative
 
-    def curves(self, embedding: Tensor) -> MonotoneCurves:
-        """The curves of rows whose covariates were read."""
+    def curves_to_horizon(self, embedding: Tensor) -> MonotoneCurves:
+        """Return the curves of rows with these embeddings."""
         return MonotoneCurves(self, self.mixed.code(embedding))
 
-    def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
-        """Each member's distribution of the same rows, in scaled time."""
+    def members_to_horizon(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
+        """Return each member's distribution of the same rows, in scaled time."""
         codes = self.mixed.code(embedding)
         fast = fused_curves(self.mixed, exact_slope=self.derivative == "forward")
         return [self._member(k, codes[k], fast[k]) for k in range(self.mixed.members)]
 
     def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """log S and log f on a grid, the derivative carried forward."""
-        ends = t.new_tensor([0.0, _HORIZON])
-        grid = torch.cat([t.clamp_max(_HORIZON) if self.tail else t, ends])[None, None]
+        ends = t.new_tensor([0.0, HORIZON])
+        grid = torch.cat([t.clamp_max(HORIZON) if self.tail else t, ends])[None, None]
         h, slope = self.mixed.value_and_slope(self.mixed.code(embedding), grid)
         log_start = functional.logsigmoid(-h[:, :, -2:-1]) if self.anchored else None
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
@@ -385,14 +364,9 @@ class MonotoneNetwork(TailedNetwork, GridNetwork):
         near = log_survival[:, :, :-2], log_density[:, :, :-2]
         if not self.tail:
             return near
-        last = tail_parameters(log_survival[:, :, -1:], (log_density - log_survival)[:, :, -1:])
-        far = tail_log_terms(*last, self.growth.to(t), t, _HORIZON)
-        return torch.where(t > _HORIZON, far[0], near[0]), torch.where(t > _HORIZON, far[1], near[1])
-
-    def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
-        """Learn the growth of the hazard past the last training time, where there is such a tail."""
-        if self.tail:
-            super().fit_baseline(inputs, outcome)
+        last = tail_start(log_survival[:, :, -1:], log_density[:, :, -1:])
+        far = tail_log_terms(*last, self.growth.to(t), t, HORIZON)
+        return torch.where(t > HORIZON, far[0], near[0]), torch.where(t > HORIZON, far[1], near[1])
 
     def _member(self, k: int, code: Tensor, fast: FusedCurve) -> Monotone:
         curve = MemberCurve(self.mixed, k, self.derivative)
@@ -400,9 +374,7 @@ class MonotoneNetwork(TailedNetwork, GridNetwork):
             curve,
             code,
             value=curve.value,
-            breaks=fast.times.breaks(),
+            breaks=[*fast.times.breaks(), HORIZON],
             anchored=self.anchored,
-            horizon=_HORIZON if self.tail else None,
-            growth=self.growth,
             fast=fast,
         )

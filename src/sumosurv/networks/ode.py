@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,6 @@ from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
-from sumosurv.distributions.tail import tail_log_terms, tail_parameters
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
 from sumosurv.networks.likelihood import Curves
@@ -34,7 +32,6 @@ from sumosurv.networks.tail import TailedNetwork
 
 __all__ = ["CoxHazardOde", "GeneralHazardOde", "HazardOde", "LatentHazardOde"]
 
-_HORIZON = 1.0
 _ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}  # subjects solved at once: layers stay in cache, or fill the device
 
 Generators = Sequence[torch.Generator]
@@ -68,47 +65,27 @@ class _Layers(nn.Module):
 
 
 class OdeCurves(Curves):
-    """The curves of a batch under K networks whose cumulative hazard solves an equation.
-
-    Validation rows may lie past the last training time, where the tail of the distribution counts.
-    """
+    """The curves of a batch under K networks whose cumulative hazard solves an equation."""
 
     def __init__(self, network: HazardOde, code: Tensor) -> None:
         self.network, self.code = network, code
 
-    def observed(self, t: Tensor, event: Tensor) -> Tensor:
-        """d log λ(t) - Λ(t); in training less the penalty."""
+    def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log S(t) and log f(t), in training less the penalty."""
         network, code = self.network, self.code
-        near = self._near(t)
-        tau = clock(near, network.offset)
+        tau = clock(t, network.offset)
         state = network.solve(code, tau)
-        log_hazard = network.log_hazard(tau[:, :, None], state, code)[:, :, 0] + clock_log_slope(near, network.offset)
-        result = torch.where(event, log_hazard, 0.0) - state[:, :, 0]
-        if network.training:
-            return result - network.penalty(code, tau, state)
-        if not bool((t > _HORIZON).any()):
-            return result
-        log_survival, log_density = tail_log_terms(*self.tail, network.growth.to(t), t, _HORIZON)
-        return torch.where(t > _HORIZON, torch.where(event, log_density, log_survival), result)
+        log_hazard = network.log_hazard(tau[:, :, None], state, code)[:, :, 0] + clock_log_slope(t, network.offset)
+        log_survival = -state[:, :, 0]
+        terms = log_survival, log_hazard + log_survival
+        if not network.training:
+            return terms
+        penalty = network.penalty(code, tau, state)
+        return terms[0] - penalty, terms[1] - penalty
 
     def log_survival(self, t: Tensor) -> Tensor:
-        """-Λ(t)."""
-        result = -self.network.solve(self.code, clock(self._near(t), self.network.offset))[:, :, 0]
-        if self.network.training or not bool((t > _HORIZON).any()):
-            return result
-        return torch.where(t > _HORIZON, tail_log_terms(*self.tail, self.network.growth.to(t), t, _HORIZON)[0], result)
-
-    @cached_property
-    def tail(self) -> tuple[Tensor, Tensor]:
-        """Λ and log λ at the last training time, (K, b) each."""
-        network, last = self.network, torch.full_like(self.code[:, :, 0], _HORIZON)
-        tau = clock(last, network.offset)
-        state = network.solve(self.code, tau)
-        log_hazard = network.log_hazard(tau[:, :, None], state, self.code)[:, :, 0]
-        return tail_parameters(-state[:, :, 0], log_hazard + clock_log_slope(last, network.offset))
-
-    def _near(self, t: Tensor) -> Tensor:
-        return t if self.network.training else t.clamp_max(_HORIZON)
+        """Return log S(t)."""
+        return -self.network.solve(self.code, clock(t, self.network.offset))[:, :, 0]
 
 
 class HazardOde(TailedNetwork):
@@ -203,17 +180,17 @@ class HazardOde(TailedNetwork):
         # what the rates depend on; weights behind the code must not be named beside it, or they would count twice
         return adaptive(speed, state, self.tolerance, self.gradient, (code, *self.layers.parameters()))
 
-    def curves(self, embedding: Tensor) -> OdeCurves:
-        """The curves of rows whose covariates were read."""
+    def curves_to_horizon(self, embedding: Tensor) -> OdeCurves:
+        """Return the curves of rows with these embeddings."""
         return OdeCurves(self, self.code(embedding))
 
-    def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
-        """Each member's distribution of the same rows, in scaled time."""
+    def members_to_horizon(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
+        """Return each member's distribution of the same rows, in scaled time."""
         codes = self.code(embedding)
         return [self._member(k, codes[k]) for k in range(len(codes))]
 
     def _member(self, k: int, code: Tensor) -> Ode:
-        return Ode(select_members(self, slice(k, k + 1)).table, code, offset=self.offset, growth=self.growth)
+        return Ode(select_members(self, slice(k, k + 1)).table, code, offset=self.offset)
 
     def table(self, code: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """Λ and log dΛ/dτ of one network at τ = 0, 1/steps, ..., 1, each (n, steps + 1), for codes (n, w)."""
@@ -317,7 +294,7 @@ class CoxHazardOde(HazardOde):
 
     def _member(self, k: int, code: Tensor) -> Ode:
         alone, nobody = select_members(self, slice(k, k + 1)), torch.zeros_like(code[:1])
-        return Ode(alone.table, nobody, log_risk=code[:, 0], offset=self.offset, growth=self.growth)
+        return Ode(alone.table, nobody, log_risk=code[:, 0], offset=self.offset)
 
 
 class LatentHazardOde(HazardOde):

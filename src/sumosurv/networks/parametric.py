@@ -83,14 +83,9 @@ class ParametricCurves(Curves):
     def __init__(self, network: ParametricNetwork, a: Tensor, b: Tensor) -> None:
         self.network, self.a, self.b = network, a, b
 
-    def observed(self, t: Tensor, event: Tensor) -> Tensor:
-        """Return log f(t) for events and log S(t) for censored rows."""
-        terms = self.network.log_terms(self.a, self.b, t)
-        return torch.where(event, terms.density, terms.survival)
-
-    def log_survival(self, t: Tensor) -> Tensor:
-        """Return log S(t)."""
-        return self.network.log_terms(self.a, self.b, t).survival
+    def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log S(t) and log f(t)."""
+        return self.network.log_terms(self.a, self.b, t)[:2]
 
 
 class LogTimeNetwork(ParametricNetwork):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import ProportionalHazards, SurvivalDistribution
-from sumosurv.families import LogTerms, proportional_hazards
+from sumosurv.families import proportional_hazards
 from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
@@ -59,27 +59,23 @@ class ProportionalHazardsCurves(Curves):
             self._known = log_hazard, log_slope, every[None, -1:, 0]
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
-        """d log f + (1 - d) log S."""
-        if self._known is None:
-            terms = self._log_terms(t)
-        else:
-            terms = proportional_hazards(self.log_risk, self.network.log_power, *self._known)
-        return torch.where(event, terms.density, terms.survival)
+        """Return log f(t) for events and log S(t) for censored rows."""
+        log_survival, log_density = self.log_terms(t) if self._known is None else self._with_baseline(*self._known)
+        return torch.where(event, log_density, log_survival)
 
-    def log_survival(self, t: Tensor) -> Tensor:
-        """log S."""
-        return self._log_terms(t).survival
+    def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log S(t) and log f(t)."""
+        baseline = self.network.baseline
+        log_hazard, log_slope = (part[:, :, 0] for part in baseline(t[:, :, None]))
+        return self._with_baseline(log_hazard, log_slope, baseline(t.new_zeros(1, 1, 1))[0][:, :, 0])
+
+    def _with_baseline(self, log_hazard: Tensor, log_slope: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
+        return proportional_hazards(self.log_risk, self.network.log_power, log_hazard, log_slope, log_start)[:2]
 
     def _baseline_of(self, times: Tensor) -> Tensor:
         """c and log c' of each of the times, and below them those of time zero."""
         both = self.network.baseline(torch.cat([times, times.new_zeros(1)])[None, :, None])
         return torch.cat([part[0] for part in both], dim=1)
-
-    def _log_terms(self, t: Tensor) -> LogTerms:
-        baseline = self.network.baseline
-        log_hazard, log_slope = (part[:, :, 0] for part in baseline(t[:, :, None]))
-        start = baseline(t.new_zeros(1, 1, 1))[0][:, :, 0]
-        return proportional_hazards(self.log_risk, self.network.log_power, log_hazard, log_slope, start)
 
 
 class ProportionalHazardsNetwork(LikelihoodNetwork, GridNetwork):

@@ -1,6 +1,9 @@
-"""Networks whose curves go on past the last training time, with a hazard whose growth is learned from all rows."""
+"""Networks whose hazard is extrapolated beyond the last training time, with a growth learned from all rows."""
 
 from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,42 +11,106 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from sumosurv.distributions import SurvivalDistribution
-from sumosurv.networks.data import Inputs, Observed
-from sumosurv.networks.likelihood import LikelihoodNetwork
+from sumosurv.distributions import Continued, SurvivalDistribution
+from sumosurv.distributions.tail import tail_log_terms, tail_start
+from sumosurv.networks.data import Batch, Inputs, Observed
+from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
 
-__all__ = ["BLOCK", "TailedNetwork", "at_risk", "estimate_growth", "expected_events"]
+__all__ = ["BLOCK", "HORIZON", "TailedNetwork", "at_risk", "estimate_growth", "expected_events"]
 
 Floats = npt.NDArray[np.float64]
 
+HORIZON = 1.0  # the last training time, in scaled time
 _FROM = 0.25  # growth is learned from what happened after this part of the follow-up
 _PRIOR = 0.5  # standard deviation of the growth over the whole follow-up, before the rows are looked at
 _MOST = 20.0
 BLOCK = 20_000  # rows at a time
 
 
+class ContinuedCurves(Curves):
+    """Curves up to scaled time 1, and their tail beyond it, as `Continued` has it."""
+
+    def __init__(self, base: Curves, growth: Tensor) -> None:
+        self.base, self.growth = base, growth
+        self._start: tuple[Tensor, Tensor] | None = None
+
+    def of_rows(self, batch: Batch) -> None:
+        """Tell the base."""
+        self.base.of_rows(batch)
+
+    def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log S(t) and log f(t)."""
+        near, far = self.base.log_terms(t.clamp_max(HORIZON)), self._tail(t)
+        return torch.where(t > HORIZON, far[0], near[0]), torch.where(t > HORIZON, far[1], near[1])
+
+    def observed(self, t: Tensor, event: Tensor) -> Tensor:
+        """Return log f(t) for events and log S(t) for censored rows."""
+        result = self.base.observed(t.clamp_max(HORIZON), event)
+        if self._all_near(t):
+            return result
+        log_survival, log_density = self._tail(t)
+        return torch.where(t > HORIZON, torch.where(event, log_density, log_survival), result)
+
+    def log_survival(self, t: Tensor) -> Tensor:
+        """Return log S(t)."""
+        result = self.base.log_survival(t.clamp_max(HORIZON))
+        return result if self._all_near(t) else torch.where(t > HORIZON, self._tail(t)[0], result)
+
+    @staticmethod
+    def _all_near(t: Tensor) -> bool:
+        """Whether no time is beyond the horizon; not asked of a GPU, which would have to be waited for."""
+        return t.device.type == "cpu" and not bool((t > HORIZON).any())
+
+    def _tail(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        if self._start is None:
+            self._start = tail_start(*self.base.log_terms(t.new_full((1, 1), HORIZON)))
+        return tail_log_terms(*self._start, self.growth.to(t), t, HORIZON)
+
+
 class TailedNetwork(LikelihoodNetwork):
-    r"""A likelihood network that continues each member's hazard past scaled time 1 as :math:`λ(1|x) e^{g (t - 1)}`.
+    r"""A likelihood network that continues each member's hazard beyond scaled time 1 as :math:`λ(1|x) e^{g (t - 1)}`.
 
     The level is each member's and subject's own; g is shared by all, zero until ``fit_baseline`` has learned it, and
-    never below zero. See `estimate_growth`.
+    never below zero. See `estimate_growth`. A network defines ``curves_to_horizon`` and ``members_to_horizon``.
     """
 
     growth: Tensor
+    tail = True  # False for a network that is used at all times as it is
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("growth", torch.zeros(1, 1, dtype=torch.float64))
 
+    @abstractmethod
+    def curves_to_horizon(self, embedding: Tensor) -> Curves:
+        """Return the curves of rows with these embeddings (K, b, width), for times up to 1."""
+
+    @abstractmethod
+    def members_to_horizon(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
+        """Return each member's distribution of rows with these embeddings (K, n, width), for times up to 1."""
+
+    def curves(self, embedding: Tensor) -> Curves:
+        """Return the curves of rows with these embeddings.
+
+        Validation rows may lie beyond the last training time; training rows never do.
+        """
+        curves = self.curves_to_horizon(embedding)
+        return ContinuedCurves(curves, self.growth) if self.tail and not self.training else curves
+
+    def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
+        """Return each member's distribution of the same rows, in scaled time."""
+        members = self.members_to_horizon(embedding)
+        return [Continued(part, HORIZON, float(self.growth)) for part in members] if self.tail else members
+
     def check_stored(self, members: int) -> None:
-        """Raise a ValueError if the growth that was read from a file is none."""
+        """Raise a ValueError if the stored growth rate is invalid."""
         if self.growth.shape != (1, 1) or not 0.0 <= float(self.growth) <= _MOST:
             raise ValueError(f"the growth of the hazard past the last training time is {self.growth.tolist()}"[:200])
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
         """Learn the growth from rows in scaled time."""
         rows = at_risk(outcome)
-        if len(rows):
+        if self.tail and len(rows):
             parts = [expected_events(self.distribution(inputs[part])) for part in torch.split(rows, BLOCK)]
             self.learn_growth(torch.cat(parts), outcome[rows])
 
