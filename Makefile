@@ -87,7 +87,7 @@ mutants: $(VENV)/.test-ready
 	$(BIN)/python tools/mutate.py $(MUTANTS)
 
 r-records: $(VENV)/.test-ready
-	cd tests/r && for script in coxph finegray; do Rscript $$script.R || exit 1; done
+	cd tests/r && for script in data coxph finegray curves concordance; do Rscript $$script.R || exit 1; done
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .

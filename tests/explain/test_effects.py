@@ -138,7 +138,7 @@ def test_categories_and_kinds_stay_what_they_are():
             seen.append(X.dtypes)
             return super().predict_distribution(X)
 
-    model = Spy(alpha=0.1).fit(X, y)
+    model = Spy(alpha=0.1, missing="indicator").fit(X, y)
     for column in X:
         partial_dependence(model, X, column, times=1.0, n_values=3)
         accumulated_local_effects(model, X, column, times=1.0, n_intervals=3)
@@ -241,7 +241,7 @@ def test_the_regressor_is_one_number(fitted):
     with pytest.raises(ValueError, match="predicts one number, and this is 50"):
         QuantityRegressor(model).predict(X)
     assert not QuantityRegressor(CoxPH(), "median").__sklearn_is_fitted__()
-    again = QuantityRegressor(CoxPH(alpha=0.1), "restricted_mean", times=1.0).fit(X, y)
+    again = QuantityRegressor(CoxPH(alpha=0.1, missing="indicator"), "restricted_mean", times=1.0).fit(X, y)
     np.testing.assert_allclose(again.predict(X), again.model_.predict_restricted_mean(X, 1.0), rtol=1e-9)
     assert again.score(X, y) == again.model_.score(X, y)
 
@@ -250,8 +250,8 @@ def test_pipelines_and_searches_are_explained_in_the_columns_they_are_given():
     X, y = data()
     X = X.drop(columns="b")
     columns = make_column_transformer((StandardScaler(), ["a", "d"]), (OneHotEncoder(), ["c"]))
-    pipe = make_pipeline(columns, CoxPH(alpha=0.1)).fit(X, y)
-    search = GridSearchCV(make_pipeline(columns, CoxPH()), {"coxph__alpha": [0.1]}, cv=2).fit(X, y)
+    pipe = make_pipeline(columns, CoxPH(alpha=0.1, missing="indicator")).fit(X, y)
+    search = GridSearchCV(make_pipeline(columns, CoxPH(missing="indicator")), {"coxph__alpha": [0.1]}, cv=2).fit(X, y)
     for model, own in ((pipe, pipe), (search, search.best_estimator_)):
         effect = partial_dependence(model, X, "c", times=TIMES)
         rows = own[:-1].transform(set_to(X, c="v"))

@@ -199,7 +199,7 @@ def test_what_cannot_be_is_named():
             permutation_importance(model, X, y, **options)
     with pytest.raises(ValueError, match="-inf: no loss can be told from it"):
         permutation_importance(Ended(lambda X: np.ones(len(X))), X, y)
-    cox = CoxPH(alpha=0.1).fit(X, y)
+    cox = CoxPH(alpha=0.1, missing="indicator").fit(X, y)
     assert len(permutation_importance(cox, X, y, scores="integrated_brier", n_repeats=2).table) == 2
 
 

@@ -86,7 +86,7 @@ def test_eight_columns_of_a_fitted_model_equal_brute_force():
 @pytest.mark.parametrize("method", ["exact", "permutations"])
 def test_values_sum_to_the_prediction_less_the_base(method):
     X, y = data()
-    model = CoxPH(alpha=0.1).fit(X, y)
+    model = CoxPH(alpha=0.1, missing="indicator").fit(X, y)
     found = survshap(model, X[:9], X, times=TIMES, method=method, n_background=20)
     np.testing.assert_allclose(found.values.sum(axis=1), found.predicted - found.base, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.predicted, model.predict_survival_function(X[:9], TIMES), atol=1e-12)
@@ -194,7 +194,7 @@ def test_a_long_background_is_represented_by_rows_at_equal_steps_of_the_predicti
 
 def test_the_frame_and_the_text():
     X, y = data()
-    found = survshap(CoxPH(alpha=0.1).fit(X, y), X[5:8], X[:20], times=TIMES)
+    found = survshap(CoxPH(alpha=0.1, missing="indicator").fit(X, y), X[5:8], X[:20], times=TIMES)
     frame = found.to_frame()
     assert list(frame.columns) == ["subject", "column", "time", "value", "std_error"]
     assert len(frame) == 3 * 4 * 3

@@ -155,11 +155,11 @@ def test_before_the_first_event_and_without_any():
 
 def test_errors():
     y = Surv.from_arrays([1, 0], [1.0, 2.0])
-    with pytest.raises(ValueError, match="level is a probability between 0 and 1"):
+    with pytest.raises(ValueError, match=r"level.*95"):
         confidence_band(y, level=95)
-    with pytest.raises(ValueError, match="kind is 'log-log' or 'plain'; got 'log'"):
-        confidence_band(y, kind="log")
-    with pytest.raises(ValueError, match=r"of is 'kaplan_meier', .* got 'km'"):
+    with pytest.raises(ValueError, match=r"kind.*'logit'"):
+        confidence_band(y, kind="logit")
+    with pytest.raises(ValueError, match=r"kaplan_meier.*'km'"):
         confidence_band(y, "km")
     with pytest.raises(ValueError, match="n_bootstrap is a whole number"):
         confidence_band(y, "turnbull", n_bootstrap=0)

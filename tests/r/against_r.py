@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sumosurv import CauseSpecific, CoxPH, FineGray, Surv
+from sumosurv import (
+    CauseSpecific,
+    CoxPH,
+    FineGray,
+    Surv,
+    confidence_band,
+    kaplan_meier,
+    logrank_test,
+    restricted_mean_test,
+)
+from sumosurv.distributions import Mixture, Tabulated, Weibull
+from sumosurv.nonparametric import aalen_johansen
+from sumosurv.scores import concordance_td, evaluate, harrell_c, uno_c
 
 FOLDER = Path(__file__).parent
 TRIAL = pd.read_csv(FOLDER / "trial.csv")
@@ -119,6 +132,7 @@ def _proportionality(x: pd.DataFrame, y: Any, weight: Any = None, **settings: An
 # ------------------------------------------------------------------ competing risks
 
 CAUSES = Surv.from_arrays(TRIAL["cause"], TRIAL["time"])
+ENTERED_CAUSES = Surv.from_arrays(TRIAL["cause"], TRIAL["time"], entry=TRIAL["entry"])
 
 
 @statistic("finegray")
@@ -151,3 +165,106 @@ def _baseline_at(model: FineGray, times: Any) -> Any:
 def _cause_specific() -> dict[str, Any]:
     summary = CauseSpecific(CoxPH()).fit(X, CAUSES).summary()
     return {"coef": summary["coef"], "standard_error": summary["standard_error"]}
+
+
+# ------------------------------------------------------------------ nonparametric curves and tests
+
+Z = 1.959963984540054
+
+
+@statistic("km", Y)
+@statistic("km-entry", ENTERED)
+@statistic("km-counts", Y, sample_weight=COUNT)
+@statistic("km-weights", Y, sample_weight=WEIGHT)
+@statistic("km-groups", Y, groups=SUBJECT)
+@statistic("km-entry-weights-groups", ENTERED, sample_weight=WEIGHT, groups=SUBJECT)
+def _kaplan_meier(y: Any, **rows: Any) -> dict[str, Any]:
+    found = {kind: confidence_band(y, kind=kind, **rows) for kind in ("log-log", "log", "plain")}
+    made = {"estimate": found["log"]["estimate"]}
+    for kind, table in found.items():
+        made |= {f"{kind.replace('-', '_')}_{side}": table[side] for side in ("lower", "upper")}
+    return made
+
+
+@statistic("nelson-aalen")
+@statistic("nelson-aalen-weights", sample_weight=WEIGHT)
+@statistic("nelson-aalen-groups", groups=SUBJECT)
+def _nelson_aalen(**rows: Any) -> dict[str, Any]:
+    found = confidence_band(Y, "nelson_aalen", kind="plain", **rows)
+    return {"estimate": found["estimate"], "standard_error": (found["upper"] - found["estimate"]) / Z}
+
+
+@statistic("aalen-johansen-weights", CAUSES, sample_weight=WEIGHT)
+@statistic("aalen-johansen-groups", CAUSES, groups=SUBJECT)
+@statistic("aalen-johansen-entry", ENTERED_CAUSES, sample_weight=WEIGHT)
+def _aalen_johansen(y: Any, **rows: Any) -> dict[str, Any]:
+    found = confidence_band(y, "aalen_johansen", kind="plain", **rows)
+    made = {"incidence": found["estimate"], "standard_error": (found["upper"] - found["estimate"]) / Z}
+    return {name: values.to_numpy().reshape(2, -1).T for name, values in made.items()}
+
+
+@statistic("aalen-johansen")
+def _incidence() -> dict[str, Any]:
+    return {"incidence": aalen_johansen(CAUSES).incidence}
+
+
+@statistic("logrank")
+@statistic("logrank-strata", strata=TRIAL["site"])
+@statistic("logrank-counts", sample_weight=COUNT)
+def _logrank(**options: Any) -> dict[str, Any]:
+    found = logrank_test(Y, TRIAL["arm"], **options)
+    return {"statistic": found.statistic, "expected": found.groups["expected"]}
+
+
+@statistic("logrank-robust", sample_weight=WEIGHT)
+@statistic("gehan", weighting="gehan-breslow")
+@statistic("tarone-ware", weighting="tarone-ware")
+@statistic("fleming-harrington-1-0", weighting="fleming-harrington", rho=1.0)
+@statistic("fleming-harrington-0-1", weighting="fleming-harrington", gamma=1.0)
+def _weighted_logrank(**options: Any) -> dict[str, Any]:
+    return {"statistic": logrank_test(Y, TRIAL["arm"], **options).statistic}
+
+
+@statistic("restricted-mean")
+def _restricted_mean() -> dict[str, Any]:
+    found = restricted_mean_test(Y, TRIAL["arm"], 6.0).groups
+    return {"restricted_mean": found["restricted_mean"], "standard_error": found["standard_error"]}
+
+
+# ------------------------------------------------------------------ concordance
+
+RISK = np.floor(10 * TRIAL["marker"].to_numpy()) / 10
+
+
+@statistic("harrell", RISK, Y)
+@statistic("harrell-counts", RISK, Y, sample_weight=COUNT)
+@statistic("harrell-entry", RISK, ENTERED)
+@statistic(
+    "harrell-spells",
+    SPELLS["x"].to_numpy(),
+    Surv.from_arrays(SPELLS["event"] > 0, SPELLS["stop"], entry=SPELLS["start"]),
+)
+@statistic("harrell-none", 0.0 * RISK, Y)
+def _harrell(risk: Any, y: Any, **rows: Any) -> dict[str, Any]:
+    """Of risks, and of three kinds of curves that have their order: the value that is furthest from the first."""
+    scale = np.exp(-risk)
+    steps = Tabulated([0.0, 20.0], np.column_stack([0.5 - risk / 50] * 2))
+    curves = (Weibull(scale, 1.0), steps, Mixture([Weibull(scale, 1.0), Weibull(scale, 1.0)]))
+    first = harrell_c(risk, y, **rows)
+    others = [first, *(concordance_td(d, y, **rows) for d in curves)]
+    return {"concordance": max(others, key=lambda value: abs(value - first))}
+
+
+@statistic("uno")
+def _uno() -> dict[str, Any]:
+    y = Surv.from_arrays(TRIAL["cause"] > 0, TRIAL["time"] + np.arange(1, len(TRIAL) + 1) / 1e4)
+    return {"concordance": uno_c(RISK, y, censoring=kaplan_meier(y, censoring=True))}
+
+
+@statistic("heart")
+def _heart() -> dict[str, Any]:
+    folder = Path(os.environ.get("SUMOSURV_DATA", FOLDER.parents[2] / "shared" / "data"))
+    table = pd.read_parquet(folder / "outcomes" / "heart.parquet")
+    y = Surv.from_columns(table, event="event", time="stop", entry="start")
+    x = table[["age", "year", "surgery", "transplant"]].astype(float)
+    return {"concordance": evaluate(CoxPH().fit(x, y), x, y, scores="harrell_c", n_bootstrap=0)["value"].iloc[0]}

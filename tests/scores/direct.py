@@ -3,29 +3,32 @@
 import numpy as np
 
 
-def concordance_td(curve, event, time, method="harrell"):
-    """``curve(t)`` gives S of every subject at t."""
+def concordance_td(curve, event, time, method="harrell", entry=None, weight=None):
+    """``curve(t)`` gives S of every subject at t; a subject is compared with events after its entry."""
+    entry = np.zeros(len(time)) if entry is None else entry
+    weight = np.ones(len(time)) if weight is None else weight
     top = bottom = 0.0
     for i in range(len(time)):
         s = curve(time[i])
         for j in range(len(time)):
-            if i == j:
+            if i == j or (entry[j] > 0 and entry[j] >= time[i]):
                 continue
             earlier, tied = time[i] < time[j], time[i] == time[j]
             half = 0.5 * (s[i] == s[j])
+            one = weight[i] * weight[j]
             if method != "adj_antolini":
-                comparable = event[i] and (earlier or (tied and not event[j]))
+                comparable = one * (event[i] and (earlier or (tied and not event[j])))
                 bottom += comparable
                 top += comparable * ((s[i] < s[j]) + (half if method == "harrell" else 0.0))
                 continue
             if earlier and event[i]:
-                bottom, top = bottom + 1, top + (s[i] < s[j]) + half
+                bottom, top = bottom + one, top + one * ((s[i] < s[j]) + half)
             elif tied and event[i] and event[j]:
-                bottom, top = bottom + 1, top + (1.0 if s[i] == s[j] else 0.5)
+                bottom, top = bottom + one, top + one * (1.0 if s[i] == s[j] else 0.5)
             elif tied and event[i]:
-                bottom, top = bottom + 1, top + (s[i] < s[j]) + half
+                bottom, top = bottom + one, top + one * ((s[i] < s[j]) + half)
             elif tied and event[j]:
-                bottom, top = bottom + 1, top + (s[i] > s[j]) + half
+                bottom, top = bottom + one, top + one * ((s[i] > s[j]) + half)
     return top / bottom if bottom else np.nan
 
 

@@ -1,6 +1,3 @@
-import json
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,13 +6,12 @@ from hypothesis import strategies as st
 from sksurv.metrics import concordance_index_censored, concordance_index_ipcw
 
 from scores import direct
-from sumosurv import AalenJohansen, Surv, kaplan_meier
-from sumosurv.distributions import Mixture, Rescaled, Tabulated, Weibull
+from sumosurv import AalenJohansen, Surv, check_outcome, kaplan_meier
+from sumosurv.distributions import Rescaled, Tabulated, Weibull
 from sumosurv.scores import antolini, concordance_td, harrell_c, uno_c
 from sumosurv.scores._pairs import count_below
 
 METHODS = ("harrell", "adj_antolini", "antolini")
-R = json.loads((Path(__file__).parents[1] / "r" / "concordance.json").read_text())
 
 
 def _table(rng, n, m, levels=None):
@@ -145,19 +141,25 @@ def test_nothing_to_compare_is_nan():
     assert np.isnan(harrell_c([1.0, 2.0, 3.0], censored))
 
 
-def test_ties_and_weights_against_r():
-    """Proportional hazards, so that the order of the curves is that of the risks at all times."""
-    y = Surv.from_arrays(np.array(R["event"]) > 0, np.array(R["time"], dtype=float))
-    risk, weight = np.array(R["risk"]), np.array(R["weight"])
-    rows = np.repeat(np.arange(len(risk)), weight)
-    ranked, steps = Weibull(np.exp(-risk), 1.0), Tabulated([0.0, 20.0], np.column_stack([-risk / 9 + 0.9] * 2))
-    crossing = Mixture([Weibull(np.exp(-risk), 1.0), Weibull(np.exp(-risk), 1.0)])  # compared pair by pair
-    for d in (ranked, steps, crossing):
-        assert concordance_td(d, y) == pytest.approx(R["plain"], abs=1e-12)
-        assert concordance_td(d, y, sample_weight=weight) == pytest.approx(R["weighted"], abs=1e-12)
-        assert concordance_td(d[rows], y[rows]) == pytest.approx(R["repeated"], abs=1e-12)
-    assert harrell_c(risk, y, sample_weight=weight) == pytest.approx(R["weighted"], abs=1e-12)
-    assert concordance_td(Weibull(np.ones(len(risk)), 1.0), y) == R["constant"] == 0.5
+@pytest.mark.parametrize("method", METHODS)
+def test_delayed_entry_against_the_definition(method):
+    """An event is compared with those at risk at its time, whatever kind of curves; and by subject."""
+    rng = np.random.default_rng(4)
+    n = 60
+    time = np.ceil(rng.exponential(5.0, n))
+    entry = np.where(rng.random(n) < 0.6, np.floor(time * rng.random(n)), 0.0)
+    weight, y = rng.uniform(0.5, 2.0, n), Surv.from_arrays(rng.random(n) < 0.6, time, entry)
+    d = Weibull(rng.uniform(2, 9, n).round(), rng.uniform(0.5, 2, n).round(1))
+    knots = np.array([0.0, 2.0, 4.0, 7.0])
+    for curves in (d, Tabulated(knots, d.survival(knots)), Weibull(rng.uniform(2, 9, n).round(), 1.0)):
+        expected = direct.concordance_td(
+            lambda t, c=curves: c.log_survival(t), y["event"], time, method, entry=entry, weight=weight
+        )
+        found = concordance_td(curves, y, method=method, sample_weight=weight)
+        assert found == pytest.approx(expected, rel=1e-12)
+        terms = antolini.concordance_td_terms(curves, check_outcome(y, sample_weight=weight), method=method)
+        assert terms.value == pytest.approx(expected, rel=1e-12)
+        assert len(terms.values) == n
 
 
 def test_curves_without_covariates_have_one_half_for_each_cause():

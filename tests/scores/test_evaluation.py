@@ -385,7 +385,7 @@ def test_levels_and_numbers_of_resamples_that_cannot_be(wrong):
         evaluate(Weibull([1.0, 2.0, 3.0], 1.0), None, y, scores="log_likelihood", **({"n_bootstrap": 5} | wrong))
 
 
-LATE = ["concordance_td", "integrated_brier", "brier", "uno_c", "cumulative_dynamic_auc", "km_calibration"]
+LATE = ["integrated_brier", "brier", "uno_c", "cumulative_dynamic_auc", "km_calibration"]
 
 
 def test_intervals_of_late_rows_are_those_of_the_time_since_entry():

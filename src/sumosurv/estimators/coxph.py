@@ -17,7 +17,7 @@ from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Basis, Design, RidgeBasis
 from sumosurv.estimators.given import check_learns_from
-from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk, is_whole
+from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk
 from sumosurv.estimators.regression import (
     Fit,
     Missing,
@@ -29,7 +29,7 @@ from sumosurv.estimators.regression import (
     warn_of_dropped,
 )
 from sumosurv.estimators.strata import Strata
-from sumosurv.nonparametric import kaplan_meier
+from sumosurv.nonparametric import is_robust, is_whole, kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.stored import as_flag, as_list, as_number, as_whole, tensor_of
@@ -157,7 +157,7 @@ class CoxPH(SurvivalEstimator):
         self.terms_ = design.names
         raw = design.matrix(X)
         self.centre_ = raw.mean(axis=0) if outcome.weight is None else np.average(raw, axis=0, weights=outcome.weight)
-        self.robust_ = self._is_robust(outcome) if self.robust == "auto" else bool(self.robust)
+        self.robust_ = is_robust(outcome) if self.robust == "auto" else bool(self.robust)
         fit = self._fit_coefficients(raw, outcome, stratum)
         self.coef_, self.standard_errors_ = fit.coef, fit.standard_errors
         self.log_likelihood_, self.n_iter_ = fit.log_likelihood, fit.n_iter
@@ -166,12 +166,6 @@ class CoxPH(SurvivalEstimator):
         self.baseline_times_ = np.concatenate([times for times, _ in baselines])
         self.baseline_ = np.concatenate([hazard for _, hazard in baselines])
         self._sizes = [len(times) for times, _ in baselines]
-
-    @staticmethod
-    def _is_robust(outcome: Outcome) -> bool:
-        """Whether rows are dependent, or weights no counts."""
-        several = outcome.group is not None and len(np.unique(outcome.group)) < len(outcome)
-        return several or (outcome.weight is not None and not is_whole(outcome.weight))
 
     def _fit_coefficients(self, raw: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
         basis: Basis | RidgeBasis

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sumosurv.nonparametric import is_whole
 from sumosurv.outcome import Outcome
 
-__all__ = ["PartialLikelihood", "Ties", "ever_at_risk", "is_whole"]
+__all__ = ["PartialLikelihood", "Ties", "ever_at_risk"]
 
 Ties = Literal["efron", "breslow"]
 Array = npt.NDArray[np.float64]
@@ -218,11 +219,6 @@ class _Stratum:
         made = np.empty_like(values)
         made[self.order] = values
         return made
-
-
-def is_whole(weight: Array) -> bool:
-    """Whether all weights are whole numbers, so that they count rows."""
-    return bool((weight == np.rint(weight)).all())
 
 
 def ever_at_risk(y: Outcome, stratum: Whole | None = None) -> npt.NDArray[np.bool_]:

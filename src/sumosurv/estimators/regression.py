@@ -14,7 +14,7 @@ from scipy.special import erfc, ndtri
 from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv.estimators.design import Basis, RidgeBasis
-from sumosurv.estimators.partial_likelihood import is_whole
+from sumosurv.nonparametric import is_whole, sum_by_subject
 from sumosurv.outcome import Outcome
 
 __all__ = [
@@ -250,9 +250,7 @@ def _sandwich(moved: Array, outcome: Outcome) -> Array:
     if outcome.group is None:
         moved = (np.sqrt(weight) if is_whole(weight) else weight)[:, None] * moved
     else:
-        subjects, subject = np.unique(outcome.group, return_inverse=True)
-        by_row, moved = weight[:, None] * moved, np.zeros((len(subjects), moved.shape[1]))
-        np.add.at(moved, subject, by_row)
+        moved = sum_by_subject(weight[:, None] * moved, outcome)
     return np.asarray(moved.T @ moved)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._members import predict_members
 from sumosurv.explain._quantity import Array, Asked, QuantityName, ask
 from sumosurv.explain._rows import Rows
@@ -16,7 +17,7 @@ from sumosurv.models import predict_distribution
 
 __all__ = ["Questions", "Side", "ask_for_sides"]
 
-_FINE = 200  # steps of the follow-up, for the median of a mean curve
+_STEPS = 32  # into which the search for a median parts an interval of time
 _ROWS = 1000  # averaged at once
 
 
@@ -43,23 +44,22 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The curve at the times asked for, the mean up to the horizons, and a fine curve for the median."""
+    """The curve at the requested times, the mean up to the horizons, and the last time at which a median may lie."""
 
     curve: Asked
     mean: Asked
-    fine: Asked | None  # not of a cause
+    last_time: float
 
     def of(self, model: Any, rows: Rows) -> Questions:
-        """The same of another model."""
-        parts = [self.curve, self.mean, *([] if self.fine is None else [self.fine])]
-        made = [ask(model, rows, q.name, q.times, q.cause) for q in (part.quantity for part in parts)]
-        return Questions(made[0], made[1], made[2] if len(made) == 3 else None)
+        """The same for another model."""
+        made = [ask(model, rows, q.name, q.times, q.cause) for q in (self.curve.quantity, self.mean.quantity)]
+        return Questions(made[0], made[1], self.last_time)
 
     def of_subject(self, rows: Rows) -> Side:
         """Of one row; its median from its own distribution."""
         (curve, curves), (means, each) = (asked.with_members(rows.table) for asked in (self.curve, self.mean))
         median, medians = np.nan, np.full(len(curves), np.nan)
-        if self.fine is not None:
+        if self.curve.quantity.cause is None:
             with torch.no_grad():
                 distribution = predict_distribution(self.curve.model, rows.table)
                 median = float(distribution.median()[0])
@@ -75,21 +75,28 @@ class Questions:
         share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
         (curve, curves), (means, each) = (_averaged(asked, table, share) for asked in (self.curve, self.mean))
         median, medians = np.nan, np.full(len(curves), np.nan)
-        if self.fine is not None:
-            mean, by_member = _averaged(self.fine, table, share)
-            times = self.fine.quantity.times
-            median, medians = _median(times, mean), np.array([_median(times, one) for one in by_member])
+        if self.curve.quantity.cause is None:
+            median, medians = self._medians(table, share)
         return Side(curve, median, means, curves, medians, each)
+
+    def _medians(self, table: Any, share: Array) -> tuple[float, Array]:
+        """The median of the mean curve, and of the mean curve of each member."""
+        with torch.no_grad():
+            blocks = [_taken(table, slice(start, start + _ROWS)) for start in range(0, len(share), _ROWS)]
+            members = zip(*(predict_members(self.curve.model, rows).distributions for rows in blocks))
+            medians = np.array([_median(parts, share, self.last_time) for parts in members])
+            if len(medians) == 1:
+                return float(medians[0]), medians
+            whole = [predict_distribution(self.curve.model, rows) for rows in blocks]
+            return _median(whole, share, self.last_time), medians
 
 
 def ask_for_sides(model: Any, rows: Rows, times: Any, horizons: Any, cause: int | None) -> Questions:
-    """Check what is asked for; the fine curve reaches to the last training time, or to the last of the times."""
+    """Check the request; medians are sought up to the last training time, or to the last of the times."""
     curve = ask(model, rows, None, times, cause)
     name: QuantityName = "restricted_mean" if cause is None else "restricted_time_lost"
     mean = ask(model, rows, name, horizons, cause)
-    last = curve.quantity.last_time or float(curve.quantity.times[-1])
-    fine = ask(model, rows, "survival", np.linspace(0.0, last, _FINE + 1), None) if cause is None else None
-    return Questions(curve, mean, fine)
+    return Questions(curve, mean, curve.quantity.last_time or float(curve.quantity.times[-1]))
 
 
 def _averaged(asked: Asked, table: Any, share: Array) -> tuple[Array, Array]:
@@ -97,20 +104,35 @@ def _averaged(asked: Asked, table: Any, share: Array) -> tuple[Array, Array]:
     total, each = np.zeros(()), np.zeros(())
     for start in range(0, len(share), _ROWS):
         rows = slice(start, start + _ROWS)
-        values, by_member = asked.with_members(table.iloc[rows] if hasattr(table, "iloc") else table[rows])
+        values, by_member = asked.with_members(_taken(table, rows))
         total, each = total + share[rows] @ values, each + share[rows] @ by_member
     return total, each
 
 
-def _median(times: Array, curve: Array) -> float:
-    """Where a falling curve reaches one half, linear between times; NaN if it does not."""
-    if curve[-1] > 0.5:
+def _taken(table: Any, rows: slice) -> Any:
+    return table.iloc[rows] if hasattr(table, "iloc") else table[rows]
+
+
+def _median(parts: Sequence[SurvivalDistribution], share: Array, last: float) -> float:
+    """Where the mean curve of all rows, which come in parts, reaches one half; NaN if that is after the last time."""
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    shares = np.split(share, ends)
+
+    def mean(times: Array) -> Array:
+        return np.asarray(sum(own @ np.asarray(part.survival(times)) for own, part in zip(shares, parts)))
+
+    low, high = 0.0, last
+    if mean(np.array([high]))[0] > 0.5:
         return float("nan")
-    place = int(np.argmax(curve <= 0.5))
-    if place == 0:
-        return float(times[0])
-    high, low = curve[place - 1], curve[place]
-    return float(times[place - 1] + (high - 0.5) / (high - low) * (times[place] - times[place - 1]))
+    while high - low > 1e-10 * high:
+        times = np.linspace(low, high, _STEPS + 1)
+        place = int(np.argmax(np.append(mean(times[1:-1]), 0.0) <= 0.5))
+        low, high = float(times[place]), float(times[place + 1])
+    steps = parts[0].step_table()
+    if steps is None:
+        return high
+    knots = np.asarray(steps[0], dtype=np.float64)
+    return float(knots[max(int(np.searchsorted(knots, high, side="right")) - 1, 0)])
 
 
 def _finite(values: Any) -> Any:

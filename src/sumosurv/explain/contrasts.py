@@ -283,7 +283,7 @@ def _contrast(
         f"{word} {h:.6g}": (a.means[i], b.means[i], a.each_means[:, i], b.each_means[:, i])
         for i, h in enumerate(horizons)
     }
-    if asked.fine is not None:
+    if quantity.cause is None:
         lines = {"median": (a.median, b.median, a.medians, b.medians)} | lines
     numbers = pd.DataFrame(
         index=list(lines), columns=["first", "second", "difference", "low", "high"], dtype=np.float64

@@ -4,10 +4,9 @@ from sumosurv.nonparametric.bands import confidence_band
 from sumosurv.nonparametric.causes import CumulativeIncidence, aalen_johansen
 from sumosurv.nonparametric.coarse import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.nonparametric.comparison import LogrankTest, logrank_test
-from sumosurv.nonparametric.counts import at_risk_at, refuse_intervals, risk_table
+from sumosurv.nonparametric.counts import at_risk_at, is_robust, is_whole, refuse_intervals, risk_table, sum_by_subject
 from sumosurv.nonparametric.curves import breslow, kaplan_meier, nelson_aalen
-from sumosurv.nonparametric.intervals import TurnbullIntervals, turnbull, turnbull_intervals
-from sumosurv.nonparametric.marginal import marginal_curve
+from sumosurv.nonparametric.intervals import TurnbullIntervals, marginal_curve, turnbull, turnbull_intervals
 from sumosurv.nonparametric.restricted import RestrictedMeanTest, restricted_mean_test
 
 __all__ = [
@@ -21,6 +20,8 @@ __all__ = [
     "coarse_aalen_johansen",
     "coarse_kaplan_meier",
     "confidence_band",
+    "is_robust",
+    "is_whole",
     "kaplan_meier",
     "logrank_test",
     "marginal_curve",
@@ -28,6 +29,7 @@ __all__ = [
     "refuse_intervals",
     "restricted_mean_test",
     "risk_table",
+    "sum_by_subject",
     "turnbull",
     "turnbull_intervals",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from sumosurv.nonparametric.causes import aalen_johansen, cause_events
-from sumosurv.nonparametric.counts import Floats, count, jumps, shares
+from sumosurv.nonparametric.counts import Floats, at_risk_from, count, is_robust, jumps, shares, sum_by_subject
 from sumosurv.nonparametric.curves import product_limit
 from sumosurv.nonparametric.intervals import turnbull
 from sumosurv.outcome import Outcome, check_outcome
@@ -18,7 +19,9 @@ from sumosurv.outcome import Outcome, check_outcome
 __all__ = ["confidence_band"]
 
 Curve = Literal["kaplan_meier", "nelson_aalen", "aalen_johansen", "turnbull"]
-Kind = Literal["log-log", "plain"]
+Kind = Literal["log-log", "log", "plain"]
+
+_BLOCK = 2_000_000  # entries of a table of rows and times
 
 
 def confidence_band(
@@ -28,6 +31,7 @@ def confidence_band(
     level: float = 0.95,
     kind: Kind = "log-log",
     sample_weight: Any = None,
+    groups: Any = None,
     n_bootstrap: int = 200,
     random_state: Any = None,
 ) -> pd.DataFrame:
@@ -40,8 +44,10 @@ def confidence_band(
     - Aalen-Johansen: the delta method,
       :math:`\sum (F_k(t) - F_k(t_i))^2 d_i / (n_i (n_i - d_i)) + \sum S(t_{i-1})^2 d_{ki} (n_i - d_{ki}) / n_i^3
       - 2 \sum (F_k(t) - F_k(t_i)) S(t_{i-1}) d_{ki} / n_i^2`.
-    - Turnbull: none has a simple form; the limits are quantiles of the curve over samples of the rows (of the
-      subjects, where there are groups) drawn with replacement.
+    - These three with weights that are not whole numbers, or with several rows per subject: the infinitesimal
+      jackknife, the sum over subjects of the squared derivative of the curve with respect to their weight, as in R's
+      ``survfit(robust = TRUE)``.
+    - Turnbull: the limits are quantiles of the curve over bootstrap samples of the subjects.
 
     Parameters
     ----------
@@ -49,30 +55,33 @@ def confidence_band(
     of : {"kaplan_meier", "nelson_aalen", "aalen_johansen", "turnbull"}
         The curve: S(t), Λ(t), F_k(t) of each cause, or S(t).
     level : float
-        The probability with which the limits hold the true value at a given time.
-    kind : {"log-log", "plain"}
-        "plain": estimate ± z · standard error, cut at 0 and 1. "log-log": the same on the scale of log(-log S),
-        log Λ or log(-log F), which keeps the limits in range and is more accurate in small samples. Turnbull's
-        limits are quantiles and do not depend on it.
+        The probability with which the limits contain the true value at a given time.
+    kind : {"log-log", "log", "plain"}
+        The scale on which limits are symmetric, estimate ± z · standard error. "plain": that of the estimate, limits
+        cut at 0 and 1. "log": its logarithm, the upper limit cut at 1 (the default of R's ``survfit``). "log-log":
+        log(-log S), log(-log F) or log Λ, which keeps limits in range and is more accurate in small samples.
+        Ignored for Turnbull's curve.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. The formulas take the weights for counts of subjects; limits for
-        sampling weights that are not counts (scaled to a mean of one) are approximate.
+        How many rows each row counts for. Whole numbers are counts: limits equal those of repeated rows. Other
+        weights are sampling weights, which are taken as known.
+    groups : array of shape (n,), optional
+        The subject of each row, if subjects have several rows.
     n_bootstrap : int
-        Samples for Turnbull's curve.
+        Number of bootstrap samples for Turnbull's curve.
     random_state : int, Generator or None
-        Of these samples.
+        Seed of these samples.
 
     Returns
     -------
     DataFrame
         With the columns time, estimate, lower, upper; for Aalen-Johansen also cause, all times of cause 1 first.
-        Limits are nan where a variance cannot be estimated: once Kaplan-Meier is at zero, and on the log-log scale
-        once an incidence is at one.
+        Limits are nan if a variance cannot be estimated: once Kaplan-Meier is at zero, and on the log-log scale once
+        an incidence is at one.
 
     Notes
     -----
-    Where no time is known exactly, Turnbull's curve converges at the rate ∛n and the bootstrap is not consistent for
-    it (Sen and Banerjee 2010): such limits show the order of the uncertainty, not its level.
+    If no event time is known exactly, Turnbull's curve converges at the rate ∛n and the bootstrap is not consistent
+    (Sen and Banerjee 2010): the limits then show the order of magnitude of the uncertainty, not its level.
 
     Examples
     --------
@@ -85,10 +94,10 @@ def confidence_band(
     2   4.0     0.000    NaN    NaN
     """
     if not 0.0 < level < 1.0:
-        raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
-    if kind not in ("log-log", "plain"):
-        raise ValueError(f"kind is 'log-log' or 'plain'; got {kind!r}.")
-    outcome = check_outcome(y, sample_weight=sample_weight)
+        raise ValueError(f"level must be a probability between 0 and 1, such as 0.95; got {level!r}.")
+    if kind not in ("log-log", "log", "plain"):
+        raise ValueError(f"kind must be 'log-log', 'log' or 'plain'; got {kind!r}.")
+    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     z = float(ndtri(0.5 + 0.5 * level))
     if of == "kaplan_meier":
         return _kaplan_meier(outcome, z, kind)
@@ -98,37 +107,45 @@ def confidence_band(
         return _aalen_johansen(outcome, z, kind)
     if of == "turnbull":
         return _turnbull(outcome, level, n_bootstrap, random_state)
-    raise ValueError(f"of is 'kaplan_meier', 'nelson_aalen', 'aalen_johansen' or 'turnbull'; got {of!r}.")
+    raise ValueError(f"of must be 'kaplan_meier', 'nelson_aalen', 'aalen_johansen' or 'turnbull'; got {of!r}.")
 
 
 def _kaplan_meier(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
     counts = count(outcome)
     at = jumps(counts.events)
-    events, at_risk = counts.events[at], counts.at_risk[at]
+    times, events, at_risk = counts.times[at], counts.events[at], counts.at_risk[at]
     survival = product_limit(events, at_risk)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.sqrt(np.cumsum(events / (at_risk * (at_risk - events))))
-    error = np.where(survival > 0, error, np.nan)
-    return _limits(counts.times[at], survival, survival * error, z, kind)
+    if is_robust(outcome):
+        variance = _jackknife(outcome, times, lambda rows: _of_survival(rows, times, events, at_risk, survival))
+    else:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variance = survival**2 * np.cumsum(events / (at_risk * (at_risk - events)))
+    return _limits(times, survival, np.sqrt(np.where(survival > 0, variance, np.nan)), z, kind)
 
 
 def _nelson_aalen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
     counts = count(outcome)
     at = jumps(counts.events)
-    hazard = shares(counts.events, counts.at_risk)[at]
-    estimate, error = np.cumsum(hazard), np.sqrt(np.cumsum(hazard / counts.at_risk[at]))
+    times, at_risk, hazard = counts.times[at], counts.at_risk[at], shares(counts.events, counts.at_risk)[at]
+    estimate, variance = np.cumsum(hazard), np.cumsum(hazard / at_risk)
+    if is_robust(outcome):
+        variance = _jackknife(
+            outcome, times, lambda rows: np.cumsum(_martingale(rows, times, hazard) / at_risk, axis=1)
+        )
+    error = np.sqrt(variance)
     if kind == "plain":
         lower, upper = np.maximum(estimate - z * error, 0.0), estimate + z * error
     else:
         factor = np.exp(z * np.divide(error, estimate, out=np.zeros_like(error), where=estimate > 0))
         lower, upper = estimate / factor, estimate * factor
-    return _frame(counts.times[at], estimate, lower, upper)
+    return _frame(times, estimate, lower, upper)
 
 
 def _aalen_johansen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
     counts, curves = count(outcome), aalen_johansen(outcome)
     at = jumps(counts.events)
-    by_cause, events, n = cause_events(outcome, counts.times)[at], counts.events[at], counts.at_risk[at]
+    times, events, n = counts.times[at], counts.events[at], counts.at_risk[at]
+    by_cause = cause_events(outcome, counts.times)[at]
     before = np.append(1.0, curves.survival[:-1])
     left = n - events
     # where nobody is left no incidence grows any more, and (F(t) - F(tᵢ))² is zero
@@ -141,8 +158,43 @@ def _aalen_johansen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
         first = f**2 * np.cumsum(greenwood) - 2 * f * np.cumsum(greenwood * f) + np.cumsum(greenwood * f**2)
         third = f * np.cumsum(mixed) - np.cumsum(mixed * f)
         variance = first + np.cumsum(before**2 * d * (n - d) / n**3) - 2 * third
+        if is_robust(outcome):
+
+            def influence(rows: Outcome, cause: int = k + 1, d: Floats = d) -> Floats:
+                of_survival = _of_survival(rows, times, events, n, curves.survival)
+                of_before = np.hstack([np.zeros((len(rows), 1)), of_survival[:, :-1]])
+                own = before * _martingale(rows.of_cause(cause), times, d / n) / n
+                return np.cumsum(own + of_before * d / n, axis=1)
+
+            variance = _jackknife(outcome, times, influence)
         parts.append(_limits(curves.times, f, np.sqrt(np.maximum(variance, 0.0)), z, kind).assign(cause=k + 1))
     return pd.concat(parts, ignore_index=True)
+
+
+def _jackknife(outcome: Outcome, times: Floats, influence: Callable[[Outcome], Floats]) -> Floats:
+    """Σ over subjects of the squared contribution to a curve, (m,); ``influence`` is per row and unit of weight."""
+    subject = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    order = np.argsort(subject, kind="stable")
+    first = np.append(np.flatnonzero(np.diff(subject[order], prepend=-1)), len(order))
+    size = max(1, _BLOCK // len(times))
+    total = np.zeros(len(times))
+    for start in range(0, len(first) - 1, size):
+        rows = outcome[order[first[start] : first[min(start + size, len(first) - 1)]]]
+        total += np.square(sum_by_subject(rows.weights[:, None] * influence(rows), rows)).sum(axis=0)
+    return total
+
+
+def _martingale(rows: Outcome, times: Floats, hazard: Floats) -> Floats:
+    """dN - Y dΛ of each row at each of the times, (n, m)."""
+    at_risk = (at_risk_from(rows)[:, None] < times) & (times <= rows.time[:, None])
+    return np.asarray((rows.event[:, None] & (times == rows.time[:, None])) - at_risk * hazard)
+
+
+def _of_survival(rows: Outcome, times: Floats, events: Floats, at_risk: Floats, survival: Floats) -> Floats:
+    """Derivative of the Kaplan-Meier estimate with respect to the weight of each row, (n, m)."""
+    left = at_risk - events
+    per_event = np.divide(1.0, left, out=np.zeros_like(left), where=left > 1e-12 * at_risk)
+    return np.asarray(-survival * np.cumsum(_martingale(rows, times, events / at_risk) * per_event, axis=1))
 
 
 def _turnbull(outcome: Outcome, level: float, n_bootstrap: int, random_state: Any) -> pd.DataFrame:
@@ -168,8 +220,12 @@ def _limits(times: Floats, estimate: Floats, error: Floats, z: float, kind: Kind
     if kind == "plain":
         return _frame(times, estimate, np.maximum(estimate - z * error, 0.0), np.minimum(estimate + z * error, 1.0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        width = z * error / (estimate * np.abs(np.log(estimate)))
-        lower, upper = estimate ** np.exp(width), estimate ** np.exp(-width)
+        if kind == "log":
+            factor = np.exp(z * error / estimate)
+            lower, upper = estimate / factor, np.minimum(estimate * factor, 1.0)
+        else:
+            width = z * error / (estimate * np.abs(np.log(estimate)))
+            lower, upper = estimate ** np.exp(width), estimate ** np.exp(-width)
     flat = (error == 0) & np.isin(estimate, (0.0, 1.0))  # before the first event
     return _frame(times, estimate, np.where(flat, estimate, lower), np.where(flat, estimate, upper))
 

@@ -11,7 +11,15 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import chi2
 
-from sumosurv.nonparametric.counts import Floats, at_risk_at, count, refuse_intervals, sums_at_risk
+from sumosurv.nonparametric.counts import (
+    Floats,
+    at_risk_at,
+    count,
+    is_robust,
+    refuse_intervals,
+    sum_by_subject,
+    sums_at_risk,
+)
 from sumosurv.nonparametric.curves import product_limit
 from sumosurv.outcome import Outcome, check_outcome
 
@@ -52,6 +60,7 @@ def logrank_test(
     gamma: float = 0.0,
     strata: Any = None,
     sample_weight: Any = None,
+    groups: Any = None,
 ) -> LogrankTest:
     r"""Test whether two or more groups have the same hazard at all times.
 
@@ -80,9 +89,10 @@ def logrank_test(
     strata : array of shape (n,), optional
         Groups are compared within strata only.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. With whole weights the test is that of repeated rows; with others V is that
-        of the weighted score of each row (of each subject, where rows have groups), which does not take the weights
-        for counts.
+        How many rows each row counts for. With whole weights the test is that of repeated rows. With other weights, V
+        is the sum of squares of the weighted scores of the rows, which does not take the weights for counts.
+    groups : array of shape (n,), optional
+        The subject of each row, if subjects have several rows: V is then the sum of squares of their scores.
 
     Returns
     -------
@@ -92,6 +102,12 @@ def logrank_test(
     ----------
     Klein, Moeschberger (2003), Survival Analysis, chapter 7; Lin, Wei (1989), JASA 84.
 
+    Notes
+    -----
+    All weightings use the exact (hypergeometric) variance with the factor (n - d)/(n - 1), as R's ``survdiff``. R's
+    survMisc estimates the survival function of Fleming-Harrington's weights and the variance at tied times
+    differently, so that its statistics for tied data differ in the third or fourth digit.
+
     Examples
     --------
     >>> from sumosurv import Surv
@@ -100,7 +116,7 @@ def logrank_test(
     >>> round(found.statistic, 3), round(found.p_value, 3)
     (2.969, 0.085)
     """
-    outcome = check_outcome(y, sample_weight=sample_weight)
+    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     refuse_intervals(outcome, "log-rank tests", "give exact or right-censored times")
     if weighting not in _WEIGHTINGS:
         raise ValueError(f"weighting is one of {', '.join(map(repr, _WEIGHTINGS))}; got {weighting!r}.")
@@ -117,8 +133,12 @@ def logrank_test(
         rows = kept[stratum[kept] == s]
         parts.append(_Stratum.of(outcome[rows], group[rows], len(names), weighting, rho, gamma))
     u = np.sum([part.observed - part.expected for part in parts], axis=0)
-    robust = outcome.weight is not None and not bool((outcome.weight == np.round(outcome.weight)).all())
-    v = _robust_variance(parts, outcome.group is not None) if robust else np.sum([p.variance for p in parts], axis=0)
+    if is_robust(outcome):
+        rows = np.concatenate([kept[stratum[kept] == s] for s in np.unique(stratum[kept])])
+        scores = sum_by_subject(np.vstack([part.scores() for part in parts]), outcome[rows])
+        v = scores.T @ scores
+    else:
+        v = np.sum([part.variance for part in parts], axis=0)
     expected = np.sum([part.plain_expected for part in parts], axis=0)
     compared = np.flatnonzero(expected > 0)
     if len(compared) < 2:
@@ -223,14 +243,3 @@ class _Stratum:
         at = np.searchsorted(self.times, self.outcome.time[seen])
         made[seen] += self.weight[at, None] * (own[seen] - self.share[at])
         return np.asarray(made * self.outcome.weights[:, None])
-
-
-def _robust_variance(parts: list[_Stratum], by_subject: bool) -> Floats:
-    """Σ of squares of what each row, or each subject, adds to U."""
-    scores = np.vstack([part.scores() for part in parts])
-    if by_subject:
-        subject = np.concatenate([part.outcome.group for part in parts if part.outcome.group is not None])
-        scores = np.stack(
-            [np.bincount(np.unique(subject, return_inverse=True)[1], weights=c) for c in scores.T], axis=1
-        )
-    return np.asarray(scores.T @ scores)

@@ -16,10 +16,14 @@ __all__ = [
     "at_risk_at",
     "at_risk_from",
     "count",
+    "is_robust",
+    "is_whole",
     "jumps",
     "refuse_intervals",
     "risk_table",
     "shares",
+    "sum_by_subject",
+    "sums_at_risk",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -107,6 +111,27 @@ def refuse_intervals(outcome: Outcome, what: str, instead: str = "turnbull estim
             f"{len(rows)} rows are interval-censored ({some}), and {what} need each time exactly or right-censored; "
             f"{instead}."
         )
+
+
+def is_whole(weight: Floats) -> bool:
+    """Whether all weights are whole numbers, so that they count rows."""
+    return bool((weight == np.rint(weight)).all())
+
+
+def is_robust(outcome: Outcome) -> bool:
+    """Whether variances must be robust: subjects have several rows, or weights are not counts."""
+    several = outcome.group is not None and len(np.unique(outcome.group)) < len(outcome)
+    return several or (outcome.weight is not None and not is_whole(outcome.weight))
+
+
+def sum_by_subject(values: Floats, outcome: Outcome) -> Floats:
+    """Values of rows, (n, ...), summed over the rows of each subject; as they are if rows are subjects."""
+    if outcome.group is None:
+        return values
+    subjects, subject = np.unique(outcome.group, return_inverse=True)
+    made = np.zeros((len(subjects), *values.shape[1:]))
+    np.add.at(made, subject, values)
+    return made
 
 
 def jumps(events: Floats) -> npt.NDArray[np.intp]:

@@ -13,10 +13,10 @@ from sklearn.isotonic import isotonic_regression
 
 from sumosurv.distributions import Tabulated
 from sumosurv.nonparametric.counts import Floats
-from sumosurv.nonparametric.curves import kaplan_meier
+from sumosurv.nonparametric.curves import kaplan_meier, nelson_aalen
 from sumosurv.outcome import Outcome, check_outcome
 
-__all__ = ["TurnbullIntervals", "turnbull", "turnbull_intervals"]
+__all__ = ["TurnbullIntervals", "marginal_curve", "turnbull", "turnbull_intervals"]
 
 _NO_MASS = 1e-12
 _ALMOST_ALL = 1.0 - 1e-10  # the largest hazard before the last interval, where rows enter late
@@ -149,6 +149,18 @@ def turnbull_intervals(
     has = mass > _NO_MASS
     kept = mass[has] / mass[has].sum()
     return TurnbullIntervals(problem.lower[has], problem.upper[has], kept, float(gap), n_iter)
+
+
+def marginal_curve(y: Any) -> Tabulated:
+    """The curve of all rows together: Kaplan-Meier, or Turnbull's estimate if rows are interval-censored.
+
+    With delayed entry it is Nelson-Aalen: few rows are at risk early on, and Kaplan-Meier stays at zero from a time at
+    which all of them have the event. Causes are not distinguished.
+    """
+    outcome = check_outcome(y).any_cause()
+    if outcome.in_interval.any():
+        return turnbull(outcome)
+    return kaplan_meier(outcome) if outcome.entry is None else nelson_aalen(outcome)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from sumosurv.nonparametric.comparison import labels_of
-from sumosurv.nonparametric.counts import Floats, count, refuse_intervals, sums_at_risk
+from sumosurv.nonparametric.counts import Floats, count, is_robust, refuse_intervals, sum_by_subject, sums_at_risk
 from sumosurv.nonparametric.curves import product_limit
 from sumosurv.outcome import Outcome, check_outcome
 
@@ -46,7 +46,7 @@ class RestrictedMeanTest:
 
 
 def restricted_mean_test(
-    y: Any, by: Any, horizon: float, *, level: float = 0.95, sample_weight: Any = None
+    y: Any, by: Any, horizon: float, *, level: float = 0.95, sample_weight: Any = None, groups: Any = None
 ) -> RestrictedMeanTest:
     r"""Compare the expected time lived up to a horizon between two or more groups.
 
@@ -68,9 +68,11 @@ def restricted_mean_test(
     level : float
         Of the intervals, which are by the normal distribution; those of ratios on the scale of logarithms.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. With whole weights the variance is that of repeated rows. With others
-        (inverse probability weights, say), and where subjects have several rows, it is that of what each subject adds
-        to the estimate (infinitesimal jackknife), taking the weights as known.
+        How many rows each row counts for. With whole weights the variance is that of repeated rows. With other weights
+        (inverse probability weights, for example) it is the infinitesimal jackknife, which takes the weights as known.
+    groups : array of shape (n,), optional
+        The subject of each row, if subjects have several rows: the jackknife is then over subjects. Groups to compare
+        are assumed independent.
 
     Returns
     -------
@@ -88,7 +90,7 @@ def restricted_mean_test(
     >>> found.groups["restricted_mean"].tolist(), found.differences["difference"].tolist()
     ([6.25, 3.25], [3.0])
     """
-    outcome = check_outcome(y, sample_weight=sample_weight)
+    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     refuse_intervals(outcome, "restricted means by Kaplan-Meier", "give exact or right-censored times")
     if not 0.0 < level < 1.0:
         raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
@@ -96,7 +98,7 @@ def restricted_mean_test(
         raise ValueError(f"horizon is a positive time; got {horizon!r}.")
     names, group = labels_of(by, len(outcome), "by")
     kept = outcome.weights > 0
-    whole = outcome.weight is None or bool((outcome.weight == np.round(outcome.weight)).all())
+    robust = is_robust(outcome)
     means, variances, sizes = np.empty((3, len(names)))
     for g, name in enumerate(names):
         rows = outcome[kept & (group == g)]
@@ -109,18 +111,18 @@ def restricted_mean_test(
                 "that all groups reach."
             )
         means[g], sizes[g] = curve.mean, rows.total
-        variances[g] = curve.greenwood() if whole and rows.group is None else curve.jackknife()
+        variances[g] = curve.jackknife() if robust else curve.greenwood()
     z = float(ndtri(0.5 + 0.5 * level))
     errors = np.sqrt(variances)
     table = {"rows": sizes, "restricted_mean": means, "standard_error": errors}
-    groups = pd.DataFrame(table | {"lower": means - z * errors, "upper": means + z * errors})
-    groups.index = pd.Index(names, name="group")
+    by_group = pd.DataFrame(table | {"lower": means - z * errors, "upper": means + z * errors})
+    by_group.index = pd.Index(names, name="group")
     contrasts = np.eye(len(names))[:1] - np.eye(len(names))[1:]
     gap, spread = contrasts @ means, contrasts @ np.diag(variances) @ contrasts.T
     statistic = float(gap @ np.linalg.pinv(spread, hermitian=True) @ gap)
     df = len(names) - 1
     return RestrictedMeanTest(
-        float(horizon), groups, _differences(names, means, variances, z), statistic, df, float(chi2.sf(statistic, df))
+        float(horizon), by_group, _differences(names, means, variances, z), statistic, df, float(chi2.sf(statistic, df))
     )
 
 
@@ -184,8 +186,4 @@ class _Curve:
         own = sums_at_risk(self.outcome, self.times, hazard)
         seen = self.outcome.event & (self.outcome.time <= (self.times[-1] if len(self.times) else -1.0))
         own[seen] -= per_event[np.searchsorted(self.times, self.outcome.time[seen])]
-        own = own * self.outcome.weights
-        if self.outcome.group is not None:
-            place = np.unique(self.outcome.group, return_inverse=True)[1]
-            own = np.asarray(np.bincount(place, weights=own), dtype=np.float64)
-        return float(np.square(own).sum())
+        return float(np.square(sum_by_subject(own * self.outcome.weights, self.outcome)).sum())

@@ -69,10 +69,35 @@ class Pairs:
 class SortedOutcome:
     """Subjects in the order of time, events before censorings among ties, and where each tie begins and ends.
 
-    ``weight`` is one for each subject, or None: all count the same.
+    A row with delayed entry is compared with the events at which it is at risk. It is therefore counted with all events
+    before its time, and a copy with a negative weight, censored just after its entry, takes off those before entry.
+
+    Parameters
+    ----------
+    event, time : array of shape (n,)
+    weight : array of shape (n,), optional
+    entry : array of shape (n,), optional
+
+    Attributes
+    ----------
+    rows : ndarray of int
+        The rows that are counted: all n, then those that are counted again because of their entry.
+    order : ndarray of int
+        ``rows`` in the order of time, as are the other attributes.
     """
 
-    def __init__(self, event: npt.NDArray[np.bool_], time: Array, weight: Array | None = None) -> None:
+    def __init__(
+        self, event: npt.NDArray[np.bool_], time: Array, weight: Array | None = None, entry: Array | None = None
+    ) -> None:
+        late: Index = np.flatnonzero(entry > 0) if entry is not None else np.zeros(0, dtype=np.intp)
+        self.n_rows, self.rows = len(time), np.append(np.arange(len(time)), late)
+        if entry is not None and len(late):
+            weight = np.ones(len(time)) if weight is None else weight
+            weight = np.append(weight, -weight[late])
+            event, time = (
+                np.append(event, np.zeros(len(late), dtype=np.bool_)),
+                np.append(time, np.nextafter(entry[late], np.inf)),
+            )
         self.order: Index = np.lexsort((~event, time))
         self.weight = None if weight is None else weight[self.order]
         self.event, self.time = event[self.order], time[self.order]

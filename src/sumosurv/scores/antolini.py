@@ -55,7 +55,8 @@ def concordance_td(
     plus half the probability of a tie. Curves that never cross (proportional hazards, one shape for all) are compared
     by one number per subject: exact, in n log n. Step curves need no more than their table, and cost n log n for each
     of its columns. Other curves are compared exactly, S of everyone at risk at every event time, up to 2,000 rows; of
-    more rows at 99 times (see ``times``).
+    more rows at 99 times (see ``times``). With delayed entry and with time-varying covariates (one row per spell), an
+    event is compared with the rows that are at risk at its time.
 
     Parameters
     ----------
@@ -113,7 +114,7 @@ def concordance_td(
     >>> concordance_td(Weibull([1.0, 3.0, 2.0], 1.0), y)
     0.6666666666666666
     """
-    outcome = check_rows(y, sample_weight)
+    outcome = check_rows(y, sample_weight, entry=True)
     return _td_pairs(distribution, outcome, method=method, times=times, cause=cause).pairs.ratio()
 
 
@@ -137,26 +138,28 @@ def _td_pairs(
     with_error: bool = False,
 ) -> _TdPairs:
     """The pair counts under `concordance_td`, by subject; on request the error of comparing in cells is estimated."""
-    observed = check_subjects(distribution, y)
+    observed = check_subjects(distribution, y, entry=True)
     event, time = observed.event, observed.time
     distribution, other = of_cause(distribution, observed, cause)
     if other is not None:
         event, time = event & ~other, np.where(other, np.inf, time)
     if method not in _TD_RULES:
         raise ValueError(f"method must be one of {', '.join(map(repr, _TD_RULES))}; got {method!r}.")
-    rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight)
+    rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight, observed.entry)
+    if len(ordered.rows) > len(time):
+        distribution = distribution[ordered.rows]
     if times is not None and not isinstance(times, str):
         return _TdPairs(_count_table(ordered, *_tabulate(distribution, check_times(times)), rule), ordered)
     if times not in (None, "auto", "exact"):
         raise ValueError(f'times is "auto", "exact" or an array of times; got {times!r}.')
     if (ranking := distribution.ranking()) is not None:
         return _TdPairs(_count_ranked(ordered, distribution, ranking.detach().cpu().numpy(), rule), ordered)
-    known, large = step_table(distribution), times == "auto" and len(time) > _EXACT_ROWS and bool(event.any())
+    known, large = step_table(distribution), times == "auto" and len(ordered.time) > _EXACT_ROWS and bool(event.any())
     if known is not None and not (large and known[1].size > _EXACT_TABLE):
         return _TdPairs(_count_table(ordered, *known, rule), ordered)
     if large:
         return _count_in_cells(ordered, distribution, rule, with_error)
-    pairs = Pairs(len(time), ordered.weight)
+    pairs = Pairs(len(ordered.time), ordered.weight)
     _count_exactly(pairs, ordered, distribution, rule)
     return _TdPairs(pairs, ordered)
 

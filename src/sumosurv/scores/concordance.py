@@ -43,7 +43,7 @@ def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array
         The largest time of y by default.
     """
     if isinstance(distribution, SurvivalDistribution):
-        time = check_subjects(distribution, y).time
+        time = check_subjects(distribution, y, entry=True).time
         with torch.no_grad():
             return np.asarray(-distribution.restricted_mean(float(time.max()) if horizon is None else horizon))
     risk = np.asarray(distribution, dtype=np.float64)
@@ -58,9 +58,11 @@ def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array
 def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample_weight: Any = None) -> float:
     r"""Harrell's C, P(risk_i > risk_j | z_i < z_j, d_i = 1) plus half of the ties; higher is better; not proper.
 
-    An event and a censoring at one time are comparable, the event as the earlier; two events at one time
-    are not. The same pairs as scikit-survival's ``concordance_index_censored`` and lifelines'
-    ``concordance_index``; scikit-survival also calls risks tied that differ by up to 1e-8, here they must be equal.
+    An event and a censoring at one time are comparable, the event as the earlier; two events at one time are not. With
+    delayed entry and with time-varying covariates (one row per spell), an event is compared with the rows that are at
+    risk at its time, as in R's ``survival::concordance``. Without entry, the same pairs as scikit-survival's
+    ``concordance_index_censored`` and lifelines' ``concordance_index``; scikit-survival also calls risks tied that
+    differ by up to 1e-8, here they must be equal.
 
     Parameters
     ----------
@@ -88,7 +90,7 @@ def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample
     >>> harrell_c([3.0, 1.0, 2.0], Surv.from_arrays(event=[True, True, False], time=[1.0, 2.0, 3.0]))
     0.6666666666666666
     """
-    outcome = check_rows(y, sample_weight)
+    outcome = check_rows(y, sample_weight, entry=True)
     return _risk_pairs(risk_score(distribution, outcome, horizon), outcome)[0].ratio()
 
 
@@ -151,12 +153,13 @@ def _counted(outcome: Outcome, tau: float | None) -> npt.NDArray[np.bool_]:
 
 def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> tuple[Pairs, SortedOutcome]:
     """The pair counts under `harrell_c` and `uno_c`, by subject."""
-    outcome = check_rows(y)
-    ordered = SortedOutcome(outcome.event, outcome.time, outcome.weight)
-    pairs = Pairs(len(outcome), ordered.weight)
-    cells = np.zeros(len(outcome), dtype=np.intp)
+    outcome = check_rows(y, entry=True)
+    ordered = SortedOutcome(outcome.event, outcome.time, outcome.weight, outcome.entry)
+    n = len(ordered.rows)
+    pairs = Pairs(n, ordered.weight)
+    cells = np.zeros(n, dtype=np.intp)
     weights = None if weight is None else weight[ordered.order]
-    count_cell(pairs, ordered, -risk[ordered.order], cells, cells + len(outcome), HARRELL, weights)
+    count_cell(pairs, ordered, -risk[ordered.rows][ordered.order], cells, cells + n, HARRELL, weights)
     return pairs, ordered
 
 
@@ -199,12 +202,15 @@ def uno_c_terms(
 
 def pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
     """Each subject's share of the pairs, in the order of the rows."""
-    values = np.empty((len(y.order), 2))
-    values[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
+    counted = np.empty((len(y.order), 2))
+    counted[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
+    values = counted[: y.n_rows]
+    values[y.rows[y.n_rows :]] -= counted[y.n_rows :]
     weight = None
     if y.weight is not None:
-        weight = np.empty(len(y.order))
-        weight[y.order] = y.weight
+        ordered = np.empty(len(y.order))
+        ordered[y.order] = y.weight
+        weight = ordered[: y.n_rows]
     whole = values.mean(axis=0) if weight is None else weight @ values / len(values)
 
     def combine(means: Array) -> Array:

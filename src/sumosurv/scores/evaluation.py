@@ -54,11 +54,12 @@ def evaluate(
     Times, given or not, are the same in every resample. Several models are scored on the same resamples, so that the
     intervals of their differences are paired: what makes a sample easy for one model makes it easy for the other.
 
-    Where rows enter late, the likelihood and D-calibration are those of the event given that it comes after entry. All
-    other scores are of the time since entry: each subject's clock starts at its entry, and its curve is
-    ``distribution.remaining(entry)``; times are meant on that clock. Where events lie between two times, only the
-    likelihood and D-calibration are defined. Where a subject has several rows (spells), the likelihood adds up over
-    them; the other scores take each spell for a subject of its own, censored at its end.
+    With delayed entry, the likelihood and D-calibration are conditional on the event after entry, and `concordance_td`
+    and `harrell_c` compare an event with the rows at risk at its time. The other scores are of the time since entry:
+    time starts at each row's entry, and its curve is ``distribution.remaining(entry)``; ``times`` are meant on that
+    scale. With interval-censored events, only the likelihood and D-calibration are defined. If a subject has several
+    rows (spells), the likelihood adds up over them; the scores of the time since entry take each spell for a subject
+    that is censored at its end.
 
     Parameters
     ----------

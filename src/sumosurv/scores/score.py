@@ -264,6 +264,7 @@ def _word(time: float) -> str:
 _BY_WEIGHT = "only if G(t|x) is known; with one G for all, false where censoring depends on x"
 _GRAF = "Graf et al. 1999"
 _ALL = frozenset({"entry", "intervals"})
+_ENTRY = frozenset({"entry"})
 
 _ROWS = (
     Score("log_likelihood", log_likelihood, True, True, "Lemma 1: the gap is F(c) KL + KL of two Bernoullis >= 0",
@@ -271,10 +272,10 @@ _ROWS = (
     Score("concordance_td", concordance_td, True, False, "best when the curves are ordered as the true hazards are",
           "P(S(zᵢ|xᵢ) < S(zᵢ|xⱼ) | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Antolini et al. 2005; Ishwaran et al. 2008",
           "n log n if curves never cross; else n e / 2 curve values, 99 n past 2,000 rows",
-          by_subject=concordance_td_terms, by_block="sample"),
+          by_subject=concordance_td_terms, by_block="sample", takes=_ENTRY),
     Score("harrell_c", harrell_c, True, False, "sees one number per subject, and only its order",
           "P(rᵢ > rⱼ | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Harrell et al. 1996", "n log n, after n restricted means",
-          by_subject=harrell_c_terms, by_block="sample"),
+          by_subject=harrell_c_terms, by_block="sample", takes=_ENTRY),
     Score("uno_c", uno_c, True, False, "sees one number per subject, and only its order",
           "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n, after n restricted means",
           by_subject=uno_c_terms, by_block="sample", given_x=False),
