@@ -209,7 +209,7 @@ def compute_export(kind: str) -> dict:
     X, plain = rows()
     y, more = outcome(kind, plain)
     model = sumosurv.SumoNet(max_epochs=2, random_state=0, n_threads=1).fit(X, y, **more)
-    numbers = [name for name in X if X[name].dtype != object]
+    numbers = list(X.select_dtypes("number"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         model.export_onnx(path)

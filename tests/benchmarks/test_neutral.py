@@ -26,7 +26,12 @@ def published():
 
 @pytest.mark.parametrize(
     ("table", "method", "learner"),
-    [("veteran", "Kaplan-Meier", "KM"), ("grace", "Kaplan-Meier", "KM"), ("metabric", "Cox", "CPH")],
+    [
+        ("veteran", "Kaplan-Meier", "KM"),
+        ("grace", "Kaplan-Meier", "KM"),
+        ("veteran", "Cox", "CPH"),
+        ("uis", "Cox", "CPH"),
+    ],
 )
 def test_scores_are_the_published_ones(published, table, method, learner):
     for iteration in (1, 5):
