@@ -27,7 +27,6 @@ from sumosurv.distributions import (
     Ode,
     Recalibrated,
     Rescaled,
-    Shifted,
     SurvivalDistribution,
     Tabulated,
     Weibull,
@@ -196,20 +195,6 @@ KINDS: dict[str, Kind] = {
         breaks=(0.75, *(0.75 + KNOTS)),
         start=0.75,
     ),
-    "shifted": Kind(lambda: Shifted(weibull(), 0.4), 2.0),
-    "shifted monotone": Kind(
-        lambda: Shifted(monotone(), 0.3), 1.0, overflows=True, breaks=tuple(t - 0.3 for t in _M if t > 0.3)
-    ),
-    "shifted table": Kind(
-        lambda: Shifted(tabulated("hazard"), 0.75), 2.0, breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75)
-    ),
-    "shifted step": Kind(
-        lambda: Shifted(tabulated("step", TO_ZERO), 0.75),
-        2.0,
-        smooth=False,
-        bounded=True,
-        breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75),
-    ),
     "delayed, in another unit": Kind(
         lambda: Delayed(Rescaled(monotone(), 40.0), 3.0),
         40.0,
@@ -243,6 +228,16 @@ KINDS: dict[str, Kind] = {
         smooth=False,
         bounded=True,
         breaks=tuple(t - 2.7 for t in KNOTS if t > 2.7),
+    ),
+    "remaining steps, own times": Kind(
+        lambda: tabulated("step", TO_ZERO).remaining([0.75, 2.7, 1.2]),
+        2.0,
+        smooth=False,
+        bounded=True,
+        breaks=tuple(sorted({t - after for t in KNOTS for after in (0.75, 2.7, 1.2) if t > after})),
+    ),
+    "remaining table": Kind(
+        lambda: tabulated("hazard").remaining(0.75), 2.0, breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75)
     ),
     "path": Kind(lambda: CovariatePath(spells(), STARTS, SUBJECTS), 1.0, breaks=(0.4, 1.1)),
     "path of steps": Kind(
@@ -411,9 +406,8 @@ KINDS |= {
     "remaining table of causes": Kind(
         lambda: risk_table("hazard").remaining(0.75), 2.0, breaks=tuple(t - 0.75 for t in KNOTS if t > 0.75)
     ),
-    "shifted causes": Kind(lambda: Shifted(by_cause(), 0.2), 1.0),
-    "shifted table of causes": Kind(
-        lambda: Shifted(risk_table("step", TO_ZERO), 0.75),
+    "remaining steps of causes": Kind(
+        lambda: risk_table("step", TO_ZERO).remaining(0.75),
         2.0,
         smooth=False,
         bounded=True,

@@ -10,7 +10,6 @@ from scipy import integrate, special, stats
 import small_networks
 from distribution_kinds import FALLING, KNOTS, TO_ZERO
 from sumosurv.distributions import (
-    Conditional,
     Continued,
     CovariatePath,
     Delayed,
@@ -22,8 +21,8 @@ from sumosurv.distributions import (
     Normal,
     Ode,
     Recalibrated,
+    Remaining,
     Rescaled,
-    Shifted,
     Tabulated,
     Weibull,
 )
@@ -348,12 +347,14 @@ def test_wrappers_say_what_is_wrong():
         with pytest.raises(ValueError, match="finite and positive"):
             Rescaled(one, scale)
     for wrong in (-1.0, np.inf, np.nan):
-        with pytest.raises(ValueError, match="start is finite and zero or more"):
+        with pytest.raises(ValueError, match="start must be finite"):
             Delayed(one, wrong)
-        with pytest.raises(ValueError, match="by is finite and zero or more"):
-            Shifted(one, wrong)
-    with pytest.raises(ValueError, match=r"Subject 1 .* after = 8"):
-        Conditional(Tabulated(KNOTS, TO_ZERO), [0.0, 8.0, 1.0])
+    for wrong in (-1.0, np.nan):
+        with pytest.raises(ValueError, match="after must be zero or more"):
+            Remaining(one, wrong)
+    for condition in ("conditional", "remaining"):
+        with pytest.raises(ValueError, match=r"Subject 1 .* after = 8"):
+            getattr(Tabulated(KNOTS, TO_ZERO), condition)([0.0, 8.0, 1.0])
 
 
 def test_rescaled_is_the_same_distribution_in_another_unit():
@@ -366,22 +367,22 @@ def test_rescaled_is_the_same_distribution_in_another_unit():
 
 def test_a_shifted_clock_passes_on_what_its_base_knows():
     base = Monotone(line, torch.tensor([[0.0], [1.0]], dtype=torch.float64), breaks=(0.2, 0.5))
-    late = Shifted(Continued(base, 2.0, 0.0), 0.4)
+    late = Remaining(Continued(base, 2.0, 0.0), 0.4)
     assert late._breaks == (pytest.approx(0.1), pytest.approx(1.6))
-    table = Shifted(Tabulated(KNOTS, TO_ZERO), 0.75)
+    table = Remaining(Tabulated(KNOTS, TO_ZERO), 0.75)
     area = np.diff([0.75, *KNOTS[1:]]) @ np.column_stack([TO_ZERO[:, :-1]]).T / TO_ZERO[:, 0]
     np.testing.assert_allclose(table.mean(), area, rtol=1e-14)  # exact, cell by cell
     network = small_networks.network((0,)).requires_grad_(False).distribution(small_networks.inputs(3))
-    single = Shifted(network, 0.1).single()
-    assert isinstance(single, Shifted)
+    single = Remaining(network, 0.1).single()
+    assert isinstance(single, Remaining)
     assert single._like.dtype == single.base._like.dtype == single._log_reach.dtype == torch.float32
-    np.testing.assert_allclose(single.survival(0.3), Shifted(network, 0.1).survival(0.3), atol=1e-6)
-    given = Shifted(Tabulated([0.0, 1.0], [0.8, 0.4]), 0.0)  # also of no more than T > 0
+    np.testing.assert_allclose(single.survival(0.3), Remaining(network, 0.1).survival(0.3), atol=1e-6)
+    given = Remaining(Tabulated([0.0, 1.0], [0.8, 0.4]), 0.0)  # also of no more than T > 0
     np.testing.assert_allclose(given.survival([0.0, 1.0]), [[1.0, 0.5]], rtol=1e-15)
 
 
 def test_clocks_within_clocks():
-    inner = Shifted(Delayed(Rescaled(LogNormal([0.2, -0.3], 0.9), 7.0), 2.0), 0.5)  # T = 7 T₀ + 1.5
+    inner = Remaining(Delayed(Rescaled(LogNormal([0.2, -0.3], 0.9), 7.0), 2.0), 0.5)  # T = 7 T₀ + 1.5
     base, t = LogNormal([0.2, -0.3], 0.9), np.array([0.5, 1.5, 2.0, 9.0, 40.0])
     own = np.maximum(t - 1.5, 0.0) / 7.0
     np.testing.assert_allclose(inner.survival(t), base.survival(own), rtol=1e-12)
@@ -545,7 +546,7 @@ def test_gradients_reach_the_parameters():
 
 def test_hazard_far_out_is_not_a_difference_of_huge_logarithms():
     base = Rescaled(Weibull([2.0, 1.0], [1.0, 0.5]), 4.0)
-    for d in (base, Delayed(base, 3.0), Shifted(base, 3.0)):
+    for d in (base, Delayed(base, 3.0), Remaining(base, 3.0)):
         np.testing.assert_allclose(d.hazard(1e17), [1 / 8, 0.5 * (1e17 / 4) ** -0.5 / 4], rtol=1e-12)
 
 
@@ -591,7 +592,7 @@ def test_a_path_that_begins_late():
 
 
 def test_a_subject_whose_time_is_surely_before_zero_has_its_event_at_once():
-    d = Shifted(Weibull([1.4e-9, 1.0], [63.8, 1.0]), 0.05)
+    d = Remaining(Weibull([1.4e-9, 1.0], [63.8, 1.0]), 0.05)
     assert d.survival([0.0, 1e-6, 1.0])[0].tolist() == [1.0, 0.0, 0.0]
     assert np.isneginf(d.log_density([0.5])[0])
     np.testing.assert_allclose(d.survival([0.3])[1], np.exp(-0.3), rtol=1e-12)
@@ -613,7 +614,7 @@ def test_recalibrated_is_the_map_of_the_base():
 
 
 @pytest.mark.parametrize("network_first", [True, False])
-@pytest.mark.parametrize("make", [lambda d: d, lambda d: Rescaled(d, 7.0), lambda d: Shifted(d, 0.1)])
+@pytest.mark.parametrize("make", [lambda d: d, lambda d: Rescaled(d, 7.0), lambda d: Remaining(d, 0.1)])
 def test_a_mixture_of_both_precisions_answers_every_question(network_first, make):
     network = small_networks.network((0,)).requires_grad_(False).distribution(small_networks.inputs(3))
     parts = [network, Weibull([1.0, 2.0, 0.5], 1.2)]

@@ -10,7 +10,7 @@ from scipy import stats
 
 import small_networks
 from sumosurv import LogLogisticNet, Surv, datasets
-from sumosurv.distributions import LogLogistic, Rescaled, Shifted
+from sumosurv.distributions import LogLogistic, Remaining, Rescaled
 from sumosurv.networks import Inputs
 from sumosurv.networks.parametric import LogLogisticNetwork
 from sumosurv.scores import log_likelihood
@@ -103,7 +103,7 @@ def test_each_subject_has_a_distribution_of_the_family():
     at = np.array([0.2, 1.0, 5.0])
     np.testing.assert_allclose(plain.density(at), stats.fisk.pdf(at, shape, scale=scale), rtol=1e-10)
     shifted = LogLogisticNet(offset=0.5, **settings).fit(X, y).predict_distribution(X)
-    assert isinstance(shifted.base, Shifted)
+    assert isinstance(shifted.base, Remaining)
     assert (shifted.density(0.0) > 0).all()
 
 

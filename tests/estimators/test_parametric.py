@@ -9,7 +9,7 @@ import torch
 
 import small_networks
 from sumosurv import LogNormalNet, Surv, WeibullNet, datasets
-from sumosurv.distributions import LogNormal, Rescaled, Shifted, Weibull
+from sumosurv.distributions import LogNormal, Remaining, Rescaled, Weibull
 from sumosurv.networks import Inputs
 from sumosurv.scores import log_likelihood
 
@@ -73,7 +73,7 @@ def test_each_subject_has_a_distribution_of_the_family(family, kind):
     assert isinstance(plain, Rescaled)
     assert isinstance(plain.base, kind)
     shifted = family(offset=0.5, **settings).fit(X, y).predict_distribution(X)
-    assert isinstance(shifted.base, Shifted)
+    assert isinstance(shifted.base, Remaining)
     base, at = shifted.base.base, y["time"]
     unit = shifted.scale
     expected = base.survival(own_times=(at + 0.5) / unit) / base.survival(0.5 / unit)
@@ -110,11 +110,11 @@ def test_offsets():
 
 def test_a_shifted_clock():
     base = Weibull([2.0, 3.0], [0.7, 2.0])
-    late = Shifted(base, 0.4)
+    late = Remaining(base, 0.4)
     t = np.array([0.0, 0.1, 1.0, 5.0])
     np.testing.assert_allclose(late.survival(t), base.survival(t + 0.4) / base.survival([0.4]), rtol=1e-12)
     q = np.array([0.1, 0.5, 0.9])
     np.testing.assert_allclose(late.cdf(own_times=late.quantile(q)), np.tile(q, (2, 1)), rtol=1e-9)
     np.testing.assert_allclose(late.mean(), base.conditional(0.4).mean() - 0.4, rtol=1e-9)
     with pytest.raises(ValueError, match="zero or more"):
-        Shifted(base, -1.0)
+        Remaining(base, -1.0)

@@ -13,7 +13,7 @@ import torch
 
 import small_networks
 from sumosurv import SumoNet, datasets
-from sumosurv.distributions import Mixture
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.networks import fused
 
 NETWORKS = {
@@ -104,7 +104,7 @@ def test_single_precision_is_close_and_a_choice(name):
 @pytest.mark.parametrize(("noise", "bound"), [(0.1, "2e-6"), (0.6, "5e-5"), (1.0, "5e-5")])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_error_of_single_precision_is_what_the_docs_say(name, noise, bound):
-    assert bound in Mixture.mro()[1].single.__doc__
+    assert bound in SurvivalDistribution.single.__doc__
     t = np.concatenate([np.linspace(0.0, 1.4, 40), np.geomspace(1e-4, 1.0, 30)])
     for seed in range(6):
         _, mixture = made(name, n=20, seeds=(seed,), noise=noise, widths=(32, 32), encoder_widths=(64, 64))

@@ -140,7 +140,7 @@ WRONG = {
     "a confidence level": ("right-censored", {"confidence": 1.0}),
     "a score that needs exact times": ("intervals", {"scores": "brier", "times": 0.5}),
     "a score at times of intervals": ("intervals", {"times": 0.5}),
-    "a cause that there is not": ("right-censored", {"scores": {"brier": {"times": 0.5, "cause": 1}}}),
+    "a cause that there is not": ("right-censored", {"scores": {"brier": {"times": 0.5, "cause": 2}}}),
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sumosurv import DeepSurv, Surv, datasets, kaplan_meier
-from sumosurv.distributions import Delayed, Mixture, Rescaled, Shifted, SurvivalDistribution, Tabulated
+from sumosurv.distributions import Delayed, Mixture, Remaining, Rescaled, SurvivalDistribution, Tabulated
 from sumosurv.scores import (
     antolini,
     brier,
@@ -62,7 +62,7 @@ def others(plain):
     return {
         "rescaled": rescaled,
         "delayed": Delayed(rescaled, 0.3),
-        "shifted": Shifted(rescaled, 2 / 7),
+        "shifted": Remaining(rescaled, 2 / 7),
         "mixture": Mixture([rescaled, Rescaled(Tabulated(plain.times / UNIT, plain.table.flip(0)), UNIT)]),
     }
 

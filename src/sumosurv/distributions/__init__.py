@@ -2,7 +2,6 @@
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.causes import CauseTime, cause_specific
-from sumosurv.distributions.conditional import Conditional, Remaining
 from sumosurv.distributions.continued import Continued
 from sumosurv.distributions.covariate_path import CovariatePath
 from sumosurv.distributions.joined import Joined
@@ -12,7 +11,7 @@ from sumosurv.distributions.ode import Ode
 from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, ProportionalHazards, Weibull
 from sumosurv.distributions.recalibrated import Recalibrated
 from sumosurv.distributions.tabulated import Tabulated
-from sumosurv.distributions.time_scale import Delayed, Rescaled, Shifted
+from sumosurv.distributions.time_scale import Conditional, Delayed, Remaining, Rescaled
 
 __all__ = [
     "CauseMixture",
@@ -33,7 +32,6 @@ __all__ = [
     "Recalibrated",
     "Remaining",
     "Rescaled",
-    "Shifted",
     "SurvivalDistribution",
     "Tabulated",
     "Weibull",

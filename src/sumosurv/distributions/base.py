@@ -424,18 +424,18 @@ class SurvivalDistribution(ABC):
         S(t) / S(after) and (F_k(t) - F_k(after)) / S(after) for t >= after; 1 and 0 before. ``after`` is a number or
         one time per subject. The expected remaining life is ``conditional(s).mean() - s``.
         """
-        from sumosurv.distributions.conditional import Conditional
+        from sumosurv.distributions.time_scale import Conditional
 
-        return Conditional(self, after)
+        return Conditional(self, after).checked()
 
     def remaining(self, after: Any) -> SurvivalDistribution:
         r"""The distribution of T - after, and of the cause, given T > after: the remaining life at ``after``.
 
         ``after`` is a number or one time per subject, and becomes the time origin.
         """
-        from sumosurv.distributions.conditional import Remaining
+        from sumosurv.distributions.time_scale import Remaining
 
-        return Remaining(self, after)
+        return Remaining(self, after).checked()
 
     def sample(self, size: int | None = None, random_state: Any = None, *, return_causes: bool = False) -> Any:
         """Draw event times: shape (n,), or (n, size).

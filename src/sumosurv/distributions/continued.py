@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tail import tail_area, tail_log_terms, tail_start
+from sumosurv.distributions.wrapper import Wrapper
 
 __all__ = ["Continued"]
 
@@ -19,7 +20,7 @@ __all__ = ["Continued"]
 _Terms = Callable[[Tensor], tuple[Tensor, ...]]
 
 
-class Continued(SurvivalDistribution):
+class Continued(Wrapper):
     r"""The distribution of a base up to the horizon T; beyond it the hazard continues from its value there.
 
     .. math:: λ_k(t) = λ_k(T) e^{g (t - T)}, \qquad
@@ -64,25 +65,9 @@ class Continued(SurvivalDistribution):
         alike = torch.isinf(log_density).all(-1, keepdim=True)  # nobody is left, or nothing happens
         return torch.log_softmax(torch.where(alike, 0.0, log_density), dim=-1)
 
-    def __len__(self) -> int:
-        return len(self.base)
-
-    @property
-    def n_causes(self) -> int:
-        """The number of causes."""
-        return self.base.n_causes
-
-    @property
-    def _like(self) -> Tensor:
-        return self.base._like
-
     @property
     def _breaks(self) -> tuple[float, ...]:
         return (*(b for b in self.base._breaks if b < self.horizon), self.horizon)
-
-    @property
-    def _description(self) -> str:
-        return self.base._description
 
     @property
     def _start(self) -> tuple[Tensor, Tensor]:
@@ -92,17 +77,16 @@ class Continued(SurvivalDistribution):
             self._start_cache = tail_start(*self.base._log_both(last), self.least)
         return self._start_cache
 
+    def _with(self, base: SurvivalDistribution) -> Self:
+        return type(self)(base, self.horizon, self.growth, self.least)
+
     def _take(self, rows: Tensor) -> Self:
         if 4 * len(rows) >= len(self):  # once for all parts that an iteration takes again and again
             self._start  # noqa: B018
-        part = type(self)(self.base._take(rows), self.horizon, self.growth, self.least)
+        part = self._with(self.base._take(rows))
         part._start_cache = None if self._start_cache is None else (self._start[0][rows], self._start[1][rows])
         part._area_cache = None if self._area_cache is None else self._area_cache[rows]
         return part
-
-    def single(self) -> Self:
-        """The same with a base in single precision."""
-        return type(self)(self.base.single(), self.horizon, self.growth, self.least)
 
     def _log_survival(self, t: Tensor) -> Tensor:
         return self._join(lambda u: (self.base._log_survival(u),), lambda u: self._tail(u)[:1], t)[0]
@@ -121,11 +105,15 @@ class Continued(SurvivalDistribution):
         return log_survival, log_density
 
     def _log_cause_density(self, t: Tensor) -> Tensor:
+        if self.n_causes == 1:
+            return super()._log_cause_density(t)
         near = self.base._log_cause_density(t.clamp_max(self.horizon))
         far = self._log_density(t)[..., None] + self._log_shares
         return torch.where((t > self.horizon)[..., None], far, near)
 
     def _incidence(self, t: Tensor) -> Tensor:
+        if self.n_causes == 1:
+            return super()._incidence(t)
         near = self.base._incidence(t.clamp_max(self.horizon))
         log_start = -self._start[0]
         fall = torch.exp(log_start) * self._fall(log_start, t)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tabulated import Tabulated
+from sumosurv.distributions.wrapper import Wrapper
 
 __all__ = ["Recalibrated"]
 
@@ -48,7 +49,7 @@ class _Map:
         return torch.where(first, log_u + torch.log(slopes[0]), value), torch.log(slopes)[piece]
 
 
-class Recalibrated(SurvivalDistribution):
+class Recalibrated(Wrapper):
     r"""S(t) = g(S₀(t)), with g increasing, the same for all subjects and linear between its knots.
 
     .. math:: f(t) = g'(S_0(t)) \, f_0(t)
@@ -92,26 +93,9 @@ class Recalibrated(SurvivalDistribution):
         table.last_time = base.last_time
         return table
 
-    def __len__(self) -> int:
-        return len(self.base)
-
-    @property
-    def _like(self) -> Tensor:
-        return self.base._like
-
     @property
     def _description(self) -> str:
         return f"recalibrated {self.base._description}"
-
-    def _with(self, base: SurvivalDistribution) -> Self:
-        return type(self)(base, self._map.levels, self._map.values)
-
-    def _take(self, rows: Tensor) -> Self:
-        return self._with(self.base._take(rows))
-
-    def single(self) -> Self:
-        """The same map of a base in single precision."""
-        return self._with(self.base.single())
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """The mapped table of the base, if the base is a step function."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from sumosurv.distributions import Gompertz, LogLogistic, LogNormal, Shifted, SurvivalDistribution, Weibull
+from sumosurv.distributions import Gompertz, LogLogistic, LogNormal, Remaining, SurvivalDistribution, Weibull
 from sumosurv.families import LogTerms, gompertz, log_logistic, log_normal, weibull
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
@@ -126,7 +126,7 @@ class LogTimeNetwork(ParametricNetwork):
 
     def _member(self, a: Tensor, b: Tensor) -> SurvivalDistribution:
         made, offset = self._unshifted(a, b), float(self.offset)
-        return Shifted(made, offset) if offset > 0 else made
+        return Remaining(made, offset) if offset > 0 else made
 
     @abstractmethod
     def _unshifted(self, a: Tensor, b: Tensor) -> SurvivalDistribution:

@@ -1,4 +1,4 @@
-"""Step curves stay known as such through clocks and mixtures, to the last bit of every knot."""
+"""Step curves stay known as such through time scales and mixtures, to the last bit of every knot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from distribution_kinds import FALLING, KINDS, KNOTS, TO_ZERO, step_with_an_atom
-from sumosurv.distributions import Delayed, Mixture, Rescaled, Shifted, Tabulated
+from sumosurv.distributions import Delayed, Mixture, Remaining, Rescaled, Tabulated
 
 STEPS = {
     "tabulated step",
@@ -18,7 +18,7 @@ STEPS = {
     "mixture of steps",
     "rescaled step",
     "delayed step",
-    "shifted step",
+    "remaining step",
     "causes, steps",
     "cause-specific steps",
     "table of causes, step",
@@ -28,7 +28,7 @@ STEPS = {
     "conditional table of causes",
     "conditional step",
     "path of steps",
-    "shifted table of causes",
+    "remaining steps of causes",
     "path of a table of causes",
     "time of a cause, steps",
 }
@@ -54,26 +54,26 @@ DAYS, YEARS = recorded_times()
 UNIT = float(DAYS.max())
 
 
-def on_the_clock_of_a_network(times=DAYS, unit=UNIT, seed=1):
+def on_the_time_scale_of_a_network(times=DAYS, unit=UNIT, seed=1):
     """A table at the training times in the unit that a network trains in."""
     return Rescaled(Tabulated(times / unit, random_table(times, seed=seed)), unit)
 
 
 CASES = {
     "plain": Tabulated(YEARS, random_table(YEARS)),
-    "rescaled": on_the_clock_of_a_network(),
-    "rescaled years": on_the_clock_of_a_network(YEARS, float(YEARS.max())),
-    "rescaled twice": Rescaled(on_the_clock_of_a_network(), 1 / 365.25),
-    "delayed": Delayed(on_the_clock_of_a_network(), 17.3),
+    "rescaled": on_the_time_scale_of_a_network(),
+    "rescaled years": on_the_time_scale_of_a_network(YEARS, float(YEARS.max())),
+    "rescaled twice": Rescaled(on_the_time_scale_of_a_network(), 1 / 365.25),
+    "delayed": Delayed(on_the_time_scale_of_a_network(), 17.3),
     "delayed, atom": Delayed(step_with_an_atom(), 0.1),
-    "shifted": Shifted(on_the_clock_of_a_network(), 100.7),
-    "shifted by a knot": Shifted(on_the_clock_of_a_network(), float(DAYS[5])),
-    "shifted next to a knot": Shifted(Tabulated([1.0, 1.0 + 1e-9, 3.0], [0.7, 0.5, 0.1]), 1.0),
-    "shifted before all knots": Shifted(Tabulated(KNOTS, FALLING), 0.1),
+    "remaining": Remaining(on_the_time_scale_of_a_network(), 100.7),
+    "remaining by a knot": Remaining(on_the_time_scale_of_a_network(), float(DAYS[5])),
+    "remaining next to a knot": Remaining(Tabulated([1.0, 1.0 + 1e-9, 3.0], [0.7, 0.5, 0.1]), 1.0),
+    "remaining before all knots": Remaining(Tabulated(KNOTS, FALLING), 0.1),
     "knots that fall together": Delayed(Tabulated([1e-12, 2e-12, 3.0], [0.7, 0.5, 0.1]), 1e6),
     "mixture": Rescaled(Mixture([Tabulated(KNOTS, FALLING), Tabulated(KNOTS, TO_ZERO)], [0.3, 0.7]), 1 / 3),
     "mixture on different knots": Mixture([Tabulated(KNOTS, FALLING), Tabulated(1.1 * KNOTS, TO_ZERO)]),
-    "mixture of clocks": Mixture([on_the_clock_of_a_network(seed=s) for s in (1, 2, 3)]),
+    "mixture of time scales": Mixture([on_the_time_scale_of_a_network(seed=s) for s in (1, 2, 3)]),
     "single precision": Rescaled(
         Tabulated(torch.from_numpy(DAYS / UNIT).float(), torch.from_numpy(random_table(DAYS)).float()), UNIT
     ),
