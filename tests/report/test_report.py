@@ -15,9 +15,9 @@ from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
 from sumosurv.cli import main
 from sumosurv.io import model_digest
 from sumosurv.report import make_report
-from sumosurv.report.card import card_section
+from sumosurv.report.description import model_section
 from sumosurv.report.document import estimate
-from sumosurv.report.given import prepare
+from sumosurv.report.inputs import prepare
 from sumosurv.scores import cumulative_dynamic_auc, log_likelihood
 
 pytest.importorskip("jinja2", reason="jinja2 (extra report) is not installed")
@@ -103,6 +103,7 @@ def test_it_can_be_read_by_everyone(plain):
     assert all(head.get("scope") in ("col", "row") for head in page.all("th"))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
+    assert {table["aria-labelledby"] for table in page.all("table")} <= set(ids)
     assert {link["href"][1:] for link in page.all("a")} <= set(ids)
     assert "prefers-color-scheme: dark" in report.html
     assert "@media print" in report.html
@@ -161,7 +162,7 @@ def test_competing_causes(undrawn):
         assert f"AUC of {name} over time" in page.text
         assert f"Groups by predicted risk: {name}" in page.text
     assert "Aalen-Johansen of the training rows" in page.text
-    with pytest.raises(ValueError, match="one name for each competing cause"):
+    with pytest.raises(ValueError, match=r"causes.*has 2, got 1"):
         make_report(net, NEW, Surv.from_arrays(new, NEW_TIME), causes=["one"], **QUICK)
 
 
@@ -183,7 +184,7 @@ def test_other_outcomes(kind, undrawn):
     page = Reader(report.html)
     assert "not shown" in page.text if kind == "intervals" else page.all("img")
     if kind == "entry":
-        assert "rows with late entry" in page.text
+        assert "rows with delayed entry" in page.text
     if kind == "weights and groups":
         assert f"{(more['sample_weight'] > 0).sum()} rows with" in page.text
         assert "subjects" in page.text
@@ -195,10 +196,8 @@ def test_a_model_file_tells_of_its_networks(tmp_path):
     net.save(tmp_path / "net.sumo")
     listed = ", ".join(f"{p.n_members_} {k} (weight {w:.2f})" for (k, p), w in zip(net.parts_.items(), net.weights_))
     for model in (net, load(tmp_path / "net.sumo")):
-        given = prepare(model, NEW[:40], Surv.from_arrays(NEW_EVENT[:40], NEW_TIME[:40]), against=None, times=1.0,
-                        name="", unit="", causes=None, sample_weight=None, groups=None, n_bootstrap=0, max_rows=5,
-                        seed=0)  # fmt: skip
-        assert ["networks", listed] in card_section(given).items[0].rows
+        inputs = prepare(model, NEW[:40], Surv.from_arrays(NEW_EVENT[:40], NEW_TIME[:40]), times=1.0)
+        assert ["networks", listed] in model_section(inputs).items[0].rows
 
 
 def test_scores_and_their_limits_have_equal_decimals():

@@ -229,7 +229,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         -------
         sumosurv.report.Report
         """
-        from sumosurv.report.making import make_report
+        from sumosurv.report.build import make_report
 
         made = make_report(self, X, y, **options)
         if path is not None:

@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sumosurv.distributions import SurvivalDistribution
+from sumosurv.distributions import SurvivalDistribution, Tabulated
 
 __all__ = [
     "COLOURS",
     "SIZE",
     "add_legend",
+    "at_times",
     "axes",
     "colour",
     "draw_curve",
@@ -130,3 +131,13 @@ def shade_beyond(ax: Any, last_time: float | None, end: float, *, cover: bool = 
         color="0.1" if cover else "0.45",
         zorder=5,
     )
+
+
+def at_times(distribution: SurvivalDistribution, times: Any) -> SurvivalDistribution:
+    """The same curves as a table of these times: if no others are needed, each curve is predicted once this way."""
+    if distribution.step_table() is not None or len(times) == 1:
+        return distribution
+    if distribution.n_causes == 1:
+        return Tabulated(times, np.minimum.accumulate(distribution.survival(times), axis=1))
+    incidence = np.maximum.accumulate(distribution.cumulative_incidence(times), axis=1)
+    return Tabulated(times, incidence=incidence / np.maximum(incidence.sum(axis=2, keepdims=True), 1.0))

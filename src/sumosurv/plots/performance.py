@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import CoxPH
 from sumosurv.outcome import check_outcome
 from sumosurv.plots.figure import (
     COLOURS,
     add_legend,
+    at_times,
     axes,
     colour,
     draw_curve,
@@ -91,7 +92,7 @@ def plot_score(
         raise ValueError(f"The distribution has {n_causes} causes: choose one of them, for example cause=1.")
     grid = _score_times(y, times)
     first = next(iter(models.values()))
-    models = {name: _at_times(one, grid) for name, one in models.items()}
+    models = {name: at_times(one, grid) for name, one in models.items()}
     table = evaluate(
         models if isinstance(distribution, Mapping) else models[""],
         None,
@@ -143,16 +144,6 @@ def _score_times(y: Any, times: Any) -> Any:
     if not (given < ordered[-1]).any():
         raise ValueError(f"Nobody is followed past time {ordered[-1]:g}; give an earlier time than {given.min():g}.")
     return np.unique(given[given < ordered[-1]])
-
-
-def _at_times(distribution: SurvivalDistribution, times: Any) -> SurvivalDistribution:
-    """The same curves as a table: these scores need them at these times only, and predict them once this way."""
-    if distribution.step_table() is not None or len(times) == 1:
-        return distribution
-    if distribution.n_causes == 1:
-        return Tabulated(times, np.minimum.accumulate(distribution.survival(times), axis=1))
-    incidence = np.maximum.accumulate(distribution.cumulative_incidence(times), axis=1)
-    return Tabulated(times, incidence=incidence / np.maximum(incidence.sum(axis=2, keepdims=True), 1.0))
 
 
 def plot_decision_curve(

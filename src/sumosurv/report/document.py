@@ -1,8 +1,11 @@
-"""What a report is made of: sections of paragraphs, tables and pictures. All text is plain; the template escapes it."""
+"""Sections, paragraphs, tables and pictures of a report. All text is plain; the template escapes it."""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +20,7 @@ __all__ = [
     "Table",
     "attempt",
     "count",
+    "draw",
     "estimate",
     "in_percent",
     "number",
@@ -24,6 +28,9 @@ __all__ = [
 ]
 
 _LONGEST = 80  # characters of a value in a table
+_LARGEST = 150_000  # bytes of a vector graphic
+_DPI = 150
+_WHOLE, _HALF = (6.4, 4.0), (4.8, 4.0)  # small, so that words stay legible on a telephone
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text below a heading; all columns but the first few are numbers."""
+    """Rows of text below a heading; all columns after the first ``text_columns`` are numbers."""
 
     caption: str
     heading: Sequence[str]
@@ -48,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as a data URI, with words for those who do not see it and a caption for all."""
+    """A picture as a data URI, with a description for readers who cannot see it, and a caption."""
 
     source: str
     alt: str
@@ -62,7 +69,7 @@ Item = Note | Table | Picture
 
 @dataclass
 class Section:
-    """A part of the report with a heading of its own."""
+    """A part of the report with its own heading."""
 
     name: str
     title: str
@@ -70,10 +77,59 @@ class Section:
     summary: list[str] = field(default_factory=list)  # sentences for the top of the report
 
 
-def attempt(what: str, make: Callable[..., Item], *given: Any) -> list[Item]:
-    """What a function makes of what is given, or a note that says why it cannot be shown for these rows."""
+def draw(
+    alt: str,
+    caption: str,
+    plot: Callable[..., Any],
+    *arguments: Any,
+    half: bool = False,
+    formulas: bool = False,
+    legend: bool = True,
+    **options: Any,
+) -> Picture:
+    """The picture of a function of `sumosurv.plots`: a vector graphic, or pixels if that would be large.
+
+    Parameters
+    ----------
+    alt : str
+        Description of the picture.
+    caption : str
+    plot : callable
+        Called with the arguments, the options and ``ax``.
+    half : bool
+        Whether two such pictures stand side by side if there is room.
+    formulas : bool
+        Whether dollar signs enclose formulas; not if text comes from the data.
+    legend : bool
+        Whether to keep the legend.
+    """
     try:
-        return [make(*given)]
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError('A report needs matplotlib and Jinja2: pip install "sumosurv[report]".') from None
+    settings: dict[Any, Any] = {"svg.hashsalt": "sumosurv", "text.parse_math": formulas, "text.usetex": False}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that no font here has
+        figure = Figure(figsize=_HALF if half else _WHOLE, layout="constrained")
+        ax = plot(*arguments, **options, ax=figure.subplots())
+        if not legend:
+            ax.get_legend().remove()
+        vector = io.BytesIO()
+        figure.savefig(vector, format="svg", metadata={"Date": None})
+        kind, content = "svg+xml", vector.getvalue()
+        if len(content) > _LARGEST:
+            pixels = io.BytesIO()
+            figure.savefig(pixels, format="png", dpi=_DPI)
+            kind, content = "png", pixels.getvalue()
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return Picture(source, alt, caption, half)
+
+
+def attempt(what: str, make: Callable[..., Item], *arguments: Any) -> list[Item]:
+    """The item that a function makes, or a note that says why it cannot be shown for these rows."""
+    try:
+        return [make(*arguments)]
     except ValueError as error:
         return [Note(f"{what}: not shown. {error}")]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,14 +10,12 @@ from typing import Any
 
 from sumosurv._version import __version__
 from sumosurv.files import check_writable, replacing
-from sumosurv.report.card import card_section, limits_section
-from sumosurv.report.data import data_section
+from sumosurv.report.description import data_section, limits_section, model_section
 from sumosurv.report.document import Section
-from sumosurv.report.drivers import drivers_section
-from sumosurv.report.given import prepare
-from sumosurv.report.quality import quality_section
-from sumosurv.report.separation import separation_section
-from sumosurv.report.subjects import subjects_section
+from sumosurv.report.explanations import drivers_section, subjects_section
+from sumosurv.report.groups import groups_section
+from sumosurv.report.inputs import ReportInputs, prepare
+from sumosurv.report.performance import performance_section
 
 __all__ = ["Report", "make_report"]
 
@@ -30,7 +28,7 @@ class Report:
     ----------
     html : str
     sections : tuple of Section
-        What it is made of.
+        The content of the report.
     """
 
     html: str
@@ -63,51 +61,52 @@ def make_report(
     n_bootstrap: int = 200,
     max_rows: int = 1000,
     random_state: int = 0,
-    verbose: bool = False,
+    verbose: bool = True,
 ) -> Report:
-    """A report on a fitted model and the rows it is tried on: one HTML file that needs nothing else.
+    """A report on a fitted model and the rows on which it is evaluated: one HTML file that needs nothing else.
 
-    What the data are, how good the model is, whom it separates, what drives it, three subjects, limits, and the model's
-    settings, versions and digest. The file has no script and loads nothing.
+    It describes the data, performance, risk groups, what drives the predictions, three example subjects, limitations,
+    and the settings, versions and digest of the model. The file has no scripts and loads nothing.
 
     Parameters
     ----------
     model : fitted estimator, or pipeline or search around one
     X : table of covariates
-        Of rows that the model was not fitted to.
+        Rows that were not used to fit the model.
     y : outcome
     against : mapping of names to fitted models, optional
-        To compare with, fitted to the same training rows: ``{"Cox": CoxPH().fit(X_train, y_train)}``. The Kaplan-Meier
-        curve of the training rows (of causes, the Aalen-Johansen curves) is always there.
+        Models to compare with, fitted to the same training rows: ``{"Cox": CoxPH().fit(X_train, y_train)}``. The
+        Kaplan-Meier curve of the training rows (for competing risks, Aalen-Johansen) is always included.
     times : float or array, optional
-        Horizons that matter, of the time since entry where rows enter late. Risks are shown at the one in the middle;
-        by default three, the quartiles of the event times.
+        Horizons of interest, counted from entry if there is delayed entry. Risks are shown at the middle one. By
+        default the quartiles of the event times.
     title, name : str
-        Of the report, and of the model in it.
+        Title of the report, and name of the model in it.
     unit : str
-        Of time, for labels.
+        Unit of time, for labels.
     causes : sequence of str, optional
-        Names of the causes, where causes compete.
+        Names of the competing causes.
     subjects : bool
-        Show three rows of X as examples.
+        Whether to show three rows of X as examples.
     sample_weight : array of shape (n,), optional
         How many rows each row counts for.
     groups : array of shape (n,), optional
-        The subject that each row belongs to.
+        Subject of each row.
     n_bootstrap : int
-        Resamples for intervals; 0 for none.
+        Bootstrap resamples for intervals; 0 for no intervals.
     max_rows : int
-        Of more rows, so many are drawn at random for importance and effects.
+        Largest number of rows for importance and effects; of more rows, so many are drawn at random.
     random_state : int
+        Seed.
     verbose : bool
-        Show a progress bar.
+        Whether to show a progress bar if the report takes longer than two seconds.
 
     Returns
     -------
     Report
     """
     template = _template()
-    given = prepare(
+    inputs = prepare(
         model,
         X,
         y,
@@ -122,19 +121,36 @@ def make_report(
         max_rows=max_rows,
         seed=random_state,
     )
-    makers = [data_section, quality_section, separation_section, drivers_section]
+    makers = [data_section, performance_section, groups_section, drivers_section]
     makers += [subjects_section] if subjects else []
-    makers += [limits_section, card_section]
-    sections = tuple(maker(given) for maker in _counted(makers, verbose))
+    makers += [limits_section, model_section]
+    sections = _make(makers, inputs, verbose)
     html = template.render(
-        title=title or f"Report on {given.name}",
-        name=given.name,
+        title=title or f"Report on {inputs.name}",
+        name=inputs.name,
         sections=sections,
-        n_rows=len(given.outcome),
+        n_rows=len(inputs.outcome),
         version=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
     )
     return Report(html, sections)
+
+
+def _make(
+    makers: Sequence[Callable[[ReportInputs], Section]], inputs: ReportInputs, verbose: bool
+) -> tuple[Section, ...]:
+    """All sections, with a progress bar that names the section in progress."""
+    if not verbose:
+        return tuple(make(inputs) for make in makers)
+    from tqdm.auto import tqdm
+
+    sections = []
+    with tqdm(total=len(makers), unit="section", delay=2) as bar:
+        for make in makers:
+            bar.set_description(f"Report: {make.__name__.removesuffix('_section')}")
+            sections.append(make(inputs))
+            bar.update()
+    return tuple(sections)
 
 
 def _template() -> Any:
@@ -146,11 +162,3 @@ def _template() -> Any:
         loader=PackageLoader("sumosurv.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("report.html")
-
-
-def _counted(makers: list[Any], verbose: bool) -> Any:
-    if not verbose:
-        return makers
-    from tqdm.auto import tqdm
-
-    return tqdm(makers, desc="sections", unit="section")

@@ -1,4 +1,4 @@
-"""The section on how good the model is: scores, their course over time, calibration, decisions."""
+"""The section on performance: scores, their course over time, calibration, decisions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pandas as pd
 
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.plots import plot_calibration, plot_decision_curve, plot_score
-from sumosurv.report.document import Note, Picture, Section, Table, attempt, estimate, number
-from sumosurv.report.drawing import draw
-from sumosurv.report.given import Given
+from sumosurv.report.document import Note, Picture, Section, Table, attempt, draw, estimate, number
+from sumosurv.report.inputs import ReportInputs
 from sumosurv.scores import decision_curve, evaluate
 from sumosurv.scores.censoring import CensoringTestError, check_censoring
 
-__all__ = ["quality_section"]
+__all__ = ["performance_section"]
 
 _NAMES = {
     "log_likelihood": "log-likelihood, nats per row",
@@ -29,19 +28,19 @@ _AT = ("brier", "cumulative_dynamic_auc")
 _MOST_RESAMPLES = 100  # of pictures, each with a regression of its own
 
 
-def quality_section(given: Given) -> Section:
-    """How well the model predicts these rows, beside others."""
-    section = Section("quality", "Performance")
+def performance_section(inputs: ReportInputs) -> Section:
+    """Scores of the model and of others, calibration and decision curves."""
+    section = Section("performance", "Performance")
     table = evaluate(
-        given.curves,
+        inputs.curves,
         None,
-        given.outcome,
-        scores=_wanted(given),
-        n_bootstrap=given.n_bootstrap,
-        random_state=given.seed,
-        resolution=given.estimator.cells_,
+        inputs.outcome,
+        scores=_wanted(inputs),
+        n_bootstrap=inputs.n_bootstrap,
+        random_state=inputs.seed,
+        resolution=inputs.estimator.cells_,
     )
-    verdict = _verdict(given, table)
+    verdict = _verdict(inputs, table)
     section.summary.append(verdict)
     section.items.append(
         Note(
@@ -49,9 +48,9 @@ def quality_section(given: Given) -> Section:
             "by row, in the geometric mean."
         )
     )
-    section.items.append(_scores(given, table))
-    section.items += [Note(text) for text in [*table.notes, *_on_censoring(given)]]
-    if not given.exact:
+    section.items.append(_scores(inputs, table))
+    section.items += [Note(text) for text in [*table.notes, *_on_censoring(inputs)]]
+    if not inputs.exact:
         section.items.append(
             Note(
                 "Some events are interval-censored: AUC, Brier score, calibration curves and decision curves need "
@@ -59,28 +58,23 @@ def quality_section(given: Given) -> Section:
             )
         )
         return section
-    if given.outcome.entry is not None:
-        section.items.append(Note("Some rows enter late: in what follows, time is counted from each row's entry."))
-    own = table[
-        (table["model"] == given.name) & (table["against"] == "") & (table["score"] == "cumulative_dynamic_auc")
-    ]
-    for cause in given.cause_numbers:
-        of = own if cause is None else own[own["cause"] == cause]
-        listed = ", ".join(f"{number(v, 3)} at {given.time(float(t))}" for v, t in zip(of["value"], given.times))
-        section.summary.append(
-            f"AUC{'' if cause is None else f' of {given.of_cause(cause)}'}: {listed} (0.5 is chance)."
+    if inputs.outcome.entry is not None:
+        section.items.append(
+            Note("Some rows have delayed entry: in what follows, time is counted from the entry of each row.")
         )
-    for cause in given.cause_numbers:
-        section.items += attempt("AUC over time", _over_time, given, cause, "AUC")
-        section.items += attempt("Brier score over time", _over_time, given, cause, "Brier score")
-        section.items += attempt("Calibration", _calibration, given, cause)
-        section.items += attempt("Decision curve", _decisions, given, cause)
+    for cause in inputs.cause_numbers:
+        values = _values_in_words(inputs, table, "cumulative_dynamic_auc", cause)
+        section.summary.append(f"AUC{_of(inputs, cause)}: {values} (0.5 is chance).")
+        for score in ("cumulative_dynamic_auc", "brier"):
+            section.items += attempt(f"{_NAMES[score]} over time", _over_time, inputs, table, score, cause)
+        section.items += attempt("Calibration", _calibration, inputs, cause)
+        section.items += attempt("Decision curve", _decisions, inputs, cause)
     return section
 
 
-def _verdict(given: Given, table: pd.DataFrame) -> str:
+def _verdict(inputs: ReportInputs, table: pd.DataFrame) -> str:
     """By how much the likelihood is higher than that of the others, in words."""
-    rows = table[(table["score"] == "log_likelihood") & (table["against"] == given.name)]
+    rows = table[(table["score"] == "log_likelihood") & (table["against"] == inputs.name)]
     parts = []
     for row in rows.to_dict("records"):
         gain, low, high = -row["value"], -row["high"], -row["low"]
@@ -91,11 +85,11 @@ def _verdict(given: Given, table: pd.DataFrame) -> str:
     return f"Gain in mean log-likelihood, the one proper score here: {'; '.join(parts)}."
 
 
-def _wanted(given: Given) -> dict[str, dict[str, Any]]:
+def _wanted(inputs: ReportInputs) -> dict[str, dict[str, Any]]:
     """The scores, with their times; of events between two times the likelihood alone is defined, and D-calibration."""
-    if not given.exact:
+    if not inputs.exact:
         return {"log_likelihood": {}, "d_calibration": {}}
-    at = {"times": list(given.times)}
+    at = {"times": list(inputs.times)}
     return {
         "log_likelihood": {},
         "concordance_td": {},
@@ -105,12 +99,12 @@ def _wanted(given: Given) -> dict[str, dict[str, Any]]:
     }
 
 
-def _on_censoring(given: Given) -> list[str]:
+def _on_censoring(inputs: ReportInputs) -> list[str]:
     """Whether censoring depends on the covariates, and what that means for the scores that are weighted for it."""
-    if not given.exact or np.ndim(given.X) != 2:
+    if not inputs.exact or np.ndim(inputs.X) != 2:
         return []
     try:
-        found = check_censoring("auto", given.X, given.later, random_state=given.seed)
+        found = check_censoring("auto", inputs.X, inputs.since_entry, random_state=inputs.seed)
     except CensoringTestError as reason:
         return [str(reason)]
     if not found.depends:
@@ -121,16 +115,16 @@ def _on_censoring(given: Given) -> list[str]:
     ]
 
 
-def _scores(given: Given, table: pd.DataFrame) -> Table:
+def _scores(inputs: ReportInputs, table: pd.DataFrame) -> Table:
     """One line for each score, one column for each model."""
     keys = [name for name in ("score", "cause", "times") if name in table]
-    names = list(given.curves)
+    names = list(inputs.curves)
     rows = []
     for key, part in table.groupby(keys, sort=False, dropna=False):
         facts = dict(zip(keys, key if isinstance(key, tuple) else (key,)))
         label = _NAMES[facts["score"]] + (f" at {facts['times']}" if facts["score"] in _AT else "")
         if facts.get("cause", "") != "":
-            label += f", {given.causes[int(facts['cause']) - 1]}"
+            label += f", {inputs.causes[int(facts['cause']) - 1]}"
         higher = bool(part["greater_is_better"].iloc[0])
         cells = []
         for name in names:
@@ -146,73 +140,91 @@ def _scores(given: Given, table: pd.DataFrame) -> Table:
     )
 
 
-def _over_time(given: Given, cause: int | None, what: str) -> Picture:
-    score = "cumulative_dynamic_auc" if what == "AUC" else "brier"
-    found = evaluate(
-        given.later_curves, None, given.later, scores={score: {"times": list(given.times)} | _of(cause)}, n_bootstrap=0
-    )
-    own = found[(found["model"] == given.name) & (found["against"] == "")]
-    values = ", ".join(f"{number(v, 3)} at {given.time(float(t))}" for v, t in zip(own["value"], given.times))
-    of = f" of {given.of_cause(cause)}" if cause else ""
-    meaning = (
-        "how often someone with the event by then had a higher predicted risk than someone without; 0.5 is chance"
-        if what == "AUC"
-        else "the mean squared difference between predicted probability and outcome; lower is better"
-    )
+def _over_time(inputs: ReportInputs, table: pd.DataFrame, score: str, cause: int | None) -> Picture:
+    what = _NAMES[score]
+    values, of = _values_in_words(inputs, table, score, cause), _of(inputs, cause)
+    meaning = {
+        "cumulative_dynamic_auc": "how often someone with the event by then had a higher predicted risk than someone "
+        "without; 0.5 is chance",
+        "brier": "the mean squared difference between predicted probability and outcome; lower is better",
+    }[score]
     return draw(
-        lambda ax: plot_score(
-            given.later_curves, given.later, score, unit=given.unit, n_bootstrap=_resamples(given), ax=ax, **_of(cause)
-        ),
-        f"{what}{of} over time of {', '.join(given.later_curves)}. {given.name}: {values}.",
-        f"{what}{of} over time: {meaning}. {given.name}: {values}. Bands: pointwise 95% intervals.",
+        f"{what}{of} over time of {', '.join(inputs.curves)}. {inputs.name}: {values}.",
+        f"{what}{of} over time: {meaning}. {inputs.name}: {values}. Bands: pointwise 95% intervals.",
+        plot_score,
+        inputs.curves_since_entry,
+        inputs.since_entry,
+        score,
+        cause=cause,
+        unit=inputs.unit,
+        n_bootstrap=min(inputs.n_bootstrap, _MOST_RESAMPLES),
         half=True,
-        formulas=False,
     )
 
 
-def _calibration(given: Given, cause: int | None) -> Picture:
+def _values_in_words(inputs: ReportInputs, table: pd.DataFrame, score: str, cause: int | None) -> str:
+    """A score of the model at all horizons."""
+    rows = table[(table["model"] == inputs.name) & (table["against"] == "") & (table["score"] == score)]
+    if cause is not None:
+        rows = rows[rows["cause"] == cause]
+    return ", ".join(f"{number(v, 3)} at {inputs.time(float(t))}" for v, t in zip(rows["value"], inputs.times))
+
+
+def _calibration(inputs: ReportInputs, cause: int | None) -> Picture:
     found = smooth_calibration(
-        given.own_later, given.later, given.main, cause=cause, n_bootstrap=_resamples(given), random_state=given.seed
+        inputs.predicted_since_entry,
+        inputs.since_entry,
+        inputs.main,
+        cause=cause,
+        n_bootstrap=min(inputs.n_bootstrap, _MOST_RESAMPLES),
+        random_state=inputs.seed,
     )
     low, high = found.ici_interval
     noise = "" if np.isnan(low) else f"; {100 * low:.1f} to {100 * high:.1f} in resampled rows, where noise adds to it"
-    of = f" of {given.of_cause(cause)}" if cause else ""
+    of = _of(inputs, cause)
     text = (
-        f"Predicted and observed risk{of} at {given.time(given.main)} differ by {100 * found.ici:.1f} percentage points"
+        f"Predicted and observed risk{of} at {inputs.time(inputs.main)} differ by {100 * found.ici:.1f} percentage "
+        f"points on average (ICI{noise})"
     )
-    text += f" on average (ICI{noise})"
     return draw(
-        lambda ax: plot_calibration(found, ax=ax),
         f"Calibration curve: observed against predicted risk. {text}.",
         f"Calibration. {text}. On the dashed line they would agree; bars show how predictions are distributed.",
+        plot_calibration,
+        found,
         half=True,
+        formulas=True,
     )
 
 
-def _decisions(given: Given, cause: int | None) -> Picture:
-    marginal = list(given.curves)[1]
+def _decisions(inputs: ReportInputs, cause: int | None) -> Picture:
+    marginal = list(inputs.curves)[1]
     found = {
         name: decision_curve(
-            curves, given.later, given.main, cause=cause, n_bootstrap=given.n_bootstrap, random_state=given.seed
+            curves,
+            inputs.since_entry,
+            inputs.main,
+            cause=cause,
+            n_bootstrap=inputs.n_bootstrap,
+            random_state=inputs.seed,
         )
-        for name, curves in given.later_curves.items()
+        for name, curves in inputs.curves_since_entry.items()
         if name != marginal  # one risk for all: everyone is treated, or no one
     }
-    table = found[given.name].table
+    table = found[inputs.name].table
     ranges = _ranges(table.index.to_numpy(), (table["advantage_lower"] > 0).to_numpy())
     where = (
         f"The net benefit is clearly above that of treating everyone or no one at thresholds of {ranges}."
         if ranges
         else "At no threshold is the net benefit clearly above that of treating everyone or no one."
     )
-    of = f" of {given.of_cause(cause)}" if cause else ""
-    at = given.time(given.main)
+    of = _of(inputs, cause)
+    at = inputs.time(inputs.main)
     return draw(
-        lambda ax: plot_decision_curve(found, ax=ax),
         f"Decision curve for the risk{of} at {at}. {where}",
         f"Decision curve: net benefit of treating those whose predicted risk{of} at {at} exceeds a threshold. {where}",
+        plot_decision_curve,
+        found,
         half=True,
-        formulas=False,
     )
 
 
@@ -223,9 +235,5 @@ def _ranges(thresholds: Any, good: Any) -> str:
     return ", ".join(f"{low:.0%} to {high:.0%}" if high > low else f"{low:.0%}" for low, high in runs)
 
 
-def _of(cause: int | None) -> dict[str, Any]:
-    return {} if cause is None else {"cause": cause}
-
-
-def _resamples(given: Given) -> int:
-    return min(given.n_bootstrap, _MOST_RESAMPLES)
+def _of(inputs: ReportInputs, cause: int | None) -> str:
+    return "" if cause is None else f" of {inputs.event_name(cause)}"

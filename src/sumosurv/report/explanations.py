@@ -1,0 +1,166 @@
+"""The sections on what drives the predictions, and on example subjects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sumosurv.explain import partial_dependence, permutation_importance
+from sumosurv.models import innermost
+from sumosurv.plots import plot_effect, plot_importance, plot_incidences, plot_survival
+from sumosurv.plots.figure import at_times
+from sumosurv.report.document import Item, Note, Section, Table, attempt, draw, estimate, in_percent, number, shown
+from sumosurv.report.inputs import ReportInputs
+from sumosurv.scores import log_likelihood
+
+__all__ = ["drivers_section", "subjects_section"]
+
+_SCORES = {"log_likelihood": "log-likelihood (nats)", "integrated_brier": "integrated Brier score"}
+_REPEATS = 3
+_MOST_COLUMNS = 40  # for importance: the shuffles of wide tables would take hours
+_EFFECTS = 4
+_EFFECT_ROWS = 100
+_SUBJECTS = {"low risk": 0.1, "middle risk": 0.5, "high risk": 0.9}  # quantiles of predicted risk
+_MOST_COVARIATES = 25  # of a subject
+
+
+def drivers_section(inputs: ReportInputs) -> Section:
+    """Importance of the columns, and effects of the most important ones."""
+    section = Section("drivers", "What drives the predictions")
+    frame = inputs.frame
+    if frame is None or frame.shape[1] > _MOST_COLUMNS:
+        why = "The input is not a table" if frame is None else f"The table has more than {_MOST_COLUMNS} columns"
+        section.items.append(Note(f"{why}: importance and effects are not shown. See sumosurv.explain."))
+        return section
+    rows = inputs.some_rows()
+    X, score = inputs.take(rows), _score(inputs)
+    found = permutation_importance(
+        inputs.model,
+        X,
+        inputs.outcome[rows],
+        scores=score,
+        n_repeats=_REPEATS,
+        n_bootstrap=inputs.n_bootstrap,
+        random_state=inputs.seed,
+    )
+    table = found.table
+    lines = [[shown(str(row.column)), *estimate(row.value, row.low, row.high)] for row in table.itertuples(index=False)]
+    some = "" if len(rows) == len(inputs.outcome) else f", on {len(rows):,} rows drawn at random"
+    first = ", ".join(str(name) for name in table["column"].head(3))
+    section.summary.append(f"The predictions depend most on {first}.")
+    section.items += [
+        draw(
+            f"Bar chart of the importance of columns; the most important are {first}.",
+            f"Importance: by how much the {_SCORES[score]} gets worse when the values of a column are shuffled. "
+            "Columns that carry the same information share their importance.",
+            plot_importance,
+            found,
+        ),
+        Table(f"Loss of {_SCORES[score]} when shuffled{some}", ["column", "loss", "95% limits"], lines),
+    ]
+    columns = list(table["column"].head(_EFFECTS if not inputs.causes else _EFFECTS // 2))
+    for cause in inputs.cause_numbers:
+        for column in columns:
+            section.items += attempt(f"Effect of {column}", _effect, inputs, X, column, cause)
+    section.items.append(
+        Note(
+            "Importance and effects describe the predictions. They do not say what would happen to a subject if a "
+            "covariate were changed: that is a causal question, which these data alone cannot answer."
+        )
+    )
+    return section
+
+
+def _score(inputs: ReportInputs) -> str:
+    """The log-likelihood; the Brier score if a step curve assigns probability zero to some row."""
+    terms = log_likelihood(
+        inputs.predicted, inputs.outcome, resolution=inputs.estimator.cells_ if inputs.exact else None
+    )
+    return "log_likelihood" if np.isfinite(terms).all() or not inputs.exact else "integrated_brier"
+
+
+def _effect(inputs: ReportInputs, X: Any, column: Any, cause: int | None) -> Item:
+    name = column if hasattr(X, "columns") else int(column)
+    effect = partial_dependence(
+        inputs.model, X, name, times=[inputs.main], cause=cause, max_rows=_EFFECT_ROWS, random_state=inputs.seed
+    )
+    of = "survival probability" if cause is None else f"incidence of {inputs.event_name(cause)}"
+    ends = ", ".join(
+        f"{number(effect.mean[i, 0], 3)} at {shown(effect.grid[0][i])}" for i in (0, len(effect.grid[0]) - 1)
+    )
+    band = "" if effect.low is None else f" Band: the middle {effect.level:.0%} of the networks."
+    marks = "" if effect.kinds[0] == "category" else " Ticks along the axis: deciles of the column."
+    return draw(
+        f"Partial dependence of the {of} at {inputs.time(inputs.main)} on {column}: {ends}.",
+        f"Mean predicted {of} at {inputs.time(inputs.main)} when {column} is set to a value in all rows: {ends}."
+        f"{band}{marks}",
+        plot_effect,
+        effect,
+        unit=inputs.unit,
+        individual=False,
+        half=True,
+        legend=False,  # the caption has it
+    )
+
+
+def subjects_section(inputs: ReportInputs) -> Section:
+    """Predictions for three rows, of low, middle and high predicted risk."""
+    section = Section("subjects", "Example subjects")
+    order = np.argsort(inputs.predicted_since_entry.cdf(inputs.main), kind="stable")
+    rows = [int(order[round(q * (len(order) - 1))]) for q in _SUBJECTS.values()]
+    predicted, end = inputs.predicted[rows], float(inputs.estimator.last_time_)
+    section.items.append(Note("Three rows of the data, at the 10%, 50% and 90% quantiles of predicted risk."))
+    if inputs.causes:
+        curves = at_times(predicted, np.linspace(0.0, end, 400))
+        for i, label in enumerate(_SUBJECTS):
+            section.items.append(
+                draw(
+                    f"Stacked incidences of the causes for the subject of {label}.",
+                    f"Subject of {label}: probability of each cause by each time, stacked.",
+                    plot_incidences,
+                    curves,
+                    subject=i,
+                    labels=inputs.causes,
+                    unit=inputs.unit,
+                    horizon=end,
+                )
+            )
+    else:
+        estimator, read = innermost(inputs.model, inputs.take(rows))
+        members = estimator.predict_members(read)
+        band = members if len(members) > 1 else None
+        spread = " Bands: the middle 95% of the networks of the model." if band else ""
+        section.items.append(
+            draw(
+                "Predicted survival curves of three subjects, of low, middle and high risk.",
+                f"Predicted survival, up to the end of follow-up of the training rows.{spread}",
+                plot_survival,
+                predicted,
+                labels=list(_SUBJECTS),
+                unit=inputs.unit,
+                horizon=end,
+                band=band,
+            )
+        )
+    section.items.append(_subject_table(inputs, rows, predicted, end))
+    return section
+
+
+def _subject_table(inputs: ReportInputs, rows: list[int], predicted: Any, end: float) -> Table:
+    medians = [f"{number(m)}{' (extrapolated)' if m > end else ''}" for m in predicted.median()]
+    means = map(number, predicted.restricted_mean(end))
+    lines = [["median", *medians], [f"expected time up to {inputs.time(end)}", *means]]
+    if inputs.causes:
+        incidence = predicted.cumulative_incidence(inputs.main)
+        lines += [
+            [f"{name} by {inputs.time(inputs.main)}", *map(in_percent, incidence[:, k])]
+            for k, name in enumerate(inputs.causes)
+        ]
+    else:
+        lines.append([f"survival to {inputs.time(inputs.main)}", *map(in_percent, predicted.survival(inputs.main))])
+    frame = inputs.frame
+    if frame is not None:
+        for j, name in enumerate(frame.columns[:_MOST_COVARIATES]):
+            lines.append([shown(str(name)), *(shown(value) for value in frame.iloc[rows, j])])
+    return Table("Predictions and covariates", ["", *_SUBJECTS], lines)

@@ -1,0 +1,193 @@
+"""The inputs of a report, checked, with the predictions of all models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.models import final_estimator, predict_distribution
+from sumosurv.outcome import Outcome, as_pandas, check_outcome
+from sumosurv.quantiles import quantiles
+
+__all__ = ["ReportInputs", "prepare"]
+
+Array = npt.NDArray[np.float64]
+
+_AT_RISK = 0.05  # least share of rows that is followed beyond a horizon
+
+
+@dataclass(frozen=True)
+class ReportInputs:
+    """A model, the rows on which it is evaluated, and predictions, which are made once.
+
+    Attributes
+    ----------
+    model : fitted estimator, pipeline or search
+    estimator : fitted estimator
+        The one inside of ``model``.
+    X : DataFrame or array
+    outcome : Outcome
+    name : str
+        Name of the model.
+    curves : dict of str to SurvivalDistribution
+        Predictions of the model, of the marginal curve of its training rows, and of the models to compare with.
+    since_entry, curves_since_entry
+        The outcome and the predictions with time counted from the entry of each row; the same if there is no delayed
+        entry.
+    times : ndarray
+        Horizons.
+    main : float
+        The horizon at which risks are shown.
+    unit : str
+        Unit of time.
+    causes : list of str
+        Names of the competing causes; empty if there is one.
+    n_bootstrap, max_rows, seed : int
+        As in `make_report`.
+    """
+
+    model: Any
+    estimator: Any
+    X: Any
+    outcome: Outcome
+    name: str
+    curves: dict[str, SurvivalDistribution]
+    since_entry: Outcome
+    curves_since_entry: dict[str, SurvivalDistribution]
+    times: Array
+    main: float
+    unit: str
+    causes: list[str]
+    n_bootstrap: int
+    max_rows: int
+    seed: int
+
+    @property
+    def predicted(self) -> Any:
+        """Predictions of the model."""
+        return self.curves[self.name]
+
+    @property
+    def predicted_since_entry(self) -> Any:
+        """Predictions of the model with time counted from the entry of each row."""
+        return self.curves_since_entry[self.name]
+
+    @property
+    def frame(self) -> pd.DataFrame | None:
+        """The covariates as a table; None for images and sequences."""
+        if isinstance(self.X, pd.DataFrame):
+            return self.X
+        return pd.DataFrame(np.asarray(self.X)).rename(columns=str) if np.ndim(self.X) == 2 else None
+
+    @property
+    def exact(self) -> bool:
+        """Whether no event is interval-censored: all scores and pictures but the likelihood need that."""
+        return self.outcome.upper is None
+
+    @property
+    def cause_numbers(self) -> list[int | None]:
+        """The competing causes, counted from one; None alone if there is one cause."""
+        return [k + 1 for k in range(len(self.causes))] if self.causes else [None]
+
+    def event_name(self, cause: int | None) -> str:
+        """The name of a cause, or "the event"."""
+        return "the event" if cause is None else self.causes[cause - 1]
+
+    def time(self, value: float) -> str:
+        """A time with its unit."""
+        return f"{value:,.4g}{f' {self.unit}' if self.unit else ''}"
+
+    def risk(self, cause: int | None) -> Array:
+        """The predicted risk of each row at the main horizon."""
+        if cause is None:
+            return np.asarray(self.predicted_since_entry.cdf(self.main))
+        return np.asarray(self.predicted_since_entry.cumulative_incidence(self.main)[:, cause - 1])
+
+    def take(self, rows: Any) -> Any:
+        """Some rows of X."""
+        return self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows]
+
+    def some_rows(self) -> npt.NDArray[np.int64]:
+        """Rows for costly computations: all, or ``max_rows`` of them drawn at random."""
+        n = len(self.outcome)
+        if n <= self.max_rows:
+            return np.arange(n)
+        return np.sort(np.random.default_rng(self.seed).choice(n, self.max_rows, replace=False))
+
+
+def prepare(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    against: Mapping[str, Any] | None = None,
+    times: Any = None,
+    name: str = "",
+    unit: str = "",
+    causes: Sequence[str] | None = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    n_bootstrap: int = 200,
+    max_rows: int = 1000,
+    seed: int = 0,
+) -> ReportInputs:
+    """Check the arguments of `make_report`, and predict."""
+    X, outcome = as_pandas(X), check_outcome(y, sample_weight=sample_weight, groups=groups)
+    if outcome.weight is not None and not outcome.weight.all():
+        counted = np.flatnonzero(outcome.weight)
+        X, outcome = (X.iloc[counted] if hasattr(X, "iloc") else X[counted]), outcome[counted]
+    estimator = final_estimator(model)
+    n_causes = int(estimator.n_causes_)
+    if (n_causes > 1) != (outcome.cause is not None) or outcome.n_causes > n_causes:
+        raise ValueError(
+            f"The model was fitted to {n_causes} cause(s) and the rows have {outcome.n_causes}; they must agree."
+        )
+    names = [] if n_causes == 1 else [f"cause {k + 1}" for k in range(n_causes)] if causes is None else list(causes)
+    if causes is not None and len(causes) != (n_causes if n_causes > 1 else 0):
+        raise ValueError(f"causes must name each competing cause; the model has {n_causes}, got {len(causes)} names.")
+    name = name or type(estimator).__name__
+    marginal = "Aalen-Johansen" if n_causes > 1 else "Kaplan-Meier"
+    curves: dict[str, SurvivalDistribution] = {name: predict_distribution(model, X)}
+    curves[f"{marginal} of the training rows"] = estimator.training_curve_.repeat(len(outcome))
+    for other, found in (against or {}).items():
+        if other in curves:
+            raise ValueError(f"against has a second model named {other!r}; give it another name.")
+        curves[str(other)] = found if isinstance(found, SurvivalDistribution) else predict_distribution(found, X)
+    since_entry, curves_since_entry = outcome.since_entry(), curves
+    if outcome.entry is not None:
+        curves_since_entry = {key: d.remaining(outcome.entry) for key, d in curves.items()}
+    horizons = _horizons(since_entry) if times is None else np.unique(np.atleast_1d(np.asarray(times, dtype=float)))
+    if not len(horizons) or not (np.isfinite(horizons) & (horizons > 0)).all():
+        raise ValueError(f"times must be positive numbers; got {times!r}.")
+    return ReportInputs(
+        model=model,
+        estimator=estimator,
+        X=X,
+        outcome=outcome,
+        name=name,
+        curves=curves,
+        since_entry=since_entry,
+        curves_since_entry=curves_since_entry,
+        times=horizons,
+        main=float(horizons[len(horizons) // 2]),
+        unit=unit,
+        causes=names,
+        n_bootstrap=n_bootstrap,
+        max_rows=max_rows,
+        seed=seed,
+    )
+
+
+def _horizons(outcome: Outcome) -> Array:
+    """Quartiles of the event times in three digits, as far as enough rows are followed."""
+    known = outcome.at_midpoints()
+    times = known.time[known.event] if known.event.any() else known.time
+    end = float(quantiles(known.time, [1.0 - _AT_RISK])[0])
+    rounded = np.unique([float(f"{min(value, end):.3g}") for value in quantiles(times, [0.25, 0.5, 0.75])])
+    return np.asarray(rounded[rounded > 0] if (rounded > 0).any() else [float(known.time.max()) or 1.0])
