@@ -22,7 +22,7 @@ import pytest
 
 from paper.kkbox import load_kkbox
 from sumosurv import datasets
-from sumosurv.datasets import _catalogue, _download, _sources
+from sumosurv.datasets import _catalogue, _sources
 
 Reply = Callable[[socket.socket], None]
 
@@ -87,12 +87,12 @@ def sends(*parts: bytes, pause: float = 0.0) -> Reply:
 def test_a_whole_file_comes_through(server: Callable[[Reply], str]) -> None:
     content = os.urandom(200_000)
     url = server(sends(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n", content))
-    assert _download.download(url, largest=10**6, seconds=10.0, stall=5.0) == content
+    assert _sources.download(url, largest=10**6, seconds=10.0, stall=5.0) == content
 
 
 def test_no_more_is_read_than_wanted(server: Callable[[Reply], str]) -> None:
     url = server(sends(b"HTTP/1.1 200 OK\r\n\r\n", bytes(100_000)))
-    assert _download.download(url, largest=70_000, seconds=10.0, stall=5.0) == bytes(70_001)
+    assert _sources.download(url, largest=70_000, seconds=10.0, stall=5.0) == bytes(70_001)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_content_that_came_too_late_is_not_taken_for_the_file(
 ) -> None:
     """Without a Content-Length nothing else tells that the file is cut short."""
     clock = iter([0.0, 61.0])  # at the start, and when the first bytes have come
-    monkeypatch.setattr(_download, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(_sources, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     url = server(sends(b"HTTP/1.1 200 OK\r\n\r\nthe beginning"))
     with pytest.raises(TimeoutError, match="took longer than 60 seconds"):
-        _download.download(url, largest=10**6, seconds=60.0, stall=10.0)
+        _sources.download(url, largest=10**6, seconds=60.0, stall=10.0)
 
 
 def test_a_silent_server(server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ def test_a_slow_sender_and_a_slow_model_are_not_waited_for(monkeypatch):
         release.wait(20)
         return {}
 
-    monkeypatch.setattr("sumosurv.serve.served.ServedModel.answer", slow)
+    monkeypatch.setattr("sumosurv.serve.model.ServedModel.answer", slow)
     status, headers, text = ask(quick, body=body())
     release.set()
     assert (status, headers["retry-after"]) == (503, "1")
@@ -150,7 +150,7 @@ def test_a_fault_of_the_model_is_not_told_to_the_client(app, monkeypatch):
     def broken(self, asked):
         raise RuntimeError("secret path /home/someone")
 
-    monkeypatch.setattr("sumosurv.serve.served.ServedModel.answer", broken)
+    monkeypatch.setattr("sumosurv.serve.model.ServedModel.answer", broken)
     with pytest.raises(RuntimeError, match="secret"):  # passed on to the server, which logs it
         ask(app, body=body())
     sent = []

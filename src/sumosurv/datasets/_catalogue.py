@@ -1,4 +1,4 @@
-"""What is known of each real dataset: columns, unit of time, source, licence and digest."""
+"""Facts about each real dataset: columns, unit of time, source, licence and digest."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _RDATASETS = (
 
 
 class ChecksumError(ValueError):
-    """A copy of a dataset does not hold the values it should."""
+    """A copy of a dataset has other values than the published one."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One dataset before it is loaded: facts, and where its public file lies.
+    """Facts about a dataset, and the address of its public file.
 
-    ``file_digest`` is the sha256 of the public file, ``digest`` that of the values (`content_digest`), which may
-    also come from other files.
+    ``file_digest`` is the sha256 of the public file, ``digest`` that of the values (`content_digest`), which may also
+    come from other files.
     """
 
     name: str
@@ -74,8 +74,7 @@ class Entry:
 def content_digest(frame: pd.DataFrame) -> str:
     """sha256 of a frame's content: for each column its name, its dtype and its little-endian bytes.
 
-    Not of text, which hangs on how floats are printed, and not of a file: the same values may come
-    from HDF5, CSV or Parquet.
+    It does not depend on the file format: the same values may come from HDF5, CSV or Parquet.
 
     Examples
     --------
@@ -92,7 +91,7 @@ def content_digest(frame: pd.DataFrame) -> str:
 
 
 def checked(frame: pd.DataFrame, wanted: Entry, where: str) -> pd.DataFrame:
-    """The frame with the dataset's own dtypes and a plain index, if its values are the right ones."""
+    """The frame with the dtypes of the dataset and a plain index; ChecksumError if its values are wrong."""
     if list(frame.columns) != list(wanted.dtypes):
         raise ChecksumError(
             f"{wanted.name!r} from {where} has the columns {', '.join(map(str, frame.columns))}; "
@@ -102,12 +101,12 @@ def checked(frame: pd.DataFrame, wanted: Entry, where: str) -> pd.DataFrame:
         typed = frame.reset_index(drop=True).astype(wanted.dtypes)
     except (TypeError, ValueError, OverflowError) as error:
         raise ChecksumError(
-            f"{wanted.name!r} from {where} holds other things than numbers: {error}. {_remedy(where)}"
+            f"{wanted.name!r} from {where} has values that are not numbers: {error}. {_remedy(where)}"
         ) from error
     found = content_digest(typed)
     if found != wanted.digest:
         raise ChecksumError(
-            f"{wanted.name!r} from {where} does not hold the expected values: sha256 of the content is {found}, "
+            f"{wanted.name!r} from {where} does not have the expected values: sha256 of the content is {found}, "
             f"expected {wanted.digest} ({len(typed)} rows, expected {wanted.rows}). {_remedy(where)}"
         )
     return typed
@@ -118,7 +117,7 @@ def _remedy(where: str) -> str:
 
 
 def entry(name: str) -> Entry:
-    """The catalogue's entry, or a ValueError that lists the names there are."""
+    """The entry of a dataset; ValueError lists the names if there is none."""
     if name == "kkbox":
         raise ValueError("KKBOX is made from Kaggle's files, in a clone of the repository; see docs/kkbox.md.")
     try:
@@ -127,121 +126,102 @@ def entry(name: str) -> Entry:
         raise ValueError(f"There is no dataset {name!r}; the names are {', '.join(CATALOGUE)}.") from None
 
 
-def _deepsurv_file(path: str) -> str:
-    return f"DeepSurv (jaredleekatzman/DeepSurv), experiments/data/{path}"
+_FLCHAIN = Entry(
+    name="flchain",
+    dtypes={
+        "age": "float32",
+        "sex": "float32",
+        "sample.yr": "int64",
+        "kappa": "float32",
+        "lambda": "float32",
+        "flc.grp": "int64",
+        "creatinine": "float32",
+        "mgus": "float32",
+        "futime": "float32",
+        "death": "float32",
+    },
+    time="futime",
+    event="death",
+    categorical=("flc.grp",),
+    rows=6524,
+    censored=0.6993,
+    time_unit="days",
+    resolution=1.0,
+    about=(
+        "FLCHAIN: survival of residents of Olmsted County, Minnesota, aged 50 or more, and their serum free\n"
+        "light chains. The 1,350 rows without creatinine and the cause of death are left out; sex is 1 for men."
+    ),
+    source="Rdatasets (vincentarelbundock/Rdatasets), csv/survival/flchain.csv",
+    licence="GPL-3",
+    url=_RDATASETS + "flchain.csv",
+    file_digest="a96bcc58addb4c127e5012c5974aec8c7daf66123ddb104f309a78f158daa563",
+    digest="fbee51ec87b76b177bac1b04597df572e661de5c2c225f91a462e02e6c620687",
+)
 
 
-def _numbered(n: int) -> dict[str, str]:
-    return {**{f"x{i}": "float32" for i in range(n)}, "duration": "float32", "event": "int32"}
-
-
-CATALOGUE: dict[str, Entry] = {
-    e.name: e
-    for e in (
-        Entry(
-            name="flchain",
-            dtypes={
-                "age": "float32",
-                "sex": "float32",
-                "sample.yr": "int64",
-                "kappa": "float32",
-                "lambda": "float32",
-                "flc.grp": "int64",
-                "creatinine": "float32",
-                "mgus": "float32",
-                "futime": "float32",
-                "death": "float32",
-            },
-            time="futime",
-            event="death",
-            categorical=("flc.grp",),
-            rows=6524,
-            censored=0.6993,
-            time_unit="days",
-            resolution=1.0,
-            about=(
-                "FLCHAIN: survival of residents of Olmsted County, Minnesota, aged 50 or more, and their serum free\n"
-                "light chains. The 1,350 rows without creatinine and the cause of death are left out; sex is 1 for men."
-            ),
-            source="Rdatasets (vincentarelbundock/Rdatasets), csv/survival/flchain.csv",
-            licence="GPL-3",
-            url=_RDATASETS + "flchain.csv",
-            file_digest="a96bcc58addb4c127e5012c5974aec8c7daf66123ddb104f309a78f158daa563",
-            digest="fbee51ec87b76b177bac1b04597df572e661de5c2c225f91a462e02e6c620687",
-        ),
-        Entry(
-            name="support",
-            dtypes=_numbered(14),
-            time="duration",
-            event="event",
-            categorical=("x2", "x6"),
-            rows=8873,
-            censored=0.3197,
-            time_unit="days",
-            resolution=1.0,
-            about="SUPPORT: survival of seriously ill adults in five US hospitals.",
-            source=_deepsurv_file("support/support_train_test.h5"),
-            licence="MIT",
-            url=_DEEPSURV + "support/support_train_test.h5",
-            file_digest="e398f49930e4efc4ecd675a72ac547f0d1ae25ccf13f6a1024cded12ea88a83e",
-            digest="c7c51a952575df5391f5240f1aee896c8e816015e71a9a5e0a5262709b64a61c",
-        ),
-        Entry(
-            name="metabric",
-            dtypes=_numbered(9),
-            time="duration",
-            event="event",
-            categorical=(),
-            rows=1904,
-            censored=0.4207,
-            time_unit="months",
-            resolution=None,
-            about="METABRIC: survival with breast cancer; four gene expressions (x0-x3) and five clinical covariates.",
-            source=_deepsurv_file("metabric/metabric_IHC4_clinical_train_test.h5"),
-            licence="MIT",
-            url=_DEEPSURV + "metabric/metabric_IHC4_clinical_train_test.h5",
-            file_digest="e959131973c906c7e8b1e662c81160914768156a6da145a9bfed9b9ee8bf3e72",
-            digest="beb602b0c8e994953b9ad934fb58dfc8f5f698730d690ca24d49ce9164c4cb0e",
-        ),
-        Entry(
-            name="gbsg",
-            dtypes=_numbered(7),
-            time="duration",
-            event="event",
-            categorical=("x1",),
-            rows=2232,
-            censored=0.4323,
-            time_unit="months",
-            resolution=None,
-            about=(
-                "GBSG: patients with node-positive breast cancer; rows 0-1545 are of the Rotterdam tumour bank,\n"
-                "rows 1546-2231 of the trial of the German Breast Cancer Study Group."
-            ),
-            source=_deepsurv_file("gbsg/gbsg_cancer_train_test.h5"),
-            licence="MIT",
-            url=_DEEPSURV + "gbsg/gbsg_cancer_train_test.h5",
-            file_digest="bd455f4395322a8b23040c15cedbef00ad51a447d02c95f1f1d686a6b196484b",
-            digest="b00e07c45b0865ab96670d3a408336d35510b652589cbc4b2ad949da72743568",
-        ),
-        Entry(
-            name="whas",
-            dtypes=_numbered(6),
-            time="duration",
-            event="event",
-            categorical=(),
-            rows=1638,
-            censored=0.5788,
-            time_unit="days",
-            resolution=None,
-            about=(
-                "WHAS: survival after a heart attack, Worcester. Not for comparing models without care: 903 rows are\n"
-                "exact copies of others, and x0 = 1 occurs only with an event."
-            ),
-            source=_deepsurv_file("whas/whas_train_test.h5"),
-            licence="MIT",
-            url=_DEEPSURV + "whas/whas_train_test.h5",
-            file_digest="2ed86f073fdbe34be10f7e485eeaf67b61004521390c46b9a18aa9b82d5e8f9c",
-            digest="98667cd7529448ae50fa731101ae12c5fec1e7dd674f33d7bdaf79b0bfa9ad7f",
-        ),
+def _deepsurv(
+    path: str,
+    n_columns: int,
+    rows: int,
+    censored: float,
+    time_unit: str,
+    about: str,
+    file_digest: str,
+    digest: str,
+    *,
+    categorical: tuple[str, ...] = (),
+    resolution: float | None = None,
+) -> Entry:
+    """One of the datasets of DeepSurv, whose columns have numbers as names."""
+    covariates = {f"x{i}": "float32" for i in range(n_columns)}
+    return Entry(
+        name=path.partition("/")[0],
+        dtypes={**covariates, "duration": "float32", "event": "int32"},
+        time="duration",
+        event="event",
+        categorical=categorical,
+        rows=rows,
+        censored=censored,
+        time_unit=time_unit,
+        resolution=resolution,
+        about=about,
+        source=f"DeepSurv (jaredleekatzman/DeepSurv), experiments/data/{path}",
+        licence="MIT",
+        url=_DEEPSURV + path,
+        file_digest=file_digest,
+        digest=digest,
     )
-}
+
+
+_ENTRIES = (
+    _FLCHAIN,
+    _deepsurv(
+        "support/support_train_test.h5", 14, 8873, 0.3197, "days",
+        "SUPPORT: survival of seriously ill adults in five US hospitals.",
+        "e398f49930e4efc4ecd675a72ac547f0d1ae25ccf13f6a1024cded12ea88a83e",
+        "c7c51a952575df5391f5240f1aee896c8e816015e71a9a5e0a5262709b64a61c",
+        categorical=("x2", "x6"), resolution=1.0,
+    ),
+    _deepsurv(
+        "metabric/metabric_IHC4_clinical_train_test.h5", 9, 1904, 0.4207, "months",
+        "METABRIC: survival with breast cancer; four gene expressions (x0-x3) and five clinical covariates.",
+        "e959131973c906c7e8b1e662c81160914768156a6da145a9bfed9b9ee8bf3e72",
+        "beb602b0c8e994953b9ad934fb58dfc8f5f698730d690ca24d49ce9164c4cb0e",
+    ),
+    _deepsurv(
+        "gbsg/gbsg_cancer_train_test.h5", 7, 2232, 0.4323, "months",
+        "GBSG: patients with node-positive breast cancer; rows 0-1545 are of the Rotterdam tumour bank,\n"
+        "rows 1546-2231 of the trial of the German Breast Cancer Study Group.",
+        "bd455f4395322a8b23040c15cedbef00ad51a447d02c95f1f1d686a6b196484b",
+        "b00e07c45b0865ab96670d3a408336d35510b652589cbc4b2ad949da72743568",
+        categorical=("x1",),
+    ),
+    _deepsurv(
+        "whas/whas_train_test.h5", 6, 1638, 0.5788, "days",
+        "WHAS: survival after a heart attack, Worcester. Not for comparing models without care: 903 rows are\n"
+        "exact copies of others, and x0 = 1 occurs only with an event.",
+        "2ed86f073fdbe34be10f7e485eeaf67b61004521390c46b9a18aa9b82d5e8f9c",
+        "98667cd7529448ae50fa731101ae12c5fec1e7dd674f33d7bdaf79b0bfa9ad7f",
+    ),
+)  # fmt: skip
+CATALOGUE = {entry.name: entry for entry in _ENTRIES}

@@ -6,22 +6,28 @@ import hashlib
 import importlib.util
 import io
 import os
+import queue
 import sys
+import threading
+import time
+import urllib.error
+import urllib.request
 import warnings
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from sumosurv.datasets._catalogue import ChecksumError, Entry, checked
-from sumosurv.datasets._download import download
 from sumosurv.datasets._parquet import read_parquet, write_parquet
 
-__all__ = ["DatasetUnavailableError", "cache_folder", "data_folder", "locate", "read"]
+__all__ = ["DatasetUnavailableError", "cache_folder", "data_folder", "download", "locate", "read"]
 
 _TIMEOUT = 120.0  # seconds for a whole download
 _STALL = 30.0  # seconds to wait for its next byte
+_BLOCK = 1 << 16
 _LARGEST = 50_000_000  # bytes; the public files have less than one million
 
 BUNDLED = "scikit-survival"
@@ -29,7 +35,7 @@ DOWNLOAD = "download"
 
 
 class DatasetUnavailableError(FileNotFoundError):
-    """There is no copy of a dataset here and none could be fetched."""
+    """There is no local copy of a dataset, and it could not be downloaded."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -206,3 +212,73 @@ def _keep(frame: pd.DataFrame, wanted: Entry) -> None:
             UserWarning,
             stacklevel=4,
         )
+
+
+# ------------------------------------------------------------------ downloading
+
+
+def download(url: str, *, largest: int, seconds: float, stall: float) -> bytes:
+    """The content of an address, but no more than ``largest`` + 1 bytes of it.
+
+    Parameters
+    ----------
+    url : str
+    largest : int
+        Bytes; if there are more, one more is returned and the rest is not read.
+    seconds : float
+        Time limit for everything: looking up the name, redirections, headers and content.
+    stall : float
+        Seconds to wait for the next byte.
+
+    Raises
+    ------
+    OSError
+        If the download fails; TimeoutError after ``seconds``.
+    """
+    return _within(seconds, lambda: _read(url, largest, seconds, stall))
+
+
+def _read(url: str, largest: int, seconds: float, stall: float) -> bytes:
+    content = bytearray()
+    end = time.monotonic() + seconds
+    try:
+        with urllib.request.urlopen(url, timeout=stall) as response:
+            # read1 returns with what has come, so that a server that sends a few bytes now and then is noticed
+            while len(content) <= largest and (block := response.read1(min(_BLOCK, largest + 1 - len(content)))):
+                content += block
+                if time.monotonic() > end:
+                    raise _too_long(seconds)  # not what has come until now, which is no whole file
+            announced = response.headers.get("Content-Length", "")
+            expected = int(announced) if announced.isdecimal() else 0
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
+    except (HTTPException, ValueError) as error:  # a reply that is not HTTP, an address that is none
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+    if len(content) < min(expected, largest + 1):
+        raise ConnectionError(f"the connection broke off after {len(content)} of {expected} bytes")
+    return bytes(content)
+
+
+def _within(seconds: float, function: Callable[[], bytes]) -> bytes:
+    """The result of a function that may wait where no time limit can be set, such as in the lookup of a name."""
+    done: queue.SimpleQueue[bytes | BaseException] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            done.put(function())
+        except BaseException as error:
+            done.put(error)
+
+    threading.Thread(target=work, name="sumosurv download", daemon=True).start()
+    try:
+        result = done.get(timeout=seconds)
+    except queue.Empty:
+        raise _too_long(seconds) from None
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _too_long(seconds: float) -> TimeoutError:
+    return TimeoutError(f"it took longer than {seconds:g} seconds")

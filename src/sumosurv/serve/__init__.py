@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sumosurv.serve.limits import Limits as Limits
+    from sumosurv.serve.model import ServedModel as ServedModel
+    from sumosurv.serve.request import Limits as Limits
     from sumosurv.serve.run import make_app as make_app
     from sumosurv.serve.run import serve as serve
-    from sumosurv.serve.served import ServedModel as ServedModel
 
-_HOMES = {"Limits": "limits", "ServedModel": "served", "make_app": "run", "serve": "run"}
+_HOMES = {"Limits": "request", "ServedModel": "model", "make_app": "run", "serve": "run"}
 
 __all__ = ["Limits", "ServedModel", "make_app", "serve"]
 

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sumosurv._version import __version__
-from sumosurv.serve.fields import FieldError, RequestError
+from sumosurv.serve.model import ServedModel
 from sumosurv.serve.openapi import openapi
-from sumosurv.serve.served import ServedModel
+from sumosurv.serve.request import FieldError, RequestError
 from sumosurv.stored import parse_json
 
 __all__ = ["build_app"]
@@ -50,7 +50,7 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 def build_app(served: ServedModel, hosts: Sequence[str]) -> App:
     """The application for a model, answering requests that name one of these hosts."""
-    desk = _Desk(served)
+    predictor = _Predictor(served)
     static = {path: files("sumosurv.serve").joinpath("static", name).read_bytes() for path, (name, _) in _PAGE.items()}
     schema, document = served.schema(), openapi(served)
 
@@ -75,13 +75,13 @@ def build_app(served: ServedModel, hosts: Sequence[str]) -> App:
         Route("/schema", get_schema, methods=["GET"]),
         Route("/openapi.json", get_document, methods=["GET"]),
         Route("/favicon.ico", favicon, methods=["GET"]),
-        Route("/predict", desk.predict, methods=["POST"]),
+        Route("/predict", predictor.predict, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _failed})
     return _guarded(app, frozenset(host.lower() for host in hosts))
 
 
-class _Desk:
+class _Predictor:
     """Takes requests for predictions; one thread answers them in turn, so that the model is never shared."""
 
     def __init__(self, served: ServedModel) -> None:

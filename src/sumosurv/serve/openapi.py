@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sumosurv._version import __version__
-from sumosurv.serve.fields import Field, NumberField
-from sumosurv.serve.served import ServedModel
+from sumosurv.serve.model import ServedModel
+from sumosurv.serve.request import Field, NumberField
 
 __all__ = ["openapi"]
 

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sumosurv.serve.limits import Limits
-from sumosurv.serve.served import ServedModel
+from sumosurv.serve.model import ServedModel
+from sumosurv.serve.request import Limits
 
 __all__ = ["make_app", "serve"]
 

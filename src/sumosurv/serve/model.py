@@ -1,7 +1,11 @@
-"""A fitted model as it is served: its fields, and answers to requests. It knows nothing of the web."""
+"""A fitted model that answers requests, independent of the web server."""
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,9 +17,18 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv._version import __version__
 from sumosurv.estimators.members import Members, limits
 from sumosurv.io import model_digest
-from sumosurv.serve.asked import Asked, read_request
-from sumosurv.serve.fields import ChoiceField, Field, FieldError, RequestError, fields_of, read_rows, remarks
-from sumosurv.serve.limits import Limits
+from sumosurv.serve.request import (
+    ChoiceField,
+    Field,
+    FieldError,
+    Limits,
+    PredictionRequest,
+    RequestError,
+    fields_of,
+    read_request,
+    read_rows,
+    remarks,
+)
 
 __all__ = ["ServedModel"]
 
@@ -28,14 +41,15 @@ class ServedModel:
     Parameters
     ----------
     model : fitted estimator, or a search
-        With columns that a form can show: numbers and categories.
+        Its columns must be numbers and categories, which a form can show.
     name : str
-        Shown as a title.
+        Title of the page.
     unit : str
-        Of time.
+        Unit of time.
     causes : sequence of str, optional
-        Names of the causes, where causes compete.
+        Names of the competing causes.
     limits : Limits, optional
+        Limits of a request.
 
     Examples
     --------
@@ -64,13 +78,16 @@ class ServedModel:
         self.n_causes = int(model.n_causes_)
         self.causes = [f"cause {k + 1}" for k in range(self.n_causes)] if causes is None else [str(c) for c in causes]
         if len(self.causes) != self.n_causes:
-            raise ValueError(f"The model tells {self.n_causes} causes apart; got names for {len(self.causes)}.")
+            raise ValueError(
+                f"causes must name each of the {self.n_causes} causes of the model; got {len(self.causes)} names."
+            )
         self.digest = model_digest(model)
+        self._warned: set[str] = set()
         self.last_time = float(model.last_time_)
         self.has_members = self._find_members()
 
     def schema(self) -> dict[str, Any]:
-        """What may be asked: the fields, the times, the limits."""
+        """What may be requested: fields, times, limits."""
         return {
             "name": self.name,
             "method": type(self.model).__name__,
@@ -84,40 +101,52 @@ class ServedModel:
             "limits": vars(self.limits),
         }
 
-    def read(self, body: Any) -> Asked:
-        """What a request asks for, checked; `RequestError` otherwise."""
+    def read(self, body: Any) -> PredictionRequest:
+        """Check a request; raise `RequestError` if it is invalid."""
         return read_request(body, self.fields, self.last_time, self.limits, members=self.has_members)
 
     def answer(self, body: Any) -> dict[str, Any]:
         """Read a request and predict."""
         return self.predict(self.read(body))
 
-    def predict(self, asked: Asked) -> dict[str, Any]:
-        """Curves and figures of each row, as plain values; what is infinite is None."""
-        X = self._as_trained(asked.frame)
-        with torch.no_grad():
+    def predict(self, request: PredictionRequest) -> dict[str, Any]:
+        """Curves, median and restricted mean of each row, as plain values; None for infinite ones."""
+        X = self._as_trained(request.frame)
+        with torch.no_grad(), self._warning_once():
             distribution = self.model.predict_distribution(X)
-            if asked.after > 0:
-                _check_alive(distribution.survival(asked.after))
-            known = _given(distribution, asked)
-            found = _curves(known, asked.times)
-            if asked.figures:
-                found |= {"median": known.median(), "restricted_mean": known.restricted_mean(asked.horizon)}
-            if asked.band is not None:
-                found |= _bands(self.model.predict_members(X), asked, asked.band)
-        told = remarks(self.fields, asked.frame)
+            if request.after > 0:
+                _check_alive(distribution.survival(request.after))
+            known = _conditional(distribution, request)
+            found = _curves(known, request.times)
+            if request.figures:
+                found |= {"median": known.median(), "restricted_mean": known.restricted_mean(request.horizon)}
+            if request.band is not None:
+                found |= _bands(self.model.predict_members(X), request, request.band)
+        told = remarks(self.fields, request.frame)
         rows = [
             {name: _plain(values[i]) for name, values in found.items()} | {"remarks": told[i]}
-            for i in range(len(asked.frame))
+            for i in range(len(request.frame))
         ]
         return {
-            "times": asked.times.tolist(),
-            "after": asked.after,
-            "horizon": asked.horizon,
-            "band": asked.band,
+            "times": request.times.tolist(),
+            "after": request.after,
+            "horizon": request.horizon,
+            "band": request.band,
             "last_time": self.last_time,
             "rows": rows,
         }
+
+    @contextmanager
+    def _warning_once(self) -> Iterator[None]:
+        """Pass on each warning of a prediction once; remarks repeat it to every client concerned."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for warning in caught:
+            kind = re.sub(r"\d+", "", str(warning.message))  # the same of another number of rows
+            if kind not in self._warned:
+                self._warned.add(kind)
+                warnings.warn(warning.message, stacklevel=2)
 
     def _as_trained(self, frame: pd.DataFrame) -> Any:
         """The rows as a table with names, or as an array if the model was fitted to one."""
@@ -137,37 +166,39 @@ def _usual(field: Field) -> Any:
     return field.middle
 
 
-def _bands(members: Members, asked: Asked, level: float) -> dict[str, Array]:
-    """Limits of each curve from the spread of the members; given survival to a time, each counts as it foresaw that."""
-    weights = np.repeat(members.weights[:, None], len(asked.frame), axis=1)
-    if asked.after > 0:
-        weights *= np.stack([member.survival(asked.after) for member in members.distributions])
+def _bands(members: Members, request: PredictionRequest, level: float) -> dict[str, Array]:
+    """Limits of each curve from the spread of the members, weighted by their survival probability at ``after``."""
+    weights = np.repeat(members.weights[:, None], len(request.frame), axis=1)
+    if request.after > 0:
+        weights *= np.stack([member.survival(request.after) for member in members.distributions])
         weights /= weights.sum(axis=0)
     curves: dict[str, list[Array]] = {}
     for member in members.distributions:
-        for name, values in _curves(_given(member, asked), asked.times).items():
+        for name, values in _curves(_conditional(member, request), request.times).items():
             curves.setdefault(name, []).append(values)
     found = {}
     for name, parts in curves.items():
         stacked, counted = np.stack(parts), weights > 0
-        ends = [limits(stacked[counted[:, i], i], weights[counted[:, i], i], level) for i in range(len(asked.frame))]
+        ends = [limits(stacked[counted[:, i], i], weights[counted[:, i], i], level) for i in range(len(request.frame))]
         found[f"{name}_low"], found[f"{name}_high"] = (np.stack(side) for side in zip(*ends))
     return found
 
 
 def _check_alive(survival: Array) -> None:
-    """Raise a RequestError if the model holds it for impossible that a row is event-free so long."""
+    """Raise RequestError if the model assigns probability zero to survival of a row up to ``after``."""
     none = np.flatnonzero(survival <= 0)
     if len(none):
-        raise RequestError([FieldError("after", f"the model gives rows[{none[0]}] no chance to be event-free then")])
+        raise RequestError(
+            [FieldError("after", f"the model assigns probability zero to rows[{none[0]}] being event-free then")]
+        )
 
 
-def _given(distribution: Any, asked: Asked) -> Any:
-    return distribution.conditional(after=asked.after) if asked.after > 0 else distribution
+def _conditional(distribution: Any, request: PredictionRequest) -> Any:
+    return distribution.conditional(after=request.after) if request.after > 0 else distribution
 
 
 def _curves(distribution: Any, times: Array) -> dict[str, Array]:
-    """Survival, (rows, times), and where causes compete their incidences, (rows, causes, times)."""
+    """Survival, (rows, times), and with competing causes their incidences, (rows, causes, times)."""
     found = {"survival": distribution.survival(times)}
     if distribution.n_causes > 1:
         found["incidence"] = np.swapaxes(distribution.cumulative_incidence(times), 1, 2)
