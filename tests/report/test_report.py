@@ -63,7 +63,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def cox():
-    return CoxPH(alpha=0.1).fit(X, Surv.from_arrays(EVENT, TIME))
+    return CoxPH(alpha=0.1, missing="indicator").fit(X, Surv.from_arrays(EVENT, TIME))
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,7 @@ def test_other_outcomes(kind, undrawn):
         model = KaplanMeier().fit(X, old)
     else:
         entry = 0.3 * TIME if kind == "entry" else None
-        model = CoxPH(alpha=0.1).fit(X, Surv.from_arrays(EVENT, TIME, entry))
+        model = CoxPH(alpha=0.1, missing="indicator").fit(X, Surv.from_arrays(EVENT, TIME, entry))
         y = Surv.from_arrays(NEW_EVENT, NEW_TIME, 0.3 * NEW_TIME if kind == "entry" else None)
         if kind == "weights and groups":
             more = {"sample_weight": rng.integers(0, 3, len(NEW)), "groups": np.arange(len(NEW)) // 2}
