@@ -25,7 +25,7 @@ BIN := $(VENV)/bin
 TORCH := $(shell grep ^torch== constraints.txt)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: r-records demo paper docs docs-quick wheel test test-slow test-cuda test-lowest test-newest lint types check fuzz faults mutants format clean
+.PHONY: r-records demo paper docs docs-quick wheel test test-slow test-cuda test-lowest test-newest lint types check fuzz mutants format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
@@ -78,11 +78,7 @@ FUZZ ?= 5000
 fuzz: $(VENV)/.test-ready
 	SUMOSURV_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz
 
-# faults that once went unseen, planted one by one: every one of them must make its test fail
-faults: $(VENV)/.test-ready
-	$(BIN)/python tools/faults.py
-
-# a random sample of small changes of the source, and which of them no test sees (resumes: .mutation/)
+# a random sample of small changes of the source, and which of them no test notices (resumes from .mutation/)
 mutants: $(VENV)/.test-ready
 	$(BIN)/python tools/mutate.py $(MUTANTS)
 

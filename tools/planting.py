@@ -1,4 +1,4 @@
-"""A copy of the repository in which faults are planted, and tests run against it: what `faults` and `mutate` share."""
+"""A temporary copy of the repository in which `mutate` changes files and runs tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HEAVY = (
 
 
 def preload() -> None:
-    """Import what the tests import, the library itself aside: a forked child then starts in no time."""
+    """Import what the tests import, except the library itself, so that a forked child starts quickly."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("MPLBACKEND", "Agg")
     for name in _HEAVY:
@@ -46,7 +46,7 @@ def preload() -> None:
 
 
 class Copy:
-    """A copy of the repository; its files are changed and put back, the repository's own never."""
+    """A copy of the repository, whose files are changed and restored."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
