@@ -387,3 +387,13 @@ def test_a_trial_with_one_network_that_failed_has_no_score():
         run.networks[trial] = [(made, 0), (made, 1)]
     run.networks[4] = run.networks[0][:1]  # of one split alone
     assert [run.score(trial) for trial in range(6)] == [-2.0, -np.inf, -np.inf, -np.inf, -np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("others", [[-0.2] * 8, [-5.0, 0.6]])
+def test_rows_with_negligible_weight_do_not_decide_the_size(others):
+    """The rows that count favour one trial; the others favour two, or make the standard error large."""
+    counted = [0.1] * 4
+    made, weight = values([*counted, *others]), np.repeat([1.0, 1e-9], [4, len(others)])
+    assert choose_size(values(counted)) == 1
+    assert choose_size(made) == 2
+    assert choose_size(made, weight) == 1
