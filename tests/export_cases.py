@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from sumosurv import GompertzNet, LogLogisticNet, LogNormalNet, SumoNet, Surv, SurvivalMixture, WeibullNet
+from sumosurv.export import onnx_inputs
 from sumosurv.export.description import described
 
 SMALL = {"n_members": 2, "max_epochs": 2, "random_state": 0}
@@ -93,21 +94,10 @@ def rows_for(name):
     return new_rows()
 
 
-def text(value):
-    """A category as a program that knows no types would write it."""
-    return "" if pd.isna(value) else str(value)
-
-
 def feeds(model, X, times):
     """The inputs of an ONNX file for a table, by the names that its metadata give."""
-    about, frame = described(model), X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).rename(columns=str)
-    given = {"times": np.asarray(times, dtype=np.float64)}
-    if about["numbers"]:
-        given["numbers"] = frame[about["numbers"]].to_numpy(np.float64, copy=True)
-    if about["categories"]:
-        names = [own["name"] for own in about["categories"]]
-        given["categories"] = np.array([[text(v) for v in row] for row in frame[names].to_numpy(object)], dtype=object)
-    return given
+    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).rename(columns=str)
+    return onnx_inputs(described(model), frame, times)
 
 
 def codes(about, given):

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import nn
 
 import export_cases as cases
 from sumosurv import CoxPH, KaplanMeier, NetworkSearch, SumoNet, Surv, SurvivalMixture, WeibullNet, datasets
-from sumosurv.export import special
+from sumosurv.export import inputs, onnx_inputs, special
 from sumosurv.export.description import described, spellings
 from sumosurv.export.program import SurvivalProgram
 from sumosurv.preprocessing import CategoricalColumn
@@ -267,6 +268,33 @@ def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
     found = names["model"].predict_survival_function(pd.DataFrame({"x": [0.3, np.nan]}), [0.5, 1.0])
     np.testing.assert_allclose(names["survival"], found, rtol=0, atol=1e-12)
     np.testing.assert_allclose(names["curves"], found, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["frame", "nullable", "records", "sparse records"])
+def test_missing_values_are_missing_in_every_form_of_rows(form, tmp_path):
+    model, X = cases.fitted("default"), cases.new_rows()
+    X["grade"] = X["grade"].astype(object)
+    X.loc[10:14, "grade"] = None
+    session, times = open_onnx(model, tmp_path / "model.onnx"), grid(model)
+    rows = X if form == "frame" else X.convert_dtypes() if form == "nullable" else X.to_dict("records")
+    if form == "sparse records":
+        rows = [{name: value for name, value in row.items() if not pd.isna(value)} for row in rows]
+    check(session.run(None, onnx_inputs(session, rows, times)), model, X, times, 1e-12)
+
+
+def test_the_inputs_can_be_made_without_the_library():
+    """By a copy of one file, which imports NumPy and the standard library only."""
+    code = "; ".join(
+        [
+            "import runpy, sys",
+            f"made = runpy.run_path({inputs.__file__!r})['onnx_inputs']",
+            "about = {'row_shape': None, 'numbers': ['a'], 'categories': [{'name': 'b'}]}",
+            "given = made(about, [{'a': 1, 'b': float('nan')}, {'b': 'x'}], [1])",
+            "assert given['categories'].tolist() == [[''], ['x']], given",
+            "assert not {'sumosurv', 'torch', 'pandas'} & set(sys.modules)",
+        ]
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_javascript_reads_a_file(tmp_path):

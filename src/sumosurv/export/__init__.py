@@ -9,10 +9,11 @@ from typing import Literal
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.estimators import SurvivalEstimator
+from sumosurv.export.inputs import onnx_inputs
 from sumosurv.export.program import check_exportable
 from sumosurv.files import check_writable
 
-__all__ = ["export_onnx", "export_torch"]
+__all__ = ["export_onnx", "export_torch", "onnx_inputs"]
 
 Precision = Literal["double", "single"]
 

@@ -113,7 +113,8 @@ class LogTimeNetwork(ParametricNetwork):
     def log_terms(self, a: Tensor, b: Tensor, t: Tensor) -> LogTerms:
         """Evaluate the formula of the family at t + offset, given survival up to the offset."""
         offset = self.offset.to(t)
-        later = self.formula(a, b, t + offset)
+        # an event at time zero, or at a time that single precision rounds to zero, keeps a finite likelihood
+        later = self.formula(a, b, (t + offset).clamp_min(torch.finfo(t.dtype).tiny))
         log_start = self.formula(a, b, offset).survival
         # S(0) = 1 to the last bit
         log_survival = torch.where(t > 0, later.survival - log_start, 0.0)
