@@ -28,7 +28,7 @@ _PLACES = {  # of knots among the predictions (Harrell 2015, table 2.3)
 _GRID = 51
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SmoothCalibration:
     """Predicted and observed risk at one time, the latter smoothed.
 
@@ -61,6 +61,15 @@ class SmoothCalibration:
     curve: Array
     lower: Array
     upper: Array
+
+    def __repr__(self) -> str:
+        low, high = self.ici_interval
+        limits = "" if np.isnan(low) else f" ({low:.4f} to {high:.4f})"
+        of = "" if self.cause is None else f" of cause {self.cause}"
+        return (
+            f"SmoothCalibration of {len(self.predicted)} predicted risks{of} at time {self.time:g}: ICI {self.ici:.4f}"
+            f"{limits}, E50 {self.e50:.4f}, E90 {self.e90:.4f}, largest {self.emax:.4f}"
+        )
 
 
 def smooth_calibration(
@@ -139,13 +148,13 @@ def smooth_calibration(
     outcome = check_outcome(y, sample_weight=sample_weight)
     refuse_intervals(outcome, "risk sets", "d_calibration and log_likelihood take them")
     if knots not in _PLACES:
-        raise ValueError(f"knots is 3, 4 or 5; got {knots!r}.")
+        raise ValueError(f"knots must be 3, 4 or 5; got {knots!r}.")
     if not (np.ndim(time) == 0 and 0.0 < float(time) < np.inf):
-        raise ValueError(f"time is a positive number; got {time!r}.")
+        raise ValueError(f"time must be a positive number; got {time!r}.")
     if not 0.0 < level < 1.0:
-        raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
+        raise ValueError(f"level must be between 0 and 1, such as 0.95; got {level!r}.")
     if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
-        raise ValueError(f"n_bootstrap is a whole number, 0 or more; got {n_bootstrap!r}.")
+        raise ValueError(f"n_bootstrap must be a non-negative integer; got {n_bootstrap!r}.")
     last = float(outcome.time[outcome.weights > 0].max())
     if last < float(time):
         raise ValueError(

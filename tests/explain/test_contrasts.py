@@ -211,9 +211,9 @@ def test_what_is_extrapolated_is_said_to_be(fitted):
     model, X, y = fitted
     last = float(y["time"].max())
     far = contrast(model, X.iloc[[0]], X.iloc[[5]], times=TIMES, horizons=2 * last)
-    assert f"Past {last:.4g}, the last training time, predictions are extrapolated." in repr(far)
+    assert f"beyond {last:.4g}, the last training time, are extrapolated." in repr(far)
     assert repr(far).startswith("survival probability S(t): first less second\n")
     near = standardised_contrast(model, X, "a", (1.0, 0.0), times=0.1 * last, horizons=0.5 * last)
     assert "extrapolated" not in repr(near)
     effect = partial_dependence(model, X, "a", times=[0.5 * last, 2 * last], max_rows=20)
-    assert repr(effect).endswith("predictions are extrapolated.")
+    assert repr(effect).endswith("are extrapolated.")

@@ -95,7 +95,7 @@ def test_of_a_cause():
     np.testing.assert_allclose(effect.mean[0], expected, atol=1e-12)
     for options, message in (
         ({"cause": 3}, "numbered from 1 to 2; got 3"),
-        ({"quantity": "cumulative_incidence"}, "tells 2 causes apart"),
+        ({"quantity": "cumulative_incidence"}, "2 causes"),
         ({"quantity": "survival", "cause": 1}, "survival is of the first event"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -238,7 +238,7 @@ def test_scikit_learn_s_permutation_importance_is_ours_on_average():
 
 def test_the_regressor_is_one_number(fitted):
     model, X, y = fitted
-    with pytest.raises(ValueError, match="predicts one number, and this is 50"):
+    with pytest.raises(ValueError, match="50 times"):
         QuantityRegressor(model).predict(X)
     assert not QuantityRegressor(CoxPH(), "median").__sklearn_is_fitted__()
     again = QuantityRegressor(CoxPH(alpha=0.1, missing="indicator"), "restricted_mean", times=1.0).fit(X, y)
@@ -263,13 +263,13 @@ def test_what_cannot_be_is_named(fitted):
     model, X, _ = fitted
     for options, message in (
         ({"columns": "z"}, "X has no column 'z'; its columns are a, b, c, d"),
-        ({"columns": ["a", "b", "c"]}, "one column, or a pair"),
+        ({"columns": ["a", "b", "c"]}, "one column or a pair"),
         ({"columns": "c", "values": ["x"]}, r"has the categories 'u', 'v', 'w'; got 'x'"),
         ({"columns": "a", "values": ["x"]}, "holds numbers; got 'x'"),
         ({"columns": "a", "times": [2.0, 1.0]}, "strictly increasing"),
         ({"columns": "a", "quantity": "restricted_mean", "times": 0.0}, "positive; got 0"),
-        ({"columns": "a", "quantity": "mean"}, "quantity is one of survival"),
-        ({"columns": "a", "quantity": "median", "times": 1.0}, "leave times out"),
+        ({"columns": "a", "quantity": "mean"}, "quantity must be one of survival"),
+        ({"columns": "a", "quantity": "median", "times": 1.0}, "leave out times"),
         ({"columns": "a", "level": 95}, "level is a probability between 0 and 1"),
         ({"columns": "a", "cause": 2}, "numbered from 1 to 1; got 2"),
     ):
@@ -277,7 +277,7 @@ def test_what_cannot_be_is_named(fitted):
             partial_dependence(model, X, **options)
     with pytest.raises(TypeError, match="has no predict_distribution"):
         partial_dependence(StandardScaler(), X, "a")
-    with pytest.raises(ValueError, match="the one value 3"):
+    with pytest.raises(ValueError, match="only the value 3"):
         accumulated_local_effects(model, X.assign(a=3.0), "a")
     with pytest.raises(ValueError, match="missing in all rows"):
         accumulated_local_effects(model, X.assign(a=np.nan), "a")
@@ -314,7 +314,7 @@ def test_rows_with_a_missing_value_are_averaged_over_and_counted():
     assert f", {len(X)} rows" in repr(effect)
     assert ", 1 row\n" in repr(partial_dependence(model, X[:1], "a", times=1.0))
     for wrong in ({"n_values": -3}, {"n_values": 2.5}, {"max_rows": 0}, {"max_rows": 1.5}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is a whole number, 1 or more"):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a positive integer"):
             partial_dependence(model, X, "b", times=1.0, **wrong)
     with pytest.raises(TypeError, match="WeibullNet is a class; pass a fitted estimator"):
         partial_dependence(WeibullNet, X, "b", times=1.0)

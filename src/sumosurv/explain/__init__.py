@@ -1,4 +1,4 @@
-"""What a fitted model makes of its columns: effects, importance, Shapley values, contrasts."""
+"""How predictions depend on the columns: effects, importance, Shapley values, contrasts."""
 
 from sumosurv.explain._quantity import Quantity
 from sumosurv.explain.ale import accumulated_local_effects

@@ -1,23 +1,39 @@
-"""What is explained: a curve over time, a median, a restricted mean; and asking a model for it, rows by blocks."""
+"""The quantity that is explained (a curve, a median, a restricted mean), its prediction, and tables of it as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.explain._members import predict_members
+from sumosurv.estimators.members import Members, limits
 from sumosurv.explain._rows import Rows
-from sumosurv.models import predict_distribution
+from sumosurv.models import innermost, predict_distribution
 from sumosurv.preprocessing import telling_unseen
 
-__all__ = ["Array", "Asked", "Precision", "Quantity", "QuantityName", "ask", "explanation"]
+__all__ = [
+    "Array",
+    "Precision",
+    "Quantity",
+    "QuantityName",
+    "QuantityPredictor",
+    "as_text",
+    "beyond",
+    "counted",
+    "explanation",
+    "mean_over_time",
+    "predict_members",
+    "quantity_predictor",
+    "spread_out",
+    "table_at_times",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,6 +47,7 @@ _OF_A_CAUSE = ("cumulative_incidence", "restricted_time_lost")
 _TIMES = 50
 _CELLS = 4_000_000  # rows × times predicted at once
 _ROWS = 20_000
+_SHOWN = 5  # times in a printed table
 _PANELS, _NODES = 12, 6  # of the quadrature of restricted means
 
 _LABELS = {
@@ -89,7 +106,7 @@ class Quantity:
         if self.name == "median" and not np.isfinite(values).all():
             count = int((~np.isfinite(values)).sum())
             raise ValueError(
-                f"{count} of {len(values)} predicted curves never fall to one half, so that their median is infinite; "
+                f"The median of {count} of {len(values)} predicted curves is infinite: they never fall to one half; "
                 "explain quantity='restricted_mean' with times= instead."
             )
         return values
@@ -126,12 +143,12 @@ def _restricted_mean(distribution: SurvivalDistribution, horizons: Array) -> Arr
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """A model, and what is asked of it."""
+class QuantityPredictor:
+    """Predicts a quantity of a model, some rows at a time."""
 
     model: Any
     quantity: Quantity
-    weights: Array  # of the model's members
+    weights: Array  # of the members of the model
     precision: Precision = "double"
 
     def values(self, X: Any) -> Array:
@@ -147,11 +164,15 @@ class Asked:
         return predict_members(self.model, rows).distributions
 
     def with_members(self, X: Any) -> tuple[Array, Array]:
-        """`values` and `of_members`, without asking twice where the former are the weighted mean of the latter."""
+        """`values` and `of_members`; the former are not predicted if they are the weighted mean of the latter."""
         each = self.of_members(X)
         if len(each) > 1 and not self.quantity.averages:
             return self.values(X), each
         return np.tensordot(self.weights, each, axes=1), each
+
+    def limits(self, by_member: Array, level: float) -> tuple[Array | None, Array | None]:
+        """Between which a share ``level`` of the members lies, by weight; None if there is one member."""
+        return limits(by_member, self.weights, level) if len(by_member) > 1 else (None, None)
 
     def _of(self, distribution: SurvivalDistribution) -> Array:
         return self.quantity.of(distribution.single() if self.precision == "single" else distribution)
@@ -166,44 +187,46 @@ class Asked:
 
 
 def explanation(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that predicts many times warn of levels that were not seen in training once, at its end."""
+    """Let a function that predicts many times warn of unseen levels once, at its end."""
 
     @wraps(function)
-    def told_once(*args: P.args, **kwargs: P.kwargs) -> R:
+    def warning_once(*args: P.args, **kwargs: P.kwargs) -> R:
         with telling_unseen():
             return function(*args, **kwargs)
 
-    return told_once
+    return warning_once
 
 
-def ask(
+def quantity_predictor(
     model: Any,
     X: Rows,
     quantity: QuantityName | None,
     times: Any,
     cause: int | None,
     precision: Precision = "double",
-) -> Asked:
-    """Check what is asked for, and fill in what was left out from a prediction for the first row."""
+) -> QuantityPredictor:
+    """Check the quantity, its times and its cause; defaults follow from a prediction for the first row."""
     if precision not in get_args(Precision):
-        raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
+        raise ValueError(f"precision must be 'double' or 'single'; got {precision!r}.")
     if quantity is None:
         quantity = "survival" if cause is None else "cumulative_incidence"
     if quantity not in get_args(QuantityName):
-        raise ValueError(f"quantity is one of {', '.join(get_args(QuantityName))}; got {quantity!r}.")
+        raise ValueError(f"quantity must be one of {', '.join(get_args(QuantityName))}; got {quantity!r}.")
     with torch.no_grad():
         members = predict_members(model, X.take([0]).table)
     first = members.distributions[0]
     cause = _check_cause(first, quantity, cause)
-    made = Quantity(quantity, _check_times(first, quantity, times), cause, first.last_time)
-    return Asked(model, made, members.weights, precision)
+    checked = Quantity(quantity, _check_times(first, quantity, times), cause, first.last_time)
+    return QuantityPredictor(model, checked, members.weights, precision)
 
 
 def _check_cause(first: SurvivalDistribution, quantity: QuantityName, cause: int | None) -> int | None:
     n_causes = first.n_causes
     if cause is None:
         if quantity in _OF_A_CAUSE and n_causes > 1:
-            raise ValueError(f"The model tells {n_causes} causes apart: say of which {quantity} is meant, cause=1.")
+            raise ValueError(
+                f"The model has {n_causes} causes: choose the cause of the {quantity}, for example cause=1."
+            )
         return None
     if not isinstance(cause, (int, np.integer)) or not 1 <= cause <= n_causes:
         raise ValueError(f"Causes of this model are numbered from 1 to {n_causes}; got {cause!r}.")
@@ -218,21 +241,81 @@ def _check_cause(first: SurvivalDistribution, quantity: QuantityName, cause: int
 def _check_times(first: SurvivalDistribution, quantity: QuantityName, times: Any) -> Array:
     if quantity == "median":
         if times is not None:
-            raise ValueError("The median is one number for each row: leave times out.")
+            raise ValueError("The median has no times; leave out times.")
         return np.empty(0)
     if times is None:
         last = first.last_time
         if last is None:
-            raise ValueError("Give times=: the predicted distributions do not say how far the training data reached.")
+            raise ValueError("times is required: the predicted distributions do not store the last training time.")
         number = quantity.startswith("restricted")
         return np.array([last]) if number else np.linspace(0.0, last, _TIMES)
     grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
     wrong = grid.ndim != 1 or len(grid) == 0 or not np.isfinite(grid).all()
     if wrong or (grid < 0).any() or (np.diff(grid) <= 0).any():
         raise ValueError(
-            "times is a number or a one-dimensional array of finite times, zero or more and strictly increasing; sort "
-            "them and drop repeats (np.unique)."
+            "times must be a number or an array of finite, non-negative and strictly increasing times; np.unique sorts "
+            "times and drops repeats."
         )
     if quantity.startswith("restricted") and grid[0] == 0:
-        raise ValueError(f"Horizons of {quantity} are positive; got 0.")
+        raise ValueError(f"Horizons of {quantity} must be positive; got 0.")
     return grid
+
+
+def predict_members(model: Any, X: Any) -> Members:
+    """The prediction of each member of a model for each row of X; other models have one member."""
+    estimator, rows = innermost(model, X)
+    if hasattr(estimator, "predict_members"):
+        members: Members = estimator.predict_members(rows)
+        return members
+    return Members.equal([predict_distribution(estimator, rows)])
+
+
+# ------------------------------------------------------------------ text of results
+
+
+def mean_over_time(values: Array, quantity: Quantity) -> Array:
+    """The mean over the last axis; for curves by the trapezoidal rule, since times may be uneven."""
+    times = quantity.times
+    if not quantity.is_curve or len(times) < 2:
+        return np.asarray(values.mean(axis=-1))
+    width = np.diff(times)
+    return np.asarray((0.5 * (values[..., 1:] + values[..., :-1]) * width).sum(axis=-1) / width.sum())
+
+
+def spread_out(count: int, most: int) -> npt.NDArray[np.int64]:
+    """All of ``count`` positions, or ``most`` of them at equal steps, including the last."""
+    return np.arange(count) if count <= most else ((np.arange(most) + 1) / most * (count - 1)).round().astype(np.int64)
+
+
+def table_at_times(values: Array, names: Sequence[str], quantity: Quantity) -> str:
+    """Values of shape (names, m) at up to five of the times, as text."""
+    chosen = spread_out(values.shape[1], _SHOWN)
+    if quantity.name == "median":
+        heads = ["median"]
+    else:
+        heads = [f"{'to' if quantity.name.startswith('restricted') else 't ='} {quantity.times[i]:.4g}" for i in chosen]
+    frame = pd.DataFrame(values[:, chosen], index=[_short(name) for name in names], columns=heads)
+    text = str(frame.to_string(float_format=lambda value: f"{value:.4g}"))
+    return text + beyond(quantity.times[chosen] if quantity.name != "median" else np.empty(0), quantity)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things in words: 1 row, 2 rows."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def beyond(times: Array, quantity: Quantity) -> str:
+    """A note if some of the times lie beyond the training data."""
+    last = quantity.last_time
+    if last is None or not (times > last).any():
+        return ""
+    return f"\nPredictions beyond {last:.4g}, the last training time, are extrapolated."
+
+
+def as_text(value: Any) -> str:
+    """A value of a column in a few characters."""
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 28 else name[:27] + "…"

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.outcome import as_pandas
+from sumosurv.outcome.checks import check_weight
 from sumosurv.preprocessing import is_categorical
 
-__all__ = ["Kind", "Places", "Rows"]
+__all__ = ["Kind", "Places", "Rows", "check_count", "drawn_rows"]
 
 Kind = Literal["number", "category"]
 Places = npt.NDArray[np.int64]
@@ -197,3 +198,24 @@ def _joined(first: pd.Series, second: pd.Series) -> pd.Series:
         joint = pd.CategoricalDtype(levels, ordered=bool(first.cat.ordered))
         first, second = first.astype(joint), second.astype(joint)
     return pd.concat([first, second], ignore_index=True)
+
+
+def drawn_rows(
+    rows: Rows, sample_weight: Any, max_rows: int | None, random_state: Any
+) -> tuple[Rows, npt.NDArray[np.float64] | None]:
+    """The rows of positive weight, or ``max_rows`` of them drawn at random, and their weights."""
+    most = check_count("max_rows", max_rows, len(rows))
+    weight = None if sample_weight is None else check_weight(sample_weight, len(rows))
+    kept = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)
+    if len(kept) > most:
+        kept = np.sort(np.random.default_rng(random_state).permutation(kept)[:most])
+    return rows.take(kept), None if weight is None else weight[kept]
+
+
+def check_count(name: str, value: Any, default: int) -> int:
+    """Check a positive integer; None stands for the default."""
+    if value is None:
+        return default
+    if not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name} must be a positive integer or None; got {value!r}.")
+    return int(value)

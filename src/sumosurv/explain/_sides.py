@@ -10,12 +10,11 @@ import numpy as np
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.explain._members import predict_members
-from sumosurv.explain._quantity import Array, Asked, QuantityName, ask
+from sumosurv.explain._quantity import Array, QuantityName, QuantityPredictor, predict_members, quantity_predictor
 from sumosurv.explain._rows import Rows
 from sumosurv.models import predict_distribution
 
-__all__ = ["Questions", "Side", "ask_for_sides"]
+__all__ = ["ContrastPredictor", "Side", "contrast_predictor"]
 
 _STEPS = 32  # into which the search for a median parts an interval of time
 _ROWS = 1000  # averaged at once
@@ -43,21 +42,23 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False)
-class Questions:
+class ContrastPredictor:
     """The curve at the requested times, the mean up to the horizons, and the last time at which a median may lie."""
 
-    curve: Asked
-    mean: Asked
+    curve: QuantityPredictor
+    mean: QuantityPredictor
     last_time: float
 
-    def of(self, model: Any, rows: Rows) -> Questions:
+    def of(self, model: Any, rows: Rows) -> ContrastPredictor:
         """The same for another model."""
-        made = [ask(model, rows, q.name, q.times, q.cause) for q in (self.curve.quantity, self.mean.quantity)]
-        return Questions(made[0], made[1], self.last_time)
+        made = [
+            quantity_predictor(model, rows, q.name, q.times, q.cause) for q in (self.curve.quantity, self.mean.quantity)
+        ]
+        return ContrastPredictor(made[0], made[1], self.last_time)
 
     def of_subject(self, rows: Rows) -> Side:
         """Of one row; its median from its own distribution."""
-        (curve, curves), (means, each) = (asked.with_members(rows.table) for asked in (self.curve, self.mean))
+        (curve, curves), (means, each) = (predictor.with_members(rows.table) for predictor in (self.curve, self.mean))
         median, medians = np.nan, np.full(len(curves), np.nan)
         if self.curve.quantity.cause is None:
             with torch.no_grad():
@@ -73,7 +74,7 @@ class Questions:
         if len(rows) == 1:
             return self.of_subject(Rows(table))
         share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
-        (curve, curves), (means, each) = (_averaged(asked, table, share) for asked in (self.curve, self.mean))
+        (curve, curves), (means, each) = (_averaged(predictor, table, share) for predictor in (self.curve, self.mean))
         median, medians = np.nan, np.full(len(curves), np.nan)
         if self.curve.quantity.cause is None:
             median, medians = self._medians(table, share)
@@ -91,20 +92,20 @@ class Questions:
             return _median(whole, share, self.last_time), medians
 
 
-def ask_for_sides(model: Any, rows: Rows, times: Any, horizons: Any, cause: int | None) -> Questions:
+def contrast_predictor(model: Any, rows: Rows, times: Any, horizons: Any, cause: int | None) -> ContrastPredictor:
     """Check the request; medians are sought up to the last training time, or to the last of the times."""
-    curve = ask(model, rows, None, times, cause)
+    curve = quantity_predictor(model, rows, None, times, cause)
     name: QuantityName = "restricted_mean" if cause is None else "restricted_time_lost"
-    mean = ask(model, rows, name, horizons, cause)
-    return Questions(curve, mean, curve.quantity.last_time or float(curve.quantity.times[-1]))
+    mean = quantity_predictor(model, rows, name, horizons, cause)
+    return ContrastPredictor(curve, mean, curve.quantity.last_time or float(curve.quantity.times[-1]))
 
 
-def _averaged(asked: Asked, table: Any, share: Array) -> tuple[Array, Array]:
+def _averaged(predictor: QuantityPredictor, table: Any, share: Array) -> tuple[Array, Array]:
     """The mean over rows, (m,), and that of each member, (k, m); some rows at a time."""
     total, each = np.zeros(()), np.zeros(())
     for start in range(0, len(share), _ROWS):
         rows = slice(start, start + _ROWS)
-        values, by_member = asked.with_members(_taken(table, rows))
+        values, by_member = predictor.with_members(_taken(table, rows))
         total, each = total + share[rows] @ values, each + share[rows] @ by_member
     return total, each
 

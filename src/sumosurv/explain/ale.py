@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.estimators.members import check_level, limits
-from sumosurv.explain._quantity import Array, Asked, QuantityName, ask, explanation
-from sumosurv.explain._results import check_count
-from sumosurv.explain._rows import Rows
-from sumosurv.explain.effects import Effect, drawn_rows
+from sumosurv.estimators.members import check_level
+from sumosurv.explain._quantity import Array, QuantityName, QuantityPredictor, explanation, quantity_predictor
+from sumosurv.explain._rows import Rows, check_count, drawn_rows
+from sumosurv.explain.effects import Effect
 
 __all__ = ["accumulated_local_effects"]
 
@@ -44,35 +43,22 @@ def accumulated_local_effects(
     .. math:: A(v_k) = \sum_{j \le k} \operatorname{mean}_{i \text{ in interval } j}
               \{ S(t \mid v_j, x_i) - S(t \mid v_{j-1}, x_i) \} - \text{constant}.
 
-    Rows are moved no further than to the ends of their interval. Where columns go along with each other this keeps the
-    model where it has seen data, which `partial_dependence` does not. It is no causal effect.
+    Rows are moved no further than to the ends of their interval, so that with correlated columns the model is evaluated
+    near the data, unlike in `partial_dependence`. The effect is not causal.
 
-    Levels of a category have no order of their own (unless its dtype is ordered): they are put in one in which
-    neighbours are alike in the other columns, and rows are set to the levels beside their own.
+    Levels of a category without an ordered dtype are ordered such that neighbours are alike in the other columns, and
+    rows are set to the neighbouring levels.
 
     Parameters
     ----------
-    model : fitted estimator, or pipeline or search around one
-    X : DataFrame or array
+    model, X, quantity, times, cause, level, sample_weight, random_state
+        As in `partial_dependence`.
     column : column
         By name; in arrays by position. Rows in which it is missing are left out.
-    quantity : str, optional
-        One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
-        "restricted_time_lost".
-        Survival by default; with a cause, its cumulative incidence.
-    times : float or array of shape (m,), optional
-        Times of the curve, or horizons of restricted means; by default 50 equal steps of the follow-up, or its end.
-    cause : int, optional
-        From one, where causes compete.
     n_intervals : int
-        Of a number; fewer where values repeat.
+        Number of intervals of a number; fewer if values repeat.
     max_rows : int or None
-        Of more rows so many are drawn; None for all of them.
-    level : float
-        Share of the members of an ensemble between ``low`` and ``high``.
-    sample_weight : array of shape (rows,), optional
-        How many rows each row counts for.
-    random_state : seed or numpy.random.Generator
+        Largest number of rows; of more rows, so many are drawn at random. None for all rows.
 
     Returns
     -------
@@ -96,7 +82,7 @@ def accumulated_local_effects(
     level = check_level(level)
     n_intervals = check_count("n_intervals", n_intervals, 20)
     rows, weight = drawn_rows(Rows(X), sample_weight, max_rows, random_state)
-    asked = ask(model, rows, quantity, times, cause)
+    predictor = quantity_predictor(model, rows, quantity, times, cause)
     place = rows.place(column)
     known = np.flatnonzero(rows.column(place).notna())
     if len(known) == 0:
@@ -105,23 +91,21 @@ def accumulated_local_effects(
     own = np.ones(len(rows)) if weight is None else weight
     category = rows.kind(place) == "category"
     steps = _level_steps(rows, place, own) if category else _number_steps(rows, place, own, n_intervals)
-    values, by_member = _accumulated(asked, rows, place, steps, own)
-    low = high = None
-    if len(by_member) > 1:
-        low, high = limits(by_member, asked.weights, level)
+    values, by_member = _accumulated(predictor, rows, place, steps, own)
+    low, high = predictor.limits(by_member, level)
     return Effect(
-        "accumulated local effects",
-        (rows.names[place],),
-        (rows.kind(place),),
-        (steps.grid.to_numpy(),),
-        asked.quantity,
-        values,
-        low,
-        high,
-        level,
-        None,
-        (rows.column(place).to_numpy(),),
-        len(rows),
+        method="accumulated local effects",
+        columns=(rows.names[place],),
+        kinds=(rows.kind(place),),
+        grid=(steps.grid.to_numpy(),),
+        quantity=predictor.quantity,
+        mean=values,
+        low=low,
+        high=high,
+        level=level,
+        individual=None,
+        observed=(rows.column(place).to_numpy(),),
+        n_rows=len(rows),
     )
 
 
@@ -147,7 +131,7 @@ def _number_steps(rows: Rows, place: int, weight: Array, n_intervals: int) -> _S
     wanted = np.linspace(0.0, 1.0, n_intervals + 1) * ends[-1] * (1.0 - 1e-12)  # rounding may not skip a row
     edges = np.unique(numbers[order][np.searchsorted(ends, wanted)])
     if len(edges) == 1:
-        raise ValueError(f"Column {rows.names[place]!r} has the one value {edges[0]:g}: there is nothing to compare.")
+        raise ValueError(f"Column {rows.names[place]!r} has only the value {edges[0]:g}; an effect needs two values.")
     step = np.clip(np.searchsorted(edges, numbers, side="left") - 1, 0, len(edges) - 2)
     at = np.stack([step, step + 1], axis=1)
     return _Steps(rows.series(place, edges.tolist()), np.arange(len(rows)), step, at)
@@ -157,7 +141,9 @@ def _level_steps(rows: Rows, place: int, weight: Array) -> _Steps:
     """Levels side by side; a row is moved from its own to both neighbours."""
     levels = rows.grid(place, None, 0)
     if len(levels) == 1:
-        raise ValueError(f"Column {rows.names[place]!r} has the one level {levels.iloc[0]!r}: nothing to compare.")
+        raise ValueError(
+            f"Column {rows.names[place]!r} has only the level {levels.iloc[0]!r}; an effect needs two levels."
+        )
     column = rows.column(place)
     code = np.array([list(levels).index(value) for value in column])
     ordered = isinstance(column.dtype, pd.CategoricalDtype) and column.cat.ordered
@@ -199,7 +185,9 @@ def _order_by_likeness(
     return np.argsort(first.round(12), kind="stable")
 
 
-def _accumulated(asked: Asked, rows: Rows, place: int, steps: _Steps, weight: Array) -> tuple[Array, Array]:
+def _accumulated(
+    predictor: QuantityPredictor, rows: Rows, place: int, steps: _Steps, weight: Array
+) -> tuple[Array, Array]:
     """Centred sums of mean differences, shape (g, m), and those of each member, (k, g, m)."""
     count = len(steps.grid) - 1
     total = np.bincount(steps.step, weights=weight[steps.row], minlength=count)
@@ -210,7 +198,7 @@ def _accumulated(asked: Asked, rows: Rows, place: int, steps: _Steps, weight: Ar
         ends = []
         for end in (step, step + 1):
             new = steps.grid.take(end).reset_index(drop=True)
-            ends.append(asked.with_members(rows.take(row).replaced({place: new})))
+            ends.append(predictor.with_members(rows.take(row).replaced({place: new})))
         share = np.zeros((count, len(row)))
         share[step, np.arange(len(row))] = weight[row] / total[step]
         moved, by_member = ends[1][0] - ends[0][0], ends[1][1] - ends[0][1]

@@ -12,11 +12,9 @@ import pandas as pd
 from sklearn.base import clone
 
 from sumosurv.estimators.members import check_level, limits
-from sumosurv.explain._quantity import Array, Quantity, explanation
-from sumosurv.explain._results import as_text, beyond, spread_out
-from sumosurv.explain._rows import Rows
-from sumosurv.explain._sides import Questions, Side, ask_for_sides
-from sumosurv.explain.effects import drawn_rows
+from sumosurv.explain._quantity import Array, Quantity, as_text, beyond, explanation, spread_out
+from sumosurv.explain._rows import Rows, drawn_rows
+from sumosurv.explain._sides import ContrastPredictor, Side, contrast_predictor
 from sumosurv.outcome import Outcome, check_outcome
 
 __all__ = ["Contrast", "contrast", "standardised_contrast"]
@@ -139,10 +137,10 @@ def contrast(
     """
     level = check_level(level)
     rows = [_one_row(given) for given in (first, second)]
-    asked = ask_for_sides(model, rows[0], times, horizons, cause)
-    found = [asked.of_subject(own) for own in rows]
+    predictor = contrast_predictor(model, rows[0], times, horizons, cause)
+    found = [predictor.of_subject(own) for own in rows]
     meaning = _ASSOCIATION
-    return _contrast(asked, found, _two_labels(labels), asked.curve.weights, level, "members", 1, meaning)
+    return _contrast(predictor, found, _two_labels(labels), predictor.curve.weights, level, "members", 1, meaning)
 
 
 @explanation
@@ -211,25 +209,25 @@ def standardised_contrast(
     """
     level, whole, rng = check_level(level), Rows(X), np.random.default_rng(random_state)
     rows, weight = drawn_rows(whole, sample_weight, max_rows, rng)
-    asked = ask_for_sides(model, rows, times, horizons, cause)
+    predictor = contrast_predictor(model, rows, times, horizons, cause)
     place = whole.place(column)
     pair = _two_values(whole, place, values)
     labels = _two_labels([f"{whole.names[place]} = {as_text(value)}" for value in pair])
-    found = [asked.of_rows(rows, {place: value}, weight) for value in pair]
-    weights, source = asked.curve.weights, "members"
+    found = [predictor.of_rows(rows, {place: value}, weight) for value in pair]
+    weights, source = predictor.curve.weights, "members"
     if n_bootstrap:
         if y is None:
             raise ValueError("n_bootstrap fits the model to resampled rows: give their outcome, y=.")
         outcome = check_outcome(y, n_rows=len(whole), sample_weight=sample_weight, groups=groups)
-        again = [_refitted(asked, whole, outcome, place, pair, max_rows, rng) for _ in range(n_bootstrap)]
+        again = [_refitted(predictor, whole, outcome, place, pair, max_rows, rng) for _ in range(n_bootstrap)]
         found = [own.with_replicates([both[i] for both in again]) for i, own in enumerate(found)]
         weights, source = np.full(n_bootstrap, 1.0 / n_bootstrap), "bootstrap"
     meaning = _STANDARDISED if len(rows) > 1 else _ASSOCIATION
-    return _contrast(asked, found, labels, weights, level, source, len(rows), meaning)
+    return _contrast(predictor, found, labels, weights, level, source, len(rows), meaning)
 
 
 def _refitted(
-    asked: Questions,
+    predictor: ContrastPredictor,
     rows: Rows,
     outcome: Outcome,
     place: int,
@@ -242,8 +240,8 @@ def _refitted(
     own, observed = rows.take(drawn), outcome[drawn]
     if observed.group is not None:
         observed = replace(observed, group=subject)
-    model = clone(asked.curve.model).fit(own.table, observed)
-    again = asked.of(model, own)
+    model = clone(predictor.curve.model).fit(own.table, observed)
+    again = predictor.of(model, own)
     averaged, weight = drawn_rows(own, observed.weight, max_rows, rng)
     return [again.of_rows(averaged, {place: value}, weight) for value in pair]
 
@@ -262,7 +260,7 @@ def _resampled(outcome: Outcome, rng: np.random.Generator) -> tuple[npt.NDArray[
 
 
 def _contrast(
-    asked: Questions,
+    predictor: ContrastPredictor,
     found: Sequence[Side],
     labels: tuple[str, str],
     weights: Array,
@@ -277,7 +275,7 @@ def _contrast(
     if several:
         low, high = limits(np.stack([a.curves, b.curves], axis=1), weights, level)
         difference_low, difference_high = limits(a.curves - b.curves, weights, level)
-    quantity, horizons = asked.curve.quantity, asked.mean.quantity.times
+    quantity, horizons = predictor.curve.quantity, predictor.mean.quantity.times
     word = "restricted mean to" if quantity.cause is None else "time lost to"
     lines = {
         f"{word} {h:.6g}": (a.means[i], b.means[i], a.each_means[:, i], b.each_means[:, i])

@@ -11,20 +11,28 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.estimators.members import check_level, limits
-from sumosurv.explain._quantity import Array, Asked, Quantity, QuantityName, ask, explanation
-from sumosurv.explain._results import as_text, check_count, counted, table_at_times
-from sumosurv.explain._rows import Kind, Rows
-from sumosurv.outcome.checks import check_weight
+from sumosurv.estimators.members import check_level
+from sumosurv.explain._quantity import (
+    Array,
+    Quantity,
+    QuantityName,
+    QuantityPredictor,
+    as_text,
+    counted,
+    explanation,
+    quantity_predictor,
+    table_at_times,
+)
+from sumosurv.explain._rows import Kind, Rows, check_count, drawn_rows
 
-__all__ = ["Effect", "drawn_rows", "partial_dependence"]
+__all__ = ["Effect", "partial_dependence"]
 
 _ROWS = 20_000  # predicted at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effect:
-    """What a model predicts along one column, or two; returned by the functions that vary columns.
+    """Predictions along one column, or two: the result of `partial_dependence` and `accumulated_local_effects`.
 
     Attributes
     ----------
@@ -38,14 +46,14 @@ class Effect:
     mean : ndarray of shape (g, m), or (g, h, m) for two columns
         Partial dependence: the mean prediction. Accumulated local effects: their sum, centred at zero.
     low, high : ndarrays of the same shape, or None
-        Between which a share ``level`` of the model's members lies, by weight; None where it has one member.
+        Limits between which a share ``level`` of the members lies, by weight; None if the model has one member.
     level : float
     individual : ndarray of shape (n, g, m) or None
         The curve of each row (ICE); of partial dependence on one column.
     observed : tuple of arrays
         The values of the columns in the rows in which none of them is missing.
     n_rows : int
-        How many rows were looked at.
+        Number of rows used.
     """
 
     method: Literal["partial dependence", "accumulated local effects"]
@@ -102,9 +110,9 @@ def partial_dependence(
 
     .. math:: \frac{1}{n} \sum_i S(t \mid x_j = v, \; \text{all other columns of row } i).
 
-    It says how predictions change with the column, all others being as they are. Where the column goes along with
-    others, some of these rows are unlike any in the data, and the model extrapolates: `accumulated_local_effects` does
-    not. It is no causal effect.
+    It shows how predictions change with the column, with all others unchanged. If the column is correlated with others,
+    some of these rows are unlike any in the data, and the model extrapolates; `accumulated_local_effects` avoids that.
+    The effect is not causal.
 
     Parameters
     ----------
@@ -115,21 +123,21 @@ def partial_dependence(
         By name; in arrays by position.
     quantity : str, optional
         One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
-        "restricted_time_lost".
-        Survival by default; with a cause, its cumulative incidence.
+        "restricted_time_lost". Survival by default; with a cause, its cumulative incidence.
     times : float or array of shape (m,), optional
-        Times of the curve, or horizons of restricted means; by default 50 equal steps of the follow-up, or its end.
+        Times of the curve, or horizons of restricted means. By default 50 equal steps up to the last training time, or
+        that time.
     cause : int, optional
-        From one, where causes compete.
+        Competing cause, counted from one.
     values : array, or pair of arrays, optional
-        The values; by default all levels of a category, all values of a number if they are few, else quantiles of it
-        from 2.5 to 97.5 %.
+        Values of the columns. By default all levels of a category, and all values of a number if they are few, else
+        quantiles from 2.5 to 97.5 %.
     n_values : int, optional
-        How many quantiles; 20 of one column and 10 of each of two by default.
+        Number of quantiles; 20 for one column and 10 for each of two by default.
     max_rows : int or None
-        Of more rows so many are drawn; None for all of them.
+        Largest number of rows; of more rows, so many are drawn at random. None for all rows.
     level : float
-        Share of the members of an ensemble between ``low`` and ``high``.
+        Share of the ensemble members between ``low`` and ``high``.
     sample_weight : array of shape (rows,), optional
         How many rows each row counts for.
     random_state : seed or numpy.random.Generator
@@ -150,56 +158,39 @@ def partial_dependence(
     """
     level = check_level(level)
     rows, weight = drawn_rows(Rows(X), sample_weight, max_rows, random_state)
-    asked = ask(model, rows, quantity, times, cause)
+    predictor = quantity_predictor(model, rows, quantity, times, cause)
     pair = isinstance(columns, (tuple, list))
     places = [rows.place(column) for column in (columns if pair else [columns])]
     if not 1 <= len(places) <= 2 or len(set(places)) < len(places):
-        raise ValueError(f"Give one column, or a pair of different ones; got {columns!r}.")
+        raise ValueError(f"columns must be one column or a pair of different columns; got {columns!r}.")
     n_values = check_count("n_values", n_values, 20 if len(places) == 1 else 10)
     given = [None] * len(places) if values is None else list(values) if len(places) == 2 else [values]
     if len(given) != len(places):
-        raise ValueError(f"Give values for both columns, ([...], [...]); got {len(given)}.")
+        raise ValueError(f"values must have an array for each column, ([...], [...]); got {len(given)}.")
     grids = [rows.grid(place, own, n_values) for place, own in zip(places, given)]
     shape = tuple(len(grid) for grid in grids)
     settings = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1).reshape(-1, len(places))
-    mean, by_member, individual = _at_settings(asked, rows, weight, places, grids, settings, keep=len(places) == 1)
-    low = high = None
-    if len(by_member) > 1:
-        low, high = limits(by_member.reshape(len(by_member), *shape, -1), asked.weights, level)
+    mean, by_member, individual = _at_settings(predictor, rows, weight, places, grids, settings, keep=len(places) == 1)
+    low, high = predictor.limits(by_member.reshape(len(by_member), *shape, -1), level)
+    observed = pd.concat([rows.column(place) for place in places], axis=1).dropna()
     return Effect(
-        "partial dependence",
-        tuple(rows.names[place] for place in places),
-        tuple(rows.kind(place) for place in places),
-        tuple(grid.to_numpy() for grid in grids),
-        asked.quantity,
-        mean.reshape(*shape, -1),
-        low,
-        high,
-        level,
-        individual,
-        _observed(rows, places),
-        len(rows),
+        method="partial dependence",
+        columns=tuple(rows.names[place] for place in places),
+        kinds=tuple(rows.kind(place) for place in places),
+        grid=tuple(grid.to_numpy() for grid in grids),
+        quantity=predictor.quantity,
+        mean=mean.reshape(*shape, -1),
+        low=low,
+        high=high,
+        level=level,
+        individual=individual,
+        observed=tuple(observed.iloc[:, i].to_numpy() for i in range(len(places))),
+        n_rows=len(rows),
     )
 
 
-def _observed(rows: Rows, places: Sequence[int]) -> tuple[Any, ...]:
-    """The values of some columns in the rows in which none of them is missing."""
-    frame = pd.concat([rows.column(place) for place in places], axis=1).dropna()
-    return tuple(frame.iloc[:, i].to_numpy() for i in range(len(places)))
-
-
-def drawn_rows(rows: Rows, sample_weight: Any, max_rows: int | None, random_state: Any) -> tuple[Rows, Array | None]:
-    """The rows that count, at most so many of them, and their weights."""
-    most = check_count("max_rows", max_rows, len(rows))
-    weight = None if sample_weight is None else check_weight(sample_weight, len(rows))
-    kept = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)
-    if len(kept) > most:
-        kept = np.sort(np.random.default_rng(random_state).permutation(kept)[:most])
-    return rows.take(kept), None if weight is None else weight[kept]
-
-
 def _at_settings(
-    asked: Asked,
+    predictor: QuantityPredictor,
     rows: Rows,
     weight: Array | None,
     places: Sequence[int],
@@ -220,7 +211,7 @@ def _at_settings(
             for i, (place, grid) in enumerate(zip(places, grids))
         }
         table = rows.take(np.tile(np.arange(n), len(block))).replaced(new)
-        values, each = asked.with_members(table)
+        values, each = predictor.with_members(table)
         values = values.reshape(len(block), n, -1)
         means.append(np.einsum("n,snm->sm", share, values))
         by_member.append(np.einsum("n,ksnm->ksm", share, each.reshape(len(each), *values.shape)))

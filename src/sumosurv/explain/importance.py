@@ -208,7 +208,7 @@ def _measures(
     cause: int | None,
     censoring: SurvivalDistribution | None,
 ) -> Iterator[_Measure]:
-    """The scores that were asked for, one after the other, at each of their times."""
+    """The scores that were predictor for, one after the other, at each of their times."""
     wanted = [names] if isinstance(names, str) else list(names)
     horizons = None if times is None else np.atleast_1d(np.asarray(times, dtype=np.float64))
     n_causes = whole.n_causes

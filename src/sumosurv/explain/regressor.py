@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from sumosurv.explain._quantity import QuantityName, ask, explanation
+from sumosurv.explain._quantity import QuantityName, explanation, quantity_predictor
 from sumosurv.explain._rows import Rows
 from sumosurv.models import final_estimator
 
@@ -20,21 +20,20 @@ __all__ = ["QuantityRegressor"]
 class QuantityRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """One number of a model's predictions as a regressor: a restricted mean, a median, the survival at a time.
 
-    scikit-learn's ``partial_dependence``, ``PartialDependenceDisplay`` and ``DecisionBoundaryDisplay``, and other
-    libraries' tools, take regressors or classifiers alone; survival estimators are neither, as
-    their outcome is no number. `sumosurv.explain.partial_dependence` knows whole curves.
+    scikit-learn's ``partial_dependence``, ``PartialDependenceDisplay`` and ``DecisionBoundaryDisplay`` accept only
+    regressors and classifiers, and survival estimators are neither. For whole curves use
+    `sumosurv.explain.partial_dependence`.
 
     Parameters
     ----------
     model : estimator, or pipeline or search around one
         A fitted one is used as it is; ``fit`` fits a clone.
     quantity : str, optional
-        One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
-        "restricted_time_lost".
-        Survival by default; with a cause, its cumulative incidence.
+        As in `partial_dependence`.
     times : float, optional
-        The time, or the horizon; the last training time by default, where that is not needed for a curve.
+        Time of a curve (required), or horizon of a restricted mean (the last training time by default).
     cause : int, optional
+        Competing cause, counted from one.
 
     Examples
     --------
@@ -67,11 +66,13 @@ class QuantityRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     @explanation
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         """The number of each row."""
-        asked = ask(self._fitted(), Rows(X), self.quantity, self.times, self.cause)
-        count = len(asked.quantity.columns)
+        predictor = quantity_predictor(self._fitted(), Rows(X), self.quantity, self.times, self.cause)
+        count = len(predictor.quantity.columns)
         if count != 1:
-            raise ValueError(f"A regressor predicts one number, and this is {count}: give one time, times=5.0.")
-        return asked.values(Rows(X).table)[:, 0]
+            raise ValueError(
+                f"A regressor predicts one number, but the quantity has {count} times; give one, for example times=5.0."
+            )
+        return predictor.values(Rows(X).table)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """That of the model: the mean log-likelihood."""

@@ -11,8 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.explain._quantity import Array, Asked, Precision, Quantity, QuantityName, ask, explanation
-from sumosurv.explain._results import counted, mean_over_time, table_at_times
+from sumosurv.explain._quantity import (
+    Array,
+    Precision,
+    Quantity,
+    QuantityName,
+    QuantityPredictor,
+    counted,
+    explanation,
+    mean_over_time,
+    quantity_predictor,
+    table_at_times,
+)
 from sumosurv.explain._rows import Rows
 
 __all__ = ["SurvShap", "survshap"]
@@ -124,14 +134,8 @@ def survshap(
     background : DataFrame or array
         Rows that stand for the population, such as the training rows. Of more than ``n_background`` rows so many are
         taken, at equal steps of the predicted quantity.
-    quantity : str, optional
-        One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
-        "restricted_time_lost".
-        Survival by default; with a cause, its cumulative incidence.
-    times : float or array of shape (m,), optional
-        Times of the curve, or horizons of restricted means; by default 50 equal steps of the follow-up, or its end.
-    cause : int, optional
-        From one, where causes compete.
+    quantity, times, cause
+        As in `partial_dependence`.
     columns : mapping of names to columns, optional
         Columns that enter together and share one value; all others enter on their own.
     method : {"auto", "exact", "permutations"}
@@ -153,7 +157,7 @@ def survshap(
     -----
     The mixed rows :math:`(x_A, z_{\text{not } A})` take columns for independent. Where they are not, some are unlike
     any row the model has seen, and the values say how the model's formula uses a column, not what would happen if it
-    changed. Where a subject and a background row have the same value, it is not asked for twice.
+    changed. Where a subject and a background row have the same value, it is not predictor for twice.
 
     References
     ----------
@@ -172,21 +176,21 @@ def survshap(
     True
     """
     rows, rng = Rows(X), np.random.default_rng(random_state)
-    asked = ask(model, rows, quantity, times, cause, precision)
+    predictor = quantity_predictor(model, rows, quantity, times, cause, precision)
     players = rows.players(columns, all_columns=True)
-    others = _background(asked, Rows(background), n_background, rng)
+    others = _background(predictor, Rows(background), n_background, rng)
     pool = rows.below(others)
     exact = _is_exact(method, len(players), n_permutations)
     n, b = len(rows), len(others)
     rounds = 1 if n_permutations is None else math.ceil(n_permutations / b)
-    ends = asked.values(pool.table)
+    ends = predictor.values(pool.table)
     games = _Games(pool, list(players.values()), ends)
     total = np.zeros((n, len(players), ends.shape[1]))
     squares = np.zeros_like(total)
     for start, stop in _chunks(n, b * (2 ** len(players) if exact else 2 * rounds * len(players))):
         pairs = [(i, n + j) for i in range(start, stop) for _ in range(1 if exact else rounds) for j in range(b)]
         plans = [games.every_set(*pair) if exact else games.two_orders(*pair, rng) for pair in pairs]
-        found = games.play(asked, pairs, plans)
+        found = games.play(predictor, pairs, plans)
         for (i, _), contributions in zip(pairs, found):
             total[i] += contributions
             squares[i] += contributions**2
@@ -197,7 +201,7 @@ def survshap(
         spread = np.maximum(squares / count - values**2, 0.0)
         error = np.sqrt(spread / max(count - 1, 1))
     return SurvShap(
-        tuple(players), asked.quantity, values, ends[n:].mean(axis=0), ends[:n], error, _frame(rows), _frame(others)
+        tuple(players), predictor.quantity, values, ends[n:].mean(axis=0), ends[:n], error, _frame(rows), _frame(others)
     )
 
 
@@ -206,7 +210,7 @@ Coalition = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Plan:
-    """Sets of columns to be asked for, and how the contributions follow from the values of all sets.
+    """Sets of columns to be predictor for, and how the contributions follow from the values of all sets.
 
     ``sets`` has shape (s, players); the values are those of the empty set, of each of these, and of the full set.
     ``share`` has shape (players, s + 2): contributions are ``share @ values``.
@@ -269,14 +273,16 @@ class _Games:
         share[differing] = (-1.0, 1.0)
         return _Plan(np.zeros((0, len(self.players)), dtype=np.bool_), share)
 
-    def play(self, asked: Asked, pairs: Sequence[tuple[int, int]], plans: Sequence[_Plan]) -> Iterator[Array]:
+    def play(
+        self, predictor: QuantityPredictor, pairs: Sequence[tuple[int, int]], plans: Sequence[_Plan]
+    ) -> Iterator[Array]:
         """The contributions of all columns in each game, shape (players, m)."""
         sizes = [len(plan.sets) for plan in plans]
         worth = np.empty((0, self.ends.shape[1]))
         if sum(sizes):
             from_subject = np.concatenate([plan.sets for plan in plans])[:, self.owner]
             subject, other = (np.repeat([pair[k] for pair in pairs], sizes)[:, None] for k in (0, 1))
-            worth = asked.values(self.pool.mixed(np.where(from_subject, subject, other)))
+            worth = predictor.values(self.pool.mixed(np.where(from_subject, subject, other)))
         stops = np.cumsum(sizes)
         for (i, j), plan, stop, size in zip(pairs, plans, stops, sizes):
             yield plan.share @ np.concatenate([self.ends[[j]], worth[stop - size : stop], self.ends[[i]]])
@@ -305,7 +311,7 @@ def _is_exact(method: Method, n_players: int, n_permutations: int | None) -> boo
     return method == "exact" or (method == "auto" and n_permutations is None and n_players <= _EXACT_UNASKED)
 
 
-def _background(asked: Asked, background: Rows, count: int, rng: np.random.Generator) -> Rows:
+def _background(predictor: QuantityPredictor, background: Rows, count: int, rng: np.random.Generator) -> Rows:
     """The rows themselves, or so many of them at equal steps of what is predicted for them."""
     if count < 1:
         raise ValueError(f"n_background is at least 1; got {count}.")
@@ -313,7 +319,7 @@ def _background(asked: Asked, background: Rows, count: int, rng: np.random.Gener
         return background
     drawn = np.sort(rng.permutation(len(background))[: max(_RANKED, count)])
     among = background.take(drawn)
-    level = mean_over_time(asked.values(among.table), asked.quantity)
+    level = mean_over_time(predictor.values(among.table), predictor.quantity)
     place = (np.arange(count) + 0.5) / count * len(among)
     return among.take(np.argsort(level, kind="stable")[place.astype(np.int64)])
 
