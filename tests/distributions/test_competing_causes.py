@@ -34,6 +34,14 @@ from sumosurv.distributions import (
 N = 3
 
 
+def test_a_distribution_says_what_it_is():
+    d = Rescaled(Mixture([by_cause(), by_cause()]), 2.0)
+    d.last_time = 12.345678
+    assert repr(d) == (
+        "SurvivalDistribution of 3 subjects and 3 causes (mixture of 2 components), extrapolated beyond 12.35"
+    )
+
+
 def test_one_minus_an_incidence_near_one_has_its_digits():
     d = CauseMixture(np.log([[1.0, 1e-30]]), [Weibull([1.0], [1.0]), Weibull([1.0], [1.0])])
     np.testing.assert_allclose(d.cause(1).log_survival([0.5, 40.0]), [[-0.5, -40.0]], rtol=1e-10)

@@ -1,4 +1,4 @@
-"""The rows of a table of survival curves: in memory, or made of proportional hazards where they are asked for."""
+"""The rows of a table of survival curves: in memory, or computed from proportional hazards when needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rows:
         return self.values
 
     def ranking(self) -> Tensor | None:
-        """Zeros where one row serves all."""
+        """Zeros if one row serves all subjects, None otherwise."""
         return torch.zeros_like(self.values[:, 0]) if self.is_repeated else None
 
     def at(self, index: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class ProportionalRows:
-    """The table exp(-risk · Λ) of Λ (m,) and risks (n,): what is asked of it is computed, nothing is kept."""
+    """The table exp(-risk · Λ) of Λ (m,) and risks (n,), computed when needed and never stored."""
 
     hazard: Tensor
     risk: Tensor

@@ -23,19 +23,19 @@ class CausesNetwork(PopulationNetwork):
 
     .. math:: f_k(t|x) = π_k(x) f(t|x, k), \qquad S(t|x) = \sum_k π_k(x) S(t|x, k),
 
-    with the shares π by a softmax. Incidences and S sum to one, and the likelihood of every outcome has a closed form
-    where those of the parts have.
+    with shares π from a softmax. Incidences and S sum to one, and the likelihood of every outcome has a closed form if
+    the distributions of the causes have one.
 
     Parameters
     ----------
     generators : sequence of torch.Generator
         One per member, for its initial weights.
     encoder : Encoder
-        Read once; its output goes to all causes.
+        Evaluated once per batch; all causes use its output.
     causes : sequence of LikelihoodNetwork
-        Of the time of an event of each cause. They read embeddings; their own encoders are not asked.
+        For the time of an event of each cause. They receive embeddings; their own encoders are not used.
     log_shares : sequence of float
-        What the logarithms of the shares are at the beginning.
+        The initial logarithms of the shares.
     """
 
     rows_are_separate = True
@@ -76,7 +76,7 @@ class CausesNetwork(PopulationNetwork):
         return Mixture.of([CauseMixture(own, [part[m] for part in parts]) for m, own in enumerate(shares)])
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
-        """Learn how the hazard of each cause's time goes on past the last training time.
+        """Learn how the hazard of each cause's time grows beyond the last training time.
 
         A censored row counts for each cause by the probability that its event will be of that cause.
         """
@@ -108,9 +108,9 @@ class CausesNetwork(PopulationNetwork):
         return all(part.capturable for part in self._parts())
 
     def check_stored(self, members: int) -> None:
-        """Raise a ValueError if the shares that were read from a file are none."""
+        """Raise a ValueError if the stored shares are invalid."""
         if self.log_shares.shape != (1, 1, len(self.causes)) or not bool((self.log_shares <= 0).all()):
-            raise ValueError("the shares of the causes are no shares")
+            raise ValueError("the stored shares of the causes are invalid")
 
     def _parts(self) -> list[LikelihoodNetwork]:
         return list(self.causes)  # type: ignore[arg-type]
