@@ -7,7 +7,7 @@ import torch
 
 from sumosurv.distributions import Continued
 from sumosurv.networks import Batch, Inputs, MixedNetwork, MonotoneNetwork, Observed, Table, TableEncoder
-from sumosurv.networks.proportional import ProportionalHazardsNetwork
+from sumosurv.networks.parametric import ProportionalHazardsNetwork
 from sumosurv.networks.time import LOG_OFFSET
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import time_features, time_unit

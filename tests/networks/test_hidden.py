@@ -7,7 +7,7 @@ import torch
 
 from sumosurv.networks import Inputs
 from sumosurv.networks.encoders import TableEncoder
-from sumosurv.networks.hidden import WITH_SLOPE, hidden_layer
+from sumosurv.networks.hand_gradients import WITH_SLOPE, hidden_layer
 from sumosurv.networks.layers import ACTIVATIONS
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from sumosurv.networks import Inputs, Observed, Table
-from sumosurv.networks.controls import CaseControl, case_control_terms
+from sumosurv.networks.case_control import CaseControl, case_control_terms
 from sumosurv.networks.risk import partial_log_likelihood
 
 

@@ -8,8 +8,7 @@ import torch
 from scipy import stats
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sumosurv.networks.layers import MemberDropout
-from sumosurv.networks.streams import keep_mask, random_bits, stream_key
+from sumosurv.networks.layers import MemberDropout, keep_mask, random_bits, stream_key
 
 SEEDS = torch.tensor([0, 1, 2, 3, 12345, 2**31 - 2], dtype=torch.int64)
 COUNT = 1 << 15

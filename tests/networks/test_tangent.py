@@ -7,7 +7,7 @@ import torch
 
 import small_networks
 from sumosurv.networks import Batch, MixedNetwork, Observed, Table
-from sumosurv.networks.tangent import tangent_layer, weighted_sum
+from sumosurv.networks.hand_gradients import tangent_layer, weighted_sum
 
 
 def batch(members, n=7):

@@ -13,7 +13,7 @@ import torch
 from sumosurv.estimators.network import Generators, NetworkEstimator
 from sumosurv.estimators.time_features import TimeFeaturesMixin
 from sumosurv.networks import Encoder, PopulationNetwork, TimeFeatures
-from sumosurv.networks.controls import CaseControl
+from sumosurv.networks.case_control import CaseControl
 from sumosurv.networks.cox_time import CoxTimeNetwork
 from sumosurv.networks.risk import RiskNetwork
 from sumosurv.networks.time import TimeFeatureKind

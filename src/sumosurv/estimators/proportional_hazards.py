@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sumosurv.estimators.network import Generators
 from sumosurv.estimators.time_features import TimeFeaturesMixin
 from sumosurv.networks import Encoder
-from sumosurv.networks.proportional import ProportionalHazardsNetwork
+from sumosurv.networks.parametric import ProportionalHazardsNetwork
 from sumosurv.networks.time import TimeFeatureKind, TimeFeatures
 
 __all__ = ["ProportionalHazardsNet"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sumosurv.distributions.tail import tail_log_terms, tail_start
+from sumosurv.distributions.continued import tail_log_terms, tail_start
 from sumosurv.estimators import SumoNet, SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.networks import CausesNetwork, GridNetwork, Inputs, ModuleEncoder

@@ -4,9 +4,8 @@ from sumosurv.networks.causes import CausesNetwork
 from sumosurv.networks.data import Batch, Inputs, Observed, Rows, Table
 from sumosurv.networks.encoders import Encoder, ModuleEncoder, NoEncoder, TableEncoder
 from sumosurv.networks.layers import select_members
-from sumosurv.networks.likelihood import GridNetwork, LikelihoodNetwork
 from sumosurv.networks.monotone import MixedNetwork, MonotoneNetwork
-from sumosurv.networks.population import PopulationNetwork, TrainingError
+from sumosurv.networks.population import GridNetwork, LikelihoodNetwork, PopulationNetwork, TrainingError
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = [

@@ -11,8 +11,7 @@ from sumosurv.distributions import CauseMixture, Mixture, SurvivalDistribution
 from sumosurv.networks.data import Batch, Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
-from sumosurv.networks.likelihood import Curves, LikelihoodNetwork, log_difference
-from sumosurv.networks.population import PopulationNetwork
+from sumosurv.networks.population import Curves, LikelihoodNetwork, PopulationNetwork, log_difference
 from sumosurv.networks.tail import BLOCK, TailedNetwork, at_risk, expected_events
 
 __all__ = ["CausesNetwork", "cause_log_likelihood_terms"]

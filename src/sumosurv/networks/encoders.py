@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from sumosurv.networks.data import Inputs
-from sumosurv.networks.hidden import WITH_SLOPE, hidden_layer
+from sumosurv.networks.hand_gradients import WITH_SLOPE, hidden_layer
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
 
 __all__ = ["Encoder", "ModuleEncoder", "NoEncoder", "TableEncoder"]

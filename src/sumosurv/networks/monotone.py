@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import Monotone, SurvivalDistribution
+from sumosurv.distributions.continued import tail_log_terms, tail_start
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms
-from sumosurv.distributions.tail import tail_log_terms, tail_start
 from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
+from sumosurv.networks.hand_gradients import tangent_layer, weighted_sum
 from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
-from sumosurv.networks.likelihood import Curves, GridNetwork
+from sumosurv.networks.population import Curves, GridNetwork
 from sumosurv.networks.tail import HORIZON, TailedNetwork
-from sumosurv.networks.tangent import tangent_layer, weighted_sum
 from sumosurv.networks.time import TimeFeatures
 
 __all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]

@@ -16,7 +16,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
-from sumosurv.networks.likelihood import Curves
+from sumosurv.networks.population import Curves
 from sumosurv.networks.solvers import (
     DOPRI5,
     REFINED,

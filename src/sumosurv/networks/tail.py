@@ -12,9 +12,9 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from sumosurv.distributions import Continued, SurvivalDistribution
-from sumosurv.distributions.tail import tail_log_terms, tail_start
+from sumosurv.distributions.continued import tail_log_terms, tail_start
 from sumosurv.networks.data import Batch, Inputs, Observed
-from sumosurv.networks.likelihood import Curves, LikelihoodNetwork
+from sumosurv.networks.population import Curves, LikelihoodNetwork
 
 __all__ = ["BLOCK", "HORIZON", "TailedNetwork", "at_risk", "estimate_growth", "expected_events"]
 

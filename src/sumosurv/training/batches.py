@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sumosurv.networks import Rows, Table
-from sumosurv.networks.streams import random_bits, stream_key
+from sumosurv.networks.layers import random_bits, stream_key
 from sumosurv.training.data import Member
 
 __all__ = ["Batches", "TableBatches", "member_seeds", "shuffled", "total_weight"]

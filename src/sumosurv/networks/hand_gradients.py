@@ -1,11 +1,12 @@
-"""A layer of the mixed network as one operation: values and time derivatives together, and its gradient by hand.
+"""Layers for training on the CPU as single operations, with gradients written by hand.
 
-Autograd would keep some ten arrays of each layer and run through them one by one; here a layer keeps its input, its
-tanh and the derivative before it. The plain path in `MixedNetwork` is the reference.
+Autograd would keep some ten arrays per layer and run through them one by one. The plain paths of `MixedNetwork` and
+`TableEncoder` are the references.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-__all__ = ["tangent_layer", "weighted_sum"]
+__all__ = ["WITH_SLOPE", "hidden_layer", "tangent_layer", "weighted_sum"]
 
 
 def tangent_layer(rows: Tensor, weight: Tensor, bias: Tensor, blocks: int, *, residual: bool) -> Tensor:
@@ -103,3 +104,75 @@ class _TangentLayer(Function):
         of_weight = torch.bmm(rows.transpose(1, 2), inner)
         of_bias = of_value.view(members, ctx.blocks, n, out).sum((1, 2) if ctx.shared else 1)
         return of_rows, of_weight, of_bias[:, None] if ctx.shared else of_bias, None, None
+
+
+def _silu(z: Tensor) -> tuple[Tensor, Tensor]:
+    share = torch.sigmoid(z)
+    value = z.mul_(share)
+    return value, torch.lerp(value, torch.ones_like(share), share)  # σ + z σ (1 - σ)
+
+
+def _tanh(z: Tensor) -> tuple[Tensor, Tensor]:
+    value = z.tanh_()
+    return value, (value * value).neg_().add_(1.0)
+
+
+def _relu(z: Tensor) -> tuple[Tensor, Tensor]:
+    value = z.clamp_min_(0.0)
+    return value, (value > 0).to(value.dtype)
+
+
+# activations and their slopes, the argument being overwritten
+WITH_SLOPE: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {"silu": _silu, "tanh": _tanh, "relu": _relu}
+
+
+def hidden_layer(
+    rows: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None, activation: str, *, residual: bool
+) -> Tensor:
+    """The activation of rows W + b times a mask, and the rows themselves if ``residual``.
+
+    Parameters
+    ----------
+    rows : Tensor of shape (K, n, in)
+    weight : Tensor of shape (K, in, out)
+    bias : Tensor of shape (K, 1, out)
+    mask : Tensor of shape (K, n, out), optional
+        Of dropout, scaled.
+    activation : str
+        One of `WITH_SLOPE`.
+    residual : bool
+
+    Returns
+    -------
+    Tensor of shape (K, n, out)
+    """
+    result: Tensor = _HiddenLayer.apply(rows, weight, bias, mask, activation, residual)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _HiddenLayer(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None, activation: str, residual: bool
+    ) -> Tensor:
+        value, slope = WITH_SLOPE[activation](torch.baddbmm(bias, rows, weight))
+        if mask is not None:
+            value.mul_(mask)
+            slope.mul_(mask)
+        if residual:
+            value.add_(rows)
+        ctx.save_for_backward(rows, weight, slope)
+        ctx.residual = residual
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None, None]:
+        rows, weight, slope = ctx.saved_tensors
+        inner = gradient * slope
+        of_rows = None
+        if ctx.needs_input_grad[0]:
+            of_rows = torch.bmm(inner, weight.transpose(1, 2))
+            if ctx.residual:
+                of_rows.add_(gradient)
+        return of_rows, torch.bmm(rows.transpose(1, 2), inner), inner.sum(1, keepdim=True), None, None, None

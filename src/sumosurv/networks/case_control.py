@@ -1,4 +1,4 @@
-"""Case-control sampling: a few rows of each risk set in place of all."""
+"""Case-control sampling: a few rows of each risk set instead of all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sumosurv.networks.data import Batch, Observed, Rows, Table
-from sumosurv.networks.layers import MemberStream
-from sumosurv.networks.streams import random_bits, stream_key
+from sumosurv.networks.layers import MemberStream, random_bits, stream_key
 
 __all__ = ["CaseControl", "at_risk_from", "case_control_terms", "found_controls"]
 
