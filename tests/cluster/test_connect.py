@@ -82,5 +82,5 @@ def test_what_cannot_be_is_refused(data, tmp_path):
         Cluster(workers=0)
     with pytest.raises(ValueError, match=r"cluster .* got 'dask'"):
         NetworkSearch(WeibullNet(), cluster="dask").fit(data.X, data.y)
-    with pytest.raises(ValueError, match="needs a number as random_state"):
+    with pytest.raises(ValueError, match="integer random_state; got None"):
         ray_fit(Cluster(NOWHERE), WeibullNet(), data.X, data.y, checkpoint=tmp_path)

@@ -1,8 +1,9 @@
-"""A fit whose populations are trained by the workers of a cluster, with Ray Train.
+"""Fitting on the workers of a cluster, with Ray Train.
 
-Every worker has all rows and its share of each batch (`sumosurv.training.parallel`). The state is kept in a folder that
-all of them see: when a worker or a node is lost, Ray Train starts those that there is room for, and they go on from the
-last checkpoint, whatever their number. When the driver is lost, the same fit with the same folder goes on.
+Every worker has all rows and trains on its share of each batch (`sumosurv.training.parallel`). Checkpoints are in a
+folder that all workers can access. If a worker or a node is lost, Ray Train starts as many workers as the cluster has
+resources for, and they resume from the last checkpoint. If the driver is lost, run the same fit with the same folder to
+resume.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from sumosurv.training import Checkpoints, Workers, work_as
 
 __all__ = ["ray_fit"]
 
-_FAILURES = 10  # of workers, and of what watches over them, before the fit is given up
-_RAY = "ray"  # the folder of Ray Train's own notes
+_FAILURES = 10  # of workers, and of their controller, after which the fit fails
+_RAY = "ray"  # subfolder for the files of Ray Train
 
 
 def _train(config: dict[str, Any]) -> None:
-    """What each worker does: the whole fit, as one of several."""
+    """Run the whole fit as one of several workers."""
     import ray.train
 
     context = ray.train.get_context()
     model, given = ray.get(config["rows"])
     with warnings.catch_warnings(), work_as(Workers(context.get_world_rank(), context.get_world_size())):
-        warnings.simplefilter("ignore")  # the driver tells
+        warnings.simplefilter("ignore")  # the driver issues them
         model.fit(*given, checkpoint=Checkpoints(config["folder"], config["seconds"]))
 
 
@@ -44,33 +45,33 @@ def ray_fit(
     *,
     checkpoint: Checkpoints | str | Path,
 ) -> NetworkEstimator:
-    """Fit a network estimator on a cluster; equals ``model.fit`` up to the order of summation.
+    """Fit a network estimator on a cluster; equal to ``model.fit`` up to the order of summation.
 
     Parameters
     ----------
     cluster : Cluster
     model : NetworkEstimator
-        With a ``random_state``. It is fitted in place.
+        Estimator with an integer ``random_state``; it is fitted in place.
     X, y, validation_data
-        As of its ``fit``. Weights and groups are fields of an outcome.
+        As in its ``fit``. Weights and groups are fields of an `Outcome`.
     checkpoint : path or Checkpoints
-        A folder that this process and all workers see under the same path.
+        Folder with the same path on this machine and on all workers.
 
     Returns
     -------
     NetworkEstimator
-        The same.
+        The fitted ``model``.
     """
     kept = checkpoint if isinstance(checkpoint, Checkpoints) else Checkpoints(checkpoint)
     folder = Path(kept.folder).resolve()
     if not isinstance(model.random_state, int):
-        raise ValueError(f"A fit by several processes needs a number as random_state; got {model.random_state!r}.")
+        raise ValueError(f"A fit on a cluster needs an integer random_state; got {model.random_state!r}.")
     model._check_settings()
     passes = len(X) * model.setting("n_members") * model.setting("max_epochs")
     if not cluster.too_small(passes=passes):
         (folder / _RAY).mkdir(parents=True, exist_ok=True)
         _fit_by_workers(cluster, model, (X, y, validation_data), folder, kept.seconds)
-    # after a cluster all trainings are done: they are read, and what is made of them is made here
+    # trainings that the cluster finished are read from their checkpoints
     return model.fit(X, y, validation_data, checkpoint=Checkpoints(folder, kept.seconds))
 
 
@@ -86,11 +87,11 @@ def _fit_by_workers(
         trainer = torch_train.TorchTrainer(
             _train,
             train_loop_config={"rows": ray.put((sent, given)), "folder": str(folder), "seconds": seconds},
-            # fewer workers go on where there is no room for all, after a node was lost
+            # fewer workers if a node is lost
             scaling_config=train.ScalingConfig(num_workers=(1, count) if count > 1 else 1, use_gpu=gpu),
             torch_config=torch_train.TorchConfig(backend="nccl" if gpu else "gloo", timeout_s=600),
             run_config=train.RunConfig(
-                name=f"sumosurv-{uuid.uuid4().hex}",  # a name of its own: one that was used goes on with the old run
+                name=f"sumosurv-{uuid.uuid4().hex}",  # a new name: Ray Train would resume an old run
                 storage_path=str(folder / _RAY),
                 failure_config=train.FailureConfig(max_failures=_FAILURES, controller_failure_limit=_FAILURES),
             ),

@@ -1,4 +1,4 @@
-"""What a search searches: spaces of settings, and drawing from them."""
+"""Search spaces, and drawing settings from them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ __all__ = [
 
 Space = Mapping[str, Any]  # a parameter's name: a list of choices, or a frozen distribution of scipy.stats
 
-_SHARED = 0.005  # of the rows have the smallest time: no accident
+_SHARED = 0.005  # share of rows with the smallest time from which it is taken for the earliest possible time
 _LARGE = 100_000  # rows from which the paper's space for large data applies
+# settings that do not describe a network, or that make scores incomparable
+_NOT_SEARCHED = (
+    "n_members", "random_state", "refit", "device", "n_threads", "verbose", "on_epoch", "max_epochs", "patience",
+)  # fmt: skip
 
 
 def _layers(depths: tuple[int, ...], widths: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -33,7 +37,7 @@ def _layers(depths: tuple[int, ...], widths: tuple[int, ...]) -> list[tuple[int,
 
 
 def paper_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
-    """The space of the paper's appendix, as far as the estimator has its settings: for four datasets, or for KKBOX."""
+    """The space of the paper's appendix (small data, or KKBOX), restricted to settings that the estimator has."""
     large = len(check_outcome(y)) >= _LARGE
     space: dict[str, Any] = {
         "covariate_layers": _layers((4, 6, 8), (128, 256, 512)) if large else _layers((1, 2, 4, 5), (8, 16, 32)),
@@ -46,10 +50,9 @@ def paper_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
 
 
 def recipe_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
-    """A space around our default settings, where likelihoods are flat and members of a mixture differ.
+    """A space around our defaults, in which likelihoods are similar and the members of a mixture differ.
 
-    When events can begin is searched over where many rows share the smallest time, as they do in records that begin
-    late by design.
+    It includes ``time_origin`` if many rows share the smallest time, which suggests that no event can occur earlier.
     """
     space: dict[str, Any] = {
         "covariate_layers": _layers((1, 2, 3), (32, 64, 96)),
@@ -68,56 +71,40 @@ def recipe_space(estimator: NetworkEstimator, y: Any) -> dict[str, Any]:
 
 
 def default_space(space: Space | Literal["paper", "recipe"], estimator: NetworkEstimator, y: Any) -> Space:
-    """A space by its name; one of the user's own is checked."""
+    """A space by its name; a mapping is checked and returned with hashable choices."""
     if isinstance(space, str):
         makers = {"paper": paper_space, "recipe": recipe_space}
         if space not in makers:
-            raise ValueError(f"space is 'paper', 'recipe' or a mapping; got {space!r}.")
+            raise ValueError(f"space must be 'paper', 'recipe' or a mapping; got {space!r}.")
         return makers[space](estimator, y)
     if not isinstance(space, Mapping):
-        raise ValueError(f"space is 'paper', 'recipe' or a mapping; got {space!r}.")
+        raise ValueError(f"space must be 'paper', 'recipe' or a mapping; got {space!r}.")
     known = estimator.get_params(deep=False)
     for name, choices in space.items():
         if name not in known:
             raise ValueError(f"{type(estimator).__name__} has no parameter {name!r}; it has {', '.join(known)}.")
-        if name in (
-            "n_members",
-            "random_state",
-            "refit",
-            "device",
-            "n_threads",
-            "verbose",
-            "on_epoch",
-            "max_epochs",
-            "patience",
-        ):
+        if name in _NOT_SEARCHED:
             raise ValueError(f"{name!r} is not searched over; set it on the estimator or on the search.")
         if not hasattr(choices, "rvs") and (isinstance(choices, str) or not np.iterable(choices) or not list(choices)):
             raise ValueError(
-                f"Give a list of choices or a frozen distribution of scipy.stats for {name!r}; got {choices!r}."
+                f"{name!r} needs a list of choices or a frozen distribution of scipy.stats; got {choices!r}."
             )
     if not space:
-        raise ValueError("The space is empty: name at least one parameter.")
+        raise ValueError("The space is empty; name at least one parameter.")
     return {
-        name: choices if hasattr(choices, "rvs") else [_hashable(c) for c in choices] for name, choices in space.items()
+        name: choices if hasattr(choices, "rvs") else [tuple(c) if isinstance(c, list) else c for c in choices]
+        for name, choices in space.items()
     }
 
 
-def _hashable(choice: Any) -> Any:
-    return tuple(choice) if isinstance(choice, list) else choice
-
-
 def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
-    """The point of the space that belongs to a trial's number, whoever draws it; `decode` gives its settings.
+    """The point of the space that belongs to a trial's number: values, or places in a list of choices.
 
-    Returns
-    -------
-    dict
-        A parameter's name to its value, or to the place of its value in a list of choices.
+    It depends on the seed and the number alone, not on the process that draws it. `decode` gives its settings.
     """
     random = np.random.RandomState(np.random.MT19937(trial_seeds(seed, number)))
     point = {}
-    for name in sorted(space):  # whatever the order in which the space was written down
+    for name in sorted(space):  # independent of the order of the mapping
         choices = space[name]
         value = choices.rvs(random_state=random) if hasattr(choices, "rvs") else random.randint(len(choices))
         point[name] = value.item() if isinstance(value, np.generic) else value
@@ -132,12 +119,12 @@ def decode(space: Space, point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trial_seeds(seed: int, number: int) -> np.random.SeedSequence:
-    """Of what is drawn for a trial: from the study's seed and the trial's number alone."""
+    """The seed sequence of a trial, from the study's seed and the trial's number."""
     return np.random.SeedSequence(seed, spawn_key=(number,))
 
 
 def widest_layers(space: Space, estimator: NetworkEstimator) -> dict[str, tuple[int, ...]]:
-    """The shape to which the networks of a space can be padded, for the layers that it searches over."""
+    """The widths to which the networks of a space can be padded, for each setting of layers that it searches."""
     widest = {}
     for name in estimator.padded_settings:
         if name in space and not hasattr(space[name], "rvs"):
