@@ -14,7 +14,15 @@ from sumosurv.distributions._quadrature import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.wrapper import Wrapper
 
-__all__ = ["Continued", "mean_growth", "tail_area", "tail_log_terms", "tail_start"]
+__all__ = [
+    "Continued",
+    "continued_log_terms",
+    "mean_growth",
+    "tail_area",
+    "tail_log_terms",
+    "tail_start",
+    "with_horizon",
+]
 
 _LARGE = 40.0  # exp(40) - 1 is exp(40) in float64
 
@@ -54,6 +62,23 @@ def tail_log_terms(
     # if the survival probability is zero, so is the density, however large the hazard
     return log_survival.masked_fill(never, -math.inf), torch.where(
         never | torch.isinf(log_survival), -math.inf, log_density
+    )
+
+
+def with_horizon(t: Tensor, horizon: float) -> Tensor:
+    """Return times (m,) cut off at the horizon, and the horizon itself last: the grid of `continued_log_terms`."""
+    return torch.cat([t.clamp_max(horizon), t.new_full((1,), horizon)])
+
+
+def continued_log_terms(
+    log_survival: Tensor, log_density: Tensor, growth: Tensor | float, t: Tensor, horizon: float, least: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Return log S and log f at times (m,), from terms (..., m + 1) on the grid of `with_horizon`."""
+    start = tail_start(log_survival[..., -1:], log_density[..., -1:], least)
+    late = tail_log_terms(*start, growth, t, horizon)
+    return (
+        torch.where(t > horizon, late[0], log_survival[..., :-1]),
+        torch.where(t > horizon, late[1], log_density[..., :-1]),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sumosurv.distributions.continued import tail_log_terms, tail_start
+from sumosurv.distributions.continued import continued_log_terms, with_horizon
 from sumosurv.estimators import SumoNet, SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.networks import CausesNetwork, GridNetwork, Inputs, ModuleEncoder
@@ -111,12 +111,10 @@ class _Continued(nn.Module):
 
     def forward(self, inputs: Inputs, times: Tensor) -> Curves:
         """At times in the user's unit."""
-        grid = torch.cat([times.clamp_max(self.last), times.new_full((1,), self.last)])
-        survival, density, incidence, cause_density = self.part(inputs, grid)
-        start = tail_start(torch.log(survival[:, -1:]), torch.log(density[:, -1:]), self.least)
-        terms = tail_log_terms(*start, self.growth, times, self.last)
-        late = times > self.last
-        made = [torch.where(late, torch.exp(far), near[:, :-1]) for far, near in zip(terms, (survival, density))]
+        survival, density, incidence, cause_density = self.part(inputs, with_horizon(times, self.last))
+        near = torch.log(survival), torch.log(density)
+        terms = continued_log_terms(*near, self.growth, times, self.last, self.least)
+        late, made = times > self.last, [torch.exp(part) for part in terms]
         if incidence is None:
             return Curves(made[0], made[1], None, None)
         at_last = cause_density[:, -1:]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import Monotone, SurvivalDistribution
-from sumosurv.distributions.continued import tail_log_terms, tail_start
+from sumosurv.distributions.continued import continued_log_terms, with_horizon
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms
 from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
@@ -353,20 +353,20 @@ class MonotoneNetwork(TailedNetwork, GridNetwork):
         return [self._member(k, codes[k], fast[k]) for k in range(self.mixed.members)]
 
     def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """log S and log f on a grid, the derivative carried forward."""
-        ends = t.new_tensor([0.0, HORIZON])
-        grid = torch.cat([t.clamp_max(HORIZON) if self.tail else t, ends])[None, None]
-        h, slope = self.mixed.value_and_slope(self.mixed.code(embedding), grid)
-        log_start = functional.logsigmoid(-h[:, :, -2:-1]) if self.anchored else None
+        """Return log S and log f on a grid, the derivative carried forward."""
+        code = self.mixed.code(embedding)
+        if not self.tail:
+            return self._on_grid(code, t)
+        return continued_log_terms(*self._on_grid(code, with_horizon(t, HORIZON)), self.growth.to(t), t, HORIZON)
+
+    def _on_grid(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        grid = torch.cat([t, t.new_zeros(1)])[None, None]
+        h, slope = self.mixed.value_and_slope(code, grid)
+        log_start = functional.logsigmoid(-h[:, :, -1:]) if self.anchored else None
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
         if self.anchored:
             log_survival = log_survival.clamp_max(0.0).masked_fill(grid == 0, 0.0)
-        near = log_survival[:, :, :-2], log_density[:, :, :-2]
-        if not self.tail:
-            return near
-        last = tail_start(log_survival[:, :, -1:], log_density[:, :, -1:])
-        far = tail_log_terms(*last, self.growth.to(t), t, HORIZON)
-        return torch.where(t > HORIZON, far[0], near[0]), torch.where(t > HORIZON, far[1], near[1])
+        return log_survival[:, :, :-1], log_density[:, :, :-1]
 
     def _member(self, k: int, code: Tensor, fast: FusedCurve) -> Monotone:
         curve = MemberCurve(self.mixed, k, self.derivative)
