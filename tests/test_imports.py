@@ -23,7 +23,6 @@ LAYERS = {
     "distributions": 1,
     "sources": 1,
     "models": 2,
-    "predicted": 2,
     "nonparametric": 2,
     "networks": 3,
     "scores": 3,

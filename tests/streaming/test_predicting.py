@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sumosurv import Surv, WeibullNet
-from sumosurv.streaming import Figures, predict_to_parquet, predicting
+from sumosurv.streaming import PredictionTable, predict_to_parquet, predicting
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +53,20 @@ def test_they_are_those_of_rows_in_memory(place, tmp_path):
     np.testing.assert_allclose(model.predict(folder / "rows.parquet"), model.predict(X), rtol=1e-12)
 
 
+def test_times_that_look_alike_have_columns_of_their_own(place, tmp_path):
+    folder, _, (model, _) = place
+    times, out = [0.1234567, 0.1234568], tmp_path / "out.parquet"
+    model.predict_to_parquet(folder / "rows.parquet", out, times=times)
+    assert list(pd.read_parquet(out).columns) == ["survival_0.1234567", "survival_0.1234568"]
+
+
 def test_a_run_that_is_killed_leaves_no_file_and_goes_on_where_it_stopped(place, tmp_path, monkeypatch):
     folder, _, (model, _) = place
     out = tmp_path / "out.parquet"
     code = f"""
 import os, signal
 import sumosurv
-from sumosurv.streaming import Figures, predict_to_parquet, predicting
+from sumosurv.streaming import PredictionTable, predict_to_parquet, predicting
 predicting._PART, predicting._BLOCK = 100, 50
 write = predicting._Parts.write
 def killed(parts, frame, *more):
@@ -68,7 +75,7 @@ def killed(parts, frame, *more):
     write(parts, frame, *more)
 predicting._Parts.write = killed
 predict_to_parquet(sumosurv.load({str(folder / "model.sumo")!r}), {str(folder / "rows.parquet")!r}, {str(out)!r},
-                   Figures(mean=True))
+                   PredictionTable(mean=True))
 """
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -77,18 +84,18 @@ predict_to_parquet(sumosurv.load({str(folder / "model.sumo")!r}), {str(folder / 
     assert kept == ["000000.parquet", "000001.parquet", "run.json"]
     finished = sum(pq.read_metadata(tmp_path / "out.parquet.parts" / name).num_rows for name in kept[:2])
     assert finished >= 200
-    predicted, table = [], Figures.table
+    predicted, table = [], PredictionTable.of_rows
 
-    def counted(figures, own, X, beyond):
+    def counted(asked, own, X, *more):
         predicted.append(len(X))
-        return table(figures, own, X, beyond)
+        return table(asked, own, X, *more)
 
-    monkeypatch.setattr(Figures, "table", counted)
+    monkeypatch.setattr(PredictionTable, "of_rows", counted)
     beyond = predicting.Counter()
-    predict_to_parquet(model, folder / "rows.parquet", out, Figures(mean=True), beyond=beyond)
+    predict_to_parquet(model, folder / "rows.parquet", out, PredictionTable(mean=True), beyond=beyond)
     assert sum(predicted) == 500 - finished
     whole = tmp_path / "whole.parquet"
-    predict_to_parquet(model, folder / "rows.parquet", whole, Figures(mean=True))
+    predict_to_parquet(model, folder / "rows.parquet", whole, PredictionTable(mean=True))
     pd.testing.assert_frame_equal(pd.read_parquet(out), pd.read_parquet(whole))
     assert beyond["mean"] == (pd.read_parquet(out)["extrapolated"] == "mean").sum()
 
@@ -103,8 +110,8 @@ def test_parts_of_another_run_are_thrown_away(place, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(predicting._Parts, "join", stopped)
         with pytest.raises(KeyboardInterrupt):
-            predict_to_parquet(model, folder / "rows.parquet", out, Figures(times=[1.0]))
-    predict_to_parquet(other, folder / "rows.parquet", out, Figures(times=[1.0]))
+            predict_to_parquet(model, folder / "rows.parquet", out, PredictionTable(times=[1.0]))
+    predict_to_parquet(other, folder / "rows.parquet", out, PredictionTable(times=[1.0]))
     expected = other.predict_survival_function(frame[["a", "c"]], [1.0])[:, 0]
     np.testing.assert_allclose(pd.read_parquet(out)["survival_1"], expected, rtol=1e-12)
     assert np.abs(expected - model.predict_survival_function(frame[["a", "c"]], [1.0])[:, 0]).max() > 1e-4
@@ -127,13 +134,13 @@ def test_parts_of_rows_that_changed_are_predicted_again(place, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(predicting._Parts, "join", stopped)
         with pytest.raises(KeyboardInterrupt):
-            predict_to_parquet(model, rows, out, Figures(times=[1.0]))
+            predict_to_parquet(model, rows, out, PredictionTable(times=[1.0]))
     changed = frame.copy()
     changed.loc[[130, 140], "a"] = changed.loc[[140, 130], "a"].to_numpy()
     write(changed)
     os.utime(rows, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert rows.stat().st_size == before.st_size
-    predict_to_parquet(model, rows, out, Figures(times=[1.0]))
+    predict_to_parquet(model, rows, out, PredictionTable(times=[1.0]))
     expected = model.predict_survival_function(changed[["a", "c"]], [1.0])[:, 0]
     np.testing.assert_allclose(pd.read_parquet(out)["survival_1"], expected, rtol=1e-12)
 
@@ -142,6 +149,8 @@ def test_columns_that_are_not_there_are_named(place, tmp_path):
     folder, _, (model, _) = place
     with pytest.raises(ValueError, match="no columns 'name'"):
         model.predict_to_parquet(folder / "rows.parquet", tmp_path / "out.parquet", identifiers=["name"])
+    with pytest.raises(ValueError, match="more than one column named 'id'"):
+        model.predict_to_parquet(folder / "rows.parquet", tmp_path / "out.parquet", identifiers=["id", "id"])
     with pytest.raises(FileNotFoundError, match="no folder"):
         model.predict_to_parquet(folder / "rows.parquet", tmp_path / "none" / "out.parquet")
 

@@ -15,9 +15,8 @@ from tqdm.auto import tqdm
 from sumosurv.cli.rows import check_target, cluster_of, columns_of, for_model, how_many, is_streamed, read, source_of
 from sumosurv.files import is_parquet
 from sumosurv.io import load
-from sumosurv.predicted import Figures
 from sumosurv.preprocessing import telling_unseen
-from sumosurv.streaming import predict_to_parquet
+from sumosurv.streaming import PredictionTable, predict_to_parquet
 from sumosurv.tables import rows_of_parquet, write_table
 
 __all__ = ["run_predict"]
@@ -58,16 +57,16 @@ def _predict_streamed(model: Any, arguments: argparse.Namespace, beyond: Counter
         model,
         source,
         out,
-        _figures(arguments),
+        _table(arguments),
         identifiers=arguments.id,
         verbose=not arguments.quiet and source.n_rows > _BLOCK,
         beyond=beyond,
     )
 
 
-def _figures(arguments: argparse.Namespace) -> Figures:
-    """What was asked for."""
-    return Figures(
+def _table(arguments: argparse.Namespace) -> PredictionTable:
+    """The predictions that were requested."""
+    return PredictionTable(
         arguments.times or (),
         arguments.quantiles or (),
         arguments.mean,
@@ -78,30 +77,30 @@ def _figures(arguments: argparse.Namespace) -> Figures:
 
 
 def _predictions(model: Any, arguments: argparse.Namespace, beyond: Counter[str]) -> Iterator[pd.DataFrame]:
-    """What was asked for, some rows at a time, here or by the workers of a cluster; counts extrapolated figures."""
-    cluster, figures = cluster_of(arguments), _figures(arguments)
+    """The predictions, some rows at a time, here or by the workers of a cluster; counts extrapolated ones."""
+    cluster, table = cluster_of(arguments), _table(arguments)
     if cluster is not None:
         from sumosurv.cluster import map_rows
 
         # a Parquet file is read by the workers, so that it need not fit in here
         rows = arguments.data if is_parquet(arguments.data) else read(arguments.data, arguments)
         if not cluster.too_small(rows=len(rows) if isinstance(rows, pd.DataFrame) else rows_of_parquet(rows)):
-            for made in map_rows(cluster, arguments.model, rows, partial(_block, figures=figures, id=arguments.id)):
+            for made in map_rows(cluster, arguments.model, rows, partial(_block, table=table, id=arguments.id)):
                 beyond.update(name for text in made.get("extrapolated", ()) for name in text.split())
                 yield made
             return
     frame = read(arguments.data, arguments)
-    for_model(frame, model)  # what it lacks is told at once
+    for_model(frame, model)  # missing columns are reported before any work
     with tqdm(total=len(frame), desc="predicting", unit="row", disable=arguments.quiet or len(frame) <= _BLOCK) as bar:
         for start in range(0, len(frame), _BLOCK):
             part = frame.iloc[start : start + _BLOCK]
-            yield _block(model, part, figures, arguments.id, beyond)
+            yield _block(model, part, table, arguments.id, beyond)
             bar.update(len(part))
 
 
 def _block(
-    model: Any, frame: pd.DataFrame, figures: Figures, id: Any, beyond: Counter[str] | None = None
+    model: Any, frame: pd.DataFrame, table: PredictionTable, id: Any, beyond: Counter[str] | None = None
 ) -> pd.DataFrame:
     """Predictions for some rows, beside their identifiers."""
-    made = figures.table(model, for_model(frame, model), Counter() if beyond is None else beyond)
-    return pd.concat([columns_of(frame, id, "--id"), made], axis=1)
+    identifiers = columns_of(frame, id, "--id")
+    return table.of_rows(model, for_model(frame, model), identifiers, Counter() if beyond is None else beyond)

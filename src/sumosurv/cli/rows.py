@@ -91,7 +91,9 @@ def covariates_and_outcome(frame: pd.DataFrame, arguments: argparse.Namespace) -
     check_columns(frame.columns, unwanted)
     X = frame[roles.covariates(frame.drop(columns=unwanted))]
     check_columns(X.columns, arguments.categorical, "covariate")
-    return X.astype(dict.fromkeys(arguments.categorical, "category")), y
+    for name in arguments.categorical:
+        X = X.assign(**{name: X[name].astype("category")})
+    return X, y
 
 
 def cluster_of(arguments: argparse.Namespace) -> Cluster | None:

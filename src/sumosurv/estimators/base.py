@@ -22,7 +22,6 @@ from sumosurv.estimators.predictions import Precision, Predictions
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
-from sumosurv.predicted import Figures
 from sumosurv.preprocessing import Preprocessor, telling_unseen
 from sumosurv.quantiles import quantiles
 from sumosurv.scores import evaluate, log_likelihood
@@ -186,10 +185,10 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         )
         return float(values.mean() if outcome.weight is None else np.average(values, weights=outcome.weight))
 
-    def predict_to_parquet(self, X: Any, path: str | Path, *, identifiers: Sequence[str] = (), **figures: Any) -> int:
+    def predict_to_parquet(self, X: Any, path: str | Path, *, identifiers: Sequence[str] = (), **table: Any) -> int:
         """Write predictions of rows on disk to a Parquet file, one row for each; returns how many.
 
-        The file is there as a whole or not at all, and a run that was ended goes on where it stopped: see
+        The file is written as a whole or not at all, and a run that was killed resumes: see
         `sumosurv.streaming.predict_to_parquet`.
 
         Parameters
@@ -198,14 +197,14 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         path : path
         identifiers : sequence of str
             Columns to pass through.
-        **figures
-            What to predict, as in `sumosurv.predicted.Figures`: times, quantiles, mean, restricted_mean, risk,
+        **table
+            What to predict, as in `sumosurv.streaming.PredictionTable`: times, quantiles, mean, restricted_mean, risk,
             precision.
         """
-        from sumosurv.streaming import predict_to_parquet
+        from sumosurv.streaming import PredictionTable, predict_to_parquet
 
         check_is_fitted(self)
-        return predict_to_parquet(self, X, path, Figures(**figures), identifiers=identifiers)
+        return predict_to_parquet(self, X, path, PredictionTable(**table), identifiers=identifiers)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, to be read by `sumosurv.load`: tensors and JSON, no code, no data."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, Self
@@ -82,18 +84,26 @@ class NumericColumn:
     knots: tuple[float, ...] = ()  # quantiles of the training rows, for normal scores
     seen: Range | None = None  # of the training rows; None if all are missing
 
-    def transform(self, values: Floats) -> list[Floats]:
-        """One column, or two with the indicator of missing values."""
-        missing = np.isnan(values)
-        scores = self._normal_scores(values) if self.knots else values
+    def transform(self, scores: Floats) -> list[Floats]:
+        """One column, or two with the indicator of missing values; of values, or of their `normal_scores`."""
+        missing = np.isnan(scores)
         scaled = np.where(missing, 0.0, (scores - self.centre) / self.width)
         return [scaled, missing.astype(np.float64)] if self.indicator else [scaled]
 
-    def _normal_scores(self, values: Floats) -> Floats:
-        knots = torch.tensor([self.knots], dtype=torch.float64)
-        last = torch.tensor([[len(self.knots) - 1]])
-        ranks = knot_ranks(knots, last, torch.from_numpy(np.ascontiguousarray(values))[None])[0].numpy()
-        return np.asarray(ndtri((ranks + 0.5) / len(self.knots)))
+
+def normal_scores(knots: Sequence[Sequence[float]], values: Floats) -> Floats:
+    """Normal scores of columns (columns, rows) by the quantiles of each; missing values stay missing."""
+    table, last = padded_knots(knots)
+    ranks = knot_ranks(table, last, torch.from_numpy(np.ascontiguousarray(values))).numpy()
+    return np.where(np.isnan(values), np.nan, ndtri((ranks + 0.5) / (last.numpy() + 1)))
+
+
+def padded_knots(knots: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor]:
+    """Knots as a matrix, shorter lists padded with infinities, and the place of the last knot of each."""
+    longest = max((len(own) for own in knots), default=0)
+    rows = [[*own, *[math.inf] * (longest - len(own))] for own in knots]
+    table = torch.tensor(rows, dtype=torch.float64).reshape(len(knots), longest)
+    return table, torch.tensor([[len(own) - 1] for own in knots], dtype=torch.long).reshape(-1, 1)
 
 
 def knot_ranks(knots: Tensor, last: Tensor, values: Tensor) -> Tensor:
@@ -187,7 +197,7 @@ def learn_column(
         count = len(present) if weight is None else max(2, round(float(weight.sum())))
         places = quantiles(present, np.linspace(0, 1, min(_KNOTS, count)), weight)
         knots = tuple(float(v) for v in places)
-        centre, width = mean_and_width(NumericColumn(name, 0.0, 1.0, False, knots).transform(present)[0], weight)
+        centre, width = mean_and_width(normal_scores([knots], present[None])[0], weight)
         return NumericColumn(name, centre, width or 1.0, indicator, knots, seen)
     size = float(np.abs(present).max())
     size = size if size > 1e100 else 1.0  # squares of larger numbers overflow

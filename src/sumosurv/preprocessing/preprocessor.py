@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from sumosurv.preprocessing.columns import (
     NumericScaling,
     column_from_state,
     learn_column,
+    normal_scores,
 )
 from sumosurv.preprocessing.levels import note_rewritten, note_unseen
 from sumosurv.preprocessing.reader import ColumnReader
@@ -29,6 +32,7 @@ from sumosurv.stored import as_flag, as_list, as_whole, check_values
 __all__ = ["Preprocessor"]
 
 _SHOWN = 12  # columns named in a message
+_AT_ONCE = 64  # columns whose normal scores are computed together
 _LARGE_SVD = 1000  # rows and columns above which leading components alone are computed
 
 
@@ -76,9 +80,7 @@ class Preprocessor:
             return self
         frame = _as_frame(X)
         self.named = isinstance(X, pd.DataFrame)
-        self.columns = [
-            learn_column(str(name), frame.iloc[:, j], weight, self.scaling) for j, name in enumerate(frame.columns)
-        ]
+        self.columns = [learn_column(str(name), values, weight, self.scaling) for name, values in frame.items()]
         if self.max_components is not None and self.n_numeric > max(self.max_components, len(frame) / 4):
             self.projection = _principal_components(self.table(X)[0], self.max_components)
         return self
@@ -131,10 +133,10 @@ class Preprocessor:
         frame = self._checked_frame(X)
         numbers: list[npt.NDArray[np.float64]] = []
         codes: list[npt.NDArray[np.int64]] = []
-        for j, column in enumerate(self.columns):
-            values = frame.iloc[:, j]
+        scored = self._scores(frame)
+        for (_, values), column in zip(frame.items(), self.columns):
             if isinstance(column, NumericColumn):
-                numbers += column.transform(read_numbers(values, column.name))
+                numbers += column.transform(next(scored))
                 continue
             coded, rewritten = column.transform(values)
             note_unseen(id(self), column.name, column.levels, values, coded == UNSEEN)
@@ -148,6 +150,18 @@ class Preprocessor:
             np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),
             np.stack(codes, axis=1) if codes else np.zeros((n, 0), np.int64),
         )
+
+    def _scores(self, frame: pd.DataFrame) -> Iterator[npt.NDArray[np.float64]]:
+        """The values of each numeric column, or their normal scores, which are computed for many columns at once."""
+        pairs = zip(self.columns, (values for _, values in frame.items()))
+        numeric = ((column, values) for column, values in pairs if isinstance(column, NumericColumn))
+        while some := list(islice(numeric, _AT_ONCE)):
+            found = [read_numbers(values, column.name) for column, values in some]
+            ranked = [j for j, (column, _) in enumerate(some) if column.knots]
+            if ranked:
+                scores = normal_scores([some[j][0].knots for j in ranked], np.stack([found[j] for j in ranked]))
+                found = list(({**dict(enumerate(found)), **dict(zip(ranked, scores))}).values())
+            yield from found
 
     @property
     def n_numeric(self) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from sumosurv.networks.data import Inputs
-from sumosurv.preprocessing.columns import CategoricalColumn, NumericColumn, knot_ranks
+from sumosurv.preprocessing.columns import CategoricalColumn, NumericColumn, knot_ranks, padded_knots
 
 __all__ = ["ColumnReader"]
 
@@ -58,12 +57,10 @@ class ColumnReader(nn.Module):
     def _note_ranks(self, numeric: list[NumericColumn]) -> None:
         """Of columns that become normal scores: which they are, and their knots, padded at the end."""
         ranked = [j for j, column in enumerate(numeric) if column.knots]
-        longest = max((len(numeric[j].knots) for j in ranked), default=0)
-        rows = [[*numeric[j].knots, *[math.inf] * (longest - len(numeric[j].knots))] for j in ranked]
+        knots, last = padded_knots([numeric[j].knots for j in ranked])
         self.register_buffer("ranked", torch.tensor(ranked, dtype=torch.long))
-        self.register_buffer("knots", torch.tensor(rows, dtype=torch.float64).reshape(len(ranked), longest))
-        counts = [[len(numeric[j].knots) - 1] for j in ranked]
-        self.register_buffer("last", torch.tensor(counts, dtype=torch.long).reshape(-1, 1))
+        self.register_buffer("knots", knots)
+        self.register_buffer("last", last)
         # a column is one of the scores, or itself
         places = {j: len(numeric) + place for place, j in enumerate(ranked)}
         self.register_buffer("chosen", torch.tensor([places.get(j, j) for j in range(len(numeric))], dtype=torch.long))

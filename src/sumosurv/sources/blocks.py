@@ -182,6 +182,8 @@ def count_rows(X: Any) -> int:
     """The number of rows of a table of any kind, or of a RowSource."""
     if isinstance(X, RowSource):
         return X.n_rows
+    if is_source(X):
+        raise TypeError(f"Rows in memory are required, and {type(X).__name__} is read in pieces; read the table first.")
     return int(X.shape[0]) if hasattr(X, "shape") and len(X.shape) else len(X)
 
 

@@ -6,33 +6,124 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sumosurv.files import check_apart, check_writable, replacing
 from sumosurv.outcome.checks import names_in_words
-from sumosurv.predicted import Figures
 from sumosurv.preprocessing import telling_unseen
-from sumosurv.sources import RowSource, digest_of
+from sumosurv.sources import RowSource, check_no_duplicates, digest_of
 
-__all__ = ["predict_to_parquet"]
+__all__ = ["PredictionTable", "predict_to_parquet"]
 
 _PART = 262_144  # rows of a part, which becomes a row group
 _BLOCK = 16_384  # rows predicted at a time
+_NEGLIGIBLE = 0.01  # a mean of which less than this lies past the last training time is not called extrapolated
+_SINGLE_RANGE = (1e-30, 1e30)  # last training times whose predictions float32 can hold
+
+
+@dataclass(frozen=True)
+class PredictionTable:
+    """Which predictions a table has; by default the restricted mean up to the last training time, the risk score, the
+    mean and the quartiles.
+
+    Parameters
+    ----------
+    times : sequence of float
+        Survival probabilities at these times and, for competing causes, cumulative incidences.
+    quantiles : sequence of float
+        Quantiles of the event time.
+    mean : bool
+        Mean event time, and the restricted mean up to the last training time.
+    restricted_mean : float, optional
+        The horizon of a restricted mean.
+    risk : bool
+        The risk score of ``model.predict``.
+    precision : {"double", "single"}
+        "single" evaluates networks that are monotone in time in float32 (see `SurvivalDistribution.single`) and gives
+        all predictions as float32: about six digits, in half the time.
+    """
+
+    times: Sequence[float] = ()
+    quantiles: Sequence[float] = ()
+    mean: bool = False
+    restricted_mean: float | None = None
+    risk: bool = False
+    precision: Literal["double", "single"] = "double"
+
+    def of_rows(self, model: Any, X: pd.DataFrame, identifiers: pd.DataFrame, beyond: Counter[str]) -> pd.DataFrame:
+        """The predictions of some rows, after their identifiers.
+
+        The column "extrapolated" names the predictions of a row that extrapolate beyond the last training time;
+        ``beyond`` counts them by name.
+        """
+        nothing = not (self.times or self.quantiles or self.mean or self.restricted_mean or self.risk)
+        mean, levels = self.mean or nothing, self.quantiles or ([0.25, 0.5, 0.75] if nothing else [])
+        horizon, last, n = self.restricted_mean, float(model.last_time_), len(X)
+        single = self.precision == "single" and _SINGLE_RANGE[0] < last < _SINGLE_RANGE[1]
+        distribution = model.predict_distribution(X)
+        if single:
+            distribution = distribution.single()
+        columns: dict[str, Any] = {}
+        past: dict[str, Any] = {}  # the rows in which a figure rests on what lies past the last training time
+        within = distribution.restricted_mean(last) if mean else None
+        if horizon is not None:
+            columns[f"restricted_mean_{horizon:g}"] = distribution.restricted_mean(horizon)
+            past[f"restricted_mean_{horizon:g}"] = np.full(n, horizon > last)
+        elif within is not None:
+            columns[f"restricted_mean_{last:g}"] = within
+        if self.risk or nothing:
+            columns["risk"] = distribution.cdf(model.risk_times_).mean(axis=1)  # as model.predict
+        for t, label in zip(self.times, _labels(self.times)):
+            columns[f"survival_{label}"] = distribution.survival(float(t))
+            past[f"survival_{label}"] = np.full(n, t > last)
+            if model.n_causes_ > 1:
+                incidence = distribution.cumulative_incidence(float(t))
+                columns |= {f"incidence_{k + 1}_{label}": values for k, values in enumerate(incidence.T)}
+        if within is not None:
+            columns["mean"] = distribution.mean()
+            past["mean"] = within < (1.0 - _NEGLIGIBLE) * columns["mean"]
+        for q, label, values in zip(levels, _labels(levels), distribution.quantile(levels).T if levels else ()):
+            name = "median" if q == 0.5 else f"quantile_{label}"
+            columns[name], past[name] = values, values > last
+        if single:
+            columns = {name: values.astype(np.float32) for name, values in columns.items()}
+        if mean or levels or any(rows.any() for rows in past.values()):
+            columns["extrapolated"] = _named(past, n)
+        beyond.update({name: int(rows.sum()) for name, rows in past.items() if rows.any()})
+        made = pd.concat([identifiers, pd.DataFrame(columns, index=X.index)], axis=1)
+        check_no_duplicates(list(made.columns), "The table of predictions, with its identifiers,")
+        return made
+
+
+def _labels(values: Sequence[float]) -> list[str]:
+    """Numbers as parts of column names: six digits, or all of them if two numbers would look the same."""
+    short = [f"{value:g}" for value in values]
+    return short if len(set(short)) == len(set(values)) else [repr(float(value)) for value in values]
+
+
+def _named(past: Mapping[str, npt.NDArray[np.bool_]], n: int) -> npt.NDArray[np.object_]:
+    """For each of n rows the names of the columns that are marked in it, separated by spaces."""
+    marks = np.column_stack([np.zeros(n, dtype=bool), *past.values()])
+    kinds, which = np.unique(marks @ (1 << np.arange(marks.shape[1], dtype=object)), return_inverse=True)
+    words = [" ".join(name for place, name in enumerate(past, 1) if kind >> place & 1) for kind in kinds]
+    return np.array(words, dtype=object)[which]
 
 
 def predict_to_parquet(
     model: Any,
     source: Any,
     path: str | Path,
-    figures: Figures | None = None,
+    table: PredictionTable | None = None,
     *,
     identifiers: Sequence[str] = (),
     verbose: bool = False,
@@ -52,14 +143,14 @@ def predict_to_parquet(
     source : path, pyarrow.dataset.Dataset, iterator of record batches or RowSource
     path : path
         The Parquet file to write.
-    figures : Figures, optional
+    table : PredictionTable, optional
         What to predict.
     identifiers : sequence of str
         Columns to pass through, before the rest.
     verbose : bool
         Show a progress bar.
     beyond : Counter, optional
-        Counts the rows in which a figure is extrapolated, by name; those of parts from an earlier run among them.
+        Counts the rows in which a prediction is extrapolated, by name, including parts of an earlier run.
 
     Returns
     -------
@@ -67,13 +158,13 @@ def predict_to_parquet(
         The number of rows.
     """
     check_writable(path)
-    rows, figures, target = RowSource.of(source), figures or Figures(), Path(path)
+    rows, table, target = RowSource.of(source), table or PredictionTable(), Path(path)
     folder = target.with_name(target.name + ".parts")
     check_apart(path, *rows.files)
     if any(file.resolve().is_relative_to(folder.resolve()) for file in rows.files):
         raise ValueError(f"{folder} is where parts of {path} are kept, and it is read; name another file to write.")
     names = _columns(model, rows, identifiers)
-    parts = _Parts(folder, _signature(model, figures, identifiers))
+    parts = _Parts(folder, _signature(model, table, identifiers))
     with _bar(rows.n_rows, verbose) as advance, telling_unseen():
         for frames in _in_parts(rows.frames(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK)):
             digest = digest_of(*frames)
@@ -83,7 +174,7 @@ def predict_to_parquet(
             own: Counter[str] = Counter()
             made = []
             for frame in frames:
-                made.append(pd.concat([frame[list(identifiers)], figures.table(model, frame[names], own)], axis=1))
+                made.append(table.of_rows(model, frame[names], frame[list(identifiers)], own))
                 advance(len(frame))
             parts.write(pd.concat(made), own, digest)
     if beyond is not None:
@@ -162,11 +253,11 @@ def _columns(model: Any, source: RowSource, identifiers: Sequence[str]) -> list[
     return wanted
 
 
-def _signature(model: Any, figures: Figures, identifiers: Sequence[str]) -> str:
+def _signature(model: Any, table: PredictionTable, identifiers: Sequence[str]) -> str:
     """A digest of the model and of what is predicted."""
     digest = hashlib.sha256()
     fitted, tensors = model._state()
-    asked = [fitted, model.get_params(deep=False), asdict(figures), list(identifiers)]
+    asked = [fitted, model.get_params(deep=False), asdict(table), list(identifiers)]
     digest.update(json.dumps(asked, sort_keys=True, default=str).encode())
     for name, values in sorted(tensors.items()):
         digest.update(name.encode())
