@@ -271,7 +271,7 @@ def _training(method: str, part: Part, settings: Mapping[str, Any], repeats: int
     clock: list[float] = []
     kind = getattr(estimators, method)
     known = inspect.signature(kind).parameters
-    options = dict(settings) | {"max_epochs": epochs}
+    options = dict(settings) | {"max_epochs": epochs, "missing": "indicator"}
     model = kind(**{key: value for key, value in options.items() if key in known})
     if method != "CoxPH":
         model.set_params(on_epoch=lambda epoch: clock.append(time.perf_counter())).fit(part.X, part.y)

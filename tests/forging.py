@@ -42,12 +42,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "Soden": {**_NETWORK, "hazard_layers": (4,), "steps": 2},
     "SurvNode": {**_NETWORK, "hazard_layers": (4,), "latent_size": 2, "steps": 2},
     "RandomSurvivalForest": {"n_estimators": 4, "min_samples_leaf": 3, "min_samples_split": 6, "random_state": 0},
-    "CoxPH": {"alpha": 1.0},
+    "CoxPH": {"alpha": 1.0, "missing": "indicator"},
     "KaplanMeier": {},
     "SurvivalMixture": {},
     "Conformal": {"fraction": 0.3, "random_state": 0},
     "AalenJohansen": {},
-    "FineGray": {"alpha": 1.0},
+    "FineGray": {"alpha": 1.0, "missing": "indicator"},
     "CauseSpecific": {},
 }
 COMPETING = ("AalenJohansen", "FineGray", "CauseSpecific")  # fitted to two causes

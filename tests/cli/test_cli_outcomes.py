@@ -319,13 +319,11 @@ def test_a_validation_table_has_the_same_kind_of_outcome(frame, run, capsys):
     assert f"on validation rows, average network: {expected.best_valid_.mean():.4f} nats" in capsys.readouterr().out
 
 
-def test_concordance_of_many_rows_is_taken_since_entry(frame, run, capsys, monkeypatch):
+def test_concordance_of_many_rows_compares_with_those_at_risk(frame, run, capsys, monkeypatch):
     monkeypatch.setattr("sumosurv.scores.antolini._EXACT_ROWS", N - 1)
     out = run.folder / "concordance.csv"
     command = ["evaluate", str(run("entry")), str(run.folder / "data.csv"), *OUTCOMES["entry"].split()]
     assert main([*command, "--bootstrap", "0", "--scores", "concordance_td", "--out", str(out)]) == 0
     y, _ = outcome(frame, "entry")
-    since = Surv.from_arrays(y["event"], y["time"] - y["entry"])
-    curves = sumosurv.load(run("entry")).predict_distribution(frame[["x", "sex"]]).remaining(y["entry"])
-    expected = scores.concordance_td(curves, since)
+    expected = scores.concordance_td(sumosurv.load(run("entry")).predict_distribution(frame[["x", "sex"]]), y)
     assert pd.read_csv(out)["value"][0] == pytest.approx(float(expected), abs=1e-12)

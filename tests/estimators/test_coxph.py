@@ -264,6 +264,20 @@ def test_a_table_that_tells_all_events_still_gives_a_distribution(n, columns):
     assert (np.diff(survival, axis=1) <= 0).all()
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:Columns left out")
+def test_separated_events_far_apart_have_curves_that_fall():
+    """Log risks that are thousands apart: sums over the last risk sets are zero next to the first."""
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        x, time = np.random.default_rng(seed).integers(0, 2, size=(60, 40)).astype(float), rng.exponential(size=60)
+        y = Surv.from_arrays(rng.random(60) < 0.4, time)
+        model = CoxPH().fit(x[:50], y[:50])
+        assert np.isfinite(model.baseline_).all()
+        survival = model.predict_survival_function(x, np.sort(time))
+        assert np.isfinite(survival).all()
+        assert (np.diff(survival, axis=1) <= 0).all()
+
+
 def separated(n=120, seed=0):
     """A column that is one in some censored rows only, beside an ordinary one."""
     rng = np.random.default_rng(seed)

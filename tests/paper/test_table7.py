@@ -11,6 +11,7 @@ from sumosurv import CoxTime, datasets
 # of made-up rows: indicators of what is missing together, levels that few rows have
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Columns left out"),
+    pytest.mark.filterwarnings("ignore:The likelihood has no maximum"),
     pytest.mark.filterwarnings("ignore:Column .* were not seen in training"),
 ]
 

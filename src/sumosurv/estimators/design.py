@@ -170,8 +170,10 @@ class RidgeBasis:
         scale = matrix.std(axis=0) if weight is None else np.sqrt(np.average(centred**2, axis=0, weights=weight))
         scale = np.where(scale > _CONSTANT * np.maximum(np.abs(centre), 1.0), scale, 1.0)
         self.kept = np.arange(p)
-        self.columns, self.transform, self.outside = centred / scale, np.diag(1.0 / scale), np.zeros(p)
-        if p > n:
+        self.columns, self.outside = centred / scale, np.zeros(p)
+        if p <= n:
+            self.transform = np.diag(1.0 / scale)
+        else:
             u, d, v = np.linalg.svd(self.columns, full_matrices=False)
             self.columns, self.transform = u * d, v.T / scale[:, None]
             self.outside = np.maximum(1.0 - (v**2).sum(axis=0), 0.0) / (alpha * scale**2)

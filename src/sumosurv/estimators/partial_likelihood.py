@@ -17,6 +17,8 @@ Ties = Literal["efron", "breslow"]
 Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 
+_LARGEST = 690.0  # log of a cumulative hazard that is a number
+
 
 class PartialLikelihood:
     r"""The partial log-likelihood of (x, y) with its gradient and information, rows sorted once.
@@ -165,10 +167,12 @@ class _Stratum:
         return np.asarray(second - mean.T @ sums.mean)
 
     def baseline(self, beta: Array) -> tuple[Array, Array]:
-        sums = self._sums(beta)
-        rises = np.bincount(self.at, weights=self.mean_weight / sums.total, minlength=self.n_groups)[::-1]
-        jumps = rises > 0
-        return self.times[::-1][jumps], np.cumsum(rises[jumps]) * np.exp(-sums.shift)
+        with np.errstate(divide="ignore", over="ignore"):  # risks of separated events may be too far apart for sums
+            sums = self._sums(beta)
+            rises = np.bincount(self.at, weights=self.mean_weight / sums.total, minlength=self.n_groups)[::-1]
+            jumps = rises > 0
+            hazard = np.exp(np.minimum(np.log(np.cumsum(rises[jumps])) - sums.shift, _LARGEST))
+        return self.times[::-1][jumps], hazard
 
     def time_interaction(self, beta: Array, g: Array) -> tuple[Array, Array]:
         sums, at_event = self._sums(beta), g[self.order][self.rows]
