@@ -104,9 +104,9 @@ def logrank_test(
 
     Notes
     -----
-    All weightings use the exact (hypergeometric) variance with the factor (n - d)/(n - 1), as R's ``survdiff``. R's
-    survMisc estimates the survival function of Fleming-Harrington's weights and the variance at tied times
-    differently, so that its statistics for tied data differ in the third or fourth digit.
+    All weightings use the exact (hypergeometric) variance with the factor (n - d)/(n - 1), as ``survdiff`` in R. The
+    log-rank and Fleming-Harrington (rho = 1) tests agree with ``survdiff``, the others with their definition written
+    out in R (tests/r/curves.R). R's survMisc gives statistics that differ by up to 2e-3; the reason is not known.
 
     Examples
     --------
