@@ -59,7 +59,7 @@ def judge(truth, n: int, seed: int) -> list[dict]:
     x, y = sample(truth, n, rng)
     fresh = rng.normal(size=(FRESH, 5))
     times = np.quantile(y["time"][y["event"]], QUANTILES)
-    model = SumoNet(random_state=seed, n_threads=1, device="cpu").fit(x, y)
+    model = SumoNet(random_state=seed, device="cpu").fit(x, y)
     true = truth(fresh).survival(times)
     error = float(np.abs(model.predict_survival_function(fresh, times) - true).mean())
     rows = []

@@ -24,22 +24,23 @@ from _record import make_record, save_record
 
 import sumosurv
 from sumosurv import NetworkSearch, SumoNet, datasets
-from sumosurv.training import torchrun_workers
+from sumosurv.training import ALONE, torchrun_workers
 
 WORKERS = (1, 2, 8, 32, 100, 320, 1000)
 NETWORKS, ROWS = 8, 8192
 
 
-def step_seconds(batch, epochs=4):
+def step_seconds(batch, epochs=4, workers=ALONE):
     """Wall and processor seconds of a training step, by the fastest epoch after the first, and the bytes it sums."""
     data = datasets.simulate("kkbox", ROWS, random_state=0)
     ends = []
     model = SumoNet(
-        n_members=NETWORKS, max_epochs=epochs, batch_size=batch, validation_fraction=0.0, random_state=0,
-        device="cpu", n_threads=1, on_epoch=lambda _: ends.append((time.perf_counter(), time.process_time())),
+        components="networks", n_members=NETWORKS, max_epochs=epochs,
+        batch_size=batch, validation_fraction=0.0, random_state=0,
+        device="cpu", verbose=lambda _: ends.append((time.perf_counter(), time.process_time())),
     )  # fmt: skip
-    model.fit(data.X, data.y)
-    parameters = sum(p.numel() for p in model.network_.parameters())
+    model.fit(data.X, data.y, workers=workers)
+    parameters = sum(p.numel() for p in model.stack_.populations[0].network.parameters())
     wall, processor = np.diff(ends, axis=0).min(axis=0) / (ROWS // batch)
     return float(wall), float(processor), 4 * parameters
 
@@ -58,7 +59,7 @@ def all_reduce_seconds(count, repeats=30):
 def shared(batches):
     """What each of the processes of torchrun does; the first writes what it found."""
     with torchrun_workers("cpu") as workers:
-        found = {"steps": {batch: step_seconds(batch)[:2] for batch in batches}}
+        found = {"steps": {batch: step_seconds(batch, workers=workers)[:2] for batch in batches}}
         found["all_reduce"] = {count: all_reduce_seconds(count) for count in (1, 100_000, 1_000_000)}
     if workers.first:
         print(json.dumps(found))
@@ -93,7 +94,7 @@ def ray_figures(trials, predicted):
     data = datasets.simulate("kkbox", 4096, random_state=0)
     rows = datasets.simulate("kkbox", predicted, random_state=1).X
     space = {"dropout": [0.1, 0.3], "weight_decay": [0.1, 0.3], "learning_rate": [0.01, 0.02]}
-    estimator = SumoNet(n_members=1, covariate_layers=(64, 64), max_epochs=10, device="cpu", n_threads=1)
+    estimator = SumoNet(n_members=1, covariate_layers=(64, 64), max_epochs=10, device="cpu")
 
     def search(cluster=None):
         return NetworkSearch(
@@ -103,7 +104,7 @@ def ray_figures(trials, predicted):
 
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.sumo"
-        SumoNet(n_members=4, max_epochs=2, random_state=0, n_threads=1).fit(data.X, data.y).save(model)
+        SumoNet(n_members=4, max_epochs=2, random_state=0).fit(data.X, data.y).save(model)
         loaded = sumosurv.load(model)
         found["search_here"] = seconds(lambda: search())
         found["predict_here"] = seconds(lambda: [median(loaded, rows[i : i + 5000]) for i in range(0, len(rows), 5000)])

@@ -27,7 +27,7 @@ from sumosurv.training import split_rows
 
 PAPER = ("metabric", "gbsg", "flchain", "support")
 ZOO = ("actg", "breast", "divorce", "nwtco", "pbc", "prostate")
-QUIET = {"n_threads": 1, "device": "cpu"}
+QUIET = {"device": "cpu"}
 MODELS = {
     "CoxPH": (lambda seed: CoxPH(), {"fraction": 0.2}),
     "CoxPH, cv=5": (lambda seed: CoxPH(), {"cv": 5}),

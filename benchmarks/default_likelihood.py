@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from _record import make_record, save_record
 
-from sumosurv import SumoNet, datasets, kaplan_meier
+from sumosurv import PaperSumoNet, SumoNet, datasets, kaplan_meier
 from sumosurv.scores import log_likelihood
 
 PAPER = {"metabric": -0.142, "gbsg": -0.391, "flchain": -0.376, "support": 0.658}
 MODELS = {
     "default": {"random_state": 0},
-    "default, one network": {"random_state": 0, "n_members": 1},
-    "variant='paper', one network": {"random_state": 0, "variant": "paper", "n_members": 1},
-    "variant='paper', default size": {"random_state": 0, "variant": "paper"},
+    "default, one network": {"random_state": 0, "components": "networks", "n_members": 1},
+    "paper, one network": {"random_state": 0, "n_members": 1},
+    "paper, default size": {"random_state": 0},
 }
 
 
@@ -34,11 +34,12 @@ def paper_scale(y_train, y) -> float:
     return float(y["event"].mean() * np.log(y_train["time"].max() - y_train["time"].min()))
 
 
-def score_fold(settings, data, fold, seed):
+def score_fold(name, settings, data, fold, seed):
     train, valid, test = fold
     y_train, y_test = data.y[train], data.y[test]
     started = time.perf_counter()
-    model = SumoNet(**(settings | {"random_state": settings["random_state"] + seed}))
+    make = PaperSumoNet if name.startswith("paper") else SumoNet
+    model = make(**(settings | {"random_state": settings["random_state"] + seed}))
     model.fit(data.X.iloc[train], y_train, validation_data=(data.X.iloc[valid], data.y[valid]))
     seconds = time.perf_counter() - started
     shift = paper_scale(y_train, y_test)
@@ -112,7 +113,7 @@ def main() -> None:
         data = datasets.load(name)
         print(f"\n{name}: S_L on the paper's scale, five test folds (paper, selected on test: {PAPER[name]:.3f})")
         for label in arguments.models:
-            folds = [score_fold(MODELS[label], data, datasets.fold(name, i), arguments.seed) for i in range(5)]
+            folds = [score_fold(label, MODELS[label], data, datasets.fold(name, i), arguments.seed) for i in range(5)]
             values = np.array([fold["S_L"] for fold in folds])
             seconds = np.mean([fold["fit_seconds"] for fold in folds])
             print(f"  {label:32s} {values.mean():8.4f} ± {values.std():.3f}   {seconds:6.1f} s a fit", flush=True)

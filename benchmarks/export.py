@@ -16,6 +16,7 @@ import onnxruntime
 from _measure import TIMES, arguments, keep, seconds, show, start
 
 from sumosurv import SumoNet, datasets
+from sumosurv.export import export_onnx
 
 DATASETS = ("flchain", "gbsg", "metabric", "support")
 ROWS = 1500  # to fit on
@@ -47,7 +48,7 @@ def measure(name, options, epochs, batch):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             begun = time.perf_counter()
-            model.export_onnx(path, precision=precision)
+            export_onnx(model, path, precision=precision)
             written = time.perf_counter() - begun
             size = path.stat().st_size
             threads = onnxruntime.SessionOptions()

@@ -34,7 +34,7 @@ from _measure import (
 )
 from _measure import start as begin
 
-from sumosurv import Soden, SumoNet, Surv, datasets
+from sumosurv import PaperSumoNet, Soden, SumoNet, Surv, datasets
 from sumosurv.distributions.ode import clock
 
 SMALL = {"n_members": 1, "covariate_layers": (32,), "max_epochs": 1, "random_state": 0, "batch_size": 1000}
@@ -63,10 +63,11 @@ def ours(case, data, options, limits, rows):
     X_train, y_train, X, _ = data
     grid = np.linspace(float(y_train["time"].min()), float(y_train["time"].max()), TIMES)
     models = {
-        "SumoNet, equal": (SumoNet(variant="paper", time_layers=(32,), device=options.device, **SMALL), (32,), 1),
+        "SumoNet, equal": (PaperSumoNet(time_layers=(32,), device=options.device, **SMALL), (32,), 1),
     }
     if case == "support" or options.device == "cuda":
         settings = {"max_epochs": 1, "random_state": 0, "device": options.device, "n_members": 16}
+        settings["components"] = "networks"
         models["SumoNet, default"] = (SumoNet(**settings), (32, 32), 16)
     for name, (model, widths, members) in models.items():
         model.fit(X_train, y_train)
@@ -91,12 +92,12 @@ def ours(case, data, options, limits, rows):
 
 def add_inputs(rows, case, name, model, X, grid, precision, floor, options):
     """From scaled numbers, which is where the peers start, to probabilities in host memory, some rows at a time."""
-    weight = next(model.network_.parameters())
+    weight = next(model.stack_.populations[0].network.parameters())
     inputs = model.preprocessor_.transform(X).to(weight.device, weight.dtype)
     block = 20_000 if options.device == "cpu" else 1 << 20
 
     def curves(some):
-        distribution = model.network_.distribution(some)
+        distribution = model.stack_.populations[0].network.distribution(some)
         distribution = distribution.single() if precision == "single" else distribution
         return distribution.survival(torch.from_numpy(grid / model.time_unit_).to(distribution._like))
 
@@ -220,7 +221,7 @@ def soden(case, data, options, grid, rows):
     except ImportError:
         print("torchdiffeq is not installed: left out")
         return
-    net = model.network_
+    net = model.stack_.populations[0].network
     weight = next(net.parameters())
     inputs = model.preprocessor_.transform(X).to(weight.device, weight.dtype).shared()
     tau = clock(torch.from_numpy(grid / model.time_unit_).to(weight), net.offset)

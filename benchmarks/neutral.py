@@ -50,7 +50,7 @@ SCORES = {"isbs": "ISBS", "isll": "ISLL", "harrell_c": "C"}
 
 # Each makes the entry for a fold, whose number is the seed. Peers are those of zoo.py.
 METHODS = {
-    "SumoNet": lambda seed: Method(lambda: SumoNet(random_state=seed, device="cpu", n_threads=1), True, fit_ours),
+    "SumoNet": lambda seed: Method(lambda: SumoNet(random_state=seed, device="cpu"), True, fit_ours),
     "Kaplan-Meier": lambda seed: Method(KaplanMeier, False, fit_ours),
     "Cox": lambda seed: Method(CoxPH, False, fit_ours),
     "penalised Cox": lambda seed: PEERS["penalised Cox"],

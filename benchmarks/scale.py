@@ -38,6 +38,7 @@ def one_size(n, members, device, threads):
     del time_
     before = peak_memory(device)["host_bytes"]
     model = SumoNet(
+        components="networks",
         n_members=members,
         covariate_layers=(32,),
         time_layers=(32,),
@@ -46,7 +47,6 @@ def one_size(n, members, device, threads):
         validation_fraction=0.2,
         random_state=0,
         device=device,
-        n_threads=threads,
     )
     begun, busy = time.perf_counter(), time.process_time()
     model.fit(X, y)

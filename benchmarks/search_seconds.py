@@ -50,7 +50,7 @@ def main() -> None:
         train, valid, _ = datasets.fold(options.dataset, i)
         folds.append((data.X.iloc[train], data.y[train], (data.X.iloc[valid], data.y[valid])))
     search = SumoNetSearch(
-        SumoNet(device=options.device, n_threads=options.threads),
+        SumoNet(device=options.device),
         space=options.space,
         n_trials=options.trials,
         random_state=options.seed,

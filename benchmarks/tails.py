@@ -32,7 +32,7 @@ PAPER = ("flchain", "gbsg", "metabric", "support")
 CUTS = {"third": 1.0 / 3.0, "half": 0.5}
 KNOTS = np.array([0.25, 0.5, 0.75, 0.9, 1.0])
 FEWEST = 30  # events before and after the cut
-SETTINGS = {"n_members": 8, "max_epochs": 25, "n_threads": 1, "device": "cpu"}
+SETTINGS = {"components": "networks", "n_members": 8, "max_epochs": 25, "device": "cpu"}
 TINY = 1e-12
 BEFORE = "Weibull through T/2 and T, shape 1 to 10"
 DEFAULT = "Gompertz, learned growth"
@@ -91,7 +91,7 @@ def fit_split(X, event, z, at, train, test, seed):
         "event": event[at_risk],
         "log_s": log_s.astype(np.float32),
         "log_hazard": log_hazard.astype(np.float32),
-        "growth": float(model.network_.growth),
+        "growth": float(model.stack_.populations[0].network.growth),
         "growth_free": free,
         "growth_median": float(np.median(own_growth(-mixed[:, 1], -mixed[:, -1]))),
         "cut": at,
@@ -233,12 +233,12 @@ def ages(seed):
     """Predicted ages at death of FLCHAIN's first test fold by the default network, all follow-up used."""
     data, fold = datasets.load("flchain"), datasets.fold("flchain", 0)
     X, test = data.X, data.X.iloc[fold.test]
-    model = SumoNet(random_state=seed, n_threads=1, device="cpu")
+    model = SumoNet(random_state=seed, device="cpu")
     model.fit(X.iloc[fold.train], data.y[fold.train], validation_data=(X.iloc[fold.valid], data.y[fold.valid]))
     log_s, log_hazard = curves_of(model, test)
     parts = model.predict_distribution(test).base.components
     inside = np.stack([part.restricted_mean(1.0) for part in parts]).mean(axis=0)
-    growth = float(model.network_.growth)
+    growth = float(model.stack_.populations[0].network.growth)
     kept = {"growth": growth, "growth_free": growth, "growth_median": growth}
     grid = 1.0 + np.concatenate([np.linspace(0.0, 20.0, 2001), np.geomspace(20.0, 4000.0, 1001)[1:]])
     made = {}

@@ -21,7 +21,8 @@ import torch
 from _measure import Limits, arguments, keep, peak_memory, seconds, show
 from _measure import start as begin
 
-from sumosurv import SumoNet, Surv, check_outcome
+from sumosurv import PaperSumoNet, Surv, check_outcome
+from sumosurv.fitting.plan import FitPlan
 from sumosurv.networks import Inputs, Observed, Rows, Table
 from sumosurv.training import Member, Schedule, TableBatches
 from sumosurv.training.step import TrainingStep, captured
@@ -39,10 +40,11 @@ def table(n, columns):
 
 def training_step(X, y, members, batch, device, **settings):
     """Our step for a population, and where its batches come from."""
-    model = SumoNet(variant="paper", n_members=members, frequencies=0, **settings)
-    learned = model.learn(model.read(X[:10_000], y[:10_000]))
+    model = PaperSumoNet(n_members=members, **settings)
+    plan = FitPlan(model)
+    learned = plan.learn(model._read(X[:10_000], y[:10_000]))
     seeds, on = np.arange(members), torch.device(device)
-    network = model.build(learned, seeds).to(on)
+    network = plan.build(learned, seeds).to(on)
     scaled = check_outcome(y).on_clock(unit=y["time"].max())
     table = Table(Inputs(torch.from_numpy(X), torch.zeros(len(X), 0, dtype=torch.long)), Observed.of(scaled)).to(on)
     every = np.arange(len(X))

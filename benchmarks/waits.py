@@ -25,7 +25,7 @@ import torch
 from _measure import KKBOX_COLUMNS, KKBOX_ROWS, TIMES, arguments, keep, seconds, show, start
 from evaluation import table
 
-from sumosurv import SumoNet, Surv
+from sumosurv import PaperSumoNet, SumoNet, Surv
 from sumosurv.scores import evaluate
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -133,7 +133,7 @@ def fits(options, folder, rows):
         X, y = data.X.iloc[train], data.y[train]
         if options.quick:
             X, y = X[:300], y[:300]
-        ours = spent(lambda X=X, y=y: SumoNet(random_state=0, n_threads=1).fit(X, y))
+        ours = spent(lambda X=X, y=y: SumoNet(random_state=0).fit(X, y))
         forest = spent(lambda X=X, y=y: RandomSurvivalForest(random_state=0).fit(X, y))
         add(rows, f"default fit, {name}, {len(y):,} rows", ours, goal, beside=f"random survival forest {forest:.3g} s")
 
@@ -144,7 +144,7 @@ def wide(options, folder, rows):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, columns))
     y = Surv.from_arrays(rng.random(300) < 0.6, rng.weibull(1.2, 300) * np.exp(0.5 * X[:, 0]))
-    took = spent(lambda: SumoNet(random_state=0, n_threads=1).fit(X, y))
+    took = spent(lambda: SumoNet(random_state=0).fit(X, y))
     add(rows, f"default fit, 300 rows of {columns:,} columns", took, 20.0)
 
 
@@ -188,10 +188,11 @@ def on_cuda(options, rows):
     y = Surv.from_arrays(rng.random(20_000) < 0.7, rng.weibull(1.2, 20_000) * np.exp(0.3 * X[:20_000, 0]))
     grid = np.linspace(float(y["time"].min()), float(y["time"].max()), TIMES)
     common = {"max_epochs": 1, "random_state": 0, "device": options.device}
-    paper = {"variant": "paper", "n_members": 1, "covariate_layers": (32,), "time_layers": (32,)}
+    sixteen = SumoNet(n_members=16, components="networks", **common)
+    paper = PaperSumoNet(n_members=1, covariate_layers=(32,), time_layers=(32,), **common)
     new, out, there = X[20_000:], np.empty((n, TIMES), dtype=np.float32), torch.device(options.device)
-    for name, settings, goal in (("16 members", {"n_members": 16}, 0.5), ("paper-sized", paper, 0.1)):
-        model = SumoNet(**settings, **common).fit(X[:20_000], y)
+    for name, model, goal in (("16 members", sixteen, 0.5), ("paper-sized", paper, 0.1)):
+        model.fit(X[:20_000], y)
         for way, ask in _ways(model, new, grid, out).items():
             took = seconds(ask, options.device, repeats=5, at_most=10.0)
             add(rows, f"{n:,} × {TIMES} from a table of numbers, {name}: {way}", took, goal)

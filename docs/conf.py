@@ -89,33 +89,13 @@ html_theme_options: dict[str, Any] = {
 project_copyright = author
 
 
-# methods of estimators that training, searches and model files call, not users
-HOOKS = {
-    "adapts",
-    "build",
-    "distribution_of",
-    "finished",
-    "fitted",
-    "learn",
-    "member",
-    "members_of",
-    "read",
-    "reading",
-    "restore_network",
-    "schedule",
-    "setting",
-    "stored_weights",
-    "train",
-}
-
-
 def _skip_member(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
     """Of classes show methods and properties that are defined in this library and meant for users."""
     if what != "class":
         return None
     found = getattr(member, "fget", None) or member
     ours = callable(found) and str(getattr(found, "__module__", "")).startswith("sumosurv")
-    return True if not ours or name in HOOKS or name.endswith("_request") else None
+    return True if not ours or name.endswith("_request") else None
 
 
 def setup(app: Any) -> None:

@@ -22,7 +22,7 @@ def judge(out: Path) -> None:
     """FLCHAIN: calibration and decisions at ten years, on rows that the models have not seen."""
     X, y = datasets.load("flchain")
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0, stratify=y["event"])
-    models = {"SumoNet": SumoNet(random_state=0, n_threads=1), "CoxPH": CoxPH()}
+    models = {"SumoNet": SumoNet(random_state=0), "CoxPH": CoxPH()}
     predicted = {name: model.fit(X_train, y_train).predict_distribution(X_test) for name, model in models.items()}
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 4.8), layout="constrained", width_ratios=(1.0, 1.35))
     curves = {}
@@ -54,7 +54,7 @@ def uncertainty(out: Path) -> None:
     """METABRIC: a band for what the networks do not know, and a lower bound that 90 % outlive."""
     X, y = datasets.load("metabric")
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0, stratify=y["event"])
-    model = Conformal(estimator=SumoNet(random_state=0, n_threads=1), random_state=0).fit(X_train, y_train)
+    model = Conformal(estimator=SumoNet(random_state=0), random_state=0).fit(X_train, y_train)
     order = np.argsort(model.predict(X_test))
     some = X_test.iloc[order[[len(order) // 20, len(order) // 2, -len(order) // 20]]]
     labels = ["low risk", "middle risk", "high risk"]

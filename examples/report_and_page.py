@@ -14,6 +14,7 @@ from pathlib import Path
 from sklearn.model_selection import train_test_split
 
 from sumosurv import CoxPH, SumoNet, datasets
+from sumosurv.report import make_report
 from sumosurv.serve import make_app
 
 REPORT = Path("demo/report.html")
@@ -75,7 +76,9 @@ def main():
     cox = CoxPH().fit(X_train, y_train)
     REPORT.parent.mkdir(exist_ok=True)
     options = {"name": "SumoNet", "unit": "days", "title": "Survival after a light-chain assay", "max_rows": 500}
-    print(model.report(X_test, y_test, REPORT, against={"Cox": cox}, n_bootstrap=100, **options))
+    report = make_report(model, X_test, y_test, against={"Cox": cox}, n_bootstrap=100, **options)
+    report.save(REPORT)
+    print(report)
     if arguments.figures is None:
         return
     import uvicorn

@@ -24,6 +24,7 @@ _RANGES: dict[SimulatedName, tuple[float, float]] = {
 }
 # One covariate and a sharp truth: more capacity and less noise than the default for real data.
 SETTINGS: dict[str, Any] = {
+    "components": "networks",
     "n_members": 4,
     "covariate_layers": (64, 64, 64),
     "time_layers": (64, 64, 64),

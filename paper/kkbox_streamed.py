@@ -77,8 +77,9 @@ def in_words(record: dict[str, Any]) -> str:
 def _fit(table: Path, model_file: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Fit to a file; seconds and peak memory of this process."""
     threads = min(2, torch.get_num_threads())
+    torch.set_num_threads(threads)
     begun, busy = time.perf_counter(), time.process_time()
-    model = SumoNet(n_threads=threads, **settings).fit(table, _OUTCOME, groups=_CUSTOMER)
+    model = SumoNet(**settings).fit(table, _OUTCOME, groups=_CUSTOMER)
     spent, used = time.perf_counter() - begun, time.process_time() - busy
     model.save(model_file)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

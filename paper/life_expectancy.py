@@ -15,7 +15,7 @@ from scipy.integrate import simpson
 from paper.record import make_record, save_figure, save_record
 from sumosurv import datasets
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators import SumoNet
+from sumosurv.estimators import PaperSumoNet, SumoNet
 from sumosurv.nonparametric import kaplan_meier, risk_table
 from sumosurv.outcome import SurvArray
 
@@ -208,7 +208,7 @@ def _expectancy(name: str, part: Part, seed: int, device: str, quick: bool) -> E
     checked = part.X_test.iloc[:CHECKED]
     grid_mean, grid_restricted = on_a_grid(model.predict_distribution(checked), horizon, last)
     options["n_members"] = 1
-    plain = SumoNet(variant="paper", **options).fit(part.X, part.y, validation_data=part.valid)
+    plain = PaperSumoNet(**options).fit(part.X, part.y, validation_data=part.valid)
     truth = part.truth
     return Expectancy(
         dataset=name,

@@ -54,6 +54,7 @@ _ENOUGH = 100_000  # rows that the epochs of a fit see together, unless more rep
 _MANY = 200_000  # rows from which on one measurement, without warming up, is enough
 # one architecture for all: two covariate layers of 32, one layer of 32 where time comes in
 SETTINGS: dict[str, Any] = {
+    "components": "networks",
     "n_members": 1,
     "covariate_layers": (32, 32),
     "time_layers": (32,),
@@ -62,7 +63,6 @@ SETTINGS: dict[str, Any] = {
     "batch_size": 1000,
     "validation_fraction": 0.0,
     "patience": None,
-    "n_threads": 1,
 }
 
 # method -> seconds on support, metabric, gbsg, flchain, kkbox; Soden from Table 7, all others from Table 8
@@ -274,7 +274,7 @@ def _training(method: str, part: Part, settings: Mapping[str, Any], repeats: int
     options = dict(settings) | {"max_epochs": epochs, "missing": "indicator"}
     model = kind(**{key: value for key, value in options.items() if key in known})
     if method != "CoxPH":
-        model.set_params(on_epoch=lambda epoch: clock.append(time.perf_counter())).fit(part.X, part.y)
+        model.set_params(verbose=lambda epoch: clock.append(time.perf_counter())).fit(part.X, part.y)
         return model, np.diff(clock)
     for _ in range(repeats):
         started = time.perf_counter()
@@ -284,12 +284,12 @@ def _training(method: str, part: Part, settings: Mapping[str, Any], repeats: int
 
 
 def _predict_on_grid(model: Any, part: Part, grid: np.ndarray) -> Callable[[], Any]:
-    if not hasattr(model, "network_"):
+    if not hasattr(model, "stack_"):
         return lambda: model.predict_survival_function(part.X_test, grid)
     if isinstance(model, estimators.CoxTime):
-        network = _gathered(model.network_, torch.from_numpy(grid / model.time_unit_))
+        network = _gathered(model.stack_.populations[0].network, torch.from_numpy(grid / model.time_unit_))
         model = copy.copy(model)
-        model.network_ = network
+        model.stack_.populations[0].network = network
     return _blocks(model, _inputs(model, part.X_test), grid)
 
 
@@ -303,14 +303,14 @@ def _predict_all_times(model: Any, part: Part, times: np.ndarray) -> Callable[[]
 
     def both() -> None:
         with torch.no_grad():
-            model.network_.fit_baseline(inputs, outcome)
+            model.stack_.populations[0].network.fit_baseline(inputs, outcome)
         predict()
 
     return both
 
 
 def _inputs(model: Any, X: pd.DataFrame) -> Any:
-    weight = next(model.network_.parameters())
+    weight = next(model.stack_.populations[0].network.parameters())
     return model.preprocessor_.transform(X).to(weight.device, weight.dtype)
 
 
@@ -320,7 +320,7 @@ def _blocks(model: Any, inputs: Any, times: np.ndarray) -> Callable[[], None]:
     def predict() -> None:
         with torch.no_grad():
             for i in range(0, len(inputs.numeric), _BLOCK):
-                own = model.network_.distribution(inputs[i : i + _BLOCK])
+                own = model.stack_.populations[0].network.distribution(inputs[i : i + _BLOCK])
                 Rescaled(own, model.time_unit_).survival(times)
 
     return predict

@@ -50,15 +50,15 @@ def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks train for two epochs at most, for pages whose code is to run, however well."""
     from dataclasses import replace
 
-    from sumosurv.estimators.network import NetworkEstimator
+    from sumosurv.fitting.plan import FitPlan
 
-    whole = NetworkEstimator.schedule
+    whole = FitPlan.schedule
 
-    def short(self: NetworkEstimator, n_rows: int) -> Any:
+    def short(self: FitPlan, n_rows: int) -> Any:
         made = whole(self, n_rows)
         return replace(made, max_epochs=min(made.max_epochs, 2))
 
-    monkeypatch.setattr(NetworkEstimator, "schedule", short)
+    monkeypatch.setattr(FitPlan, "schedule", short)
 
 
 @pytest.fixture

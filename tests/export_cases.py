@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from sumosurv import GompertzNet, LogLogisticNet, LogNormalNet, SumoNet, Surv, SurvivalMixture, WeibullNet
+from sumosurv import GompertzNet, LogLogisticNet, LogNormalNet, PaperSumoNet, SumoNet, Surv, SurvivalMixture, WeibullNet
 from sumosurv.export import onnx_inputs
 from sumosurv.export.description import described
 
@@ -57,13 +57,13 @@ def fitted(name):
     if name == "one kind":
         return SumoNet(**SMALL).fit(X, y)
     if name == "paper":
-        return SumoNet(variant="paper", **SMALL).fit(X, y)
+        return PaperSumoNet(**SMALL).fit(X, y)
     if name == "first time":
         return SumoNet(max_epochs=2, time_origin="first", random_state=0).fit(X, Surv.from_arrays(cause > 0, time + 30))
     if name == "causes":
         return SumoNet(max_epochs=2, random_state=0).fit(X, Surv.from_arrays(cause, time))
     if name == "no categories":
-        return SumoNet(**SMALL, activation="gelu", positive="softplus", time_features="log").fit(numbers, y)
+        return PaperSumoNet(**SMALL, positive="softplus").fit(numbers, y)
     if name == "only categories":
         return SumoNet(max_epochs=2, random_state=0).fit(X[["stage", "smoker"]], y)
     if name == "wide":

@@ -30,7 +30,8 @@ _NETWORK = {
     "device": "cpu",
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "SumoNet": {**_NETWORK, "time_layers": (4, 4)},
+    "SumoNet": {**_NETWORK, "components": "networks", "time_layers": (4, 4)},
+    "PaperSumoNet": {**_NETWORK, "time_layers": (4, 4)},
     "DeepSurv": _NETWORK,
     "CoxCC": _NETWORK,
     "CoxTime": {**_NETWORK, "time_layers": (4,)},

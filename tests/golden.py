@@ -17,15 +17,17 @@ import torch
 
 import sumosurv
 from sumosurv import Surv, datasets
+from sumosurv.export import export_onnx
 
 FILE = Path(__file__).with_name("golden.json")
 TIMES = [0.0, 0.1, 0.4, 0.8, 1.5, 4.0]
 
-SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8, 8), "random_state": 0, "n_threads": 1}
+SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8, 8), "random_state": 0}
+NETWORKS = SMALL | {"components": "networks"}
 CASES: dict[str, tuple[str, dict]] = {
-    "SumoNet": ("SumoNet", SMALL | {"time_layers": (6, 6)}),
-    "SumoNet paper": ("SumoNet", SMALL | {"variant": "paper"}),
-    "SumoNet first": ("SumoNet", SMALL | {"time_origin": "first", "refit": True, "time_features": "log"}),
+    "SumoNet": ("SumoNet", NETWORKS | {"time_layers": (6, 6)}),
+    "SumoNet paper": ("PaperSumoNet", SMALL),
+    "SumoNet first": ("SumoNet", NETWORKS | {"time_origin": "first", "refit": True}),
     "WeibullNet": ("WeibullNet", SMALL),
     "LogNormalNet": ("LogNormalNet", SMALL | {"refit": True}),
     "LogLogisticNet": ("LogLogisticNet", SMALL),
@@ -60,9 +62,9 @@ OTHERS = ("AalenJohansen", "FineGray", "CauseSpecific", "WeibullNet causes", "Go
           "DeepHit causes", "SurvivalMixture", "Conformal", "CoxPH weights", "KaplanMeier intervals")  # fmt: skip
 
 STREAMS: dict[str, tuple[str, str, dict]] = {
-    "SumoNet default": ("SumoNet", "right", {"max_epochs": 2, "random_state": 0, "n_threads": 1}),
-    "SumoNet": ("SumoNet", "right", SMALL | {"time_layers": (6, 6)}),
-    "SumoNet causes": ("SumoNet", "causes", SMALL),
+    "SumoNet default": ("SumoNet", "right", {"max_epochs": 2, "random_state": 0}),
+    "SumoNet": ("SumoNet", "right", NETWORKS | {"time_layers": (6, 6)}),
+    "SumoNet causes": ("SumoNet", "causes", NETWORKS),
     "WeibullNet weights": ("WeibullNet", "weights", SMALL),
 }
 
@@ -120,8 +122,9 @@ def describe(model, X, y) -> dict:
     if model.n_causes_ > 1:
         incidence = model.predict_cumulative_incidence(X, TIMES)
         found["incidence"], found["incidences"] = digest([incidence]), incidence[:3].tolist()
-    if hasattr(model, "network_"):
-        found["weights"] = digest([p.detach().cpu().numpy() for p in model.network_.parameters()])
+    if hasattr(model, "stack_") and len(model.stack_.populations) == 1:
+        network = model.stack_.populations[0].network
+        found["weights"] = digest([p.detach().cpu().numpy() for p in network.parameters()])
     if hasattr(model, "history_"):
         found["history"] = digest([model.history_["train"].to_numpy(), model.history_["valid"].to_numpy()])
         found["best_valid"] = np.nan_to_num(model.best_valid_, neginf=-1.0).tolist()
@@ -156,7 +159,7 @@ def compute_default(name: str) -> dict:
     n, kind, options = DEFAULTS[name]
     X, plain = rows(n)
     y, more = outcome(kind, plain)
-    return describe(sumosurv.SumoNet(random_state=0, n_threads=1, **options).fit(X, y, **more), X, y)
+    return describe(sumosurv.SumoNet(random_state=0, **options).fit(X, y, **more), X, y)
 
 
 @one_thread
@@ -172,7 +175,7 @@ def compute_other(name: str) -> dict:
         "CauseSpecific": {"estimator": parts[0]},
         "SurvivalMixture": {"estimators": parts, "weights": [1.0, 3.0]},
         "Conformal": {"estimator": parts[0], "random_state": 0},
-        "SumoNet": SMALL,
+        "SumoNet": NETWORKS,
         "WeibullNet": SMALL,
         "GompertzNet": SMALL,
         "DeepHit": SMALL | {"n_cuts": 8},
@@ -208,11 +211,11 @@ def compute_export(kind: str) -> dict:
 
     X, plain = rows()
     y, more = outcome(kind, plain)
-    model = sumosurv.SumoNet(max_epochs=2, random_state=0, n_threads=1).fit(X, y, **more)
+    model = sumosurv.SumoNet(max_epochs=2, random_state=0).fit(X, y, **more)
     numbers = list(X.select_dtypes("number"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
-        model.export_onnx(path)
+        export_onnx(model, path)
         session = onnxruntime.InferenceSession(path)
         given = {
             "numbers": X[numbers].to_numpy(float)[:20],
@@ -245,7 +248,7 @@ def compute_search(name: str) -> dict:
         "numeric_scaling": ["quantile", "standard"],
     }
     options = {"n_trials": 4, "space": space, "random_state": 1} | SEARCHES[name]
-    base = sumosurv.SumoNet(max_epochs=4, n_threads=1, random_state=0)
+    base = sumosurv.SumoNet(max_epochs=4, random_state=0)
     search = sumosurv.SumoNetSearch(base, **options).fit(X, y)
     found = describe(search, X, y)
     found["trials"] = digest([search.cv_results_["valid_score"]])

@@ -85,12 +85,6 @@ def test_a_model_of_no_cause(tmp_path):
     assert "n_causes_" in refused("KaplanMeier", tmp_path, change)
 
 
-def test_a_file_from_before_last_times_were_kept(tmp_path):
-    path = forged(saved("CoxPH"), tmp_path / "old", lambda description, _: description["fitted"].pop("last_time_"))
-    read_back = load(path)
-    assert read_back.last_time_ == read_back.risk_times_.max() > read_back.risk_times_.min()
-
-
 def test_a_root_past_the_last_node(tmp_path):
     n = len(read(saved("RandomSurvivalForest"))[1]["trees.left"])
     for root in (n, n + 1):
@@ -175,7 +169,7 @@ def test_tables_out_of_order_or_range(name, key, make, tmp_path):
         ("SumoNet", put(*COLUMNS, 2, "levels", value=[["u"], ["e"], ["w"]])),
         ("SumoNet", put("fitted", "learned", "preprocessor", "scaling", value="other")),
         ("SumoNet", put("fitted", "learned", "time_origin", value=-1.0)),
-        ("SumoNet", put("fitted", "learned", "start", value=[])),
+        ("SumoNet", put("fitted", "components", 0, "start", value=[])),
         ("SumoNet", put("fitted", "n_features_in_", value=2)),
         ("SumoNet", put("fitted", "feature_names_in_", value=["a"])),
         ("SumoNet", put("fitted", "feature_names_in_", value=[1, 2, 3])),
@@ -241,12 +235,12 @@ def test_weights_that_fail_for_some_rows_alone_are_told_of(name, part, tmp_path)
         "[" * 100_000 + "]" * 100_000,
         '{"format": ' + '{"a": ' * 50_000 + "1" + "}" * 50_001,
         '{"format": 1' + "0" * 5000 + "}",
-        '{"format": 2, "format": 2}',
+        '{"format": 3, "format": 3}',
         '{"format": Infinity}',
-        '{"format": 2, "estimator": NaN}',
-        '{"format": 2, "estimator": 1e999}',
-        '{"format": 2, "estimator": "' + "x" * 100_000 + '"}',
-        '{"format": 2, "version": "' + "x" * 100_000 + '", "format ": 3}',
+        '{"format": 3, "estimator": NaN}',
+        '{"format": 3, "estimator": 1e999}',
+        '{"format": 3, "estimator": "' + "x" * 100_000 + '"}',
+        '{"format": 3, "version": "' + "x" * 100_000 + '", "format ": 3}',
         '{"format": 99, "version": "' + "x" * 100_000 + '"}',
         '{"format": true}',
         "null",
@@ -313,7 +307,7 @@ def test_headers_that_are_none(header, tmp_path):
 
 HUGE = [60_000, 60_000]
 BOMBS = {
-    "members": ("SumoNet", put("fitted", "n_members_", value=10**9)),
+    "members": ("SumoNet", put("fitted", "components", 0, "n_members", value=10**9)),
     "covariate layers": ("SumoNet", put("parameters", "covariate_layers", value=HUGE)),
     "many layers": ("SumoNet", put("parameters", "covariate_layers", value=[1] * 200_000)),
     "mixed layers": ("SumoNet", put("parameters", "time_layers", value=HUGE)),

@@ -18,8 +18,10 @@ from torch import nn
 
 import sumosurv
 from sumosurv import ModelFileError, SumoNet, Surv, SurvivalMixture, kaplan_meier, load
+from sumosurv.fitting.plan import FitPlan
 
 SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (6,), "time_layers": (4,), "random_state": 0}
+SMALL |= {"components": "networks"}
 GRID = [0.0, 0.3, 1.0, 40.0]
 
 
@@ -90,10 +92,10 @@ def test_saved_again_it_is_the_same_file(path, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"variant": "paper"},
+        {"resolution": None},
         {"n_members": 1},
-        {"time_features": "log", "positive": "softplus", "numeric_scaling": "standard"},
-        {"covariate_layers": [4, 4], "time_layers": [3], "residual": False, "activation": "relu"},
+        {"components": ["network", "lognormal"], "numeric_scaling": "standard"},
+        {"covariate_layers": [4, 4], "time_layers": [3]},
         {"covariate_layers": (), "frequencies": 0},
         {"random_state": np.random.RandomState(3)},
         {"random_state": np.int64(3), "dropout": np.float32(0.25)},
@@ -143,7 +145,7 @@ def test_images(tmp_path):
 
 
 def test_a_model_that_lost_a_member(tmp_path, monkeypatch):
-    make = SumoNet.build
+    make = FitPlan.build
 
     def spoiled(self, *arguments):
         network = make(self, *arguments)
@@ -152,7 +154,7 @@ def test_a_model_that_lost_a_member(tmp_path, monkeypatch):
                 p[0] = torch.nan
         return network
 
-    monkeypatch.setattr(SumoNet, "build", spoiled)
+    monkeypatch.setattr(FitPlan, "build", spoiled)
     with pytest.warns(RuntimeWarning, match="Members 0"):
         model = SumoNet(**SMALL).fit(X, Y)
     monkeypatch.undo()
@@ -218,7 +220,7 @@ def test_the_description_is_plain_json(path):
     with safe_open(str(path), framework="pt") as file:
         description = json.loads(file.metadata()["sumosurv"])
     assert description["estimator"] == "SumoNet"
-    assert description["format"] == 2
+    assert description["format"] == 3
     assert description["version"] == sumosurv.__version__
 
 
@@ -335,8 +337,8 @@ def drop(*keys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("format", value=3), r"file format 3 .*this version reads 2\. Upgrade"),
-        (put("format", value=1), r"file format 1 .*no longer reads; it reads format 2\. Fit the model again"),
+        (put("format", value=4), r"file format 4 .*this version reads 3\. Upgrade"),
+        (put("format", value=1), r"file format 1 .*no longer reads; it reads format 3\. Fit the model again"),
         (put("format", value="one"), "no description that sumosurv understands"),
         (put("format", value=0), "no description that sumosurv understands"),
         (drop("format"), "no description"),
@@ -344,11 +346,10 @@ def drop(*keys):
         (put("estimator", value=None), "estimator None"),
         (put("estimator", value=["SumoNet"]), "estimator"),
         (put("parameters", "color", value=1), "parameters that SumoNet does not have: color"),
-        (put("parameters", "variant", value="other"), "does not fit together"),
+        (put("parameters", "components", value="other"), "does not fit together"),
         (put("parameters", "covariate_layers", value=[9, 9]), "does not fit together"),
         (put("parameters", "covariate_layers", value="wide"), "does not fit together"),
-        (put("parameters", "activation", value="system"), "does not fit together"),
-        (put("parameters", "positive", value="exp"), "does not fit together"),
+        (put("parameters", "numeric_scaling", value="system"), "does not fit together"),
         (put("parameters", value=[1, 2]), "does not fit together"),
         (drop("parameters"), "does not fit together"),
         (drop("encoder"), "does not fit together"),
@@ -356,8 +357,8 @@ def drop(*keys):
         (put("fitted", value=3), "does not fit together"),
         (drop("fitted", "learned", "time_unit"), "does not fit together"),
         (put("fitted", "learned", "time_unit", value=-1.0), "does not fit together"),
-        (put("fitted", "learned", "start", "time_features", "kind", value="cubic"), "does not fit together"),
-        (put("fitted", "n_members_", value=7), "does not fit together"),
+        (put("fitted", "components", 0, "start", "time_features", "kind", value="cubic"), "does not fit together"),
+        (put("fitted", "components", 0, "n_members", value=7), "does not fit together"),
         (put("fitted", "learned", "preprocessor", "columns", value=[]), "does not fit together"),
         (put("fitted", "learned", "preprocessor", "columns", value="abc"), "does not fit together"),
         (lambda _, tensors: tensors.pop("risk_times_"), "does not fit together"),
@@ -380,7 +381,7 @@ def test_what_cannot_be_saved_says_so(tmp_path):
     frame = pd.DataFrame({"x": pd.Categorical(pd.to_datetime(["2020-01-01", "2021-01-01"] * 10))})
     with pytest.raises(ValueError, match=r"Column 'x' has levels of type Timestamp.*astype\(str\)"):
         SumoNet(**SMALL).fit(frame, Y[:20])
-    model = SumoNet(**SMALL).fit(frame.astype(str).astype("category"), Y[:20]).set_params(n_threads=3j)
+    model = SumoNet(**SMALL).fit(frame.astype(str).astype("category"), Y[:20]).set_params(device=3j)
     with pytest.raises(TypeError, match="cannot be saved"):
         model.save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []

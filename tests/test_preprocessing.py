@@ -14,7 +14,7 @@ from scipy import stats
 from sklearn.preprocessing import StandardScaler
 
 from pandas_modes import pandas_copy_on_write
-from sumosurv import SumoNet, Surv, SurvivalMixture
+from sumosurv import PaperSumoNet, SumoNet, Surv, SurvivalMixture
 from sumosurv.preprocessing import NumericColumn, Preprocessor
 
 RNG = np.random.default_rng(0)
@@ -231,6 +231,7 @@ def test_state_survives_json(scaling, one_hot):
 # ---------------------------------------------------------------------- through the estimator
 
 SMALL = {"n_members": 2, "covariate_layers": (8,), "time_layers": (6,), "max_epochs": 5, "random_state": 0}
+NETWORKS = SMALL | {"components": "networks"}
 
 
 def example(n=120):
@@ -242,7 +243,7 @@ def example(n=120):
 
 def test_names_and_order_are_checked_at_prediction():
     X, y = example()
-    model = SumoNet(**SMALL).fit(X, y)
+    model = SumoNet(**NETWORKS).fit(X, y)
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
     assert model.n_features_in_ == 3
     with pytest.raises(ValueError, match="should match those that were passed during fit"):
@@ -265,7 +266,7 @@ def test_an_odd_frame_goes_all_the_way_through():
         lot=[f"lot{i}" for i in range(120)],
     )
     with pytest.warns(UserWarning, match="Column 'lot' has a different category in each of its 120 rows"):
-        model = SumoNet(**SMALL).fit(X, y)
+        model = SumoNet(**NETWORKS).fit(X, y)
     new = X.head(5).copy()
     new["b"] = ["never seen", None, "x", "y", "x"]
     with pytest.warns(
@@ -276,12 +277,12 @@ def test_an_odd_frame_goes_all_the_way_through():
         assert np.isfinite(model.predict_mean(new)).all()
 
 
-@pytest.mark.parametrize("variant", ["sumo", "paper"])
-def test_the_unit_of_time_does_not_matter(variant):
+@pytest.mark.parametrize("make", [SumoNet, PaperSumoNet])
+def test_the_unit_of_time_does_not_matter(make):
     X, y = example()
     days = y.copy()
     days["time"] *= 365.0
-    one, two = (SumoNet(**SMALL, variant=variant).fit(X, outcome) for outcome in (y, days))
+    one, two = (make(**SMALL).fit(X, outcome) for outcome in (y, days))
     assert two.time_unit_ == pytest.approx(365 * one.time_unit_)
     grid = np.quantile(y["time"], [0.01, 0.2, 0.5, 0.9, 1.0])
     np.testing.assert_allclose(
@@ -290,7 +291,7 @@ def test_the_unit_of_time_does_not_matter(variant):
     shift = y["event"].mean() * np.log(365)
     assert two.score(X, days) == pytest.approx(one.score(X, y) - shift, abs=1e-4)
     np.testing.assert_allclose(two.predict(X), one.predict(X), rtol=1e-3)
-    if variant == "sumo":
+    if make is SumoNet:
         np.testing.assert_allclose(two.predict_median(X), 365 * one.predict_median(X), rtol=2e-3)
 
 
@@ -312,14 +313,14 @@ def test_a_column_coded_in_another_way_is_named():
 
 def test_unseen_levels_are_told_once_per_column_whatever_the_number_of_rows():
     X, y = example()
-    model = SumoNet(**SMALL).fit(X, y)
+    model = SumoNet(**NETWORKS).fit(X, y)
     many = pd.concat([X] * 400, ignore_index=True)  # three blocks
     many.loc[[0, 30_000, 45_000], "b"] = ["p", "q", "p"]
     with pytest.warns(UserWarning, match="not seen") as caught:
         model.predict(many)
     assert len(caught) == 1
     assert "Column 'b': 3 of 48,000 values were not seen in training ('p', 'q')" in str(caught[0].message)
-    mixture = SurvivalMixture.of([model, SumoNet(**SMALL).fit(X, y)])
+    mixture = SurvivalMixture.of([model, SumoNet(**NETWORKS).fit(X, y)])
     with pytest.warns(UserWarning, match="Column 'b': 1 of 1 values were not seen") as caught:
         mixture.predict(many.head(1))
     assert len(caught) == 1
@@ -364,4 +365,4 @@ def test_columns_of_one_name_are_refused():
     X, y = example()
     twice = pd.concat([X, X[["a"]]], axis=1)
     with pytest.raises(ValueError, match="X has two columns named 'a'; rename one"):
-        SumoNet(**SMALL).fit(twice, y)
+        SumoNet(**NETWORKS).fit(twice, y)

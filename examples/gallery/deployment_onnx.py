@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from sumosurv import SumoNet, Surv
+from sumosurv.export import export_onnx
 
 rng = np.random.default_rng(0)
 n = 800
@@ -40,8 +41,8 @@ model = SumoNet(max_epochs=20, random_state=0).fit(X[:600], y[:600])
 # Scaling, missing values, categories, all networks and their weights are inside the file. Single precision halves it.
 
 folder = Path(tempfile.mkdtemp())
-model.export_onnx(folder / "model.onnx")
-model.export_onnx(folder / "small.onnx", precision="single")
+export_onnx(model, folder / "model.onnx")
+export_onnx(model, folder / "small.onnx", precision="single")
 for path in sorted(folder.glob("*.onnx")):
     print(f"{path.name}: {path.stat().st_size / 1024:,.0f} KiB")
 

@@ -45,7 +45,7 @@ models = {
     "Cox, 10 components": CoxPH().fit(reduced[train], y[train]).predict_distribution(reduced[test]),
     "SumoNet": sumo.predict_distribution(X.iloc[test]),
 }
-weights = sumo.members_.groupby("kind")["weight"].sum().sort_values(ascending=False)
+weights = sumo.components_.set_index("component")["weight"].sort_values(ascending=False)
 print(weights.round(2))
 
 # %%

@@ -21,6 +21,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, load, plots, scores
+from sumosurv.report import make_report
 
 rng = np.random.default_rng(0)
 n = 900
@@ -57,10 +58,10 @@ print(f"{y['event'].mean():.0%} died; follow-up up to {y['time'].max():.0f} mont
 # %%
 # Fit
 # ---
-# Without any setting the networks are of several kinds, weighted by the likelihood of held-out patients.
+# The model is a stack of several components, weighted by the likelihood of held-out patients.
 
 model = SumoNet(random_state=0).fit(X_train, y_train)
-print(model.members_.groupby("kind")["weight"].sum().round(2))
+print(model.components_.round(2))
 
 # %%
 # Curves of single patients
@@ -117,10 +118,10 @@ print("same predictions:", bool(np.allclose(again.predict_median(X_test), model.
 # predictions, example patients, limitations. Here it is made quickly, from few resamples; leave out ``n_bootstrap`` and
 # ``max_rows`` in earnest.
 
-report = model.report(
-    X_test, y_test, folder / "report.html", against={"Cox": cox}, unit="months", times=[12, 36, 60], n_bootstrap=10,
-    max_rows=60,
-)  # fmt: skip
+report = make_report(
+    model, X_test, y_test, against={"Cox": cox}, unit="months", times=[12, 36, 60], n_bootstrap=10, max_rows=60
+)
+report.save(folder / "report.html")
 for section in report.sections:
     for sentence in section.summary:
         print("-", sentence)

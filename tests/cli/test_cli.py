@@ -391,7 +391,7 @@ def test_a_target_that_cannot_be_written_is_said_before_the_work(table, model_fi
 
 
 @pytest.mark.parametrize(
-    ("option", "setting"), [(["--refit"], {"refit": True}), (["--variant", "paper"], {"variant": "paper"})]
+    ("option", "setting"), [(["--refit"], {"refit": True}), (["--set", "dropout=0"], {"dropout": 0.0})]
 )
 def test_options_of_fit_reach_the_model(table, option, setting):
     frame = pd.read_csv(table / "data.csv")

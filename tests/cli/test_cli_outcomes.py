@@ -132,9 +132,10 @@ def test_evaluate_says_that_the_likelihood_is_of_cells(frame, tmp_path, capsys):
     assert sumosurv.load(tmp_path / "m.sumo").resolution_ == 0.5
     told = capsys.readouterr().out
     assert "Times are recorded to 0.5" in told
-    assert "Components" not in told
     assert main([*fit, "--max-epochs", "1"]) == 0
-    assert re.search(r"held-out rows: full 0\.\d\d, small 0\.\d\d, proportional hazards", capsys.readouterr().out)
+    assert re.search(
+        r"held-out rows: network 0\.\d\d, small_network 0\.\d\d, proportional_hazards", capsys.readouterr().out
+    )
     assert main([*fit, "--n-members", "2", "--max-epochs", "3"]) == 0
     capsys.readouterr()
     assert main(["evaluate", str(tmp_path / "m.sumo"), str(tmp_path / "d.csv"), *common, "--bootstrap", "0"]) == 0

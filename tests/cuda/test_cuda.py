@@ -137,7 +137,7 @@ def test_a_training_that_goes_on_ends_where_it_would_have_ended(tmp_path, encode
     state = torch.cuda.get_rng_state()
     whole = SumoNet(**settings).fit(X, y)
     with pytest.raises(EndedError):
-        SumoNet(**settings, on_epoch=end).fit(X, y, checkpoint=Checkpoints(tmp_path, seconds=0))
+        SumoNet(**settings, verbose=end).fit(X, y, checkpoint=Checkpoints(tmp_path, seconds=0))
     rest = SumoNet(**settings).fit(X, y, checkpoint=Checkpoints(tmp_path, seconds=0))
     assert model_digest(rest) == model_digest(whole)
     assert torch.equal(torch.cuda.get_rng_state(), state)  # a fit leaves the user's random numbers alone

@@ -303,7 +303,7 @@ def test_it_takes_what_its_estimator_takes(data):
 
 
 def test_what_it_refuses(data):
-    with pytest.raises(ValueError, match="Conformal does not learn from several causes"):
+    with pytest.raises(ValueError, match="Conformal does not support competing risks"):
         Conformal().fit(data.X, Surv.from_arrays(np.arange(400) % 3, data.y["time"]))
     with pytest.raises(ValueError, match="Too few rows to hold out"):
         Conformal(estimator=CoxPH()).fit(data.X[:5], data.y[:5])

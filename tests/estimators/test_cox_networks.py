@@ -32,7 +32,7 @@ def test_curves_are_breslow_s_with_the_network_s_risks(method):
     X, y = sample()
     model = method(**SMALL).fit(X, y)
     new, _ = sample(9, seed=1)
-    g, g_new = (model.network_(double_inputs(model, part)).numpy() for part in (X, new))
+    g, g_new = (model.stack_.populations[0].network(double_inputs(model, part)).numpy() for part in (X, new))
     at = np.unique(np.concatenate([y["time"], y["time"] + 1e-7, [0.0]]))
     curves = np.mean([breslow(y, g[k], g_new[k]).survival(at) for k in range(2)], axis=0)
     np.testing.assert_allclose(model.predict_survival_function(new, at), curves, rtol=1e-10)
@@ -43,7 +43,7 @@ def test_curves_are_breslow_s_with_the_network_s_risks(method):
 def test_cox_time_integrates_the_hazard_over_the_event_times():
     X, y = sample()
     model = CoxTime(**SMALL, time_layers=(6, 5)).fit(X, y)
-    network, unit = model.network_, model.time_unit_
+    network, unit = model.stack_.populations[0].network, model.time_unit_
 
     def g(table, t):
         """Of one time and every row, member by member."""
@@ -74,7 +74,7 @@ def test_the_history_is_the_partial_likelihood_of_validation_rows():
     X, y = sample()
     valid, y_valid = sample(40, seed=2)
     model = DeepSurv(**(SMALL | {"max_epochs": 1, "n_members": 1})).fit(X, y, validation_data=(valid, y_valid))
-    g = model.network_(double_inputs(model, valid))[0].numpy()
+    g = model.stack_.populations[0].network(double_inputs(model, valid))[0].numpy()
     terms = [
         g[i] - np.log(np.exp(g[y_valid["time"] >= y_valid["time"][i]]).sum()) for i in np.flatnonzero(y_valid["event"])
     ]
@@ -134,12 +134,12 @@ def test_controls_and_their_number(n_controls):
 def test_errors():
     X, y = sample(20)
     for method, options, message in (
-        (DeepSurv, {"half_width": 0}, "half_width is a whole number of at least 1"),
-        (CoxCC, {"n_controls": 0}, "n_controls is a whole number of at least 1"),
-        (CoxCC, {"shrink": -1.0}, "shrink must not be negative"),
-        (CoxTime, {"time_layers": ()}, "time_layers needs at least one"),
-        (CoxTime, {"time_layers": (0,)}, "time_layers is a sequence of positive widths"),
-        (CoxTime, {"time_features": "cubic"}, "time_features is one of"),
+        (DeepSurv, {"half_width": 0}, "half_width .*integer of at least 1; got 0"),
+        (CoxCC, {"n_controls": 0}, "n_controls .*integer of at least 1"),
+        (CoxCC, {"shrink": -1.0}, "shrink .*at least 0"),
+        (CoxTime, {"time_layers": ()}, "time_layers .*one or more"),
+        (CoxTime, {"time_layers": (0,)}, "time_layers .*positive integers"),
+        (CoxTime, {"time_features": "cubic"}, "time_features .*'marginal'"),
     ):
         with pytest.raises(ValueError, match=message):
             method(**SMALL, **options).fit(X, y)

@@ -34,7 +34,7 @@ def test_curves_are_breslow_s_with_the_network_s_risks(method):
     X, y, weight = sample()
     model = method(**SMALL).fit(X, y, sample_weight=weight)
     new, _, _ = sample(9, seed=1)
-    g, g_new = (model.network_(double_inputs(model, part)).numpy() for part in (X, new))
+    g, g_new = (model.stack_.populations[0].network(double_inputs(model, part)).numpy() for part in (X, new))
     at = np.unique(np.concatenate([y.time, y.time + 1e-7, [0.0]]))
     weighted = replace(y, weight=weight)
     curves = np.mean([breslow(weighted, g[k], g_new[k]).survival(at) for k in range(2)], axis=0)
@@ -44,7 +44,7 @@ def test_curves_are_breslow_s_with_the_network_s_risks(method):
 def test_cox_time_integrates_the_hazard_over_the_event_times():
     X, y, weight = sample()
     model = CoxTime(**SMALL, time_layers=(6, 5)).fit(X, y, sample_weight=weight)
-    network, unit = model.network_, model.time_unit_
+    network, unit = model.stack_.populations[0].network, model.time_unit_
 
     def g(table, t):
         """Of one time and every row, member by member."""
@@ -66,7 +66,7 @@ def test_cox_time_integrates_the_hazard_over_the_event_times():
 def test_a_case_without_controls_has_only_its_penalty(method):
     X, y, _ = sample()
     settings = SMALL | {"n_members": 1, "dropout": 0.0}
-    network = method(**settings, shrink=0.0).fit(X, y).network_.train()
+    network = method(**settings, shrink=0.0).fit(X, y).stack_.populations[0].network.train()
     inputs = Inputs(torch.randn(2, 2, dtype=torch.float64), torch.zeros(2, 0, dtype=torch.long))
     times, entry = torch.tensor([0.1, 0.3]).double(), torch.tensor([0.0, 0.2]).double()
     table = Table(inputs, Observed(torch.ones(2, dtype=torch.bool), times, entry=entry))
@@ -100,7 +100,7 @@ def late(n, seed):
 def slopes(model):
     """Differences of log-risk for a step of one in each column."""
     at = pd.DataFrame({"a": [0.0, 1.0, 0.0], "b": [0.0, 0.0, 1.0]})
-    g = model.network_(double_inputs(model, at))[0].numpy()
+    g = model.stack_.populations[0].network(double_inputs(model, at))[0].numpy()
     return g[1:] - g[0]
 
 
@@ -130,7 +130,7 @@ def test_the_history_is_the_weighted_partial_likelihood_of_validation_rows():
     valid, y_valid, w = sample(40, seed=2)
     model = DeepSurv(**(SMALL | {"max_epochs": 1, "n_members": 1}))
     model.fit(X, y, sample_weight=weight, validation_data=(valid, y_valid, w))
-    g = model.network_(double_inputs(model, valid))[0].numpy()
+    g = model.stack_.populations[0].network(double_inputs(model, valid))[0].numpy()
     w, total = w / weight.mean(), 0.0  # of mean one over the training rows
     for i in np.flatnonzero(y_valid.event):
         t = y_valid.time[i]

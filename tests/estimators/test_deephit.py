@@ -33,8 +33,8 @@ def test_the_objective_is_that_of_the_formula(alpha, sigma):
     time = torch.from_numpy(y["time"] / model.time_unit_)
     index = torch.arange(60)[None].expand(2, -1)
     event = torch.from_numpy(y["event"].copy())
-    terms = model.network_.terms(Table(numbers, Observed(event, time)).batch(index, present))
-    p = torch.exp(model.network_(numbers.shared()))[:, :, 0].numpy()  # of the only cause
+    terms = model.stack_.populations[0].network.terms(Table(numbers, Observed(event, time)).batch(index, present))
+    p = torch.exp(model.stack_.populations[0].network(numbers.shared()))[:, :, 0].numpy()  # of the only cause
     np.testing.assert_allclose(p.sum(axis=2), 1.0)
     cuts = model.cuts_
     for k in range(2):
@@ -59,7 +59,7 @@ def test_training_starts_at_the_curve_of_all_rows(cuts):
     falls = -np.diff([1.0, *curve, 0.0])
     assert (falls[:-1] == 0).any() == (cuts == "equidistant")
     expected = np.maximum(falls, 0.5 / len(y))
-    np.testing.assert_allclose(np.exp(model.learned_.start["log_shares"]), expected / expected.sum(), rtol=1e-9)
+    np.testing.assert_allclose(np.exp(model.stack_.learned.start["log_shares"]), expected / expected.sum(), rtol=1e-9)
 
 
 def test_one_interval_is_enough():
@@ -87,7 +87,9 @@ def test_curves_between_the_cuts(between):
     X, y = sample()
     model = DeepHit(**(SMALL | {"n_members": 1}), interpolation=between, n_cuts=5).fit(X, y)
     inputs = model.preprocessor_.transform(X)
-    p = torch.exp(model.network_(Inputs(inputs.numeric.double(), inputs.codes).shared()))[0, :, 0].numpy()
+    p = torch.exp(model.stack_.populations[0].network(Inputs(inputs.numeric.double(), inputs.codes).shared()))[
+        0, :, 0
+    ].numpy()
     at_cuts = 1.0 - np.cumsum(p[:, :-1], axis=1)
     d = model.predict_distribution(X)
     np.testing.assert_allclose(d.survival(model.cuts_ * (1 + 1e-12)), at_cuts, rtol=1e-6)
@@ -116,12 +118,12 @@ def test_ranking_buys_concordance_with_likelihood():
 def test_errors():
     X, y = sample()
     for options, message in (
-        ({"alpha": 0.0}, "alpha lies in"),
-        ({"sigma": 0.0}, "sigma must be positive"),
-        ({"n_cuts": 0}, "n_cuts is a whole number"),
-        ({"alpha": 1.5}, r"alpha lies in \(0, 1\]; got 1.5"),
-        ({"cuts": "log"}, "cuts is one of"),
-        ({"interpolation": "spline"}, "interpolation is one of"),
+        ({"alpha": 0.0}, "alpha .*above 0 and at most 1"),
+        ({"sigma": 0.0}, "sigma .*above 0"),
+        ({"n_cuts": 0}, "n_cuts .*integer"),
+        ({"alpha": 1.5}, "alpha .*at most 1; got 1.5"),
+        ({"cuts": "log"}, "cuts .*'quantile'"),
+        ({"interpolation": "spline"}, "interpolation .*'hazard'"),
     ):
         with pytest.raises(ValueError, match=message):
             DeepHit(**SMALL, **options).fit(X, y)

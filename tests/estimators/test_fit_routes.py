@@ -11,13 +11,14 @@ import torch
 
 from sumosurv import CoxTime, DeepHit, DeepSurv, SumoNet, Surv, WeibullNet, check_outcome
 from sumosurv.distributions import Rescaled
+from sumosurv.fitting.plan import FitPlan
 from sumosurv.networks import Rows
 from sumosurv.preprocessing import Preprocessor, time_features
 from sumosurv.scores import log_likelihood
 from sumosurv.training import mean_terms, split_rows, train
 
 SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (6,), "device": "cpu", "random_state": 0}
-SUMO = SMALL | {"time_layers": (5,)}
+SUMO = SMALL | {"time_layers": (5,), "components": "networks"}
 
 
 def data(n=120, seed=0, scale=1.0):
@@ -53,11 +54,11 @@ def test_what_a_method_learns_of_the_outcome_it_learns_from_training_rows_alone(
     X, y = data()
     unit = float(y["time"].max())
     sumo = SumoNet(**SUMO).fit(X, y, validation_data=far())
-    assert sumo.learned_.start["time_features"] == time_features("marginal", check_outcome(y), unit).state()
+    assert sumo.stack_.learned.start["time_features"] == time_features("marginal", check_outcome(y), unit).state()
     assert DeepHit(**SMALL, n_cuts=8).fit(X, y, validation_data=far()).cuts_.max() == pytest.approx(unit)
     alone, beside = WeibullNet(**SMALL), WeibullNet(**SMALL)
-    rows = beside.read(X, y, far())
-    assert beside.learn(rows).start == alone.learn(alone.read(X, y)).start
+    rows = beside._read(X, y, far())
+    assert FitPlan(beside).learn(rows).start == FitPlan(alone).learn(alone._read(X, y)).start
 
 
 @pytest.mark.parametrize("make", [DeepSurv, CoxTime])
@@ -70,7 +71,7 @@ def test_baselines_come_from_training_rows_and_after_a_refit_from_all(make):
     again = make(**SMALL, refit=True).fit(X, y, validation_data=(X_late, y_late))
     last = {False: y["time"][y["event"]].max(), True: y_late["time"][y_late["event"]].max()}
     for fitted, everything in ((plain, False), (again, True)):
-        times = fitted.network_.baseline_times[0].numpy() * fitted.time_unit_
+        times = fitted.stack_.populations[0].network.baseline_times[0].numpy() * fitted.time_unit_
         assert times.max() == pytest.approx(last[everything], rel=1e-6)
 
 
@@ -87,10 +88,8 @@ def test_a_split_has_the_share_of_events_of_all_rows():
 
 def spied(monkeypatch):
     """The members of each training."""
-    from sumosurv.estimators import network
-
     calls = []
-    monkeypatch.setattr(network, "train_population", lambda *given: calls.append(given[2]) or train(*given))
+    monkeypatch.setattr("sumosurv.fitting.plan.train", lambda *given: calls.append(given[2]) or train(*given))
     return calls
 
 
@@ -110,12 +109,12 @@ def test_members_with_the_same_start_and_rows_part_by_their_shuffles():
     """Dropout off, one start for both, the same rows in batches: only the order of rows can tell them apart."""
     X, y = data()
     model = SumoNet(**(SUMO | {"dropout": 0.0, "batch_size": 10}))
-    rows = model.read(X, y)
-    network = model.build(model.learn(rows), np.array([5, 5]))
+    plan, rows = FitPlan(model), model._read(X, y)
+    network = plan.build(plan.learn(rows), np.array([5, 5]))
     own, _ = rows.own_rows()
     start = torch.cat([p.detach().flatten(1) for p in network.parameters()], dim=1)
     assert torch.equal(start[0], start[1])
-    train(network, rows.table, [model.member(seed, own, None) for seed in (1, 2)], model.schedule(len(own)))
+    train(network, rows.table, [plan.member(seed, own, None) for seed in (1, 2)], plan.schedule(len(own)))
     end = torch.cat([p.detach().flatten(1) for p in network.parameters()], dim=1)
     assert not torch.allclose(end[0], end[1])
 
@@ -127,14 +126,14 @@ def test_a_refit_is_the_training_of_all_rows_up_to_the_best_epoch():
     again = SumoNet(**options, refit=True).fit(X, y)
     assert len(set(again.best_epoch_)) > 1  # members stop at different epochs
     assert again.best_epoch_.max() < 7
-    by_hand = SumoNet(**options)
-    rows = by_hand.read(X, y)
+    model = SumoNet(**options)
+    by_hand, rows = FitPlan(model._alone(96)), model._read(X, y)
     seeds = np.random.RandomState(0).randint(0, 2**31 - 1, size=3)
     network = by_hand.build(by_hand.learn(rows), seeds)
     every = np.arange(120)
     members = [by_hand.member(int(s), every, None, int(e)) for s, e in zip(seeds, again.best_epoch_)]
     train(network, rows.table, members, by_hand.schedule(96))
-    for ours, theirs in zip(again.network_.parameters(), network.parameters()):
+    for ours, theirs in zip(again.stack_.populations[0].network.parameters(), network.parameters()):
         torch.testing.assert_close(ours, theirs.double())
 
 
@@ -158,17 +157,17 @@ def test_padding_rows_count_nowhere(make):
     X, y = data()
     X.loc[0, "a"], y["time"][0] = 4.0, y["time"].max()
     options = SMALL | {"dropout": 0.0, "batch_size": 1000, "numeric_scaling": "standard"}
-    model = make(**options, **({"time_layers": (5,)} if make is SumoNet else {}))
-    rows = model.read(X, y)
+    model = make(**options, **({"time_layers": (5,), "components": "networks"} if make is SumoNet else {}))
+    plan, rows = FitPlan(model), model._read(X, y)
     table = replace(rows.table, inputs=rows.table.inputs.to(torch.device("cpu"), torch.float64))
     table = replace(table, outcome=replace(table.outcome, time=table.outcome.time.double()))
-    learned, own = model.learn(rows), [np.arange(1, 80), np.arange(90, 105)]
+    learned, own = plan.learn(rows), [np.arange(1, 80), np.arange(90, 105)]
     valid = [np.arange(80, 90), np.arange(110, 120)]
     ends = []
     for who in ([0, 1], [1]):
-        network = model.build(learned, np.array([7, 8])[who]).double()
-        members = [model.member(7 + k, own[k], valid[k]) for k in who]
-        history = train(network, table, members, model.schedule(80))
+        network = plan.build(learned, np.array([7, 8])[who]).double()
+        members = [plan.member(7 + k, own[k], valid[k]) for k in who]
+        history = train(network, table, members, plan.schedule(80))
         ends.append(([p.detach()[-1] for p in network.parameters()], np.array(history.train)[:, -1]))
     for together, alone in zip(ends[0][0], ends[1][0]):
         torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-9)
@@ -184,7 +183,7 @@ def test_history_is_in_the_unit_of_the_user(unit):
     X, y = data(scale=unit)
     seen = []
     options = SUMO | {"learning_rate": 1e-12, "dropout": 0.0, "weight_decay": 0.0}
-    fitted = SumoNet(**options, on_epoch=seen.append).fit(X, y)
+    fitted = SumoNet(**options, verbose=seen.append).fit(X, y)
     seeds = np.random.RandomState(0).randint(0, 2**31 - 1, size=2)
     for k, part in enumerate(fitted.predict_distribution(X).base.components):
         own = log_likelihood(Rescaled(part, fitted.time_unit_), y)
@@ -198,8 +197,8 @@ def test_history_is_in_the_unit_of_the_user(unit):
 def test_objectives_that_are_no_likelihoods_have_no_unit():
     X, y = data(scale=1000.0)
     fitted = DeepSurv(**(SMALL | {"learning_rate": 1e-12, "dropout": 0.0})).fit(X, y, validation_data=(X, y))
-    rows = fitted.read(X, y)
-    own = mean_terms(fitted.network_.float(), rows.table, Rows.of([np.arange(120)] * 2))
+    rows = fitted._read(X, y)
+    own = mean_terms(fitted.stack_.populations[0].network.float(), rows.table, Rows.of([np.arange(120)] * 2))
     np.testing.assert_allclose(fitted.best_valid_, own.numpy(), atol=1e-5)
 
 
@@ -209,8 +208,8 @@ def test_objectives_that_are_no_likelihoods_have_no_unit():
 def test_an_unseen_level_has_the_zero_embedding_before_and_after_training():
     X, y = data()
     fitted = SumoNet(**SUMO).fit(X, y)
-    fresh = fitted.build(fitted.learned_, np.array([1, 2]))
-    for network in (fresh, fitted.network_):
+    fresh = FitPlan(fitted._alone(96)).build(fitted.stack_.learned, np.array([1, 2]))
+    for network in (fresh, fitted.stack_.populations[0].network):
         table = network.encoder.embeddings[0].detach()
         assert (table[:, 0] == 0).all()
         assert (table[:, 2:].abs().sum(2) > 0).all()

@@ -128,7 +128,7 @@ def test_subjects_far_from_the_data_and_windows_that_cannot_be():
     far[1] = 1e300  # past the range of float32, in which trees compare
     curves = model.predict_survival_function(far, [0.1, 1.0])
     np.testing.assert_array_equal(curves[0], curves[1])
-    with pytest.raises(ValueError, match="half_width is 'auto' or a whole number of at least 1; got 0"):
+    with pytest.raises(ValueError, match=r"half_width .*'auto' or an integer of at least 1; got 0"):
         RandomSurvivalForest(half_width=0).fit(X, y)
-    with pytest.raises(ValueError, match=r"half_width is a whole number of at least 1; got 1\.5"):
+    with pytest.raises(ValueError, match=r"half_width .*got 1\.5"):
         KaplanMeier(half_width=1.5).fit(X, y)

@@ -128,7 +128,7 @@ def test_a_pipeline_whose_fit_is_interrupted_has_all_steps_of_that_fit():
         raise KeyboardInterrupt
 
     chain = make_survival_pipeline(StandardScaler(), WeibullNet(n_members=1, max_epochs=2, random_state=0))
-    chain.fit(X, DATA.y).set_params(weibullnet__on_epoch=stop)
+    chain.fit(X, DATA.y).set_params(weibullnet__verbose=stop)
     with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         chain.fit(50 * X + 1000, DATA.y)
     assert chain[-1].interrupted_

@@ -93,8 +93,8 @@ def test_the_truth_is_found():
 def test_training_starts_at_the_best_for_all_subjects_alike():
     frame, y, _ = ages(500, 0)
     model = GompertzNet(**QUICK).fit(frame, y)
-    a, b = model.learned_.start["values"]
-    unit, centre, rate = model.time_unit_, model.learned_.start["centre"], np.logaddexp(0.0, b)
+    a, b = model.stack_.learned.start["values"]
+    unit, centre, rate = model.time_unit_, model.stack_.learned.start["centre"], np.logaddexp(0.0, b)
     started = Gompertz(np.full(500, np.exp(a - rate * centre) / unit), rate / unit)
     best, _, _ = direct_fit(np.zeros((500, 0)), y, centre * unit, unit)
     assert log_likelihood(started, y).mean() == pytest.approx(best, abs=1e-6)
@@ -118,7 +118,7 @@ def test_the_objective_is_the_likelihood_of_the_distribution():
     inputs = model.preprocessor_.transform(X)
     time, event = torch.from_numpy(y["time"] / model.time_unit_), torch.from_numpy(y["event"].copy())
     shared = Inputs(inputs.numeric.double(), inputs.codes).shared()
-    terms = small_networks.terms(model.network_, shared, time[None], event[None])[0].numpy()
+    terms = small_networks.terms(model.stack_.populations[0].network, shared, time[None], event[None])[0].numpy()
     terms = terms - np.where(y["event"], np.log(model.time_unit_), 0.0)
     np.testing.assert_allclose(terms, log_likelihood(model.predict_distribution(X), y), rtol=1e-8, atol=1e-10)
 

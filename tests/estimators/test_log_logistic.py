@@ -85,7 +85,7 @@ def test_odds_are_proportional_where_the_shape_is_constant():
     X, y, _ = simulated(100, 0)
     model = LogLogisticNet(offset=0.0, n_members=1, max_epochs=2, random_state=0).fit(X, y)
     with torch.no_grad():
-        model.network_.head.weight[..., 1] = 0.0
+        model.stack_.populations[0].network.head.weight[..., 1] = 0.0
     survival = model.predict_survival_function(X, [0.1, 0.5, 2.0, 7.0])
     odds = (1 - survival) / survival
     ratio = odds / odds[:1]
@@ -115,7 +115,7 @@ def test_the_objective_is_the_likelihood_of_the_distribution(offset):
     inputs = model.preprocessor_.transform(X)
     time, event = torch.from_numpy(y["time"] / model.time_unit_), torch.from_numpy(y["event"].copy())
     shared = Inputs(inputs.numeric.double(), inputs.codes).shared()
-    terms = small_networks.terms(model.network_, shared, time[None], event[None])[0].numpy()
+    terms = small_networks.terms(model.stack_.populations[0].network, shared, time[None], event[None])[0].numpy()
     terms = terms - np.where(y["event"], np.log(model.time_unit_), 0.0)
     np.testing.assert_allclose(terms, log_likelihood(model.predict_distribution(X), y), rtol=1e-8, atol=1e-10)
 

@@ -105,6 +105,6 @@ def test_training_starts_at_the_most_likely_constant_hazard(method, of_the_mean)
         return -weight @ log_likelihood(Weibull(np.full(80, np.exp(log_mean)), 1.0), y)
 
     mean = np.exp(minimize_scalar(loss, bounds=(-3.0, 5.0), method="bounded", options={"xatol": 1e-8}).x)
-    log_scale, log_shape = model.learned_.start["values"]
+    log_scale, log_shape = model.stack_.learned.start["values"]
     assert np.exp(log_scale) * model.time_unit_ == pytest.approx(of_the_mean * mean, rel=1e-6)
     assert log_shape == 0.0

@@ -53,7 +53,7 @@ def test_clone_and_parameters():
     assert twin.get_params() == model.get_params()
     assert clone(model.set_params(max_epochs=7)).max_epochs == 7
     assert model.fit(*data()) is model
-    assert not hasattr(clone(model), "network_")
+    assert not hasattr(clone(model), "stack_")
     assert "dropout=0.1" in repr(model)
     with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
         model.set_params(depth=3)
@@ -112,33 +112,32 @@ def test_an_unfitted_model_says_so(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"variant": "best"}, "variant is one of 'sumo', 'paper'; got 'best'"),
-        ({"activation": "elu"}, "activation is one of .*; got 'elu'"),
-        ({"positive": "exp"}, "positive is one of 'square', 'softplus', 'abs'; got 'exp'"),
-        ({"derivative": "magic"}, "derivative is one of 'forward'"),
-        ({"time_features": "sqrt"}, "time_features is one of"),
-        ({"numeric_scaling": "minmax"}, "numeric_scaling is one of"),
-        ({"dropout": 1.0}, r"dropout lies in \[0, 1\); got 1.0"),
-        ({"dropout": -0.1}, "dropout lies in"),
-        ({"covariate_layers": (8, 0)}, r"covariate_layers is a sequence of positive widths; got \(8, 0\)"),
-        ({"covariate_layers": 8}, "covariate_layers is a sequence of positive widths; got 8"),
-        ({"time_layers": ()}, "time_layers needs at least one hidden layer"),
-        ({"time_layers": (2.5,)}, "time_layers is a sequence of positive widths"),
-        ({"n_members": 0}, "n_members is a whole number of at least 1; got 0"),
-        ({"max_epochs": 1.5}, "max_epochs is a whole number"),
-        ({"max_epochs": "many"}, "max_epochs is a whole number of at least 1; got 'many'"),
-        ({"frequencies": -1}, "frequencies is a whole number, zero or more; got -1"),
-        ({"frequencies": 0.5}, "frequencies is a whole number, zero or more; got 0.5"),
-        ({"batch_size": 0}, "batch_size is 'auto'.* or a whole number of at least 1; got 0"),
-        ({"batch_size": "big"}, "batch_size is 'auto'"),
-        ({"validation_fraction": 1.0}, r"validation_fraction lies in \[0, 1\)"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive"),
-        ({"weight_decay": -1.0}, "weight_decay must not be negative"),
-        ({"patience": -1}, "patience is None or a whole number of at least 0; got -1"),
-        ({"n_threads": 0}, "n_threads is None or a whole number of at least 1; got 0"),
-        ({"device": "abacus"}, "device is 'auto', 'cpu' or 'cuda'; got 'abacus'"),
+        ({"components": "network"}, "components .*'auto', 'networks' or a sequence"),
+        ({"components": ("network", "network")}, "components .* different names"),
+        ({"components": ("forest",)}, "components .*got .*forest"),
+        ({"numeric_scaling": "minmax"}, "numeric_scaling .*'quantile' or 'standard'; got 'minmax'"),
+        ({"dropout": 1.0}, "dropout .*at least 0 and below 1.*; got 1.0"),
+        ({"dropout": -0.1}, "dropout .*at least 0"),
+        ({"covariate_layers": (8, 0)}, r"covariate_layers .*positive integers; got \(8, 0\)"),
+        ({"covariate_layers": 8}, "covariate_layers .*positive integers; got 8"),
+        ({"time_layers": ()}, "time_layers .*one or more positive integers"),
+        ({"time_layers": (2.5,)}, "time_layers .*positive integers"),
+        ({"n_members": 0}, "n_members .*integer of at least 1.*; got 0"),
+        ({"max_epochs": 1.5}, "max_epochs .*integer"),
+        ({"max_epochs": "many"}, "max_epochs .*integer of at least 1.*; got 'many'"),
+        ({"frequencies": -1}, "frequencies .*integer of at least 0; got -1"),
+        ({"frequencies": 0.5}, "frequencies .*integer of at least 0; got 0.5"),
+        ({"batch_size": 0}, "batch_size .*'auto'.* integer of at least 1; got 0"),
+        ({"batch_size": "big"}, "batch_size .*'auto'"),
+        ({"validation_fraction": 1.0}, "validation_fraction .*below 1"),
+        ({"learning_rate": 0.0}, "learning_rate .*above 0; got 0.0"),
+        ({"learning_rate": "fast"}, "learning_rate .*above 0; got 'fast'"),
+        ({"weight_decay": -1.0}, "weight_decay .*at least 0"),
+        ({"patience": -1}, "patience .*integer of at least 0 or None; got -1"),
+        ({"time_origin": "last"}, "time_origin .*'zero' or 'first'"),
+        ({"device": "abacus"}, "device .*'auto', 'cpu' or 'cuda'; got 'abacus'"),
     ],
 )
-def test_settings_that_cannot_be(options, message):
+def test_invalid_settings_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         SumoNet(**(SMALL | options)).fit(*data())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,12 +11,14 @@ import torch
 from scipy.special import logsumexp
 
 from pandas_modes import pandas_copy_on_write
-from sumosurv import SumoNet, Surv, TrainingError, check_outcome, datasets, kaplan_meier
+from sumosurv import PaperSumoNet, SumoNet, Surv, TrainingError, check_outcome, datasets, kaplan_meier
 from sumosurv.distributions import Mixture, Rescaled
+from sumosurv.fitting.plan import FitPlan
 from sumosurv.scores import harrell_c, log_likelihood
 from sumosurv.training import loop, split_rows
 
 SMALL = {"n_members": 3, "max_epochs": 6, "covariate_layers": (8, 8), "time_layers": (6, 6), "random_state": 0}
+SMALL |= {"components": "networks"}
 GRID = np.array([0.0, 0.1, 0.5, 1.0, 3.0])
 
 
@@ -124,7 +128,7 @@ def test_fitting_leaves_the_global_generators_and_threads_alone():
     torch.manual_seed(5)
     threads = torch.get_num_threads()
     state = np.random.get_state()[1].copy()  # noqa: NPY002 (the global one is what must not change)
-    SumoNet(**SMALL, n_threads=1).fit(X, Y)
+    SumoNet(**SMALL).fit(X, Y)
     assert torch.equal(torch.rand(3), expected)
     assert torch.get_num_threads() == threads
     np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
@@ -134,7 +138,9 @@ def test_a_member_does_not_depend_on_the_size_of_the_ensemble():
     """Seeds are drawn one after the other: the first of three is the only one of one."""
     one = SumoNet(**(SMALL | {"n_members": 1})).fit(X, Y)
     three = SumoNet(**SMALL).fit(X, Y)
-    for single, many in zip(one.network_.parameters(), three.network_.parameters()):
+    for single, many in zip(
+        one.stack_.populations[0].network.parameters(), three.stack_.populations[0].network.parameters()
+    ):
         torch.testing.assert_close(single[0], many[0], rtol=2e-3, atol=2e-4)
 
 
@@ -151,7 +157,7 @@ def test_inputs_are_not_changed():
 
 
 def test_history_and_best_values_are_on_the_scale_of_the_user(model):
-    assert list(model.history_.columns) == ["epoch", "member", "train", "valid"]
+    assert list(model.history_.columns) == ["epoch", "member", "train", "valid", "component"]
     assert len(model.history_) == 3 * 6
     best = model.history_.groupby("member")["valid"].max().to_numpy()
     np.testing.assert_allclose(best, model.best_valid_)
@@ -159,7 +165,9 @@ def test_history_and_best_values_are_on_the_scale_of_the_user(model):
     days = Y.copy()
     days["time"] *= 100.0
     fitted.fit(X[:100], days[:100], validation_data=(X[100:], days[100:]))
-    fitted.network_.growth.zero_()  # it is learned after training: until then the hazard is constant
+    fitted.stack_.populations[
+        0
+    ].network.growth.zero_()  # it is learned after training: until then the hazard is constant
     assert fitted.best_valid_[0] == pytest.approx(fitted.score(X[100:], days[100:]), abs=1e-5)
 
 
@@ -237,7 +245,7 @@ def test_verbose_writes_to_stderr(capsys):
 # ---------------------------------------------------------------------- odd data
 
 
-@pytest.mark.parametrize("variant", ["sumo", "paper"])
+@pytest.mark.parametrize("make", [partial(SumoNet, components="networks"), PaperSumoNet])
 @pytest.mark.parametrize(
     ("frame", "y"),
     [
@@ -268,8 +276,8 @@ def test_verbose_writes_to_stderr(capsys):
     ],
 )
 @pytest.mark.filterwarnings("ignore:All .* rows are censored")
-def test_small_and_degenerate_data(frame, y, variant):
-    fitted = SumoNet(**SMALL, variant=variant).fit(frame, y)
+def test_small_and_degenerate_data(frame, y, make):
+    fitted = make(**{k: v for k, v in SMALL.items() if k != "components"}).fit(frame, y)
     assert np.isfinite(fitted.predict(frame)).all()
     assert not np.isnan(fitted.predict_survival_function(frame, [0.0, 1.0, 1e12])).any()
     assert not np.isnan(fitted.predict_mean(frame)).any()
@@ -300,7 +308,7 @@ def test_training_that_cannot_work_says_so():
 
 
 def test_a_failed_member_is_left_out_of_the_mixture(monkeypatch):
-    make = SumoNet.build
+    make = FitPlan.build
 
     def spoiled(self, *arguments):
         network = make(self, *arguments)
@@ -309,7 +317,7 @@ def test_a_failed_member_is_left_out_of_the_mixture(monkeypatch):
                 p[1] = torch.nan
         return network
 
-    monkeypatch.setattr(SumoNet, "build", spoiled)
+    monkeypatch.setattr(FitPlan, "build", spoiled)
     with pytest.warns(RuntimeWarning, match="Members 1 had no finite likelihood and are left out"):
         fitted = SumoNet(**SMALL).fit(X, Y)
     monkeypatch.undo()

@@ -48,7 +48,7 @@ def test_members_are_the_networks_one_by_one(kind, data):
     np.testing.assert_allclose(members.weights, 1 / 3)
     twin = kind(n_members=3)
     twin.__dict__.update(model.__dict__)
-    twin.network_ = select_members(model.network_, [1])
+    twin.stack_.populations[0].network = select_members(model.stack_.populations[0].network, [1])
     expected = twin.predict_survival_function(data.X[:7], GRID)
     np.testing.assert_array_equal(members.distributions[1].survival(GRID), expected)
     mean = np.mean([member.survival(GRID) for member in members.distributions], axis=0)
@@ -60,7 +60,7 @@ def test_the_default_counts_every_network_of_every_kind_with_its_weight(default,
     members = default.predict_members(X)
     kept = default.members_[default.members_["weight"] > 0]
     assert len(members) == default.n_members_ == len(kept)
-    assert kept["kind"].nunique() > 1
+    assert kept["component"].nunique() > 1
     np.testing.assert_allclose(members.weights, kept["weight"])
     curves = np.stack([member.survival(GRID) for member in members.distributions])
     mixed = np.tensordot(members.weights, curves, axes=1)
@@ -87,7 +87,7 @@ def test_limits_fall_in_time_and_widen_with_the_level(default, data):
 
 def test_blocks_of_rows_change_nothing(default, data, monkeypatch):
     whole = default.predict_survival_band(data.X[:20], GRID)
-    monkeypatch.setattr("sumosurv.estimators.members._CELLS", 1)
+    monkeypatch.setattr("sumosurv.fitting.members._CELLS", 1)
     np.testing.assert_allclose(default.predict_survival_band(data.X[:20], GRID), whole, atol=1e-12)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from small_networks import network
-from sumosurv.estimators.weights import check_weights
+from sumosurv.fitting.stack import check_weights
 
 
 def stored(members):

@@ -18,7 +18,7 @@ from torch import nn
 
 import export_cases as cases
 from sumosurv import CoxPH, KaplanMeier, NetworkSearch, SumoNet, Surv, SurvivalMixture, WeibullNet, datasets
-from sumosurv.export import inputs, onnx_inputs, special
+from sumosurv.export import export_onnx, export_torch, inputs, onnx_inputs, special
 from sumosurv.export.description import described, spellings
 from sumosurv.export.program import SurvivalProgram
 from sumosurv.preprocessing import CategoricalColumn
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*were not seen in training:User
 def open_onnx(model, path, **options):
     pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra 'export')")
-    model.export_onnx(path, **options)
+    export_onnx(model, path, **options)
     quiet = runtime.SessionOptions()
     quiet.log_severity_level, quiet.intra_op_num_threads = 3, 1
     return runtime.InferenceSession(path, quiet, providers=["CPUExecutionProvider"])
@@ -111,7 +111,7 @@ def test_all_rows_censored(tmp_path):
     X, _, time = cases.table()
     with pytest.warns(UserWarning, match="censored"):
         model = SumoNet(max_epochs=1, random_state=0).fit(X, (time, np.zeros(len(X))))
-    assert model.least_hazard_ > 0
+    assert model.stack_.minimum_hazard > 0
     session = open_onnx(model, tmp_path / "model.onnx")
     times = model.last_time_ * np.array([0.5, 1.0, 30.0, 3000.0])
     check(session.run(None, cases.feeds(model, X, times)), model, X, times, 1e-12)
@@ -122,7 +122,10 @@ def test_causes_of_rows_that_nobody_survives(tmp_path):
     X, cause, time = cases.table()
     model = SumoNet(numeric_scaling="standard", max_epochs=20, random_state=0).fit(X, Surv.from_arrays(cause, time))
     far = X[:4].assign(age=[3e3, 5e3, 1e4, 2e4])
-    parts = [part.predict_survival_function(far, [model.last_time_]) for part in model.parts_.values()]
+    parts = [
+        part.distribution(model.preprocessor_.transform(far)).survival([model.last_time_])
+        for part in model.stack_.populations
+    ]
     assert (np.hstack(parts) == 0).any()
     session = open_onnx(model, tmp_path / "model.onnx")
     times = grid(model)  # at zero the density is beyond all numbers
@@ -159,7 +162,7 @@ def test_methods_without_exact_curves_say_so(tmp_path):
     y = (time, cause > 0)
     for model in (CoxPH(alpha=0.1), KaplanMeier(), SurvivalMixture([KaplanMeier()])):
         with pytest.raises(TypeError, match="cannot be exported"):
-            model.fit(X[["age"]], y).export_onnx(tmp_path / "model.onnx")
+            export_onnx(model.fit(X[["age"]], y), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -170,7 +173,7 @@ def test_parts_that_read_other_levels_are_refused(tmp_path):
         WeibullNet(**cases.SMALL).fit(X[rows], (time[rows], cause[rows] > 0)) for rows in (few, np.ones(len(X), bool))
     ]
     with pytest.raises(TypeError, match="different types or levels"):
-        SurvivalMixture.of(parts).export_onnx(tmp_path / "model.onnx")
+        export_onnx(SurvivalMixture.of(parts), tmp_path / "model.onnx")
 
 
 def test_a_search_exports_what_it_chose(tmp_path):
@@ -186,9 +189,9 @@ def test_a_search_exports_what_it_chose(tmp_path):
 def test_what_cannot_be_written_is_said(tmp_path):
     model = cases.fitted("one kind")
     with pytest.raises(ValueError, match="precision is"):
-        model.export_onnx(tmp_path / "model.onnx", precision="half")
+        export_onnx(model, tmp_path / "model.onnx", precision="half")
     with pytest.raises(FileNotFoundError, match="no folder"):
-        model.export_torch(tmp_path / "none" / "model.pt2")
+        export_torch(model, tmp_path / "none" / "model.pt2")
 
 
 def _images():
@@ -217,7 +220,7 @@ def test_encoders_of_arrays_with_convolutions(encoder, shape, tmp_path):
     check(found, model, X[:7], times, 1e-6)
     if encoder is _images:
         return  # torch follows one like the other, and takes seconds
-    model.export_torch(tmp_path / "model.pt2")
+    export_torch(model, tmp_path / "model.pt2")
     program = torch.export.load(tmp_path / "model.pt2").module()
     check(program(torch.from_numpy(X[:7]), torch.from_numpy(times)), model, X[:7], times, 1e-12)
 
@@ -230,7 +233,7 @@ def test_pooling_that_onnx_has_no_words_for(tmp_path):
                         (nn.Conv1d(1, 1, 3, padding="same"), "padding='same'")):  # fmt: skip
         model = SumoNet(encoder=nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(2)), **cases.SMALL).fit(X, y)
         with pytest.raises(TypeError, match=told):
-            model.export_onnx(tmp_path / "model.onnx")
+            export_onnx(model, tmp_path / "model.onnx")
 
 
 def test_an_encoder_that_onnx_has_no_words_for(tmp_path):
@@ -239,7 +242,7 @@ def test_an_encoder_that_onnx_has_no_words_for(tmp_path):
     norm = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.LayerNorm(4))
     model = SumoNet(encoder=norm, **cases.SMALL).fit(X[["age", "binary"]], (time, cause > 0))
     with pytest.raises(TypeError, match=r"'layer_norm'.*export_torch"):
-        model.export_onnx(tmp_path / "model.onnx")
+        export_onnx(model, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -247,7 +250,7 @@ def test_an_encoder_that_onnx_has_no_words_for(tmp_path):
 def test_a_torch_program_equals_the_library(tmp_path):
     model, X = cases.fitted("WeibullNet"), cases.new_rows()
     path = tmp_path / "model.pt2"
-    model.export_torch(path)
+    export_torch(model, path)
     extra = {"sumosurv.json": ""}
     program = torch.export.load(path, extra_files=extra).module()
     for rows, times in ((X, grid(model)), (X[:1], grid(model)[:1])):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import small_networks
-from sumosurv import SumoNet, datasets
+from sumosurv import PaperSumoNet, SumoNet, datasets
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.networks import fused
 
@@ -111,10 +112,10 @@ def test_the_error_of_single_precision_is_what_the_docs_say(name, noise, bound):
         assert np.abs(mixture.survival(t) - mixture.single().survival(t)).max() < float(bound)
 
 
-@pytest.mark.parametrize("variant", ["sumo", "paper"])
-def test_the_error_of_single_precision_in_trained_networks(variant):
+@pytest.mark.parametrize("make", [partial(SumoNet, components="networks"), PaperSumoNet])
+def test_the_error_of_single_precision_in_trained_networks(make):
     data = datasets.simulate("weibull", 400, random_state=0)
-    model = SumoNet(variant=variant, n_members=2, max_epochs=30, random_state=0).fit(data.X, data.y)
+    model = make(n_members=2, max_epochs=30, random_state=0).fit(data.X, data.y)
     assert "2e-6" in SumoNet.predict_survival_function.__doc__
     t = np.linspace(0.0, 1.5 * data.y["time"].max(), 100)
     double, single = (model.predict_survival_function(data.X, t, precision=p) for p in ("double", "single"))

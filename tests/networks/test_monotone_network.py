@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 import small_networks
-from sumosurv import SumoNet, Surv
+from sumosurv import PaperSumoNet, SumoNet, Surv
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms
 from sumosurv.networks.monotone import DERIVATIVES
 
@@ -140,11 +140,9 @@ def test_log_likelihood_is_that_of_the_distribution():
 def test_the_paper_variant_is_figure_2():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), Surv.from_arrays(rng.random(80) < 0.7, 2.0 + 10 * rng.random(80))
-    model = SumoNet(
-        variant="paper", n_members=1, covariate_layers=(5, 4), time_layers=(6, 3), max_epochs=5, random_state=1
-    )
+    model = PaperSumoNet(n_members=1, covariate_layers=(5, 4), time_layers=(6, 3), max_epochs=5, random_state=1)
     model.fit(X, y)
-    p = {name: value[0] for name, value in model.network_.named_parameters()}
+    p = {name: value[0] for name, value in model.stack_.populations[0].network.named_parameters()}
     low, high = y["time"].min(), y["time"].max()
 
     def survival(x, t):
@@ -171,7 +169,7 @@ def test_the_paper_variant_loses_mass_and_the_default_does_not():
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(60, 2)), Surv.from_arrays(np.ones(60, bool), rng.exponential(size=60))
     options = {"n_members": 1, "covariate_layers": (4,), "time_layers": (4,), "max_epochs": 3, "random_state": 0}
-    paper = SumoNet(variant="paper", **options).fit(X, y).predict_distribution(X)
+    paper = PaperSumoNet(**options).fit(X, y).predict_distribution(X)
     ours = SumoNet(**options).fit(X, y).predict_distribution(X)
     assert (paper.survival(0.0) < 1).all()
     assert np.isinf(paper.mean()).all()

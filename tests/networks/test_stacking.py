@@ -1,11 +1,14 @@
 """Networks of different shapes in one population compute what each computes alone."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from small_networks import terms, trained
-from sumosurv import SumoNet, Surv, WeibullNet
+from sumosurv import PaperSumoNet, SumoNet, Surv, WeibullNet
+from sumosurv.fitting.plan import FitPlan
 from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
 
 SHAPES = [((8,), (8,)), ((16, 16), (8, 8, 8)), ((8, 8, 8), (16,)), ((16, 16, 16), (16, 16, 16))]
@@ -19,16 +22,14 @@ def rows():
     return X, y
 
 
-def made(rows, covariate, mixed, seed, positive="square", dropout=0.0, **options):
-    estimator = SumoNet(
-        covariate_layers=covariate, time_layers=mixed, positive=positive, dropout=dropout, device="cpu", **options
-    )
+def made(rows, covariate, mixed, seed, make=SumoNet, dropout=0.0, **options):
+    estimator = make(covariate_layers=covariate, time_layers=mixed, dropout=dropout, device="cpu", **options)
     return built(estimator, rows, seed)
 
 
 def built(estimator, rows, seed):
-    prepared = estimator.read(*rows)
-    return estimator.build(estimator.learn(prepared), np.array([seed])), prepared
+    plan, prepared = FitPlan(estimator), estimator._read(*rows)
+    return plan.build(plan.learn(prepared), np.array([seed])), prepared
 
 
 def stacked(rows, **options):
@@ -41,20 +42,22 @@ def log_likelihood(network, data):
     return terms(network.eval(), data.inputs.shared(), data.outcome.time[None], data.outcome.event[None])
 
 
-@pytest.mark.parametrize("positive", ["square", "softplus", "abs"])
-@pytest.mark.parametrize("residual", [True, False])
-def test_stacked_networks_compute_what_they_compute_alone(rows, positive, residual):
-    parts, population, data = stacked(rows, positive=positive, residual=residual)
+MAKERS = [SumoNet, *(partial(PaperSumoNet, positive=positive) for positive in ("square", "softplus", "abs"))]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_stacked_networks_compute_what_they_compute_alone(rows, make):
+    parts, population, data = stacked(rows, make=make)
     together = log_likelihood(population, data)
     alone = torch.cat([log_likelihood(part, data) for part in parts])
     assert together.shape == (len(SHAPES), 200)
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("positive", ["square", "softplus", "abs"])
-def test_padding_stays_absent_while_training(rows, positive):
+@pytest.mark.parametrize("make", MAKERS)
+def test_padding_stays_absent_while_training(rows, make):
     """Members of a stack train as they do alone: without dropout their paths agree."""
-    parts, population, data = stacked(rows, positive=positive)
+    parts, population, data = stacked(rows, make=make)
     seeds = np.arange(len(SHAPES))
 
     def run(network, seeds):

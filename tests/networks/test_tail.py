@@ -110,13 +110,14 @@ def rows(n=300, seed=0, growth=2.5):
 
 
 SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8, 8), "time_layers": (6, 6), "random_state": 0}
+SMALL |= {"components": "networks"}
 
 
 def test_each_cause_has_a_growth_of_its_own():
     X, event, time = rows()
     cause = np.where(event, 1 + (np.random.default_rng(1).random(len(X)) < 0.4), 0)
     model = SumoNet(**SMALL).fit(X, Surv.from_arrays(cause, time, causes=2))
-    net, d = model.network_, model.predict_distribution(X)
+    net, d = model.stack_.populations[0].network, model.predict_distribution(X)
     unit = model.time_unit_
     first, second = (float(part.growth) for part in net.causes)
     assert first != second
@@ -139,25 +140,17 @@ def test_each_cause_has_a_growth_of_its_own():
 def test_the_growth_is_kept_in_the_model_file(tmp_path):
     X, event, time = rows()
     model = SumoNet(**SMALL).fit(X, Surv.from_arrays(event, time))
-    assert float(model.network_.growth) > 0.05
+    assert float(model.stack_.populations[0].network.growth) > 0.05
     model.save(tmp_path / "model.sumo")
     again = sumosurv.load(tmp_path / "model.sumo")
-    assert float(again.network_.growth) == float(model.network_.growth)
+    assert float(again.stack_.populations[0].network.growth) == float(model.stack_.populations[0].network.growth)
     assert again.last_time_ == model.last_time_ == time.max() == pytest.approx(model.time_unit_)
     np.testing.assert_array_equal(again.predict_mean(X), model.predict_mean(X))
 
 
-def test_state_without_a_growth_has_a_constant_hazard():
+def test_a_missing_or_invalid_growth_is_refused():
     X, event, time = rows()
     model = SumoNet(**SMALL).fit(X, Surv.from_arrays(event, time))
-    fitted, tensors = model._state()
-    del fitted["last_time_"], tensors["network.growth"]  # as files were before
-    old = SumoNet(**SMALL)
-    old._restore(fitted, tensors)
-    assert float(old.network_.growth) == 0.0
-    assert old.last_time_ == pytest.approx(time.max())
-    hazard = old.predict_hazard(X[:5], old.last_time_ * np.array([1.1, 3.0]))  # of a mixture, which may fall
-    assert (hazard[:, 1] <= hazard[:, 0] * (1 + 1e-9)).all()
     fitted, tensors = model._state()
     del tensors["network.growth"]
     with pytest.raises(ValueError, match="missing"):

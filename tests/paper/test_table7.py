@@ -37,7 +37,7 @@ def test_every_method_is_timed_once_and_cox_time_both_ways(part):
 
 def test_cox_time_on_a_grid_is_its_curve_at_the_grid_where_the_grid_has_all_event_times(part):
     model = CoxTime(n_members=1, max_epochs=1, random_state=0).fit(part.X, part.y)
-    network = model.network_
+    network = model.stack_.populations[0].network
     same = table7._gathered(network, network.baseline_times[0])
     torch.testing.assert_close(same.increments, network.increments)
     # on a coarser grid no hazard is lost
@@ -51,9 +51,9 @@ def test_cox_time_on_a_grid_is_its_curve_at_the_grid_where_the_grid_has_all_even
 
 def test_the_baseline_is_computed_again_and_is_the_same(part):
     model = CoxTime(n_members=1, max_epochs=1, random_state=0).fit(part.X, part.y)
-    before = model.network_.increments.clone()
+    before = model.stack_.populations[0].network.increments.clone()
     table7._predict_all_times(model, part, np.unique(part.y["time"]))()
-    torch.testing.assert_close(model.network_.increments, before)
+    torch.testing.assert_close(model.stack_.populations[0].network.increments, before)
 
 
 def test_epochs_are_counted(part):

@@ -96,6 +96,7 @@ def test_training_history():
             "member": [0, 0, 1, 1],
             "train": [-2.0, -1.5, -2.2, -1.7],
             "valid": [-2.1, -1.8, -2.3, -1.6],
+            "component": "network",
         }
     )
     ax = plot_training(history, baseline=-1.9)
@@ -109,7 +110,7 @@ def test_training_history():
     low, high = ax.get_ylim()
     assert low < -1.9
     assert high > -1.5
-    several = plot_training(pd.concat([history.assign(kind="a"), history.assign(kind="b", valid=-1.0)]))
+    several = plot_training(pd.concat([history.assign(component="a"), history.assign(component="b", valid=-1.0)]))
     thick = [line for line in several.lines if line.get_linewidth() > 2]
     assert len(thick) == 4  # a mean of each kind, on training and on validation rows
     np.testing.assert_allclose(thick[3].get_ydata(), -1.0)

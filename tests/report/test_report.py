@@ -72,7 +72,9 @@ def plain(cox):
     net.fit(X, Surv.from_arrays(EVENT, TIME))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sumosurv.plots.performance._TIMES", 4)
-        report = net.report(NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), against={"Cox": cox}, unit="years", **QUICK)
+        report = make_report(
+            net, NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), against={"Cox": cox}, unit="years", **QUICK
+        )
     return net, report, Reader(report.html)
 
 
@@ -143,7 +145,7 @@ def test_unlike_rows_and_small_groups_are_told(cox, undrawn):
     odd = NEW.assign(arm="new")
     odd.iloc[0, 0] = 1e6
     with pytest.warns(UserWarning, match="not seen in training"):
-        report = cox.report(odd, Surv.from_arrays(NEW_EVENT, NEW_TIME), subjects=False, **QUICK)
+        report = make_report(cox, odd, Surv.from_arrays(NEW_EVENT, NEW_TIME), subjects=False, **QUICK)
     warned = [item.text for section in report.sections for item in section.items if getattr(item, "warning", False)]
     assert any("160 rows (levels not seen in training)" in text for text in warned)
     assert any("1 row (outside" in text for text in warned)
@@ -194,7 +196,7 @@ def test_a_model_file_tells_of_its_networks(tmp_path):
     """The card of a loaded model has what that of the fitted one has; files hold no table of members."""
     net = SumoNet(max_epochs=1, random_state=0).fit(X[:60], Surv.from_arrays(EVENT[:60], TIME[:60]))
     net.save(tmp_path / "net.sumo")
-    listed = ", ".join(f"{p.n_members_} {k} (weight {w:.2f})" for (k, p), w in zip(net.parts_.items(), net.weights_))
+    listed = ", ".join(f"{p.network.members} {p.name} (weight {p.weight:.2f})" for p in net.stack_.populations)
     for model in (net, load(tmp_path / "net.sumo")):
         inputs = prepare(model, NEW[:40], Surv.from_arrays(NEW_EVENT[:40], NEW_TIME[:40]), times=1.0)
         assert ["networks", listed] in model_section(inputs).items[0].rows

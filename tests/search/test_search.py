@@ -176,7 +176,7 @@ def test_a_saved_search_predicts_the_same(fitted, parts, tmp_path):
 def test_a_padded_mixture_is_saved_with_its_shapes(parts, tmp_path):
     train, valid, test = parts
     search = quick(layout="padded", mixture=6).fit(*train, validation_data=valid)
-    assert search.best_estimator_.network_.mixed.active.numel()
+    assert search.best_estimator_.stack_.populations[0].network.mixed.active.numel()
     search.save(tmp_path / "padded.sumo")
     np.testing.assert_array_equal(
         load(tmp_path / "padded.sumo").predict_density(test[0], [0.5, 1.0]), search.predict_density(test[0], [0.5, 1.0])

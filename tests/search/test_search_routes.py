@@ -176,7 +176,7 @@ def test_baselines_are_those_of_the_rows_trained_on(parts, refit, everything):
         refit_members=1, mixture=1, random_state=0,
     ).fit(X, y, validation_data=(X_late, late))  # fmt: skip
     fitted, last = made.best_estimator_, late if everything else y
-    times = fitted.network_.baseline_times[0].numpy() * fitted.time_unit_
+    times = fitted.stack_.populations[0].network.baseline_times[0].numpy() * fitted.time_unit_
     assert times.max() == pytest.approx(last["time"][last["event"]].max(), rel=1e-6)
 
 

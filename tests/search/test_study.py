@@ -103,7 +103,7 @@ def test_a_study_of_other_rows_or_another_space_is_refused(data, tmp_path):
         search(storage=storage).fit(data.X.rename(columns=lambda name: f"{name}_"), data.y)
     with pytest.raises(ValueError, match="another estimator"):
         search(storage=storage, cv=3).fit(data.X, data.y)
-    loud = search(storage=storage, n_trials=2).set_params(estimator__on_epoch=lambda epoch: None)
+    loud = search(storage=storage, n_trials=2).set_params(estimator__verbose=lambda epoch: None)
     assert len(loud.fit(data.X, data.y).cv_results_["trial"]) == 2  # a search makes no use of it
     turned = dict(reversed(SPACE.items()))
     assert len(search(storage=storage, n_trials=2, space=turned).fit(data.X, data.y).cv_results_["trial"]) == 2

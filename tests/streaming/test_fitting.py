@@ -16,7 +16,7 @@ from sumosurv.streaming import learning
 from sumosurv.streaming.batches import StreamBatches, prefetched
 from sumosurv.training import Member
 
-SMALL = {"n_members": 2, "covariate_layers": (8,), "time_layers": (8,), "random_state": 0, "n_threads": 1}
+SMALL = {"n_members": 2, "covariate_layers": (8,), "time_layers": (8,), "random_state": 0}
 OUTCOME = {"time": "t", "event": "d"}
 
 
@@ -44,7 +44,7 @@ def test_rows_that_fit_the_buffer_give_the_fit_in_memory(tmp_path):
     path = written(frame, tmp_path / "rows.parquet", 1_000)
     settings = SMALL | {"max_epochs": 3}
     streamed = SumoNet(**settings).fit(path, OUTCOME, validation_data=parts(held_out))
-    memory = SumoNet(**settings).fit(*parts(frame), validation_data=parts(held_out))
+    memory = SumoNet(**settings, components="networks").fit(*parts(frame), validation_data=parts(held_out))
     test = rows(200, 2)
     np.testing.assert_allclose(streamed.predict(parts(test)[0]), memory.predict(parts(test)[0]), atol=2e-5)
     assert streamed.score(*parts(test)) == pytest.approx(memory.score(*parts(test)), abs=2e-4)
@@ -106,7 +106,7 @@ def plain():
 def test_rows_in_an_order_are_told_and_rows_in_none_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr("sumosurv.streaming.fitting.BUFFER", 500)
     frame = rows(1_500)
-    with pytest.warns(UserWarning, match="an order that has to do with their times"):
+    with pytest.warns(UserWarning, match="nearly ordered by time"):
         WeibullNet(**plain()).fit(written(frame.sort_values("t"), tmp_path / "sorted.parquet", 100), OUTCOME)
     WeibullNet(**plain()).fit(written(frame, tmp_path / "rows.parquet", 100), OUTCOME)  # warnings are errors
 
@@ -188,9 +188,9 @@ def test_a_streamed_model_is_an_ordinary_one(tmp_path):
     assert set(model.history_["epoch"]) == {0}
     again = SumoNet(max_epochs=1, random_state=0).fit(path, OUTCOME)
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    assert SumoNet().for_stream(10**8).max_epochs == 1
-    assert SumoNet().for_stream(10**5).max_epochs == 45
-    assert SumoNet(n_members=7, max_epochs=3).for_stream(10**8).get_params()["max_epochs"] == 3
+    assert SumoNet()._components_on_disk(10**8)["network"].max_epochs == 1
+    assert SumoNet()._components_on_disk(10**5)["network"].max_epochs == 45
+    assert SumoNet(n_members=7, max_epochs=3)._components_on_disk(10**8)["network"].max_epochs == 3
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method._streams and name != "SumoNet"])
@@ -206,7 +206,7 @@ def test_what_cannot_be_streamed_is_refused_in_a_sentence(tmp_path):
     for model in (CoxPH(), DeepSurv(), DeepHit()):
         with pytest.raises(TypeError, match=f"{type(model).__name__} looks at all rows at once"):
             model.fit(path, OUTCOME)
-    with pytest.raises(ValueError, match="refit=True trains again"):
+    with pytest.raises(ValueError, match="refit=True is not supported"):
         WeibullNet(refit=True).fit(path, OUTCOME)
     with pytest.raises(TypeError, match="mapping of names"):
         WeibullNet().fit(path, parts(rows(300))[1])

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ import small_networks
 from small_networks import trained
 from sumosurv import CoxCC, SumoNet, TrainingError, WeibullNet, datasets
 from sumosurv.networks import Inputs, Observed, Rows, Table
-from sumosurv.training import Workers, mean_terms, work_as
+from sumosurv.training import Workers, mean_terms
 
 SEEDS = (3, 7)
 
@@ -122,18 +123,17 @@ def test_validation_rows_are_shared_out(monkeypatch):
     assert sorted(seen) == [30, 31]
 
 
-def test_a_fit_of_several_kinds_by_two_workers_is_that_of_one():
+def test_a_fit_of_several_components_by_two_workers_is_that_of_one():
     data = datasets.simulate("weibull", 120, random_state=0)
     alone = SumoNet(max_epochs=3, random_state=0).fit(data.X, data.y)
 
     def work(workers):
-        with work_as(workers):
-            return SumoNet(max_epochs=3, random_state=0).fit(data.X, data.y)
+        return SumoNet(max_epochs=3, random_state=0).fit(data.X, data.y, workers=workers)
 
     expected = alone.score(data.X, data.y)
     first, second = together(2, work)
     assert first.score(data.X, data.y) == pytest.approx(expected, abs=1e-5)
-    np.testing.assert_array_equal(first.weights_, second.weights_)
+    pd.testing.assert_frame_equal(first.components_, second.components_)
     np.testing.assert_array_equal(first.predict_median(data.X), second.predict_median(data.X))
 
 
@@ -141,8 +141,7 @@ def test_workers_with_different_seeds_are_told():
     data = datasets.simulate("weibull", 60, random_state=0)
 
     def work(workers):
-        with work_as(workers):
-            WeibullNet(n_members=1, max_epochs=2, random_state=workers.rank).fit(data.X, data.y)
+        WeibullNet(n_members=1, max_epochs=2, random_state=workers.rank).fit(data.X, data.y, workers=workers)
 
     with pytest.raises(TrainingError, match="different rows"):
         together(2, work)
@@ -154,12 +153,10 @@ def test_what_cannot_be_shared_is_refused():
     def encoder():
         return torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4))
 
-    with work_as(Workers(0, 2)):
-        with pytest.raises(ValueError, match="other rows of the batch"):
-            CoxCC(n_members=1, max_epochs=2).fit(data.X, data.y)
-        with pytest.raises(ValueError, match="layer normalisation"):
-            WeibullNet(n_members=1, max_epochs=2, encoder=encoder).fit(data.X, data.y)
-    CoxCC(n_members=1, max_epochs=1).fit(data.X, data.y)  # as before, alone
+    with pytest.raises(ValueError, match="other rows of the batch"):
+        CoxCC(n_members=1, max_epochs=2).fit(data.X, data.y, workers=Workers(0, 2))
+    with pytest.raises(ValueError, match="layer normalisation"):
+        WeibullNet(n_members=1, max_epochs=2, encoder=encoder).fit(data.X, data.y, workers=Workers(0, 2))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])

@@ -6,6 +6,7 @@ import argparse
 
 from sumosurv import datasets
 from sumosurv.cli.rows import check_target
+from sumosurv.export import export_onnx, export_torch
 from sumosurv.io import load
 from sumosurv.tables import write_table
 
@@ -47,7 +48,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     if kind not in (".onnx", ".pt2"):
         raise ValueError(f"--out names an .onnx file, or a .pt2 file of torch; got {arguments.out}.")
     model = load(arguments.model)
-    write = model.export_onnx if kind == ".onnx" else model.export_torch
-    write(arguments.out, precision=arguments.precision)
+    write = export_onnx if kind == ".onnx" else export_torch
+    write(model, arguments.out, precision=arguments.precision)
     print(f"{type(model).__name__} written to {arguments.out}")
     return 0

@@ -36,7 +36,7 @@ from sumosurv.training import Checkpoints, launched_by_torchrun, torchrun_worker
 
 __all__ = ["run_fit", "run_search"]
 
-_SETTINGS = ("n_members", "max_epochs", "variant", "refit", "device")  # settings of estimators that are also options
+_SETTINGS = ("n_members", "max_epochs", "refit", "device")  # settings of estimators that are also options
 
 
 def run_fit(arguments: argparse.Namespace) -> int:
@@ -45,6 +45,8 @@ def run_fit(arguments: argparse.Namespace) -> int:
     options = _checkpoint_options(arguments, model)
     cluster = cluster_of(arguments)
     with torchrun_workers(arguments.device or "auto") as workers, _silent(not workers.first):
+        if workers.size > 1:
+            options["workers"] = workers
         if cluster is None and is_streamed(arguments.data, arguments):
             read_as, interrupted = _fit_streamed(model, arguments, options)
         else:
@@ -264,9 +266,9 @@ def _print_columns(model: SurvivalEstimator) -> None:
 
 def _print_networks(model: NetworkEstimator) -> None:
     """Print the weights of the components and the likelihood of validation rows."""
-    weights = model.members_.groupby("kind", sort=False)["weight"].sum()
-    if len(weights) > 1:
-        shares = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
+    parts = model.stack_.populations
+    if len(parts) > 1:
+        shares = ", ".join(f"{part.name} {part.weight:.2f}" for part in parts)
         print(f"Components and their weights, by the likelihood of held-out rows: {shares}.")
     if model.resolution_ is not None:
         print(f"Times are recorded to {model.resolution_:g}: an event counts by the probability of its cell of time.")

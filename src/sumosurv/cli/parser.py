@@ -148,7 +148,6 @@ COMMANDS = {
             *_TABLE,
             _STREAM,
             ("--n-members", _COUNT, "number of networks; by default that of the estimator"),
-            ("--variant", _choice("sumo", "paper"), "variant of SumoNet: 'paper' is the network of the paper"),
             ("--refit", _SWITCH, "train again on all rows after early stopping"),
             ("--checkpoint", _FOLDER, "folder for the state of training; the same command resumes from it"),
             ("--checkpoint-seconds", _SECONDS | {"default": 30.0}, "shortest time between two checkpoints"),

@@ -17,7 +17,7 @@ from typing import Any
 
 from sumosurv.cluster.connect import Cluster, connected
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.training import Checkpoints, Workers, work_as
+from sumosurv.training import Checkpoints, Workers
 
 __all__ = ["ray_fit"]
 
@@ -31,9 +31,10 @@ def _train(config: dict[str, Any]) -> None:
 
     context = ray.train.get_context()
     model, given = ray.get(config["rows"])
-    with warnings.catch_warnings(), work_as(Workers(context.get_world_rank(), context.get_world_size())):
+    workers = Workers(context.get_world_rank(), context.get_world_size())
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the driver issues them
-        model.fit(*given, checkpoint=Checkpoints(config["folder"], config["seconds"]))
+        model.fit(*given, checkpoint=Checkpoints(config["folder"], config["seconds"]), workers=workers)
 
 
 def ray_fit(
@@ -67,7 +68,7 @@ def ray_fit(
     if not isinstance(model.random_state, int):
         raise ValueError(f"A fit on a cluster needs an integer random_state; got {model.random_state!r}.")
     model._check_settings()
-    passes = len(X) * model.setting("n_members") * model.setting("max_epochs")
+    passes = len(X) * sum(part.n_members * part.max_epochs for part in model._components(len(X)).values())
     if not cluster.too_small(passes=passes):
         (folder / _RAY).mkdir(parents=True, exist_ok=True)
         _fit_by_workers(cluster, model, (X, y, validation_data), folder, kept.seconds)
@@ -83,7 +84,7 @@ def _fit_by_workers(
         train, torch_train = import_module("ray.train"), import_module("ray.train.torch")
         gpu = model.device != "cpu" and ray.cluster_resources().get("GPU", 0) > 0
         count = cluster.workers_of(ray, gpu=gpu)
-        sent = type(model)(**{**model.get_params(deep=False), "verbose": False, "on_epoch": None})
+        sent = type(model)(**{**model.get_params(deep=False), "verbose": False})
         trainer = torch_train.TorchTrainer(
             _train,
             train_loop_config={"rows": ray.put((sent, given)), "folder": str(folder), "seconds": seconds},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +15,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.distributions import CovariatePath, SurvivalDistribution, Tabulated
-from sumosurv.estimators.given import ONE_OUTCOME, check_learns_from, with_rows
-from sumosurv.estimators.members import Members, check_level, spread
-from sumosurv.estimators.predictions import Precision, Predictions
+from sumosurv.estimators.predictions import Predictions
+from sumosurv.fitting.inputs import ONE_OUTCOME, check_learns_from, with_rows
+from sumosurv.fitting.members import Members, check_level, spread
+from sumosurv.fitting.parameters import Constraints, check_parameters
+from sumosurv.model_file import save
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
@@ -27,6 +28,8 @@ from sumosurv.quantiles import quantiles
 from sumosurv.scores import evaluate, log_likelihood
 from sumosurv.sources import Roles, RowSource, count_rows, is_source, take_rows
 from sumosurv.stored import as_list, as_number, as_text, as_whole, tensor_of
+from sumosurv.streaming import PredictionTable, predict_to_parquet
+from sumosurv.warn import warn_user
 
 __all__ = ["SurvivalEstimator"]
 
@@ -47,6 +50,10 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     _streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in pieces
     # what a method can learn from beside right-censored times: "entry", "intervals", "causes", "weights"
     _learns_from: ClassVar[frozenset[str]] = frozenset()
+    # the values that each parameter may have, in scikit-learn's notation; a class lists those that it adds
+    _parameter_constraints: ClassVar[Constraints] = {}
+
+    cells_: Cells | None = None  # the cells that recorded times stand for; None if times are exact
 
     def fit(self, X: Any, y: Any, *more: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit to covariates and outcomes.
@@ -71,11 +78,6 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             return self._fit_source(X, y, sample_weight, groups)
         return self._fit_anew(X, with_rows(y, sample_weight, groups))
 
-    @property
-    def cells_(self) -> Cells | None:
-        """What recorded times stand for; None where they are points of time, as for most methods."""
-        return None
-
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> None:
         """Fit: set the fitted attributes of an estimator that has none."""
@@ -94,7 +96,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
+        """Raise a ValueError that names an invalid parameter and the values that it may have."""
+        check_parameters(self)
 
     def predict_distribution(self, X: Any) -> SurvivalDistribution:
         """The survival distribution of each row, in the unit of the training times."""
@@ -201,72 +204,12 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             What to predict, as in `sumosurv.streaming.PredictionTable`: times, quantiles, mean, restricted_mean, risk,
             precision.
         """
-        from sumosurv.streaming import PredictionTable, predict_to_parquet
-
         check_is_fitted(self)
         return predict_to_parquet(self, X, path, PredictionTable(**table), identifiers=identifiers)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted model to one file, to be read by `sumosurv.load`: tensors and JSON, no code, no data."""
-        from sumosurv.io import save
-
         save(self, path)
-
-    def report(self, X: Any, y: Any, path: str | Path | None = None, **options: Any) -> Any:
-        """One HTML file about the model on rows that it was not fitted to (extra ``report``).
-
-        Parameters
-        ----------
-        X : covariates
-        y : outcome
-        path : path, optional
-            Where to write the file.
-        **options
-            As in `sumosurv.report.make_report`: against, times, title, unit, causes, sample_weight, groups and others.
-
-        Returns
-        -------
-        sumosurv.report.Report
-        """
-        from sumosurv.report.build import make_report
-
-        made = make_report(self, X, y, **options)
-        if path is not None:
-            made.save(path)
-        return made
-
-    def export_onnx(self, path: str | Path, *, precision: Precision = "double") -> None:
-        """Write the fitted model as an ONNX file, to be run without this library.
-
-        Preprocessing and mixture are inside. Inputs are ``numbers``, (rows, columns) in float64, NaN where missing;
-        ``categories``, (rows, columns) as text, empty where missing; and ``times``, (times,). Outputs are ``survival``
-        and ``density``, (rows, times), ``risk``, (rows,), and ``incidence``, (rows, times, causes), where causes
-        compete. The metadata entry ``sumosurv`` names the columns and levels, as JSON. See docs/export.md.
-
-        Parameters
-        ----------
-        path : path
-        precision : {"double", "single"}
-            Of the networks: "double" gives what the library gives; "single" is half the size and faster, with an error
-            in S of about 1e-6.
-
-        Raises
-        ------
-        TypeError
-            The method has no exact curve to write: steps, or the solution of an equation.
-        """
-        from sumosurv.export import export_onnx
-
-        export_onnx(self, path, precision=precision)
-
-    def export_torch(self, path: str | Path, *, precision: Precision = "double") -> None:
-        """Write the fitted model as a ``torch.export`` program (.pt2), to be run with torch alone.
-
-        As `export_onnx`, but categories are codes, (rows, columns) in int64; the extra file ``sumosurv.json`` has them.
-        """
-        from sumosurv.export import export_torch
-
-        export_torch(self, path, precision=precision)
 
     # ------------------------------------------------------------------ model files
 
@@ -304,10 +247,9 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             if len(names) != self.n_features_in_:
                 raise ValueError(f"{len(names)} names for {self.n_features_in_} columns")
             self.feature_names_in_ = np.array(names, dtype=object)
-        self.n_causes_ = as_whole(fitted.get("n_causes_", 1), "n_causes_", low=1)
+        self.n_causes_ = as_whole(fitted["n_causes_"], "n_causes_", low=1)
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
-        # files that do not say it: no earlier than the last of these
-        self.last_time_ = as_number(fitted.get("last_time_", float(self.risk_times_.max())), "last_time_", low=0.0)
+        self.last_time_ = as_number(fitted["last_time_"], "last_time_", low=0.0)
         times = tensor_of(tensors, "training_times", low=0.0, increasing=True)
         survival = tensor_of(tensors, "training_survival", len(times), low=0.0, high=1.0)
         incidence = None
@@ -385,12 +327,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """What every estimator keeps of the outcome of its training rows."""
         self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
         if not outcome.had_event.any():
-            warnings.warn(
-                f"All {outcome.total:.0f} rows are censored: without an event nothing can be learned of when events "
-                "happen.",
-                UserWarning,
-                stacklevel=6,
-            )
+            warn_user(f"All {outcome.total:.0f} rows are censored; the times of events cannot be learned from them.")
         known = outcome.at_midpoints()
         rows = known.event if known.event.any() else np.ones(len(known), dtype=bool)
         levels = (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES

@@ -17,11 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import Recalibrated, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.lower_bound import BoundScores, choose_cutoff, just_before, score_rows
-from sumosurv.estimators.members import Members
 from sumosurv.estimators.recalibration import probabilities, recalibration
 from sumosurv.estimators.sumonet import SumoNet
+from sumosurv.fitting.members import Members
 from sumosurv.nonparametric import kaplan_meier
-from sumosurv.outcome import Cells, Outcome, check_outcome
+from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.stored import as_number, as_whole, tensor_of
 from sumosurv.training import fold_rows, split_rows
 
@@ -207,7 +207,7 @@ class Conformal(SurvivalEstimator):
 
     def _learn_map(self, known: Outcome) -> None:
         """Learn g from the probabilities F(t|x) of rows that the model did not see."""
-        self.n_calibration_ = len(known)
+        self.n_calibration_, self.cells_ = len(known), self.estimator_.cells_
         self.levels_, self.values_ = recalibration(known, self.bins, shrink=self.shrink)
         self.scores_, self.censoring_, self.cutoff_ = None, None, None
 
@@ -238,11 +238,6 @@ class Conformal(SurvivalEstimator):
         found = self.estimator_._members(X)
         each = tuple(Recalibrated.of(member, self.levels_, self.values_) for member in found.distributions)
         return replace(found, distributions=each)
-
-    @property
-    def cells_(self) -> Cells | None:
-        """What recorded times stand for to the estimator."""
-        return self.estimator_.cells_
 
     # ------------------------------------------------------------------ lower bounds
 
@@ -355,6 +350,7 @@ class Conformal(SurvivalEstimator):
             self.scores_ = BoundScores.restored(fitted["bound"], tensors)
             self.followed_ = as_number(fitted["bound"]["followed_"], "followed_", above=0.0)
         self.cutoff_ = None if self.scores_ is None else self.scores_.cutoff
+        self.cells_ = self.estimator_.cells_
         if self.estimator_.n_features_in_ != self.n_features_in_:
             raise ValueError("its parts have different numbers of columns")
 

@@ -10,13 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.estimators.network import Generators, NetworkEstimator
-from sumosurv.estimators.time_features import TimeFeaturesMixin
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.fitting.method import Generators
+from sumosurv.fitting.parameters import Constraints, integer, number, one_of, widths
 from sumosurv.networks import Encoder, PopulationNetwork, TimeFeatures
 from sumosurv.networks.case_control import CaseControl
 from sumosurv.networks.cox_time import CoxTimeNetwork
 from sumosurv.networks.risk import RiskNetwork
 from sumosurv.networks.time import TimeFeatureKind
+from sumosurv.outcome import Outcome
+from sumosurv.preprocessing import time_features
 
 __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 
@@ -28,11 +31,7 @@ class _CoxNet(NetworkEstimator):
 
     half_width: int = 2
 
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        if not isinstance(self.half_width, (int, np.integer)) or self.half_width < 1:
-            raise ValueError(f"half_width is a whole number of at least 1; got {self.half_width!r}.")
-        super()._check_settings()
+    _parameter_constraints: ClassVar[Constraints] = {"half_width": integer(1)}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -52,11 +51,11 @@ class DeepSurv(_CoxNet):
     ----------
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Examples
@@ -79,16 +78,10 @@ class _CaseControlNet(_CoxNet):
     n_controls: int = 1
     shrink: float = 0.001
 
+    _parameter_constraints: ClassVar[Constraints] = {"n_controls": integer(1), "shrink": number(low=0)}
+
     def _controls(self, seeds: npt.NDArray[np.int64]) -> CaseControl:
         return CaseControl(torch.as_tensor(seeds), self.n_controls)
-
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        if not isinstance(self.n_controls, (int, np.integer)) or self.n_controls < 1:
-            raise ValueError(f"n_controls is a whole number of at least 1; got {self.n_controls!r}.")
-        if not self.shrink >= 0:
-            raise ValueError(f"shrink must not be negative; got {self.shrink!r}.")
-        super()._check_settings()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -110,11 +103,11 @@ class CoxCC(_CaseControlNet):
         Penalty on the mean of \|g\| over case and controls: only differences of g matter, this holds its level.
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Examples
@@ -134,7 +127,7 @@ class CoxCC(_CaseControlNet):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CoxTime(TimeFeaturesMixin, _CaseControlNet):
+class CoxTime(_CaseControlNet):
     r"""Cox-Time (Kvamme et al. 2019): λ(t|x) = λ₀(t) e^{g(t, x)}, a relative risk that changes with time.
 
     .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(z_i, x_j) - g(z_i, x_i)}\Big), \qquad
@@ -157,12 +150,12 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
         Penalty on the mean of \|g\| over case and controls.
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the same loss with controls drawn, once and
         for all, among the validation rows.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Examples
@@ -177,6 +170,14 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
     time_layers: Sequence[int] = (32,)
     time_features: TimeFeatureKind = "marginal"
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "time_layers": widths(least=1),
+        "time_features": one_of("marginal", "log", "linear"),
+    }
+
+    def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        return {"time_features": time_features(self.time_features, outcome, unit).state()}
+
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
     ) -> PopulationNetwork:
@@ -185,13 +186,8 @@ class CoxTime(TimeFeaturesMixin, _CaseControlNet):
             encoder,
             TimeFeatures.from_state(start["time_features"]),
             widths=self.time_layers,
-            activation=self.setting("activation"),
+            activation=self._activation,
             half_width=self.half_width,
             controls=self._controls(seeds),
             shrink=self.shrink,
         )
-
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        self._check_widths("time_layers", at_least_one=True)
-        super()._check_settings()

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Basis, Design, RidgeBasis
-from sumosurv.estimators.given import check_learns_from
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk
 from sumosurv.estimators.regression import (
     Fit,
@@ -29,6 +28,7 @@ from sumosurv.estimators.regression import (
     warn_of_dropped,
 )
 from sumosurv.estimators.strata import Strata
+from sumosurv.fitting.inputs import check_learns_from
 from sumosurv.nonparametric import is_robust, is_whole, kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor

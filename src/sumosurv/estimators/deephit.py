@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sumosurv.estimators.causes import cause_shares, rows_of_cause
-from sumosurv.estimators.network import Generators, NetworkEstimator
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.fitting.causes import cause_shares, rows_of_cause
+from sumosurv.fitting.method import Generators
+from sumosurv.fitting.parameters import Constraints, integer, number, one_of
 from sumosurv.networks import Encoder
 from sumosurv.networks.discrete import DiscreteNetwork, Interpolation
 from sumosurv.nonparametric import marginal_curve
@@ -46,11 +48,11 @@ class DeepHit(NetworkEstimator):
     interpolation : {"hazard", "density"}
         Constant hazard or constant density inside an interval. With "hazard" the last one goes on past the largest
         training time; with "density" the curve stays there, and later events have density zero.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; early stopping looks at the same objective on validation rows.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Attributes
@@ -77,15 +79,23 @@ class DeepHit(NetworkEstimator):
     sigma: float = 0.25
     interpolation: Interpolation = "hazard"
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_cuts": integer(1),
+        "cuts": one_of("quantile", "equidistant"),
+        "alpha": number(above=0, high=1),
+        "sigma": number(above=0),
+        "interpolation": one_of("hazard", "density"),
+    }
+
     @property
     def cuts_(self) -> npt.NDArray[np.float64]:
         """Ends of the intervals, in the unit of the times."""
-        return np.array(self.learned_.start["cuts"]) * self.time_unit_
+        return np.array(self.stack_.learned.start["cuts"]) * self.time_unit_
 
     @property
     def n_intervals_(self) -> int:
         """How many intervals there are."""
-        return len(self.learned_.start["cuts"])
+        return len(self.stack_.learned.start["cuts"])
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.on_clock(unit=unit)
@@ -133,18 +143,6 @@ class DeepHit(NetworkEstimator):
         places = curve.quantile(np.linspace(0.0, fall, self.n_cuts + 1)[1:-1])[0]
         cuts = np.unique(np.append(places[(places > 0) & (places < last)], last))
         return cuts
-
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        self._check_choice("cuts", ("quantile", "equidistant"))
-        self._check_choice("interpolation", ("hazard", "density"))
-        if not isinstance(self.n_cuts, (int, np.integer)) or self.n_cuts < 1:
-            raise ValueError(f"n_cuts is a whole number of at least 1; got {self.n_cuts!r}.")
-        if not 0 < self.alpha <= 1:
-            raise ValueError(f"alpha lies in (0, 1]; got {self.alpha!r}.")
-        if not self.sigma > 0:
-            raise ValueError(f"sigma must be positive; got {self.sigma!r}.")
-        super()._check_settings()
 
 
 def _shares(outcome: Outcome, cuts: npt.NDArray[np.float64], n: float) -> npt.NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Design
+from sumosurv.fitting.parameters import Constraints, integer, one_of
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.stored import tensor_of
@@ -83,11 +84,7 @@ class RandomSurvivalForest(SurvivalEstimator):
     half_width: int | Literal["auto"] = "auto"
     random_state: Any = None
 
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        whole = isinstance(self.half_width, (int, np.integer)) and self.half_width >= 1
-        if not (whole or (isinstance(self.half_width, str) and self.half_width == "auto")):
-            raise ValueError(f"half_width is 'auto' or a whole number of at least 1; got {self.half_width!r}.")
+    _parameter_constraints: ClassVar[Constraints] = {"half_width": one_of("auto") | integer(1)}
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from sumosurv.estimators.network import Generators, NetworkEstimator
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.fitting.method import Generators
 from sumosurv.networks import Encoder
 from sumosurv.networks.parametric import GompertzNetwork
 from sumosurv.outcome import Outcome
@@ -46,11 +47,11 @@ class GompertzNet(NetworkEstimator):
 
     Parameters
     ----------
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Examples

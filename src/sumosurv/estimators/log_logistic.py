@@ -32,11 +32,11 @@ class LogLogisticNet(ParametricNet):
     ----------
     offset : float or "auto"
         As in `WeibullNet`.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Examples

@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.members import Members
-from sumosurv.outcome import Cells
+from sumosurv.fitting.members import Members
 
 __all__ = ["SurvivalMixture"]
 
@@ -60,13 +59,13 @@ class SurvivalMixture(SurvivalEstimator):
         columns = {estimator.n_features_in_ for estimator in fitted}
         if len(columns) > 1:
             raise ValueError(f"The estimators were fitted on different numbers of columns: {sorted(columns)}.")
-        made.estimators_ = _on_one_device(fitted)
+        made._set_estimators(fitted)
         made._take_over()
         return made
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
-        self.estimators_ = _on_one_device([clone(estimator).fit(X, outcome) for estimator in self.estimators])
+        self._set_estimators([clone(estimator).fit(X, outcome) for estimator in self.estimators])
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
@@ -90,11 +89,10 @@ class SurvivalMixture(SurvivalEstimator):
         shares = np.ones(len(self.estimators_)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
         return np.asarray(shares / shares.sum())
 
-    @property
-    def cells_(self) -> Cells | None:
-        """What recorded times stand for, where all parts take them for the same cells."""
-        found = {estimator.cells_ for estimator in self.estimators_}
-        return found.pop() if len(found) == 1 else None
+    def _set_estimators(self, fitted: Sequence[SurvivalEstimator]) -> None:
+        self.estimators_ = _on_one_device(fitted)
+        found = {estimator.cells_ for estimator in fitted}
+        self.cells_ = found.pop() if len(found) == 1 else None
 
     def _take_over(self) -> None:
         """What every estimator knows of its training rows, from the first part."""
@@ -119,7 +117,7 @@ class SurvivalMixture(SurvivalEstimator):
         super()._restore(fitted, tensors)
         if {estimator.n_features_in_ for estimator in self.estimators} != {self.n_features_in_}:
             raise ValueError("its parts have different numbers of columns")
-        self.estimators_ = _on_one_device(self.estimators)
+        self._set_estimators(self.estimators)
 
     def _check_settings(self) -> None:
         """Raise an error that names a setting which cannot be."""

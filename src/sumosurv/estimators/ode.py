@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import torch
 
 from sumosurv.distributions.ode import clock
 from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.fitting.parameters import Constraints, integer, one_of, widths
 from sumosurv.networks.solvers import Gradient, Solver
 from sumosurv.outcome import Outcome
 
@@ -30,10 +31,18 @@ class OdeEstimator(NetworkEstimator):
     steps: int = 8
     gradient: Gradient = "direct"
     n_members: int = 4
-    dropout: float | None = 0.3
-    learning_rate: float | None = 0.01
+    dropout: float = 0.3
+    learning_rate: float = 0.01
     max_epochs: int = 40
     patience: int | None = 10
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "hazard_layers": widths(least=1),
+        "clock": one_of("log", "linear"),
+        "solver": one_of("rk4", "dopri5"),
+        "steps": integer(1),
+        "gradient": one_of("direct", "adjoint"),
+    }
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.at_midpoints().on_clock(unit=unit)
@@ -63,14 +72,8 @@ class OdeEstimator(NetworkEstimator):
 
     def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid setting."""
-        self._check_choice("clock", ("log", "linear"))
-        self._check_choice("solver", ("rk4", "dopri5"))
-        self._check_choice("gradient", ("direct", "adjoint"))
+        super()._check_settings()
         if self.solver == "rk4" and self.gradient == "adjoint":
             raise ValueError(
                 "gradient='adjoint' is for solver='dopri5'; the steps of 'rk4' are differentiated directly."
             )
-        self._check_widths("hazard_layers", at_least_one=True)
-        if not isinstance(self.steps, (int, np.integer)) or self.steps < 1:
-            raise ValueError(f"steps is a whole number of at least 1; got {self.steps!r}.")
-        super()._check_settings()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from sumosurv.estimators.network import Generators, NetworkEstimator
+from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.fitting.method import Generators
+from sumosurv.fitting.parameters import Constraints, number, one_of
 from sumosurv.networks import Encoder
 from sumosurv.networks.parametric import LogNormalNetwork, LogTimeNetwork, WeibullNetwork
 from sumosurv.outcome import Outcome
@@ -27,6 +29,8 @@ class ParametricNet(NetworkEstimator):
     """
 
     offset: float | Literal["auto"] = "auto"
+
+    _parameter_constraints: ClassVar[Constraints] = {"offset": one_of("auto") | number(low=0)}
 
     def _check_rows(self, outcome: Outcome) -> None:
         super()._check_rows(outcome)
@@ -55,13 +59,6 @@ class ParametricNet(NetworkEstimator):
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
         """Parameters for all subjects alike, near their best; times are scaled, the offset added, no intervals."""
 
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        offset = self.offset
-        if offset != "auto" and not (isinstance(offset, (int, float)) and np.isfinite(offset) and offset >= 0):
-            raise ValueError(f"offset is 'auto' or a number, zero or more, in the unit of the times; got {offset!r}.")
-        super()._check_settings()
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WeibullNet(ParametricNet):
@@ -81,11 +78,11 @@ class WeibullNet(ParametricNet):
         T + offset > offset. "auto" is half the smallest distance between recorded times (zero among them):
         next to nothing for continuous times, half a day for times in whole days, whose record "0" then is a
         possible event and not one of density zero or infinity. 0 for the plain family.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Examples
@@ -118,11 +115,11 @@ class LogNormalNet(ParametricNet):
     ----------
     offset : float or "auto"
         As in `WeibullNet`.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Examples

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from sumosurv.estimators.network import Generators
 from sumosurv.estimators.ode import OdeEstimator
+from sumosurv.fitting.method import Generators
+from sumosurv.fitting.parameters import Constraints, one_of
 from sumosurv.networks import Encoder
 from sumosurv.networks.ode import CoxHazardOde, GeneralHazardOde, HazardOde
 
 __all__ = ["Soden"]
-
-_LINEAR: dict[str, Any] = {"covariate_layers": (), "frequencies": 0, "dropout": 0.0}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -48,11 +47,11 @@ class Soden(OdeEstimator):
         Of "rk4".
     gradient : {"direct", "adjoint"}
         Of "dopri5": through its steps, or by the adjoint equation.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Notes
@@ -77,19 +76,15 @@ class Soden(OdeEstimator):
 
     form: Literal["general", "cox", "cox-network"] = "general"
 
-    def setting(self, name: str) -> Any:
-        """The value of a setting; "cox" has no covariate network."""
-        if self.form == "cox" and self.encoder is None and name in _LINEAR:
-            return _LINEAR[name]
-        return super().setting(name)
+    _parameter_constraints: ClassVar[Constraints] = {"form": one_of("general", "cox", "cox-network")}
+
+    def _alone(self, n_rows: int) -> Self:
+        if self.form != "cox" or self.encoder is not None:
+            return self
+        return self._with(covariate_layers=(), frequencies=0, dropout=0.0)  # "cox" is linear in x
 
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
     ) -> HazardOde:
         kind = GeneralHazardOde if self.form == "general" else CoxHazardOde
         return kind(generators, encoder, self.hazard_layers, **self._options(start))
-
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        self._check_choice("form", ("general", "cox", "cox-network"))
-        super()._check_settings()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sumosurv.estimators.network import Generators
 from sumosurv.estimators.ode import OdeEstimator
+from sumosurv.fitting.method import Generators
+from sumosurv.fitting.parameters import Constraints, integer, number
 from sumosurv.networks import Encoder
 from sumosurv.networks.ode import HazardOde, LatentHazardOde
 
@@ -49,11 +49,11 @@ class SurvNode(OdeEstimator):
         The time τ in which the equation is solved, as in `Soden`.
     solver, steps, gradient
         As in `Soden`.
-    n_members, covariate_layers, activation, residual, dropout, frequencies, numeric_scaling, encoder
+    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
         The networks, as in `SumoNet`.
     learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
         Their training, as in `SumoNet`.
-    device, n_threads, random_state, verbose, on_epoch
+    device, random_state, verbose
         As in `SumoNet`.
 
     Notes
@@ -77,6 +77,8 @@ class SurvNode(OdeEstimator):
     latent_size: int = 8
     regularisation: float = 1e-4
 
+    _parameter_constraints: ClassVar[Constraints] = {"latent_size": integer(1), "regularisation": number(low=0)}
+
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
     ) -> HazardOde:
@@ -88,13 +90,3 @@ class SurvNode(OdeEstimator):
             regularisation=float(self.regularisation),
             **self._options(start),
         )
-
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        if not isinstance(self.latent_size, (int, np.integer)) or self.latent_size < 1:
-            raise ValueError(f"latent_size is a whole number of at least 1; got {self.latent_size!r}.")
-        if not (
-            isinstance(self.regularisation, Real) and np.isfinite(self.regularisation) and self.regularisation >= 0
-        ):
-            raise ValueError(f"regularisation is a number, zero or more; got {self.regularisation!r}.")
-        super()._check_settings()

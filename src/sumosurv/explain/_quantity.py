@@ -13,8 +13,8 @@ import pandas as pd
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators.members import Members, limits
 from sumosurv.explain._rows import Rows
+from sumosurv.fitting.members import Members, limits
 from sumosurv.models import innermost, predict_distribution
 from sumosurv.preprocessing import telling_unseen
 

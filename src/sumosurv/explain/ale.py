@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.estimators.members import check_level
 from sumosurv.explain._quantity import Array, QuantityName, QuantityPredictor, explanation, quantity_predictor
 from sumosurv.explain._rows import Rows, check_count, drawn_rows
 from sumosurv.explain.effects import Effect
+from sumosurv.fitting.members import check_level
 
 __all__ = ["accumulated_local_effects"]
 

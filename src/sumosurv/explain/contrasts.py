@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.base import clone
 
-from sumosurv.estimators.members import check_level, limits
 from sumosurv.explain._quantity import Array, Quantity, as_text, beyond, explanation, spread_out
 from sumosurv.explain._rows import Rows, drawn_rows
 from sumosurv.explain._sides import ContrastPredictor, Side, contrast_predictor
+from sumosurv.fitting.members import check_level, limits
 from sumosurv.outcome import Outcome, check_outcome
 
 __all__ = ["Contrast", "contrast", "standardised_contrast"]

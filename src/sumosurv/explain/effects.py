@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.estimators.members import check_level
 from sumosurv.explain._quantity import (
     Array,
     Quantity,
@@ -24,6 +23,7 @@ from sumosurv.explain._quantity import (
     table_at_times,
 )
 from sumosurv.explain._rows import Kind, Rows, check_count, drawn_rows
+from sumosurv.fitting.members import check_level
 
 __all__ = ["Effect", "partial_dependence"]
 

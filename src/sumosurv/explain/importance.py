@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators.members import check_level
 from sumosurv.explain._quantity import Array, explanation
 from sumosurv.explain._rows import Rows
+from sumosurv.fitting.members import check_level
 from sumosurv.models import cells_of, predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores import SCORES, Bootstrap

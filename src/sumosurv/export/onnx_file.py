@@ -27,7 +27,7 @@ _OUTPUTS = ("survival", "density", "risk", "incidence")
 
 
 def write_onnx(model: SurvivalEstimator, path: str | Path, precision: Literal["double", "single"]) -> None:
-    """Write the graph of a fitted model; see `SurvivalEstimator.export_onnx`."""
+    """Write the graph of a fitted model; see `sumosurv.export.export_onnx`."""
     program = SurvivalProgram(model, precision)
     graph, inputs, given = Graph(), [], []
     columns = preprocessor_of(model)

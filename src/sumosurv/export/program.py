@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from sumosurv.distributions.continued import continued_log_terms, with_horizon
-from sumosurv.estimators import SumoNet, SurvivalEstimator, SurvivalMixture
+from sumosurv.estimators import SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.fitting.stack import FittedPopulation
 from sumosurv.networks import CausesNetwork, GridNetwork, Inputs, ModuleEncoder
 from sumosurv.preprocessing import CategoricalColumn, ColumnReader, Preprocessor
 
@@ -66,10 +67,10 @@ class SurvivalProgram(nn.Module):
 class _Networks(nn.Module):
     """The members of one population as their equal mixture, on the user's clock."""
 
-    def __init__(self, estimator: NetworkEstimator, dtype: torch.dtype) -> None:
+    def __init__(self, population: FittedPopulation, dtype: torch.dtype) -> None:
         super().__init__()
-        self.network: Any = copy.deepcopy(estimator.network_).to("cpu").to(dtype)
-        self.origin, self.unit, self.dtype = estimator.time_origin_, estimator.time_unit_, dtype
+        self.network: Any = copy.deepcopy(population.network).to("cpu").to(dtype)
+        self.origin, self.unit, self.dtype = population.learned.time_origin, population.learned.time_unit, dtype
         for part in self.network.modules():
             if isinstance(part, ModuleEncoder):
                 part.run_member_by_member()
@@ -182,16 +183,15 @@ def _part(model: SurvivalEstimator, dtype: torch.dtype) -> nn.Module:
 
 
 def _networks(model: NetworkEstimator, dtype: torch.dtype) -> nn.Module:
-    """The networks of one estimator: of one kind, or of several."""
-    if not (isinstance(model, SumoNet) and hasattr(model, "parts_")):
-        return _Networks(model, dtype)
-    last, growth = model.time_origin_ + model.time_unit_, model.growth_ / model.time_unit_
-    parts: list[nn.Module] = []
-    for part in model.parts_.values():
+    """The stack of populations of one estimator."""
+    stack, parts = model.stack_, list[nn.Module]()
+    for part in stack.populations:
         made = _Networks(part, dtype)
-        parts.append(made if isinstance(part, SumoNet) else _Continued(made, last, growth))
-    mixed = _Mixture(parts, model.weights_.tolist())
-    return mixed if model.least_hazard_ == 0 else _Continued(mixed, last, 0.0, model.least_hazard_)
+        growth = None if part.growth is None else part.growth / model.time_unit_
+        parts.append(made if growth is None else _Continued(made, part.last_time, growth))
+    mixed = parts[0] if len(parts) == 1 else _Mixture(parts, stack.weights.tolist())
+    least = stack.minimum_hazard
+    return mixed if least == 0 else _Continued(mixed, stack.populations[0].last_time, 0.0, least)
 
 
 def preprocessor_of(model: SurvivalEstimator) -> Preprocessor:
@@ -222,7 +222,7 @@ def check_exportable(model: SurvivalEstimator) -> None:
         return
     networks: list[Any] = []
     if isinstance(model, NetworkEstimator):
-        networks = [part.network_ for part in getattr(model, "parts_", {"": model}).values()]
+        networks = [part.network for part in model.stack_.populations]
     each = [
         part for network in networks for part in (network.causes if isinstance(network, CausesNetwork) else [network])
     ]

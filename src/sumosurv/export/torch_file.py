@@ -21,7 +21,7 @@ _ROWS, _TIMES = 3, 5  # of the example that is followed; neither is fixed by it
 
 
 def write_torch(model: SurvivalEstimator, path: str | Path, precision: Literal["double", "single"]) -> None:
-    """Write the program of a fitted model; see `SurvivalEstimator.export_torch`."""
+    """Write the program of a fitted model; see `sumosurv.export.export_torch`."""
     program = SurvivalProgram(model, precision)
     columns, about = preprocessor_of(model), described(model)
     times = torch.linspace(0.0, model.last_time_, _TIMES, dtype=torch.float64)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators.members import Members, spread
+from sumosurv.fitting.members import Members, spread
 from sumosurv.plots.figure import (
     add_legend,
     axes,
@@ -177,7 +177,7 @@ def plot_training(history: Any, *, baseline: float | None = None, ax: Any = None
             f"history must be a fitted network estimator or its history_; {type(history).__name__} has no history."
         )
     ax = axes(ax)
-    components = list(history.groupby("kind", sort=False)) if "kind" in history else [("", history)]
+    components = list(history.groupby("component", sort=False))
     for column, shade, name in (
         ("train", colour(0), "training rows (dropout on)"),
         ("valid", colour(1), "validation rows"),
@@ -189,7 +189,7 @@ def plot_training(history: Any, *, baseline: float | None = None, ax: Any = None
             mean = table.mean(axis=1)
             ax.plot(table.index + 1, table.to_numpy(), color=shade, lw=0.6, alpha=0.35)
             ax.plot(table.index + 1, mean, color=shade, lw=2.2, label=None if number else name)
-            if column == "valid" and component:
+            if column == "valid" and len(components) > 1:
                 end = (table.index[-1] + 1, mean.iloc[-1])
                 ax.annotate(
                     component, end, xytext=(4, 0), textcoords="offset points", va="center", fontsize=8, color="0.3"

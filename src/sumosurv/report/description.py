@@ -189,12 +189,10 @@ def model_section(inputs: ReportInputs) -> Section:
     ]
     if getattr(estimator, "cells_", None) is not None:
         facts.append(["times are rounded to", inputs.time(estimator.cells_.width)])
-    if hasattr(estimator, "parts_"):
-        kinds = zip(estimator.parts_.items(), estimator.weights_)
-        listed = [f"{part.n_members_} {kind} (weight {weight:.2f})" for (kind, part), weight in kinds]
+    if hasattr(estimator, "stack_"):
+        parts = estimator.stack_.populations
+        listed = [f"{part.network.members} {part.name} (weight {part.weight:.2f})" for part in parts]
         facts.append(["networks", ", ".join(listed)])
-    elif hasattr(estimator, "n_members_"):
-        facts.append(["networks", number(estimator.n_members_)])
     section.items.append(Table("About the model", ["", ""], facts, text_columns=2))
     settings = [[name, shown(str(_plain(value)))] for name, value in sorted(estimator.get_params(deep=False).items())]
     section.items.append(Table("Settings (None: chosen by the method)", ["setting", "value"], settings, text_columns=2))

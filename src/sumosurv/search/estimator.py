@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
-from sumosurv.estimators.given import check_validation_data, with_rows
-from sumosurv.estimators.members import Members
 from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.fitting.inputs import check_validation_data, with_rows
+from sumosurv.fitting.members import Members
 from sumosurv.outcome import check_outcome
 from sumosurv.search.rounds import SearchResult, run_searches
 from sumosurv.search.run import SearchRun, SearchSettings
@@ -37,7 +37,7 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
     ----------
     estimator : network estimator
         The estimator whose settings are searched. Settings that the space does not name keep their values (device,
-        epochs, ...). Its ``verbose`` and ``on_epoch`` are ignored: the search has its own progress bar.
+        epochs, ...). Its ``verbose`` is ignored: the search has its own progress bar.
     space : "paper", "recipe" or mapping, default "paper"
         The search space: that of the paper (layers, nodes, dropout, weight decay, batch size, by the size of the data),
         one around our defaults, or a mapping from a parameter's name to a list of choices or to a frozen distribution
@@ -169,16 +169,6 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         """Write ``best_estimator_`` to a file that `sumosurv.load` reads; the trials are not stored."""
         check_is_fitted(self)
         self.best_estimator_.save(path)
-
-    def export_onnx(self, path: str | Path, *, precision: Literal["double", "single"] = "double") -> None:
-        """Write ``best_estimator_`` as an ONNX file; see `SurvivalEstimator.export_onnx`."""
-        check_is_fitted(self)
-        self.best_estimator_.export_onnx(path, precision=precision)
-
-    def export_torch(self, path: str | Path, *, precision: Literal["double", "single"] = "double") -> None:
-        """Write ``best_estimator_`` as a torch.export program; see `SurvivalEstimator.export_torch`."""
-        check_is_fitted(self)
-        self.best_estimator_.export_torch(path, precision=precision)
 
     @property
     def _device(self) -> torch.device:

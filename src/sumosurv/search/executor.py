@@ -60,9 +60,8 @@ class Population:
         job, parameters = self.jobs[first.job], {**first.parameters, **widths}
         settings = copy.copy(job.settings(parameters))
         settings.n_members = len(places)
-        failed = np.zeros(len(places), dtype=bool)
         rows, learned = job.rows(parameters), job.learned(parameters)
-        return settings.fitted(rows, learned, network, failed, on_all_rows=first.on_all_rows)
+        return settings._predicting(rows, learned, network, on_all_rows=first.on_all_rows)
 
     @torch.no_grad()
     def log_likelihood(self, job: int, X: Any, y: Outcome) -> dict[int, npt.NDArray[np.float64]]:
@@ -152,7 +151,7 @@ def _train_population(
     table, offsets = _join_tables(members, jobs)
     table = table.to(device)
     own = [member.member(jobs[member.job], offsets[member.job]) for member in members]
-    schedule = settings.schedule(len(first.train_rows))
+    schedule = jobs[first.job].plan(first.parameters).schedule(len(first.train_rows))
     epochs = schedule.max_epochs if max_epochs is None else max_epochs
 
     def on_epoch(epoch: Epoch) -> None:
@@ -165,7 +164,7 @@ def _train_population(
         history = train(network, table, own, replace(schedule, max_epochs=epochs, on_epoch=on_epoch))
     population = Population(members, network.requires_grad_(False), history, jobs, widths)
     if first.valid_rows is not None:
-        with threads(schedule.n_threads):
+        with threads():
             population.scores = _validation_scores(population, table, own)
             if table.outcome.entry is not None:
                 population.at_entry = _validation_scores(population, table, own, until_entry=True)
@@ -214,7 +213,7 @@ def _distribution_scores(population: Population, place: int, until_entry: bool) 
     if population.history.failed[place]:
         return np.full(len(member.valid_rows), -np.inf)
     rows = population.jobs[member.job].rows(member.parameters)
-    distribution = population.single(place).distribution_of(rows.table.inputs[torch.from_numpy(member.valid_rows)])
+    distribution = population.single(place).stack_.distribution(rows.table.inputs[torch.from_numpy(member.valid_rows)])
     outcome = rows.outcome[member.valid_rows]
     return np.asarray(log_likelihood(distribution, before_entry(outcome) if until_entry else outcome), dtype=np.float64)
 

@@ -28,7 +28,7 @@ __all__ = ["SearchProgress", "SearchResult", "run_searches"]
 
 _ROUND = {"tpe": 32, "random": 100}  # trials per round if later trials or a storage depend on results
 _POLL = 1.0  # seconds between two looks at trials that other processes run
-_IGNORED = ("verbose", "on_epoch")  # settings of the estimator that a search ignores
+_IGNORED = ("verbose",)  # settings of the estimator that a search ignores
 _RUNGS = 2  # of successive halving, before the last one: a ninth and a third of the epochs
 _REDUCTION = 3  # one in so many trials is promoted to the next rung
 _TRAINED_AGAIN = 64  # best trials considered by mixture="auto" if another process trained some of them
@@ -140,8 +140,7 @@ def _fingerprint(rows: tuple[Any, Any, Any]) -> str:
 def _executor(settings: SearchSettings, jobs: Sequence[Job], widest: Widths, progress: SearchProgress) -> Executor:
     """The executor of the cluster, if there is one and the search is large enough; otherwise this process."""
     if settings.cluster is not None:
-        rows = sum(len(job.rows({}).outcome) for job in jobs)
-        passes = settings.n_trials * rows * settings.estimator.setting("max_epochs")
+        passes = settings.n_trials * sum(len(job.rows({}).outcome) * job.settings({}).max_epochs for job in jobs)
         if (executor := settings.cluster.executor(jobs, widest, progress.advance, passes)) is not None:
             return executor
     return LocalExecutor(jobs, widest, progress.advance)
@@ -184,7 +183,7 @@ def _train_rounds(runs: Sequence[SearchRun], study: Study, executor: Executor, p
 def _halve(runs: Sequence[SearchRun], study: Study, executor: Executor, progress: SearchProgress) -> bool:
     """Successive halving: many trials for few epochs, the best of them anew for more; True if interrupted."""
     (run,) = runs  # which trials are promoted depends on the results, so folds cannot run together
-    epochs = run.settings.estimator.setting("max_epochs")
+    epochs = run.job.settings({}).max_epochs
     asked = dict(study.ask(run.settings.n_trials, run.settings.n_trials))
     promoted = list(asked)
     rungs = [max(1, epochs // _REDUCTION**rung) for rung in range(_RUNGS, -1, -1)]

@@ -28,7 +28,7 @@ _SHARED = 0.005  # share of rows with the smallest time from which it is taken f
 _LARGE = 100_000  # rows from which the paper's space for large data applies
 # settings that do not describe a network, or that make scores incomparable
 _NOT_SEARCHED = (
-    "n_members", "random_state", "refit", "device", "n_threads", "verbose", "on_epoch", "max_epochs", "patience",
+    "components", "n_members", "random_state", "refit", "device", "verbose", "max_epochs", "patience",
 )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def trial_seeds(seed: int, number: int) -> np.random.SeedSequence:
 def widest_layers(space: Space, estimator: NetworkEstimator) -> dict[str, tuple[int, ...]]:
     """The widths to which the networks of a space can be padded, for each setting of layers that it searches."""
     widest = {}
-    for name in estimator.padded_settings:
+    for name in estimator._padded_settings:
         if name in space and not hasattr(space[name], "rvs"):
             choices = [tuple(choice) for choice in space[name]]
             if all(choices):

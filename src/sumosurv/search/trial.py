@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.estimators.reading import Learned, Prepared, Reading
+from sumosurv.fitting.plan import FitPlan
+from sumosurv.fitting.rows import Learned, PreparedRows, RowOptions
 from sumosurv.networks import PopulationNetwork
 from sumosurv.search.study import Layout
 from sumosurv.training import Member, find_device
@@ -33,7 +34,7 @@ class Job:
         self.estimator = estimator
         self._inputs = (X, y, validation_data)
         self._settings: dict[Hashable, NetworkEstimator] = {}
-        self._rows: dict[Reading, Prepared] = {}
+        self._rows: dict[RowOptions, PreparedRows] = {}
         self._learned: dict[Hashable, Learned] = {}
         self._shapes: dict[Hashable, Hashable] = {}
 
@@ -52,31 +53,35 @@ class Job:
         if key not in self._settings:
             made = copy.copy(self.estimator).set_params(**parameters)
             made._check_settings()
-            self._settings[key] = made
+            self._settings[key] = made._alone(len(self._inputs[0]))
         return self._settings[key]
 
-    def rows(self, parameters: Parameters) -> Prepared:
+    def plan(self, parameters: Parameters) -> FitPlan:
+        """How networks with the settings of a trial are fitted."""
+        return FitPlan(self.settings(parameters))
+
+    def rows(self, parameters: Parameters) -> PreparedRows:
         """The rows as networks with these settings read them."""
         settings = self.settings(parameters)
-        reading = settings.reading()
-        if reading not in self._rows:
-            self._rows[reading] = settings.read(*self._inputs)
-        return self._rows[reading]
+        options = settings._row_options()
+        if options not in self._rows:
+            self._rows[options] = settings._read(*self._inputs)
+        return self._rows[options]
 
     def learned(self, parameters: Parameters) -> Learned:
         """What networks with these settings learn from the rows before training."""
         key = _frozen(parameters)
         if key not in self._learned:
-            self._learned[key] = self.settings(parameters).learn(self.rows(parameters))
+            self._learned[key] = self.plan(parameters).learn(self.rows(parameters))
         return self._learned[key]
 
     def build(self, parameters: Parameters, seed: int) -> PopulationNetwork:
         """One untrained network."""
-        return self.settings(parameters).build(self.learned(parameters), np.array([seed]))
+        return self.plan(parameters).build(self.learned(parameters), np.array([seed]))
 
     def shapes(self, parameters: Parameters) -> Hashable:
         """The shapes of all tensors of a network with these settings."""
-        per_member = self.estimator.member_settings
+        per_member = self.estimator._member_settings
         key = _frozen({name: value for name, value in parameters.items() if name not in per_member})
         if key not in self._shapes:
             state = self.build(parameters, 0).state_dict()
@@ -100,7 +105,7 @@ class TrialMember:
     def member(self, job: Job, offset: int) -> Member:
         """The member as training sees it, in a table in which the rows of its job begin at ``offset``."""
         valid = None if self.valid_rows is None else self.valid_rows + offset
-        return job.settings(self.parameters).member(self.seed, self.train_rows + offset, valid, self.stop_after)
+        return job.plan(self.parameters).member(self.seed, self.train_rows + offset, valid, self.stop_after)
 
 
 # ---------------------------------------------------------------------- which networks train together
@@ -141,7 +146,7 @@ def _seconds(group: Group, jobs: Sequence[Job]) -> float:
     device = find_device(job.estimator.device).type
     step, per_weight, per_product = _SECONDS.get(device, _SECONDS["cpu"])
     rows = len(first.train_rows)
-    batch = min(rows, job.settings(first.parameters).schedule(rows).batch_size)
+    batch = min(rows, job.plan(first.parameters).schedule(rows).batch_size)
     shapes: Any = job.shapes({**first.parameters, **widths})
     weights = float(sum(math.prod(shape) for _, shape in shapes))
     return math.ceil(rows / batch) * (step + len(members) * weights * (per_weight + per_product * batch))
@@ -152,7 +157,7 @@ def _fits(settings: NetworkEstimator, widest: Widths) -> bool:
     if settings.encoder is not None:
         return False
     for name, limit in widest.items():
-        widths = tuple(settings.setting(name))
+        widths = tuple(getattr(settings, name))
         if len(set(widths)) != 1 or len(widths) > len(limit) or widths[0] > min(limit):
             return False
     return True
@@ -160,7 +165,7 @@ def _fits(settings: NetworkEstimator, widest: Widths) -> bool:
 
 def _in_common(settings: NetworkEstimator, widths: Widths) -> Hashable:
     """The settings that members of one population share."""
-    own = {*settings.member_settings, "random_state", "n_members", *(settings.padded_settings if widths else ())}
+    own = {*settings._member_settings, "random_state", "n_members", *(settings._padded_settings if widths else ())}
     return _frozen({k: v for k, v in settings.get_params(deep=False).items() if k not in own}), bool(widths)
 
 

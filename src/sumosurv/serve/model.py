@@ -15,7 +15,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv._version import __version__
-from sumosurv.estimators.members import Members, limits
+from sumosurv.fitting.members import Members, limits
 from sumosurv.io import model_digest
 from sumosurv.serve.request import (
     ChoiceField,

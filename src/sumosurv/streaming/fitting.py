@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +11,11 @@ import numpy.typing as npt
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.estimators.given import check_validation_data
-from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.estimators.reading import Prepared, find_clock, for_training
+from sumosurv.fitting.components import FittedComponents, stack_components
+from sumosurv.fitting.inputs import check_validation_data
+from sumosurv.fitting.method import NetworkMethod
+from sumosurv.fitting.plan import FitPlan
+from sumosurv.fitting.rows import Learned, PreparedRows, find_time_scale, for_training
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor, telling_unseen, time_unit
@@ -28,6 +29,7 @@ from sumosurv.streaming.learning import (
     summarise,
 )
 from sumosurv.training import Batches, Member
+from sumosurv.warn import warn_user
 
 __all__ = ["fit_stream"]
 
@@ -45,16 +47,16 @@ class _Stream:
 
 
 @dataclass(frozen=True)
-class StreamPrepared(Prepared):
-    """As `Prepared`; its table has some of the training rows, then the validation rows. All others are on disk."""
+class StreamedRows(PreparedRows):
+    """As `PreparedRows`; its table has some of the training rows, then the validation rows. The others are on disk."""
 
     stream: _Stream | None = None
     summary: Summary | None = None
 
     @property
     def training(self) -> Outcome:
-        """Rows with weights that stand for the outcome of all training rows."""
-        return self._summary.outcome.on_clock(self.time_origin)
+        """Rows with weights that represent the outcome of all training rows."""
+        return self._summary.outcome
 
     @property
     def _summary(self) -> Summary:
@@ -62,11 +64,11 @@ class StreamPrepared(Prepared):
         return self.summary
 
     def n_training(self, members: Sequence[Member]) -> int:
-        """How many training rows there are."""
+        """The number of training rows."""
         return self._summary.n_train
 
-    def share_seen(self, members: Sequence[Member]) -> npt.NDArray[np.float64]:
-        """The share of training rows whose likelihood is a density, of each member."""
+    def event_shares(self, members: Sequence[Member]) -> npt.NDArray[np.float64]:
+        """For each member, the share of training rows whose likelihood is a density."""
         return np.full(len(members), self._summary.share_seen)
 
     def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches:
@@ -78,7 +80,7 @@ class StreamPrepared(Prepared):
 
     def _read(self, epoch: int) -> Iterator[Table]:
         """The training rows of an epoch, in the order in which they are read, as tables."""
-        stream, names = self.stream, [column.name for column in self.preprocessor.columns]
+        stream, names = self.stream, [column.name for column in self.learned.preprocessor.columns]
         assert stream is not None
         with telling_unseen():
             frames = stream.source.shuffled_frames(stream.seed + epoch, [*names, *stream.roles.names], buffer=BUFFER)
@@ -90,67 +92,77 @@ class StreamPrepared(Prepared):
 
     def rows_as_table(self, X: Any, outcome: Outcome) -> Table:
         """Some rows as networks read them."""
-        return Table(self.preprocessor.transform(X), self.observed(outcome))
+        return Table(self.learned.preprocessor.transform(X), self.observed(outcome))
 
     def observed(self, outcome: Outcome) -> Observed:
-        """An outcome on the networks' clock."""
-        own = outcome if self.cells is None else self.cells.of(outcome)
-        own = for_training(own.on_clock(self.time_origin, self.time_unit), self._summary.mean_weight)
+        """An outcome on the networks' time scale."""
+        own, learned = outcome, self.learned
+        if learned.cells is not None:
+            own = learned.cells.of(own)
+        own = for_training(own.on_clock(learned.time_origin, learned.time_unit), self._summary.mean_weight)
         return Observed.of(replace(own, group=None))
 
 
 def fit_stream(
-    estimator: NetworkEstimator, source: RowSource, roles: Roles, validation_data: tuple[Any, ...] | None
-) -> NetworkEstimator:
-    """A fitted copy of an estimator, from rows that are read in pieces."""
-    if estimator.refit:
+    model: NetworkMethod,
+    plan: FitPlan,
+    source: RowSource,
+    roles: Roles,
+    validation_data: tuple[Any, ...] | None,
+    known_of: Callable[[Any, Outcome], dict[str, Any]],
+) -> tuple[PreparedRows, FittedComponents]:
+    """Fit the networks of a plan to rows that are read in pieces.
+
+    ``known_of`` returns the fitted attributes that every estimator has, from rows and an outcome that represent all
+    training rows.
+    """
+    if model.refit:
         raise ValueError(
-            "refit=True trains again on all rows; of rows on disk at most 100,000 are held out, so leave it out."
+            "refit=True is not supported for rows on disk, of which at most 100,000 are held out; leave it out."
         )
     roles = roles.read(source)
-    plan = estimator.for_stream(source.n_rows)
-    random = check_random_state(estimator.random_state)
-    seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.setting("n_members"))]
+    random = check_random_state(model.random_state)
+    seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.method.n_members)]
     seed = int(random.randint(0, 2**31 - 1))  # of the split, and of the order in which files are read
-    share = 0.0 if validation_data is not None else held_out_share(estimator.validation_fraction, source.n_rows)
+    share = 0.0 if validation_data is not None else held_out_share(model.validation_fraction, source.n_rows)
     stream = _Stream(source, roles, seed, share)
     summary = summarise(source, roles, seed=seed, share=share)
     if summary.sorting > _SORTED and summary.n_train > BUFFER:
-        warnings.warn(
-            f"The rows of {source.name} are in an order that has to do with their times. Training shuffles {BUFFER:,} "
-            "rows at a time, of 16 row groups at least, which is not enough then: write the table in random order.",
-            UserWarning,
-            stacklevel=6,
+        warn_user(
+            f"The rows of {source.name} are nearly ordered by time. Training shuffles {BUFFER:,} rows at a time, "
+            "from at least 16 row groups, which is then not enough: write the table in random order."
         )
-    rows = _prepared(plan, stream, summary, validation_data)
-    learned = plan.learn(rows)
+    rows = _prepared(model, stream, summary, validation_data, known_of)
     members = [plan.member(own, *rows.own_rows()) for own in seeds]
-    network, history = plan.train(learned, rows, members)
-    return plan.finished(rows, learned, members, network, history)
+    trained = plan.fit(rows, members)
+    return rows, stack_components(model, [trained], rows, interrupted=trained.interrupted)
 
 
 def _prepared(
-    plan: NetworkEstimator, stream: _Stream, summary: Summary, validation_data: tuple[Any, ...] | None
-) -> StreamPrepared:
-    """The rows of the fit as networks read them, and what every estimator keeps of them."""
+    model: NetworkMethod,
+    stream: _Stream,
+    summary: Summary,
+    validation_data: tuple[Any, ...] | None,
+    known_of: Callable[[Any, Outcome], dict[str, Any]],
+) -> StreamedRows:
+    """The rows of the fit as networks read them."""
     X, outcome = summary.sample
-    plan.check_rows(summary.outcome)
-    known = plan._known_of(X, summary.outcome)
-    reading = plan.reading()
-    if reading.resolution == "auto" and not summary.exact:
-        reading = replace(reading, resolution=None)  # more times than cells could have
-    preprocessor = learned_columns(Preprocessor(reading.numeric_scaling, one_hot=reading.one_hot), summary)
+    model._check_rows(summary.outcome)
+    known = known_of(X, summary.outcome)
+    options = model._row_options()
+    if options.resolution == "auto" and not summary.exact:
+        options = replace(options, resolution=None)  # more times than cells could have
+    preprocessor = learned_columns(Preprocessor(options.numeric_scaling, one_hot=options.one_hot), summary)
     held_out = summary.validation
     if validation_data is not None:
-        held_out = _given_validation(plan, stream.roles, list(X.columns), validation_data)
-        plan.check_rows(held_out[1])
+        held_out = _given_validation(stream.roles, list(X.columns), validation_data)
+        model._check_rows(held_out[1])
     parts = [summary.outcome, *([] if held_out is None else [held_out[1].any_cause()])]
-    cells, origin = find_clock(reading, summary.outcome, parts)
+    cells, origin = find_time_scale(options, summary.outcome, parts)
     observed = summary.outcome if cells is None else cells.of(summary.outcome)
     unit = time_unit(observed.on_clock(origin))
-    bare = StreamPrepared(
-        preprocessor, origin, unit, _NO_ROWS, outcome, len(outcome), known, cells, stream=stream, summary=summary
-    )
+    learned = Learned(preprocessor, origin, unit, {}, cells)
+    bare = StreamedRows(learned, _NO_ROWS, outcome, len(outcome), known, stream=stream, summary=summary)
     tables = [bare.rows_as_table(X, outcome)]
     if held_out is not None:
         tables.append(bare.rows_as_table(*held_out))
@@ -158,9 +170,7 @@ def _prepared(
     return replace(bare, table=Table.join(tables), outcome=outcome)
 
 
-def _given_validation(
-    plan: NetworkEstimator, roles: Roles, names: list[str], validation_data: tuple[Any, ...]
-) -> tuple[Any, Outcome]:
+def _given_validation(roles: Roles, names: list[str], validation_data: tuple[Any, ...]) -> tuple[Any, Outcome]:
     """Validation rows that were given: in memory, or on disk, of which at most so many are read."""
     if is_source(validation_data[0]):
         source = RowSource.of(validation_data[0])

@@ -11,9 +11,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from sumosurv.networks import PopulationNetwork, Rows, Table
 from sumosurv.outcome import each_field
 from sumosurv.stored import as_flag, as_text, as_whole, checksum, parse_json
 
-__all__ = ["Checkpoint", "Checkpoints", "keeping", "next_checkpoint", "training_digest"]
+__all__ = ["Checkpoint", "Checkpoints", "training_digest"]
 
 _KEY = "sumosurv checkpoint"
 _CHECKSUM = "sha256"
@@ -49,8 +47,19 @@ class Checkpoints:
     seconds: float = 30.0
     _begun: int = field(default=0, init=False)
 
+    @classmethod
+    def of(cls, given: Checkpoints | str | Path | None) -> Checkpoints | None:
+        """The checkpoints of a new fit, from its first file on; None if nothing is kept."""
+        if given is None:
+            return None
+        if isinstance(given, (str, Path)):
+            return cls(given)
+        if not isinstance(given, Checkpoints):
+            raise TypeError(f"checkpoint must be a folder or Checkpoints; got {given!r}.")
+        return cls(given.folder, given.seconds)
+
     def next(self) -> Checkpoint:
-        """The place of the training that begins now."""
+        """The file of the training that begins now."""
         folder = Path(self.folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -60,30 +69,6 @@ class Checkpoints:
             ) from None
         self._begun += 1
         return Checkpoint(folder / f"training-{self._begun}.safetensors", self.seconds)
-
-
-_keeping: ContextVar[Checkpoints | None] = ContextVar("checkpoints", default=None)
-
-
-@contextmanager
-def keeping(checkpoints: Checkpoints | str | Path | None) -> Iterator[None]:
-    """Trainings of the fit within it are kept in a folder, from its first file on; None for no folder."""
-    if isinstance(checkpoints, (str, Path)):
-        checkpoints = Checkpoints(checkpoints)
-    elif not isinstance(checkpoints, Checkpoints | None):
-        raise TypeError(f"checkpoint is a folder or Checkpoints; got {checkpoints!r}.")
-    made = None if checkpoints is None else Checkpoints(checkpoints.folder, checkpoints.seconds)
-    token = _keeping.set(made)
-    try:
-        yield
-    finally:
-        _keeping.reset(token)
-
-
-def next_checkpoint() -> Checkpoint | None:
-    """The place of the training that begins now; None where nothing is kept."""
-    checkpoints = _keeping.get()
-    return None if checkpoints is None else checkpoints.next()
 
 
 class Checkpoint:

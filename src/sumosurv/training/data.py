@@ -42,7 +42,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What ``on_epoch`` is told after each epoch: mean log-likelihoods, or what is trained on, by member.
+    """What a callback is passed after each epoch: mean log-likelihoods (or the objective) of each member.
 
     Attributes
     ----------
@@ -54,15 +54,15 @@ class Epoch:
         On training rows, dropout on.
     valid : ndarray of shape (members,) or None
         On validation rows; None without any.
-    kind : str
-        Of the networks, where several kinds are trained one after the other.
+    component : str
+        The component that is being trained, by name.
     """
 
     number: int
     n_epochs: int
     train: npt.NDArray[np.float64]
     valid: npt.NDArray[np.float64] | None
-    kind: str = ""
+    component: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,12 @@ class Schedule:
     """How all members of a population train: AdamW in batches, its learning rates falling along a cosine if ``decay``.
 
     A member is done when its best validation likelihood is more than ``patience`` epochs back. Several ``workers``
-    share each batch; a ``checkpoint`` keeps the state after an epoch, and is gone on with.
+    share each batch. A ``checkpoint`` stores the state after an epoch, and training resumes from it.
     """
 
     max_epochs: int
     batch_size: int
     patience: int | None = None
-    n_threads: int | None = None
     decay: bool = True
     max_norm: float = math.inf
     show_progress: bool = False

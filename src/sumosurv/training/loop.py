@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -21,6 +20,7 @@ from sumosurv.training.machine import explain_memory, threads
 from sumosurv.training.parallel import ALONE, Workers, check_shareable
 from sumosurv.training.resume import SavedTraining
 from sumosurv.training.step import TrainingStep, captured, weighted
+from sumosurv.warn import warn_user
 
 __all__ = ["held_out_terms", "mean_terms", "train"]
 
@@ -64,7 +64,7 @@ def train(
     remedy = "Lower n_members, batch_size or the widths of the layers, or use device='cpu'."
     work = schedule.batch_size * sum(p.numel() for p in network.parameters())
     on_device = [table.device] if table.device.type == "cuda" else []
-    with threads(schedule.n_threads, work), torch.random.fork_rng(devices=on_device), explain_memory(remedy):
+    with threads(work), torch.random.fork_rng(devices=on_device), explain_memory(remedy):
         train_rows = Rows.of(network.start_training(table, [member.train_rows for member in members]))
         if batches is None:
             batches = TableBatches(table, train_rows.to(table.device), members, schedule.batch_size)
@@ -194,7 +194,7 @@ def _finish(history: History, best_valid: Tensor, best_epoch: Tensor) -> None:
     )
     if history.failed.all():
         raise TrainingError(f"The likelihood was not finite for any member ({who}). {remedy}")
-    warnings.warn(f"Members {who} had no finite likelihood and are left out. {remedy}", RuntimeWarning, stacklevel=4)
+    warn_user(f"Members {who} had no finite likelihood and are left out. {remedy}", RuntimeWarning)
 
 
 @contextmanager

@@ -26,10 +26,10 @@ def find_device(name: str) -> torch.device:
 
 
 @contextmanager
-def threads(n_threads: int | None, work: float = 0.0) -> Iterator[None]:
-    """So many threads, or by default one where a step is small: several would mostly wait for each other."""
+def threads(work: float = 0.0) -> Iterator[None]:
+    """One thread if a step is small, as several would mostly wait for each other; else torch's own number."""
     before = torch.get_num_threads()
-    torch.set_num_threads(n_threads if n_threads is not None else (1 if work < _ONE_THREAD_WORK else before))
+    torch.set_num_threads(1 if work < _ONE_THREAD_WORK else before)
     try:
         yield
     finally:

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -20,10 +19,8 @@ __all__ = [
     "ALONE",
     "Workers",
     "check_shareable",
-    "current_workers",
     "launched_by_torchrun",
     "torchrun_workers",
-    "work_as",
 ]
 
 _TIMEOUT = timedelta(minutes=10)  # that a process waits for the others before it gives up
@@ -75,23 +72,6 @@ class Workers:
 
 ALONE = Workers()
 
-_current: ContextVar[Workers] = ContextVar("workers", default=ALONE)
-
-
-def current_workers() -> Workers:
-    """Those who train the populations of a fit that is begun here."""
-    return _current.get()
-
-
-@contextmanager
-def work_as(workers: Workers) -> Iterator[Workers]:
-    """Fits within it are shared by these workers, whose process group exists."""
-    token = _current.set(workers)
-    try:
-        yield workers
-    finally:
-        _current.reset(token)
-
 
 def launched_by_torchrun() -> bool:
     """Whether this process is one of several that ``torchrun`` started."""
@@ -100,10 +80,10 @@ def launched_by_torchrun() -> bool:
 
 @contextmanager
 def torchrun_workers(device: str = "auto") -> Iterator[Workers]:
-    """Join the processes that ``torchrun`` started: NCCL where each has a GPU of its own, Gloo elsewhere.
+    """Join the processes that ``torchrun`` started: NCCL if each has a GPU of its own, Gloo otherwise.
 
-    A process that torchrun did not start is alone. After a restart the processes meet under a new name in the store:
-    what the last attempt left there would otherwise be taken for a sign of life.
+    Pass the workers to ``fit(X, y, workers=workers)``. A process that torchrun did not start works alone. After a
+    restart the processes use a new name in the store, so that entries of the last attempt are not read.
 
     Parameters
     ----------
@@ -137,8 +117,7 @@ def torchrun_workers(device: str = "auto") -> Iterator[Workers]:
         timeout=_TIMEOUT,
     )
     try:
-        with work_as(Workers(rank, size)) as workers:
-            yield workers
+        yield Workers(rank, size)
     finally:
         torch.distributed.destroy_process_group()
 

@@ -44,7 +44,7 @@ class SavedTraining:
         """
         needed = schedule.checkpoint is not None or schedule.workers.size > 1
         # what changes nothing is left out
-        what = replace(schedule, n_threads=None, show_progress=False, on_epoch=None, workers=ALONE, checkpoint=None)
+        what = replace(schedule, show_progress=False, on_epoch=None, workers=ALONE, checkpoint=None)
         digest = training_digest(network, table, rows, [*members, what, signature]) if needed else ""
         return cls(schedule.checkpoint, schedule.workers, digest)
 

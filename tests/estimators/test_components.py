@@ -1,19 +1,23 @@
-"""A default fit: networks of several kinds, weighted by the likelihood of rows that they did not see."""
+"""Components of SumoNet, stacked by the likelihood of held-out rows."""
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import optimize
 
 from sumosurv import LogNormalNet, ModelFileError, SumoNet, Surv, load
-from sumosurv.estimators import capacity, sumonet
-from sumosurv.estimators.capacity import stacking_weights
+from sumosurv.estimators import sumonet
 from sumosurv.estimators.proportional_hazards import ProportionalHazardsNet
+from sumosurv.fitting import plan
+from sumosurv.fitting.components import stacking_weights
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import log_likelihood
 from sumosurv.training import TrainingError, fold_rows
 
-KINDS = ["full", "small", "proportional hazards", "log-normal"]
+COMPONENTS = ["network", "small_network", "proportional_hazards", "lognormal"]
 
 
 def rows(n=120, columns=3, seed=0):
@@ -25,6 +29,11 @@ def rows(n=120, columns=3, seed=0):
 
 
 X, Y = rows()
+
+
+def curves(model, population, rows=X):
+    """The distribution of rows under one component."""
+    return population.distribution(model.preprocessor_.transform(rows))
 
 
 @pytest.fixture(scope="module")
@@ -72,36 +81,43 @@ def test_a_kind_that_makes_a_row_impossible_is_not_the_whole_mixture():
 
 def test_members_are_told(model):
     told = model.members_
-    assert list(told["kind"].unique()) == KINDS
-    assert told["kind"].value_counts().to_dict() == {"full": 15, "small": 5, "proportional hazards": 5, "log-normal": 5}
+    assert list(told["component"].unique()) == COMPONENTS
+    assert told["component"].value_counts().to_dict() == {
+        "network": 15,
+        "small_network": 5,
+        "proportional_hazards": 5,
+        "lognormal": 5,
+    }
     assert told["weight"].sum() == pytest.approx(1.0)
     assert model.n_members_ == (told["weight"] > 0).sum()
-    assert told.groupby("kind")["best_epoch"].nunique().max() == 1  # one epoch for all networks of a kind
-    assert told["parameters"].groupby(told["kind"]).first()["full"] > 5000
-    assert sorted(model.history_["kind"].unique()) == sorted(KINDS)
+    assert told.groupby("component")["best_epoch"].nunique().max() == 1  # one epoch for all networks of a kind
+    assert told["parameters"].groupby(told["component"]).first()["network"] > 5000
+    assert sorted(model.history_["component"].unique()) == sorted(COMPONENTS)
     assert model.history_["member"].nunique() == len(told)
 
 
-@pytest.mark.parametrize(("n", "kinds"), [(999, KINDS), (1000, ["full", "proportional hazards"])])
-def test_a_thousand_rows_need_no_small_networks(n, kinds):
+@pytest.mark.parametrize(("n", "components"), [(999, COMPONENTS), (1000, ["network", "proportional_hazards"])])
+def test_a_thousand_rows_need_no_small_networks(n, components):
     """A fifth is held out: 799 and 800 training rows."""
     made = SumoNet(max_epochs=1, random_state=0).fit(*rows(n))
-    assert list(made.members_["kind"].unique()) == kinds
+    assert list(made.members_["component"].unique()) == components
 
 
 def test_prediction_is_the_weighted_mixture(model):
     times = [0.2, 0.9, 1.5]
-    parts = [part.predict_survival_function(X, times) for part in model.parts_.values()]
+    parts = [curves(model, part).survival(times) for part in model.stack_.populations]
+    weights = model.components_["weight"]
     np.testing.assert_allclose(
-        model.predict_survival_function(X, times), np.tensordot(model.weights_, parts, 1), atol=1e-12
+        model.predict_survival_function(X, times), np.tensordot(weights[weights > 0], parts, 1), atol=1e-12
     )
 
 
 def test_past_the_last_time_regressions_go_on_as_the_networks_do(model):
-    growth = float(model.parts_["full"].network_.growth) / model.time_unit_
+    parts = {part.name: part for part in model.stack_.populations}
+    growth = float(parts["network"].network.growth) / model.time_unit_
     last = model.last_time_
-    own = model.parts_["log-normal"].predict_distribution(X)
-    part = model.predict_distribution(X).components[list(model.parts_).index("log-normal")]
+    own = curves(model, replace(parts["lognormal"], growth=None))
+    part = model.predict_distribution(X).components[list(parts).index("lognormal")]
     np.testing.assert_allclose(part.hazard(2 * last), own.hazard(last) * np.exp(growth * last), rtol=1e-9)
     np.testing.assert_allclose(part.survival(0.7 * last), own.survival(0.7 * last), rtol=1e-12)
 
@@ -112,25 +128,24 @@ def test_held_out_rows_decide_the_weights(monkeypatch):
     train = np.r_[np.argmax(Y["time"]), np.flatnonzero(inside)[:80]]
     valid = np.flatnonzero(inside)[80:]
     made = SumoNet(max_epochs=3, random_state=1).fit(X.iloc[train], Y[train], validation_data=(X.iloc[valid], Y[valid]))
-    logs = {
-        kind: log_likelihood(part.predict_distribution(X.iloc[valid]), Y[valid]) for kind, part in made.parts_.items()
-    }
-    told = made.members_.groupby("kind")["held_out"].first()
-    for kind, values in logs.items():
-        assert told[kind] == pytest.approx(values.mean(), abs=1e-4)
+    logs = {part.name: log_likelihood(curves(made, part, X.iloc[valid]), Y[valid]) for part in made.stack_.populations}
+    told = made.members_.groupby("component")["held_out"].first()
+    for name, values in logs.items():
+        assert told[name] == pytest.approx(values.mean(), abs=1e-4)
+    assert made.components_["held_out"].tolist() == told[made.components_["component"]].tolist()
     expected = stacking_weights(np.stack(list(logs.values()), axis=1))
-    np.testing.assert_allclose(made.weights_, expected, atol=1e-3)
+    np.testing.assert_allclose(made.stack_.weights, expected, atol=1e-3)
 
 
 def test_rows_are_scored_by_networks_that_did_not_train_on_them(monkeypatch):
     seen = {}
-    held_out = capacity._held_out
+    held_out = plan._held_out_likelihood
 
-    def spy(network, prepared, members, failed, n_threads):
+    def spy(network, prepared, members, failed):
         seen[len(seen)] = members
-        return held_out(network, prepared, members, failed, n_threads)
+        return held_out(network, prepared, members, failed)
 
-    monkeypatch.setattr(capacity, "_held_out", spy)
+    monkeypatch.setattr(plan, "_held_out_likelihood", spy)
     SumoNet(max_epochs=1, random_state=0).fit(X, Y)
     assert [len(members) for members in seen.values()] == [15, 5, 5, 5]
     for members in seen.values():
@@ -144,27 +159,38 @@ def test_rows_are_scored_by_networks_that_did_not_train_on_them(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("components", "expected"),
     [
-        {"n_members": 2},
-        {"covariate_layers": (8,)},
-        {"time_layers": (4,)},
-        {"frequencies": 0},
-        {"dropout": 0.2},
-        {"activation": "tanh"},
-        {"residual": False},
-        {"learning_rate": 0.01},
-        {"weight_decay": 0.2},
-        {"variant": "paper"},
+        ("networks", ["network"]),
+        (("network",), ["network"]),
+        (["lognormal", "network"], ["network", "lognormal"]),
+        (("proportional_hazards",), ["proportional_hazards"]),
     ],
-    ids=lambda options: next(iter(options)),
 )
-def test_a_setting_of_the_networks_is_obeyed(options):
-    made = SumoNet(max_epochs=1, random_state=0, **options).fit(X, Y)
-    assert not hasattr(made, "parts_")
-    assert set(made.members_["kind"]) == {"SumoNet"}
-    assert made.n_members_ == options.get("n_members", 16)
-    assert made.network_.members == made.n_members_
+def test_components_are_those_that_were_named(components, expected):
+    made = SumoNet(components=components, n_members=2, max_epochs=1, random_state=0).fit(X, Y)
+    assert list(made.components_["component"]) == expected
+    assert made.components_["weight"].sum() == pytest.approx(1.0)
+    assert made.components_["members"].tolist() == [2] * len(expected)
+
+
+def test_settings_describe_the_networks_and_leave_stacking_on():
+    given = {"n_members": 2, "covariate_layers": (8,), "time_layers": (4,), "frequencies": 0, "dropout": 0.2}
+    made = SumoNet(max_epochs=1, random_state=0, learning_rate=0.01, weight_decay=0.2, **given).fit(X, Y)
+    assert list(made.components_["component"]) == COMPONENTS
+    small, other = SumoNet(**given)._components(100), SumoNet()._components(100)
+    assert small["network"].get_params().items() >= given.items()
+    for name in COMPONENTS[1:]:
+        mine, theirs = small[name].get_params(), other[name].get_params()
+        assert mine | {"n_members": 5} == theirs
+
+
+def test_an_encoder_is_for_networks_alone():
+    encoder = torch.nn.Linear(2, 3)
+    made = SumoNet(encoder=encoder, n_members=2, max_epochs=1, random_state=0).fit(X[["x0", "x1"]], Y)
+    assert list(made.components_["component"]) == ["network"]
+    with pytest.raises(ValueError, match=r"custom encoder.*components='networks'"):
+        SumoNet(encoder=encoder, components=("network", "lognormal")).fit(X, Y)
 
 
 def test_same_seed_same_model(model):
@@ -176,7 +202,7 @@ def test_same_seed_same_model(model):
 
 def test_few_rows_have_equal_weights():
     made = SumoNet(max_epochs=2, random_state=0).fit(X[:8], Y[:8])
-    np.testing.assert_allclose(made.weights_, 0.25)
+    np.testing.assert_allclose(made.stack_.weights, 0.25)
     assert made.members_["held_out"].isna().all()
 
 
@@ -213,7 +239,7 @@ def test_of_censored_rows_alone_medians_and_means_stay_sensible(tmp_path):
     with pytest.warns(UserWarning, match="All 120 rows are censored"):
         made = SumoNet(max_epochs=20, random_state=0).fit(X, y)
     rate = 0.5 / Y["time"].sum()
-    assert made.least_hazard_ == pytest.approx(rate)
+    assert made.stack_.minimum_hazard == pytest.approx(rate)
     last = made.last_time_
     hazard = made.predict_hazard(X, [1.5 * last, 4.0 * last])
     assert (hazard >= rate * (1 - 1e-9)).all()
@@ -222,7 +248,7 @@ def test_of_censored_rows_alone_medians_and_means_stay_sensible(tmp_path):
     assert (made.predict_survival_function(X, [last]) > 0.8).all()
     made.save(tmp_path / "m")
     np.testing.assert_array_equal(load(tmp_path / "m").predict_mean(X), made.predict_mean(X))
-    assert SumoNet(max_epochs=1, random_state=0).fit(X, Y).least_hazard_ == 0
+    assert SumoNet(max_epochs=1, random_state=0).fit(X, Y).stack_.minimum_hazard == 0
 
 
 # ------------------------------------------------------------------ a fit that does not go to its end
@@ -232,16 +258,16 @@ def test_ctrl_c_keeps_the_kinds_that_were_trained():
     heard = []
 
     def stop(epoch):
-        heard.append(epoch.kind)
-        if epoch.kind == "proportional hazards":
+        heard.append(epoch.component)
+        if epoch.component == "proportional_hazards":
             raise KeyboardInterrupt
 
-    made = SumoNet(max_epochs=2, random_state=0, on_epoch=stop)
+    made = SumoNet(max_epochs=2, random_state=0, verbose=stop)
     with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         made.fit(X, Y)
-    assert heard == ["full"] * 2 + ["small"] * 2 + ["proportional hazards"]
+    assert heard == ["network"] * 2 + ["small_network"] * 2 + ["proportional_hazards"]
     assert made.interrupted_
-    assert set(made.members_["kind"]) == {"full", "small", "proportional hazards"}
+    assert set(made.members_["component"]) == {"network", "small_network", "proportional_hazards"}
     assert np.isfinite(made.predict_median(X)).all()
 
 
@@ -249,12 +275,12 @@ def test_ctrl_c_before_the_first_epoch_of_a_later_kind_is_not_swallowed(monkeypa
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LogNormalNet, "train", stop)
+    monkeypatch.setattr(LogNormalNet, "_build_network", stop)
     made = SumoNet(max_epochs=1, random_state=0)
     with pytest.warns(RuntimeWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
         made.fit(X, Y)
     assert made.interrupted_
-    assert list(made.parts_) == KINDS[:3]
+    assert list(made.components_["component"]) == COMPONENTS[:3]
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.02, 0.5])
@@ -268,12 +294,12 @@ def test_a_kind_that_cannot_be_trained_is_left_out(monkeypatch):
     def fail(*arguments):
         raise TrainingError("no finite likelihood")
 
-    monkeypatch.setattr(LogNormalNet, "train", fail)
-    with pytest.warns(UserWarning, match="1 of 4 kinds of networks are left out: no finite likelihood"):
+    monkeypatch.setattr(LogNormalNet, "_build_network", fail)
+    with pytest.warns(UserWarning, match="1 of 4 components could not be trained: no finite likelihood"):
         made = SumoNet(max_epochs=1, random_state=0).fit(X, Y)
-    assert list(made.parts_) == KINDS[:3]
-    monkeypatch.setattr(SumoNet, "train", fail)
-    monkeypatch.setattr(ProportionalHazardsNet, "train", fail)
+    assert list(made.components_["component"]) == COMPONENTS[:3]
+    monkeypatch.setattr(SumoNet, "_build_network", fail)
+    monkeypatch.setattr(ProportionalHazardsNet, "_build_network", fail)
     with pytest.raises(TrainingError):
         SumoNet(max_epochs=1, random_state=0).fit(X, Y)
 
@@ -285,7 +311,7 @@ def test_a_file_keeps_every_kind(model, tmp_path):
     model.save(tmp_path / "m")
     read = load(tmp_path / "m")
     np.testing.assert_array_equal(read.predict_median(X), model.predict_median(X))
-    np.testing.assert_array_equal(read.weights_, model.weights_)
+    np.testing.assert_array_equal(read.stack_.weights, model.stack_.weights)
     assert read.score(X, Y) == model.score(X, Y)
 
 
@@ -294,8 +320,8 @@ def test_a_file_keeps_every_kind(model, tmp_path):
     [
         lambda parts: parts[0].update(weight=0.9),
         lambda parts: parts[0].update(weight=-1.0),
-        lambda parts: parts[0].update(kind="large"),
-        lambda parts: parts[1].update(kind="full"),
+        lambda parts: parts[0].update(name="large"),
+        lambda parts: parts[1].update(name="network"),
         lambda parts: parts[0].update(n_members=3),
         lambda parts: parts[0].update(start=[]),
         lambda parts: parts.clear(),
@@ -306,8 +332,7 @@ def test_a_file_whose_kinds_do_not_fit_is_refused(model, tmp_path, monkeypatch, 
 
     def forged(self):
         fitted, tensors = state(self)
-        if "parts" in fitted:
-            change(fitted["parts"])
+        change(fitted["components"])
         return fitted, tensors
 
     monkeypatch.setattr(SumoNet, "_state", forged)
@@ -335,8 +360,8 @@ def test_of_a_wide_table_networks_read_principal_components(tmp_path):
 
 
 def test_other_tables_are_read_as_they_are():
-    for table, options in ((rows(60, 90), {"n_members": 1}), (rows(400, 90), {}), (rows(40, 30), {})):
-        made = SumoNet(max_epochs=1, random_state=0, **options).fit(*table)
+    for table in (rows(400, 90), rows(40, 30)):
+        made = SumoNet(max_epochs=1, random_state=0).fit(*table)
         assert made.preprocessor_.projection is None
 
 
@@ -345,9 +370,10 @@ def test_where_causes_compete_regressions_go_on_too(model):
     cause = np.where(Y["event"], 1 + (np.arange(len(Y)) % 3 == 0), 0)
     made = SumoNet(max_epochs=3, random_state=0).fit(X, Surv.from_arrays(cause, Y["time"]))
     last = made.last_time_
-    part = made.predict_distribution(X).components[list(made.parts_).index("log-normal")]
-    own = made.parts_["log-normal"].predict_distribution(X)
-    factor = np.exp(made.growth_ * 0.5)
+    parts = {part.name: part for part in made.stack_.populations}
+    part = made.predict_distribution(X).components[list(parts).index("lognormal")]
+    own = curves(made, replace(parts["lognormal"], growth=None))
+    factor = np.exp(parts["lognormal"].growth * 0.5)
     np.testing.assert_allclose(
         part.cause_specific_hazard(1.5 * last), factor * own.cause_specific_hazard(last), rtol=1e-9
     )
@@ -356,12 +382,10 @@ def test_where_causes_compete_regressions_go_on_too(model):
 
 
 def test_large_tables_have_less_dropout(monkeypatch):
-    assert SumoNet().for_stream(99_999).dropout is None
-    assert SumoNet(n_members=2).for_stream(100_000).dropout == 0.1
-    assert SumoNet(dropout=0.3).for_stream(100_000).dropout == 0.3
-    assert SumoNet(variant="paper").for_stream(100_000).dropout is None
-    monkeypatch.setattr(sumonet, "_LARGE", 90)  # of 120 rows 96 are trained on
+    assert SumoNet()._alone(99_999).dropout == 0.5
+    assert SumoNet()._alone(100_000).dropout == 0.1
+    assert SumoNet(dropout=0.3)._components_on_disk(100_000)["network"].dropout == 0.3
+    monkeypatch.setattr(sumonet, "_MANY_FOR_DROPOUT", 90)  # of 120 rows 96 are trained on
     made = SumoNet(max_epochs=1, random_state=0).fit(X, Y)
-    assert made.parts_["full"].dropout == 0.1
-    assert float(made.parts_["full"].network_.encoder.dropouts[0].rates[0]) == pytest.approx(0.1)
-    assert made.parts_["proportional hazards"].dropout == 0.5
+    rates = {part.name: float(part.network.encoder.dropouts[0].rates[0]) for part in made.stack_.populations[:3]}
+    assert rates == pytest.approx({"network": 0.1, "small_network": 0.5, "proportional_hazards": 0.5})

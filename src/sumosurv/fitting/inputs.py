@@ -1,4 +1,4 @@
-"""What users hand to ``fit`` beside covariates, checked before anything is read."""
+"""Checks of what users pass to ``fit`` besides covariates."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["ONE_OUTCOME", "check_learns_from", "check_validation_data", "with_ro
 
 ONE_OUTCOME = "Give time and event as one: fit(X, Surv.from_arrays(event, time))."
 
-_KINDS = {
-    "entry": "rows that enter late (entry)",
-    "intervals": "events between two times (interval censoring)",
-    "causes": "several causes",
-    "weights": "weighted rows",
+_NAMES = {
+    "entry": "delayed entry (left truncation)",
+    "intervals": "interval-censored events",
+    "causes": "competing risks",
+    "weights": "sample weights",
 }
 
 
 def check_validation_data(given: Any) -> None:
-    """Raise a ValueError if ``validation_data`` is not None, nor (X, y), nor (X, y, weights): events, for example."""
+    """Raise a ValueError unless ``validation_data`` is None, (X, y) or (X, y, weights)."""
     if given is None:
         return
     fits = isinstance(given, (tuple, list)) and len(given) in (2, 3)
@@ -38,24 +38,21 @@ def check_validation_data(given: Any) -> None:
 
 
 def with_rows(y: Any, sample_weight: Any, groups: Any) -> Any:
-    """The outcome with its weights and subjects; as it is where there are none."""
+    """The outcome with weights and subjects; unchanged if there are none."""
     if sample_weight is None and groups is None:
         return y
     return check_outcome(y, sample_weight=sample_weight, groups=groups)
 
 
 def check_learns_from(name: str, able: Collection[str], outcome: Outcome) -> None:
-    """Raise a ValueError that names what a method cannot learn from, and methods that can."""
-    given = {
+    """Raise a ValueError if the outcome has a feature that a method does not support."""
+    present = {
         "entry": outcome.entry is not None,
         "intervals": outcome.upper is not None,
         "causes": outcome.cause is not None,
         "weights": outcome.weight is not None,
     }
-    for kind, present in given.items():
-        if present and kind not in able:
-            from sumosurv.estimators import METHODS
-
-            others = ", ".join(method for method, found in METHODS.items() if kind in found._learns_from)
-            extra = f" For one model per cause: CauseSpecific({name}())." if kind == "causes" else ""
-            raise ValueError(f"{name} does not learn from {_KINDS[kind]}; these do: {others}.{extra}")
+    for feature, found in present.items():
+        if found and feature not in able:
+            extra = f" For one model per cause, use CauseSpecific({name}())." if feature == "causes" else ""
+            raise ValueError(f"{name} does not support {_NAMES[feature]}; SumoNet does.{extra}")

@@ -1,4 +1,4 @@
-"""The members of a model: what they say one by one, and how far apart they are."""
+"""The predictions of each member of a model, and their spread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From rows to tensors: what a fit learns of its rows before it has a network, as plain values."""
+"""From rows to tensors: what a fit learns of its rows before there is a network, as plain values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sumosurv.training.data import RowNumbers
 
 __all__ = [
     "Learned",
-    "Prepared",
-    "Reading",
+    "PreparedRows",
     "Resolution",
+    "RowOptions",
     "TimeOrigin",
-    "find_clock",
+    "event_share",
+    "find_time_scale",
     "for_training",
     "read_rows",
-    "share_seen",
 ]
 
 TimeOrigin = Literal["zero", "first"]
@@ -37,8 +37,8 @@ _SHORTEST = 1e-4  # interval, in scaled time, whose probability single precision
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The settings that decide how rows are read. Two fits that agree in them read the same rows alike."""
+class RowOptions:
+    """The settings that decide how rows are read. Fits with equal options can share the rows they read."""
 
     numeric_scaling: NumericScaling
     one_hot: bool
@@ -49,19 +49,19 @@ class Reading:
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned of the rows; with an estimator's settings it determines the network.
+    """What was learned of the rows. Together with a method's settings it determines the network.
 
     Attributes
     ----------
     preprocessor : Preprocessor
         Columns, levels, scales.
     time_origin, time_unit : float
-        When the networks' clock starts and how long it runs, in the user's unit.
-    cells : Cells or None
-        What recorded times stand for, where that is a cell and no point of time; in the user's unit.
+        Origin and length of the networks' time scale, in the user's unit.
     start : mapping
-        What the method learned from the outcome of the training rows (time features, cuts, start values): plain
+        What the method learned from the outcome of the training rows (time features, cuts, start values), as plain
         values that JSON can hold.
+    cells : Cells or None
+        The cells that recorded times stand for, in the user's unit; None if times are exact.
     """
 
     preprocessor: Preprocessor
@@ -73,7 +73,7 @@ class Learned:
     def with_start(self, start: Any) -> Learned:
         """The same rows for another method."""
         if not isinstance(start, dict):
-            raise TypeError("what was learned of the outcome is no mapping")
+            raise TypeError("the start values are not a mapping")
         return replace(self, start=start)
 
     def example(self) -> torch.Tensor:
@@ -82,12 +82,11 @@ class Learned:
         return torch.zeros(2, *shape)
 
     def state(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """As plain JSON values, without the start values."""
         return {
             "preprocessor": self.preprocessor.state(),
             "time_origin": self.time_origin,
             "time_unit": self.time_unit,
-            "start": dict(self.start),
             "cells": None if self.cells is None else asdict(self.cells),
         }
 
@@ -105,42 +104,40 @@ class Learned:
         cells = None
         if (own := state.get("cells")) is not None:
             cells = Cells(as_number(own["width"], "width", above=0.0), as_number(own["ahead"], "ahead", low=0.0))
-        return cls(columns, origin, unit, {}, cells).with_start(state["start"])
+        return cls(columns, origin, unit, {}, cells)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRows:
     """The rows of one fit as networks read them: training rows first, then those of ``validation_data``."""
 
-    preprocessor: Preprocessor
-    time_origin: float
-    time_unit: float
+    learned: Learned  # without start values, which depend on the method
     table: Table
     outcome: Outcome  # as it was given
     n_train: int
     known: Mapping[str, Any]  # fitted attributes that every estimator has
-    cells: Cells | None = None  # what recorded times stand for, where that is no point of time
 
     @property
     def log_unit(self) -> float:
-        """What the log-likelihood of an event loses from the networks' terms to the user's unit of time."""
-        return math.log(self.time_unit if self.cells is None else self.cells.width)
+        """Difference of an event's log-likelihood between the networks' time scale and the user's."""
+        cells = self.learned.cells
+        return math.log(self.learned.time_unit if cells is None else cells.width)
 
     @property
     def training(self) -> Outcome:
-        """The outcome of the training rows, times counted from the start of the networks' clock."""
-        return self.outcome[: self.n_train].on_clock(self.time_origin)
+        """The outcome of the training rows, as it was given."""
+        return self.outcome[: self.n_train]
 
     def n_training(self, members: Sequence[Member]) -> int:
-        """How many training rows a member has."""
+        """The number of training rows of a member."""
         return len(members[0].train_rows)
 
-    def share_seen(self, members: Sequence[Member]) -> npt.NDArray[np.float64]:
-        """The share of training rows whose likelihood is a density, of each member."""
-        return np.array([share_seen(self.outcome[member.train_rows]) for member in members])
+    def event_shares(self, members: Sequence[Member]) -> npt.NDArray[np.float64]:
+        """For each member, the share of training rows whose likelihood is a density."""
+        return np.array([event_share(self.outcome[member.train_rows]) for member in members])
 
     def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches | None:
-        """Where the batches of training come from, if not from the table."""
+        """The source of training batches; None if they come from the table."""
         return None
 
     def own_rows(self) -> tuple[RowNumbers, RowNumbers | None]:
@@ -150,22 +147,22 @@ class Prepared:
 
 
 def read_rows(
-    reading: Reading,
+    options: RowOptions,
     rows: tuple[Any, Outcome],
     validation_rows: tuple[Any, Outcome] | None,
     known: Mapping[str, Any],
-) -> Prepared:
+) -> PreparedRows:
     """Learn from checked training rows how to read a table, and read them and the validation rows."""
     X, outcome = rows
     n = len(outcome)
     preprocessor = Preprocessor(
-        reading.numeric_scaling, one_hot=reading.one_hot, max_components=reading.max_components
+        options.numeric_scaling, one_hot=options.one_hot, max_components=options.max_components
     ).fit(X, outcome.weight)
     inputs = preprocessor.transform(X)
     if validation_rows is not None:
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
         outcome = Outcome.join([outcome, validation_rows[1]])
-    cells, origin = find_clock(reading, outcome[:n], [outcome])
+    cells, origin = find_time_scale(options, outcome[:n], [outcome])
     observed = outcome if cells is None else cells.of(outcome)
     unit = time_unit(observed[:n].on_clock(origin))
     mean_weight = None if observed.weight is None else float(observed.weight[:n].mean())
@@ -173,22 +170,22 @@ def read_rows(
     if not trained.in_interval.any():
         trained = replace(trained, upper=None)
     table = Table(inputs, Observed.of(trained))
-    return Prepared(preprocessor, origin, unit, table, outcome, n, known, cells)
+    return PreparedRows(Learned(preprocessor, origin, unit, {}, cells), table, outcome, n, known)
 
 
-def find_clock(reading: Reading, training: Outcome, parts: Sequence[Outcome]) -> tuple[Cells | None, float]:
-    """The cells of recorded times, and the origin of the networks' clock: zero, or the first time.
+def find_time_scale(options: RowOptions, training: Outcome, parts: Sequence[Outcome]) -> tuple[Cells | None, float]:
+    """The cells of recorded times, and the origin of the networks' time scale: zero, or the first time.
 
-    ``parts`` are all rows, those of validation included. Where times have cells, it is the start of the first cell.
+    ``parts`` are all rows, validation rows included. If times have cells, the first time is the start of its cell.
     """
-    if reading.time_origin == "zero":
-        return _find_cells(training, reading.resolution, 0.0), 0.0
-    cells = _find_cells(training, reading.resolution, min(map(_first_time, parts)))
+    if options.time_origin == "zero":
+        return _find_cells(training, options.resolution, 0.0), 0.0
+    cells = _find_cells(training, options.resolution, min(map(_first_time, parts)))
     return cells, min(_first_time(part if cells is None else cells.of(part)) for part in parts)
 
 
 def _find_cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | None:
-    """The cells of recorded times, of a given width or found; None where they are too narrow to matter."""
+    """The cells of recorded times, of a given width or detected; None if they are too narrow to matter."""
     if resolution is None or not training.event.any():
         return None
     cells = Cells.found(training) if resolution == "auto" else Cells.of_width(training, float(resolution))
@@ -197,11 +194,11 @@ def _find_cells(training: Outcome, resolution: Resolution, origin: float) -> Cel
 
 
 def _first_time(outcome: Outcome) -> float:
-    """The smallest time at which anything is known to have begun."""
+    """The smallest time or entry time."""
     return float(outcome.time.min() if outcome.entry is None else min(outcome.time.min(), outcome.entry.min()))
 
 
-def share_seen(outcome: Outcome) -> float:
+def event_share(outcome: Outcome) -> float:
     """The share of rows whose likelihood is a density."""
     return float(outcome.event.mean() if outcome.weight is None else np.average(outcome.event, weights=outcome.weight))
 

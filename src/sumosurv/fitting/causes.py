@@ -1,4 +1,4 @@
-"""What competing causes look like one at a time: for the start values of networks."""
+"""Competing risks one cause at a time, for the start values of networks."""
 
 from __future__ import annotations
 

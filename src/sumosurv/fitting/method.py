@@ -1,0 +1,186 @@
+"""The settings that all network methods share, and the hooks in which one method differs from another."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from sumosurv.fitting.causes import cause_shares, rows_of_cause
+from sumosurv.fitting.inputs import check_learns_from
+from sumosurv.fitting.parameters import (
+    FRACTION,
+    NONE,
+    Allowed,
+    Constraints,
+    instance_of,
+    integer,
+    number,
+    one_of,
+    widths,
+)
+from sumosurv.fitting.rows import RowOptions
+from sumosurv.networks import CausesNetwork, Encoder, LikelihoodNetwork, NoEncoder, PopulationNetwork
+from sumosurv.networks.layers import Activation
+from sumosurv.outcome import Outcome
+from sumosurv.preprocessing import NumericScaling
+from sumosurv.stored import as_list
+from sumosurv.training import Epoch
+
+__all__ = ["Generators", "NetworkMethod"]
+
+Generators = Sequence[torch.Generator]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NetworkMethod(ABC):
+    """Settings of the covariate network and of its training, and what a method defines.
+
+    A method defines ``_build_network`` and, if the network must know something of the outcome, ``_learn_start``. The
+    constructor arguments of its estimator are the fields of its (data)class.
+
+    Parameters
+    ----------
+    n_members : int
+        Number of networks, which predict as their equal mixture.
+    covariate_layers : sequence of int
+        Hidden widths of the covariate network; ``()`` makes the model linear in the preprocessed columns.
+    dropout : float
+        Dropout rate in the covariate network.
+    frequencies : int
+        Learned periodic features per numeric column.
+    numeric_scaling : {"quantile", "standard"}
+        Normal scores by quantiles, or mean and standard deviation.
+    encoder : torch.nn.Module or callable, optional
+        Custom covariate network, or a function that makes one; see `SumoNet`.
+    learning_rate : float
+        Initial learning rate of AdamW; it falls to zero along a cosine.
+    weight_decay : float
+        Weight decay of AdamW.
+    max_epochs : int
+        Largest number of epochs.
+    batch_size : int, "auto" or "full"
+        Rows per training step. "auto" is the power of two nearest to 4 √rows; "full" takes all rows.
+    patience : int, optional
+        A member stops if its best epoch is more than this many epochs ago; None trains all epochs. Either way each
+        member keeps the weights of its best epoch on validation rows.
+    validation_fraction : float
+        Share of the rows that each member holds out if ``fit`` gets no ``validation_data``; 0 for none.
+    refit : bool
+        Train again on all rows, validation rows included, each member for its best number of epochs.
+    device : str
+        "auto" (CUDA if available), "cpu" or "cuda".
+    random_state : int, RandomState or None
+        A seed makes a fit repeatable bit for bit on one machine.
+    verbose : bool or callable
+        True shows a progress bar. A function is called after each epoch with a `sumosurv.training.Epoch`.
+    """
+
+    n_members: int = 16
+    covariate_layers: Sequence[int] = (64, 64)
+    dropout: float = 0.5
+    frequencies: int = 4
+    numeric_scaling: NumericScaling = "quantile"
+    encoder: nn.Module | Callable[[], nn.Module] | None = None
+    learning_rate: float = 0.01
+    weight_decay: float = 0.1
+    max_epochs: int = 80
+    batch_size: int | Literal["auto", "full"] = "auto"
+    patience: int | None = 20
+    validation_fraction: float = 0.2
+    refit: bool = False
+    device: str = "auto"
+    random_state: Any = None
+    verbose: bool | Callable[[Epoch], None] = False
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_members": integer(1),
+        "covariate_layers": widths(),
+        "dropout": FRACTION,
+        "frequencies": integer(0),
+        "numeric_scaling": one_of("quantile", "standard"),
+        "encoder": NONE | Allowed("a torch.nn.Module, or a function that makes one", callable),
+        "learning_rate": number(above=0),
+        "weight_decay": number(low=0),
+        "max_epochs": integer(1),
+        "batch_size": one_of("auto", "full") | integer(1),
+        "patience": integer(0) | NONE,
+        "validation_fraction": FRACTION,
+        "refit": instance_of((bool, np.bool_), "True or False"),
+        "device": instance_of(str, "a string"),
+        "verbose": instance_of((bool, np.bool_, int), "True or False") | Allowed("a function", callable),
+    }
+
+    # settings that each member of a population can have of its own; layers that can be padded to a common shape
+    _member_settings: ClassVar[tuple[str, ...]] = ("learning_rate", "weight_decay", "dropout")
+    _padded_settings: ClassVar[tuple[str, ...]] = ("covariate_layers",)
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})
+    _activation: ClassVar[Activation] = "silu"  # of the covariate network
+    _residual: ClassVar[bool] = True  # connections between its layers of equal width
+    # past the last training time, components without a tail of their own continue as the monotone networks do
+    _shares_tail: ClassVar[bool] = False
+
+    @abstractmethod
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> PopulationNetwork:
+        """The whole network around a covariate network, from what `_learn_start` returned."""
+
+    def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        """What the network must know of the training outcome (in the user's unit), as plain values that JSON holds."""
+        return {}
+
+    def _learn_causes(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        """As `_learn_start` for competing risks: what is known of each cause, under "causes"."""
+        return {
+            "log_shares": np.log(cause_shares(outcome)).tolist(),
+            "causes": [self._learn_start(rows_of_cause(outcome, k + 1), unit) for k in range(outcome.n_causes)],
+        }
+
+    def _build_causes(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> PopulationNetwork:
+        """The whole network for competing risks: shares by a softmax, and a network of this method for each cause."""
+        read = NoEncoder(encoder.width)
+        parts = [self._build_network(own, read, generators, seeds) for own in as_list(start["causes"], "the causes")]
+        likelihoods = [part for part in parts if isinstance(part, LikelihoodNetwork)]
+        assert len(likelihoods) == len(parts), "causes are for methods with likelihoods"
+        return CausesNetwork(generators, encoder, likelihoods, start["log_shares"])
+
+    def _check_rows(self, outcome: Outcome) -> None:
+        """Raise a ValueError if the method cannot learn from such an outcome."""
+        check_learns_from(type(self).__name__, self._learns_from, outcome)
+
+    def _row_options(self) -> RowOptions:
+        """The settings that decide how rows are read."""
+        return RowOptions(self.numeric_scaling, one_hot=self.encoder is not None)
+
+    def _alone(self, n_rows: int) -> Self:
+        """The settings with which its networks train by themselves on so many rows: no rule is left open."""
+        return self
+
+    def _components(self, n_rows: int) -> dict[str, NetworkMethod]:
+        """The methods whose networks are trained on so many rows and stacked, by name."""
+        return {"network": self._alone(n_rows)}
+
+    def _components_on_disk(self, n_rows: int) -> dict[str, NetworkMethod]:
+        """As `_components`, for rows that are read in pieces."""
+        return self._components(n_rows)
+
+    def _minimum_hazard(self, outcome: Outcome) -> float:
+        """The smallest hazard past the last training time."""
+        return 0.0
+
+    def _with(self, **settings: Any) -> Self:
+        """A copy with other settings."""
+        made = copy.copy(self)
+        for name, value in settings.items():
+            setattr(made, name, value)
+        return made

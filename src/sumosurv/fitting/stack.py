@@ -1,0 +1,304 @@
+"""A fitted model: a weighted stack of populations of networks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from sumosurv.distributions import Continued, Delayed, Mixture, Rescaled, SurvivalDistribution
+from sumosurv.fitting.members import Members
+from sumosurv.fitting.rows import Learned, PreparedRows
+from sumosurv.networks import Inputs, Observed, PopulationNetwork, select_members
+from sumosurv.networks.layers import at_most
+from sumosurv.networks.tail import TailedNetwork
+from sumosurv.stored import as_list, as_number, as_text, as_whole, check_values
+from sumosurv.training import explain_memory, find_device, threads
+
+__all__ = ["FittedPopulation", "FittedStack", "check_weights"]
+
+Build = Callable[[Learned, npt.NDArray[np.int64]], PopulationNetwork]
+
+_LARGE = 1e4  # a stored model with a weight above it is tried on a row
+_Network = TypeVar("_Network", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class FittedPopulation:
+    """Trained networks of one component, which predict as their equal mixture.
+
+    Attributes
+    ----------
+    name : str
+        Of the component.
+    learned : Learned
+    network : PopulationNetwork
+        In double precision.
+    weight : float
+        In the stack.
+    growth : float, optional
+        Growth of the hazard past the last training time, in scaled time, in place of the network's own curve there.
+    """
+
+    name: str
+    learned: Learned
+    network: PopulationNetwork
+    weight: float = 1.0
+    growth: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        rows: PreparedRows,
+        learned: Learned,
+        network: PopulationNetwork,
+        failed: npt.NDArray[np.bool_],
+        *,
+        on_all_rows: bool = False,
+    ) -> Self:
+        """The members that did not fail.
+
+        Baselines are learned from the training rows, or from all rows if the network was trained on them.
+        """
+        if failed.any():
+            network = select_members(network, np.flatnonzero(~failed).tolist())
+        for p in network.parameters():
+            p.data = p.data.contiguous()
+            p.requires_grad_(False)
+        network = network.double().eval()  # prediction is in float64
+        n = len(rows.outcome) if on_all_rows else rows.n_train
+        outcome = rows.outcome[:n].on_clock(learned.time_origin, learned.time_unit)
+        with threads(), torch.no_grad():
+            p = next(network.parameters())
+            inputs = rows.table.inputs[:n].to(p.device, p.dtype)
+            network.fit_baseline(inputs, Observed.of(outcome, torch.float64).to(p.device))
+        return cls(name, learned, network)
+
+    @property
+    def own_growth(self) -> float | None:
+        """The growth that the network learned itself, the smallest of all causes; None if it has no such tail."""
+        return min(
+            (float(net.growth) for net in self.network.modules() if isinstance(net, TailedNetwork)), default=None
+        )
+
+    @property
+    def last_time(self) -> float:
+        """The end of the networks' time scale, in the user's unit."""
+        return self.learned.time_origin + self.learned.time_unit
+
+    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
+        """The distribution of preprocessed rows, on the user's time scale."""
+        return self._predict(self.network, inputs)
+
+    def members(self, inputs: Inputs) -> list[SurvivalDistribution]:
+        """The distribution of preprocessed rows under each member."""
+        return [self._predict(select_members(self.network, [k]), inputs) for k in range(self.network.members)]
+
+    def _predict(self, network: PopulationNetwork, inputs: Inputs) -> SurvivalDistribution:
+        p = next(network.parameters())
+        with explain_memory("Predict fewer rows or times at once, or load the model on the CPU."):
+            try:
+                scaled = network.distribution(inputs.to(p.device, p.dtype))
+                made: SurvivalDistribution = Rescaled(scaled, self.learned.time_unit)
+            except ValueError as error:
+                raise ValueError(
+                    f"The networks give no distribution for some of these rows: {error} Compare the rows with the "
+                    "training rows, and check where the model file comes from."
+                ) from error
+        if self.learned.time_origin:
+            made = Delayed(made, self.learned.time_origin)
+        if self.growth is None:
+            return made
+        return Continued(made, self.last_time, self.growth / self.learned.time_unit)
+
+    def check_curves(self) -> None:
+        """Raise a ValueError if the networks give no survival function for a row in the middle of the table."""
+        numeric, p = self.learned.example(), next(self.network.parameters())
+        rows = Inputs(numeric, torch.zeros(len(numeric), len(self.learned.preprocessor.levels), dtype=torch.long))
+        curve = self.network.distribution(rows.to(p.device, p.dtype)).survival(np.array([0.0, 0.01, 0.1, 0.3, 1.0]))
+        if not (np.isfinite(curve).all() and (np.diff(curve, axis=1) <= 1e-9).all()):
+            raise ValueError("the predicted survival function is not monotone")
+
+
+@dataclass(frozen=True)
+class FittedStack:
+    """One or more populations, mixed by their weights.
+
+    Attributes
+    ----------
+    populations : tuple of FittedPopulation
+        All read their rows by the same preprocessor.
+    minimum_hazard : float
+        Lower bound of the hazard past the last training time; zero if there were events.
+    """
+
+    populations: tuple[FittedPopulation, ...]
+    minimum_hazard: float = 0.0
+
+    @property
+    def learned(self) -> Learned:
+        """What was learned of the rows, as the first population has it."""
+        return self.populations[0].learned
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """Of the populations; they sum to one."""
+        return np.array([population.weight for population in self.populations])
+
+    @property
+    def n_members(self) -> int:
+        """The number of networks."""
+        return sum(population.network.members for population in self.populations)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the networks."""
+        return next(self.populations[0].network.parameters()).device
+
+    def on_cpu(self) -> Self:
+        """A copy on the CPU, or the stack itself if it is there."""
+        if self.device.type == "cpu":
+            return self
+        moved = [replace(part, network=copy.deepcopy(part.network).to("cpu")) for part in self.populations]
+        return replace(self, populations=tuple(moved))
+
+    def with_shared_tail(self) -> Self:
+        """With populations that have no tail of their own continued as the first that has one; flat if none has."""
+        found = [part.own_growth for part in self.populations]
+        growth = next((value for value in found if value is not None), 0.0)
+        pairs = zip(self.populations, found)
+        return replace(
+            self, populations=tuple(part if own is not None else replace(part, growth=growth) for part, own in pairs)
+        )
+
+    def distribution(self, inputs: Inputs) -> SurvivalDistribution:
+        """The distribution of preprocessed rows."""
+        made = [population.distribution(inputs) for population in self.populations]
+        return self._with_minimum_hazard(made[0] if len(made) == 1 else Mixture.of(made, self.weights))
+
+    def members(self, inputs: Inputs) -> Members:
+        """The distributions under each member of all populations, one population after the other."""
+        each = [[self._with_minimum_hazard(made) for made in part.members(inputs)] for part in self.populations]
+        return Members.join([Members.equal(part) for part in each], self.weights)
+
+    def _with_minimum_hazard(self, made: SurvivalDistribution) -> SurvivalDistribution:
+        if self.minimum_hazard == 0:
+            return made
+        return Continued(made, self.populations[0].last_time, 0.0, self.minimum_hazard)
+
+    # ------------------------------------------------------------------ model files
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What a model file keeps: what was learned, and the weights."""
+        fitted = {
+            "learned": self.learned.state(),
+            "minimum_hazard": self.minimum_hazard,
+            "components": [
+                {
+                    "name": part.name,
+                    "weight": part.weight,
+                    "n_members": part.network.members,
+                    "start": dict(part.learned.start),
+                }
+                for part in self.populations
+            ],
+        }
+        tensors = self.learned.tensors()
+        for part in self.populations:
+            tensors |= {f"{part.name}.{name}": value for name, value in part.network.state_dict().items()}
+            # weights were trained in float32; tables such as baselines keep their precision
+            tensors |= {f"{part.name}.{name}": value.float() for name, value in part.network.named_parameters()}
+        return fitted, tensors
+
+    @classmethod
+    def from_state(
+        cls,
+        learned: Learned,
+        fitted: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        builders: Mapping[str, Build],
+        device: str,
+    ) -> Self:
+        """The inverse of `state`, with a function for each component that builds its networks."""
+        described = as_list(fitted["components"], "the components")
+        names = [as_text(own["name"], "the name of a component") for own in described]
+        if not names or len(set(names)) < len(names) or not set(names) <= set(builders):
+            raise ValueError("it has unknown components, or one component twice")
+        populations = tuple(
+            _stored_population(own, learned.with_start(own["start"]), tensors, builders[own["name"]], device)
+            for own in described
+        )
+        made = cls(populations, as_number(fitted["minimum_hazard"], "the minimum hazard", low=0.0))
+        if abs(made.weights.sum() - 1.0) > 1e-9:
+            raise ValueError("the weights of the components do not sum to one")
+        return made
+
+
+def _stored_population(
+    described: Mapping[str, Any], learned: Learned, tensors: Mapping[str, Tensor], build: Build, device: str
+) -> FittedPopulation:
+    """The networks of one component of a model file."""
+    prefix = f"{described['name']}."
+    weight = as_number(described["weight"], "a weight", above=0.0)
+    members = as_whole(described["n_members"], "n_members", low=1)
+    weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    if len(learned.preprocessor.levels) > len(weights):
+        raise ValueError("it has fewer tensors than categories")
+    with at_most(sum(value.numel() for value in weights.values())):
+        check_weights(build(learned, np.zeros(1, dtype=np.int64)), members, weights)
+    network = _filled(build(learned, np.zeros(members, dtype=np.int64)).double(), weights)
+    network.requires_grad_(False).eval().to(find_device(device))
+    population = FittedPopulation(described["name"], learned, network, weight)
+    if any(value.numel() and value.abs().max() > _LARGE for value in weights.values() if value.is_floating_point()):
+        population.check_curves()
+    return population
+
+
+def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError unless the tensors are those of a population of such networks, and finite.
+
+    Parameters
+    ----------
+    sketch : nn.Module
+        The network with one member; its weights are not looked at.
+    members : int
+        K: parameters have a leading axis of K, buffers one of K or of 1.
+    weights : mapping
+        By the names of the network's state. Axes of a buffer that have length zero before a fit may have any length.
+    """
+    expected, parameters = sketch.state_dict(), dict(sketch.named_parameters())
+    odd = sorted(expected.keys() ^ weights.keys())
+    if odd:
+        raise ValueError(f"these tensors are missing or unexpected: {', '.join(odd[:5])[:200]}")
+    for name, like in expected.items():
+        value, own = weights[name], name in parameters
+        dtype = like.dtype if not like.is_floating_point() else torch.float32 if own else torch.float64
+        first = value.ndim > 0 and value.shape[0] in ({members} if own else {members, 1})
+        rest = value.ndim == like.ndim and all(
+            a == b or (a == 0 and not own) for a, b in zip(like.shape[1:], value.shape[1:])
+        )
+        if value.dtype != dtype or not (first and rest):
+            wanted = f"{dtype} of shape {(members, *like.shape[1:])}"
+            raise ValueError(f"{name} is {value.dtype} of shape {tuple(value.shape)} and not {wanted}")
+        check_values(value, name)
+
+
+def _filled(network: _Network, weights: Mapping[str, Tensor]) -> _Network:
+    """A network with checked tensors for its own."""
+    for name, buffer in list(network.named_buffers()):
+        if name in weights and weights[name].shape != buffer.shape:  # tables whose size depends on the data
+            owner, _, leaf = name.rpartition(".")
+            setattr(network.get_submodule(owner), leaf, torch.empty_like(weights[name]))
+    network.load_state_dict(dict(weights), strict=True)
+    members = int(next(network.parameters()).shape[0])
+    for module in network.modules():
+        if (check := getattr(module, "check_stored", None)) is not None:
+            check(members)
+    return network
