@@ -166,7 +166,7 @@ def test_few_rows_have_the_exact_concordance(table, model_file, capsys, monkeypa
     columns = ["--time", "months", "--event", "died", "--bootstrap", "0", "--scores", "concordance_td"]
     command = ["evaluate", str(model_file), str(table / "data.csv"), *columns, "--out", str(table / "c.csv")]
     for most in (120, 119):
-        monkeypatch.setattr("sumosurv.scores.antolini._EXACT_ROWS", most)
+        monkeypatch.setattr("sumosurv.scores.concordance._EXACT_ROWS", most)
         capsys.readouterr()
         assert main(command) == 0
         assert ("concordance_td compares curves at" in capsys.readouterr().out) == (most == 119)

@@ -321,7 +321,7 @@ def test_a_validation_table_has_the_same_kind_of_outcome(frame, run, capsys):
 
 
 def test_concordance_of_many_rows_compares_with_those_at_risk(frame, run, capsys, monkeypatch):
-    monkeypatch.setattr("sumosurv.scores.antolini._EXACT_ROWS", N - 1)
+    monkeypatch.setattr("sumosurv.scores.concordance._EXACT_ROWS", N - 1)
     out = run.folder / "concordance.csv"
     command = ["evaluate", str(run("entry")), str(run.folder / "data.csv"), *OUTCOMES["entry"].split()]
     assert main([*command, "--bootstrap", "0", "--scores", "concordance_td", "--out", str(out)]) == 0

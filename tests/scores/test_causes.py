@@ -26,7 +26,7 @@ from sumosurv.scores import (
 )
 from sumosurv.scores._resampling import Resamples
 from sumosurv.scores.auc import cumulative_dynamic_auc_terms
-from sumosurv.scores.incidence_calibration import incidence_calibration_terms
+from sumosurv.scores.group_calibration import incidence_calibration_terms
 
 N = 60
 

@@ -8,7 +8,7 @@ from sksurv.metrics import concordance_index_censored, concordance_index_ipcw
 from scores import direct
 from sumosurv import AalenJohansen, Surv, check_outcome, kaplan_meier
 from sumosurv.distributions import Rescaled, Tabulated, Weibull
-from sumosurv.scores import antolini, concordance_td, harrell_c, uno_c
+from sumosurv.scores import concordance, concordance_td, harrell_c, uno_c
 from sumosurv.scores._pairs import count_below
 
 METHODS = ("harrell", "adj_antolini", "antolini")
@@ -44,11 +44,11 @@ def test_exact_version_against_the_definition(data, method, cells):
     """Curves that are not steps take the blockwise way; any size of block gives the same."""
     y, table = data
     d = Tabulated([0.0, 1.0, 3.0, 4.0], table, between="density")
-    before, antolini._CELLS = antolini._CELLS, cells
+    before, concordance._CELLS = concordance._CELLS, cells
     try:
         value = concordance_td(d, y, method=method)
     finally:
-        antolini._CELLS = before
+        concordance._CELLS = before
     expected = direct.concordance_td(lambda t: d.log_survival(t), y["event"], y["time"], method)
     np.testing.assert_allclose(value, expected, rtol=1e-13)
 

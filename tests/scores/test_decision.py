@@ -116,7 +116,7 @@ def test_edges():
     assert decision_curve(d, short, 0.7, thresholds=[0.1], n_bootstrap=0).table["net_benefit"].isna().all()
     for options, message in (
         ({"thresholds": [0.0]}, "above 0 and below 1"),
-        ({"time": -1.0}, "time is a number"),
+        ({"time": -1.0}, "time must be a number"),
         ({"level": 2}, "level is a probability"),
         ({"n_bootstrap": -1}, "n_bootstrap is a whole number"),
     ):

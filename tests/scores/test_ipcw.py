@@ -241,10 +241,10 @@ def test_mistakes_are_named(data):
         integrated_brier(d, y, times=[1.0], censoring=g)
     with pytest.raises(ValueError, match="range is empty"):
         integrated_brier(Weibull([1.0], 1.0), Surv.from_arrays([True], [1.0]), censoring=g)
-    with pytest.raises(ValueError, match="rule is"):
+    with pytest.raises(ValueError, match="'other'"):
         integrated_brier(d, y, censoring=g, rule="other")
     for floor in (-0.1, 0.0, 0.5):
-        with pytest.raises(ValueError, match=f"floor lies between 0 and 1/2.*got {floor}"):
+        with pytest.raises(ValueError, match=f"floor.*got {floor}"):
             binomial_log_likelihood(d, y, 1.0, censoring=g, floor=floor)
 
 

@@ -7,8 +7,8 @@ import torch
 from sumosurv import DeepSurv, Surv, datasets, kaplan_meier
 from sumosurv.distributions import Delayed, Mixture, Remaining, Rescaled, SurvivalDistribution, Tabulated
 from sumosurv.scores import (
-    antolini,
     brier,
+    concordance,
     concordance_td,
     integrated_binomial_log_likelihood,
     integrated_brier,
@@ -100,7 +100,7 @@ def test_tables_are_read_and_no_curve_is_evaluated(plain, y, name, monkeypatch):
         raise AssertionError("a curve was evaluated")
 
     for method in ("survival", "log_survival", "_count_exactly"):
-        owner = antolini if method == "_count_exactly" else SurvivalDistribution
+        owner = concordance if method == "_count_exactly" else SurvivalDistribution
         monkeypatch.setattr(owner, method, refuse)
     concordance_td(d, y)
     concordance_td(d, y, times=[1.0, 2.0, 5.0])
@@ -116,8 +116,8 @@ def test_a_cox_network_is_scored_from_its_table(monkeypatch):
     assert isinstance(d, Rescaled)
     fast = concordance_td(d, days)
     monkeypatch.setattr(Rescaled, "step_table", lambda self: None)
-    calls, slow = [], antolini._count_exactly
-    monkeypatch.setattr(antolini, "_count_exactly", lambda *rest: calls.append(1) or slow(*rest))
+    calls, slow = [], concordance._count_exactly
+    monkeypatch.setattr(concordance, "_count_exactly", lambda *rest: calls.append(1) or slow(*rest))
     assert concordance_td(d, days) == fast
     assert calls
 

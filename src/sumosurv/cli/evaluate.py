@@ -14,7 +14,7 @@ from sumosurv.cli.rows import check_target, cluster_of, for_model, is_streamed, 
 from sumosurv.io import load
 from sumosurv.outcome import Outcome
 from sumosurv.scores import SCORES
-from sumosurv.scores.blocks import BlockRows, EvaluatedRows, common_causes, rows_of
+from sumosurv.scores.blocks import BlockRows, MemoryRows, common_causes, rows_of
 from sumosurv.scores.evaluation import evaluate_rows
 from sumosurv.scores.score import default_scores
 from sumosurv.sources import Source, as_source
@@ -105,7 +105,7 @@ def _source(arguments: argparse.Namespace, models: dict[str, Any]) -> tuple[Sour
     return as_source(frame[list(names)], outcome), outcome
 
 
-def _rows(models: dict[str, Any], source: Source, cluster: Cluster | None) -> EvaluatedRows:
+def _rows(models: dict[str, Any], source: Source, cluster: Cluster | None) -> MemoryRows | BlockRows:
     if cluster is None:
         return rows_of(models, source)
     from sumosurv.cluster import map_blocks

@@ -1,17 +1,20 @@
 """Scores of survival distributions: functions of (distribution, y), and a table of which can be trusted."""
 
 from sumosurv.scores._resampling import Bootstrap
-from sumosurv.scores.antolini import concordance_td
 from sumosurv.scores.auc import cumulative_dynamic_auc, integrated_auc
 from sumosurv.scores.calibration import Calibration, DCalibration, calibration, d_calibration
 from sumosurv.scores.censoring import CensoringCheck, censoring_given_x
-from sumosurv.scores.concordance import harrell_c, uno_c
+from sumosurv.scores.concordance import concordance_td, harrell_c, uno_c
 from sumosurv.scores.crps import survival_crps
 from sumosurv.scores.decision import DecisionCurve, decision_curve
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import Evaluation
-from sumosurv.scores.group_calibration import KMCalibration, km_calibration
-from sumosurv.scores.incidence_calibration import IncidenceCalibration, incidence_calibration
+from sumosurv.scores.group_calibration import (
+    IncidenceCalibration,
+    KMCalibration,
+    incidence_calibration,
+    km_calibration,
+)
 from sumosurv.scores.ipcw import (
     binomial_log_likelihood,
     brier,

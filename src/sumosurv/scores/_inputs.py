@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -21,11 +21,14 @@ __all__ = [
     "Array",
     "check_rows",
     "check_subjects",
+    "check_time",
     "check_times",
     "curve_blocks",
     "median_time",
     "of_cause",
+    "progress_bar",
     "remembering",
+    "risk_at",
     "risk_groups",
     "step_columns",
     "step_table",
@@ -162,12 +165,22 @@ def median_time(outcome: Outcome) -> float:
     return float(outcome.time[order[middle]].mean())
 
 
+def check_time(outcome: Outcome, time: float | None) -> float:
+    """Return one time, zero or more; the median of the times in the outcome by default."""
+    at = median_time(outcome) if time is None else float(time)
+    if not (np.isfinite(at) and at >= 0):
+        raise ValueError(f"time must be a number, zero or more; got {time}.")
+    return at
+
+
 def risk_groups(prediction: Array, outcome: Outcome, groups: int) -> list[npt.NDArray[np.intp]]:
     """Rows in groups of equal size by their predictions, each in the order of time, events first among ties.
 
     By middle ranks, so that equal predictions are never parted and the order of the rows does not matter. Rows that
     count for none are in no group.
     """
+    if groups < 1:
+        raise ValueError(f"groups must be 1 or more; got {groups}.")
     if outcome.weight is None:
         middle = (rankdata(prediction) - 0.5) / len(prediction)
     else:
@@ -222,6 +235,14 @@ def curve_blocks(
     yield from _asked(distribution, times, log)
 
 
+def risk_at(distribution: SurvivalDistribution, time: float) -> Array:
+    """Return F(t|x) of each subject at one time."""
+    risk = np.empty(len(distribution))
+    for rows, block in curve_blocks(distribution, np.array([time]), log=True):
+        risk[rows] = -np.expm1(block[:, 0])
+    return risk
+
+
 def _asked(
     distribution: SurvivalDistribution, times: Array, log: bool
 ) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
@@ -272,3 +293,15 @@ def remembering() -> Iterator[None]:
 def _log(values: Array) -> Array:
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(values), dtype=np.float64)
+
+
+@contextmanager
+def progress_bar(total: int, unit: str, verbose: bool) -> Iterator[Callable[[int], Any]]:
+    """Show a progress bar if ``verbose``; yields a function that moves it by some steps."""
+    if not verbose:
+        yield lambda done: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, desc="evaluating", unit=unit) as bar:
+        yield bar.update

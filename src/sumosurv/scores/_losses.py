@@ -1,110 +1,161 @@
-"""Losses at a time that are weighted for censoring, and what they make of resampled subjects."""
+"""Losses at a time that are weighted for censoring, and what they give for resampled subjects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import Array, check_subjects, curve_blocks, of_cause
+from sumosurv.scores._inputs import Array, check_subjects, check_times, curve_blocks, of_cause, time_grid
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, ratio
-from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
+from sumosurv.scores._weighting import GridWeights, Weighting
 
-__all__ = ["Loss", "free_of", "logarithmic", "squared", "weighted", "weighted_terms"]
+__all__ = ["SQUARED", "Losses", "Rule", "logarithmic", "quadrature"]
 
-# (S or log S of shape (k, m), who is still event-free there) -> what each would score without weights
-Loss = Callable[[Array, npt.NDArray[np.bool_]], Array]
+Rule = Literal["trapezoid", "simpson"]
+Bools = npt.NDArray[np.bool_]
 
 
-def squared(survival: Array, alive: npt.NDArray[np.bool_]) -> Array:
-    """(S - 1{z > t})²."""
-    residual = survival - alive
+@dataclass(frozen=True)
+class _Loss:
+    """What a row would score at a time without weights.
+
+    Parameters
+    ----------
+    function : callable
+        From S, or log S, of shape (k, m) and whether rows are still event-free to losses of that shape.
+    log : bool
+        Whether the function takes log S.
+    """
+
+    function: Callable[[Array, Bools], Array]
+    log: bool
+
+
+def _squared(survival: Array, event_free: Bools) -> Array:
+    residual = survival - event_free
     return np.multiply(residual, residual, out=residual)
 
 
-def logarithmic(floor: float | None) -> Loss:
-    """Log S where z > t and log(1 - S) elsewhere, of probabilities moved into [floor, 1 - floor]."""
-    if floor is not None and not 0.0 < floor < 0.5:
-        raise ValueError(f"floor lies between 0 and 1/2 (pycox: 1e-7); got {floor}.")
+SQUARED = _Loss(_squared, log=False)
 
-    def loss(log_survival: Array, alive: npt.NDArray[np.bool_]) -> Array:
+
+def logarithmic(floor: float | None) -> _Loss:
+    """Log S if event-free and log(1 - S) otherwise, of probabilities moved into [floor, 1 - floor]."""
+    if floor is not None and not 0.0 < floor < 0.5:
+        raise ValueError(f"floor must lie between 0 and 1/2 (pycox: 1e-7); got {floor}.")
+
+    def loss(log_survival: Array, event_free: Bools) -> Array:
         with np.errstate(divide="ignore"):
-            score = np.where(alive, log_survival, np.log(-np.expm1(log_survival)))
+            score = np.where(event_free, log_survival, np.log(-np.expm1(log_survival)))
         return score if floor is None else np.clip(score, np.log(floor), np.log1p(-floor))
 
-    return loss
+    return _Loss(loss, log=True)
 
 
-def weighted(loss: Loss, curve: Array, weight: Array, alive: npt.NDArray[np.bool_]) -> Array:
-    """The loss times the weight, 0 where the weight is 0."""
-    score = loss(curve, alive)
-    if np.isinf(score).any():  # 0 · inf is no contribution
-        score = np.where(weight > 0, score, 0.0)
-    return np.multiply(score, weight, out=score)
+@dataclass(frozen=True)
+class Losses:
+    """A loss for the curves of one cause, or of any; ``other`` says which rows had an event of another cause."""
 
+    curves: SurvivalDistribution
+    outcome: Outcome
+    loss: _Loss
+    other: Bools | None
 
-def free_of(alive: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_] | None, rows: slice) -> npt.NDArray[np.bool_]:
-    """Who has not had the event by each time: the event-free, and those with an event of another cause."""
-    return alive if other is None else alive | other[rows, None]
+    @classmethod
+    def of(cls, distribution: SurvivalDistribution, y: Any, loss: _Loss, cause: int | None) -> Self:
+        """Check the rows and select the curves of a cause."""
+        outcome = check_subjects(distribution, y)
+        curves, other = of_cause(distribution, outcome, cause)
+        return cls(curves, outcome, loss, other)
 
+    def unweighted(self, grid: Array) -> Iterator[tuple[slice, Array, Bools]]:
+        """Yield blocks of rows, their losses at the times of a grid, and whether they are followed past each time."""
+        for rows, curve in curve_blocks(self.curves, grid, log=self.loss.log):
+            alive = self.outcome.time[rows, None] > grid
+            # who has an event of another cause is free of this one
+            free = alive if self.other is None else alive | self.other[rows, None]
+            yield rows, self.loss.function(curve, free), alive
 
-def weighted_terms(
-    distribution: SurvivalDistribution,
-    y: Any,
-    grid: Array,
-    share: Array,
-    loss: Loss,
-    log: bool,
-    *,
-    censoring: SurvivalDistribution | None = None,
-    normalize: bool = False,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    max_weight: float = np.inf,
-    min_followed: float = 0.0,
-    cause: int | None = None,
-) -> Terms:
-    """What each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ).
+    def weighted(self, weights: GridWeights) -> Iterator[tuple[slice, Array, Array]]:
+        """Yield blocks of rows, their weighted losses and their weights."""
+        for rows, loss, alive in self.unweighted(weights.grid):
+            weight = weights.block(rows, alive)
+            if np.isinf(loss).any():  # 0 · inf is no contribution
+                loss = np.where(weight > 0, loss, 0.0)
+            yield rows, np.multiply(loss, weight, out=loss), weight
 
-    Without ``censoring`` G is the Kaplan-Meier estimate of the rows themselves, and is estimated anew in each
-    resample; a given one is not.
-    """
-    outcome = observed = check_subjects(distribution, y)
-    event, time = observed.event, observed.time
-    curves, other = of_cause(distribution, observed, cause)
-    g = kaplan_meier(outcome, censoring=True) if censoring is None else censoring
-    if censoring is None and min_followed > 0:
-        raise ValueError("min_followed is for a censoring distribution that is given, with G(t|x) of each row.")
-    weighting = Weighting(g, left_limit, on_zero, max_weight, normalize, min_followed)
-    weights = GridWeights(weighting, event, time, grid)
-    n, m = len(time), len(grid)
-    if censoring is not None:
-        values = np.empty((n, 2 * m if normalize else 1))
-        share = share if normalize else share * weights.scale(outcome.weight, share)
-        for rows, curve in curve_blocks(curves, grid, log=log):
-            weight, alive = weights.block(rows)
-            scored = weighted(loss, curve, weight, free_of(alive, other, rows))
-            values[rows] = np.concatenate([scored, weight], axis=1) if normalize else (scored @ share)[:, None]
-        if normalize:
+    def at_times(self, times: Any, weighting: Weighting) -> Array:
+        """Return the weighted losses, of shape (n,) for a number or (n, m) for an array of times."""
+        grid = check_times(times)
+        weights = GridWeights(weighting, self.outcome, grid)
+        score = np.empty((len(self.outcome), len(grid)))
+        for rows, loss, _ in self.weighted(weights):
+            score[rows] = loss
+        score *= weights.scale()
+        return score[:, 0] if np.ndim(times) == 0 else score
+
+    def integrated(self, times: Any, n_times: int, rule: Rule, weighting: Weighting) -> Array:
+        """Return the weighted losses integrated over a range of times and divided by its length, of shape (n,)."""
+        grid, share = quadrature(times, self.outcome.time, n_times, rule)
+        weights = GridWeights(weighting, self.outcome, grid)
+        share = share * weights.scale(share)
+        score = np.empty(len(self.outcome))
+        for rows, loss, _ in self.weighted(weights):
+            score[rows] = loss @ share
+        return score
+
+    def terms(self, grid: Array, share: Array, **options: Any) -> Terms:
+        """Return what each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ).
+
+        The options are those of `Weighting`. Without ``censoring``, G is the Kaplan-Meier estimate of the rows
+        themselves, and is estimated anew in each resample.
+        """
+        weighting = Weighting.of(self.outcome, **options)
+        if options.get("censoring") is None:
+            return self._own_weight_terms(grid, share, weighting)
+        outcome, m = self.outcome, len(grid)
+        weights = GridWeights(weighting, outcome, grid)
+        if weighting.normalize:
+            values = np.empty((len(outcome), 2 * m))
+            for rows, loss, weight in self.weighted(weights):
+                values[rows] = np.concatenate([loss, weight], axis=1)
             return MeanTerms(values, lambda means: _mean_loss(means[:, :m], means[:, m:], share), outcome.weight)
+        values, share = np.empty((len(outcome), 1)), share * weights.scale(share)
+        for rows, loss, _ in self.weighted(weights):
+            values[rows] = (loss @ share)[:, None]
         return MeanTerms(values, weight=outcome.weight)
-    ended = np.flatnonzero(event & (time <= grid[-1]))
-    ended = ended[np.argsort(time[ended], kind="stable")]
-    of_ended, of_alive = np.zeros((n, m if normalize else 1)), np.empty((n, m))
-    for rows, curve in curve_blocks(curves, grid, log=log):
-        alive = time[rows, None] > grid
-        scored = loss(curve, free_of(alive, other, rows))
-        of_alive[rows] = np.where(alive, scored, 0.0)
-        scored = np.where(alive, 0.0, scored)
-        of_ended[rows] = scored if normalize else (scored @ share)[:, None]
-    losses = WeightedSums(of_ended[ended]), WeightedSums(of_alive)
-    return _OwnWeightLosses(outcome, weighting, grid, share, ended, *losses)
+
+    def _own_weight_terms(self, grid: Array, share: Array, weighting: Weighting) -> Terms:
+        event, time = self.outcome.event, self.outcome.time
+        ended = np.flatnonzero(event & (time <= grid[-1]))
+        ended = ended[np.argsort(time[ended], kind="stable")]
+        of_ended = np.zeros((len(time), len(grid) if weighting.normalize else 1))
+        of_alive = np.empty((len(time), len(grid)))
+        for rows, loss, alive in self.unweighted(grid):
+            of_alive[rows] = np.where(alive, loss, 0.0)
+            loss = np.where(alive, 0.0, loss)
+            of_ended[rows] = loss if weighting.normalize else (loss @ share)[:, None]
+        losses = WeightedSums(of_ended[ended]), WeightedSums(of_alive)
+        return _OwnWeightLosses(self.outcome, weighting, grid, share, ended, *losses)
+
+
+def quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Array, Array]:
+    """A grid, and weights q with Σ qₖ g(tₖ) ≈ the average of g over it: both rules are linear in g."""
+    grid = time_grid(times, time, n_times)
+    length = grid[-1] - grid[0]
+    if rule == "trapezoid":
+        half = 0.5 * np.diff(grid)
+        return grid, (np.append(half, 0.0) + np.insert(half, 0, 0.0)) / length
+    if rule == "simpson":
+        return grid, np.asarray(simpson(np.eye(len(grid)), x=grid, axis=1), dtype=np.float64) / length
+    raise ValueError(f"rule must be 'trapezoid' or 'simpson'; got {rule!r}.")
 
 
 def _mean_loss(loss: Array, weight: Array, share: Array) -> Array:

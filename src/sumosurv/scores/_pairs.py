@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sumosurv.scores._inputs import Array
+from sumosurv.scores._resampling import MeanTerms, share_of_pairs
 
 __all__ = [
     "HARRELL",
@@ -21,6 +22,7 @@ __all__ = [
     "count_cells",
     "count_dense",
     "count_later",
+    "pair_terms",
 ]
 
 Index = npt.NDArray[np.intp]
@@ -285,3 +287,24 @@ def count_dense(pairs: Pairs, y: SortedOutcome, events: Index, first: int, predi
     pairs.comparable[near] += 0.5 * (weight * of_event).sum(axis=1)
     pairs.concordant[events] += 0.5 * (credit * of_other).sum(axis=0)
     pairs.comparable[events] += 0.5 * (weight * of_other).sum(axis=0)
+
+
+def pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
+    """Each subject's share of the pairs, in the order of the rows."""
+    counted = np.empty((len(y.order), 2))
+    counted[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
+    values = counted[: y.n_rows]
+    values[y.rows[y.n_rows :]] -= counted[y.n_rows :]
+    weight = None
+    if y.weight is not None:
+        ordered = np.empty(len(y.order))
+        ordered[y.order] = y.weight
+        weight = ordered[: y.n_rows]
+    whole = values.mean(axis=0) if weight is None else weight @ values / len(values)
+
+    def combine(means: Array) -> Array:
+        # Σᵢⱼ cᵢ cⱼ h(i, j) to first order about each subject's weight: its pairs change with it and with its partners
+        both = 2.0 * means - whole
+        return share_of_pairs(both[:, 0], both[:, 1])
+
+    return MeanTerms(values, combine, weight)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.nonparametric import kaplan_meier
+from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array
 from sumosurv.scores._resampling import Resamples
 
@@ -28,6 +31,14 @@ class Weighting:
     max_weight: float = np.inf
     normalize: bool = False
     min_followed: float = 0.0
+
+    @classmethod
+    def of(cls, outcome: Outcome, censoring: SurvivalDistribution | None = None, **options: Any) -> Self:
+        """Weigh by a given G, or by the Kaplan-Meier estimate of the censoring of the rows themselves."""
+        if censoring is None and options.get("min_followed", 0.0) > 0:
+            raise ValueError("min_followed needs a given censoring distribution, with G(t|x) of each row.")
+        own = kaplan_meier(outcome.any_cause(), censoring=True) if censoring is None else censoring
+        return cls(own, **options)
 
     def check(self, n: int) -> None:
         """Refuse what is no censoring distribution of n subjects."""
@@ -94,9 +105,10 @@ class Weighting:
 class GridWeights:
     """The weight of each subject at each time of a grid, made block by block."""
 
-    def __init__(self, weighting: Weighting, event: npt.NDArray[np.bool_], time: Array, grid: Array) -> None:
-        self.weighting, self.time, self.grid = weighting, time, grid
-        self.of_event = weighting.of_events(event & (time <= grid[-1]), time)  # later events never need their own
+    def __init__(self, weighting: Weighting, outcome: Outcome, grid: Array) -> None:
+        time = outcome.time
+        self.weighting, self.time, self.grid, self._own = weighting, time, grid, outcome.weights
+        self.of_event = weighting.of_events(outcome.event & (time <= grid[-1]), time)  # later ones never need their own
         one = len(weighting.censoring) == 1
         self.of_alive = self._alive(weighting.censoring, (time.max() > grid)[None, :]) if one else None
 
@@ -104,25 +116,24 @@ class GridWeights:
         with torch.no_grad():
             return self.weighting.inverse(censoring.survival(self.grid), needed, self.grid)
 
-    def block(self, rows: slice) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """(weights, still event-free) of shape (k, m)."""
-        alive = self.time[rows, None] > self.grid
+    def block(self, rows: slice, alive: npt.NDArray[np.bool_]) -> Array:
+        """Return weights of shape (k, m) for some rows; ``alive`` says which are followed past each time."""
         of_alive = self.of_alive
         if of_alive is None:
             of_alive = self._alive(self.weighting.censoring[rows], alive)
         weight = np.where(alive, of_alive, self.of_event[rows, None])
         if self.weighting.min_followed > 0:
             weight = np.where(self.weighting.kept(self.grid, rows), weight, 0.0)
-        return weight, alive
+        return weight
 
-    def scale(self, own: Array | None = None, share: Array | None = None) -> Any:
-        """1, or with ``normalize`` one over the mean weight at each time (0 where nobody has a weight).
+    def scale(self, share: Array | None = None) -> Any:
+        """Return the factor that turns weighted sums into means: 1 unless weights are normalized or rows left out.
 
-        Subjects count ``own`` times in that mean. Where some are left out at some times, one over the share that is
-        not: at each time, or over all of them, time k counting ``share[k]``; nan if nobody is left.
+        With ``normalize``, one over the mean weight at each time (0 if nobody has a weight). If rows are left out at
+        some times, one over the share of the rows that are not: at each time, or over all times, time k counting
+        ``share[k]``; nan if nobody is left.
         """
-        if own is None:
-            own = np.ones(len(self.time))
+        own = self._own
         if not self.weighting.normalize:
             return 1.0 if self.weighting.min_followed == 0 else self._one_over_kept(own, share)
         if self.of_alive is not None:
@@ -132,16 +143,17 @@ class GridWeights:
             left = own.sum() - np.concatenate([[0.0], np.cumsum(own[order])])[gone]
             total = of_event + left * self.of_alive[0]
         else:
-            step = max(1, (1 << 17) // len(self.grid))
-            parts = (slice(i, i + step) for i in range(0, len(self.time), step))
-            blocks = (own[part] @ self.block(part)[0] for part in parts)
+            blocks = (own[part] @ self.block(part, self.time[part, None] > self.grid) for part in self._parts())
             total = np.sum(list(blocks), axis=0)
         return np.divide(own.sum(), total, out=np.zeros_like(total), where=total > 0)
 
-    def _one_over_kept(self, own: Array, share: Array | None) -> Any:
+    def _parts(self) -> Iterator[slice]:
         step = max(1, (1 << 17) // len(self.grid))
-        parts = [slice(i, i + step) for i in range(0, len(self.time), step)]
-        mass = np.sum([(own[part, None] * self.weighting.kept(self.grid, part)).sum(axis=0) for part in parts], axis=0)
+        return (slice(i, i + step) for i in range(0, len(self.time), step))
+
+    def _one_over_kept(self, own: Array, share: Array | None) -> Any:
+        kept = [(own[part, None] * self.weighting.kept(self.grid, part)).sum(axis=0) for part in self._parts()]
+        mass = np.sum(kept, axis=0)
         if share is None:
             return np.divide(own.sum(), mass, out=np.full(len(mass), np.nan), where=mass > 0)
         total = float(share @ mass)

@@ -100,23 +100,10 @@ def cumulative_dynamic_auc(
 
 
 def cumulative_dynamic_auc_terms(
-    distribution: SurvivalDistribution,
-    y: Any,
-    *,
-    times: float,
-    censoring: SurvivalDistribution | None = None,
-    cause: int | None = None,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    min_followed: float = 0.0,
+    distribution: SurvivalDistribution, y: Any, *, times: float, cause: int | None = None, **weighting: Any
 ) -> Terms:
-    """Each subject's share of the pairs of `cumulative_dynamic_auc` at one time.
-
-    Without ``censoring`` G is that of the rows themselves.
-    """
-    return _auc_terms(
-        distribution, y, check_times(times), np.ones(1), censoring, cause, left_limit, on_zero, min_followed
-    )
+    """Return each subject's share of the pairs of `cumulative_dynamic_auc` at one time."""
+    return _auc_terms(distribution, check_rows(y), check_times(times), np.ones(1), cause, **weighting)
 
 
 def integrated_auc(
@@ -186,17 +173,13 @@ def integrated_auc_terms(
     *,
     times: Any = None,
     n_times: int = 50,
-    censoring: SurvivalDistribution | None = None,
     cause: int | None = None,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    min_followed: float = 0.0,
+    **weighting: Any,
 ) -> Terms:
-    """Each subject's share of the pairs of `integrated_auc`; the weights of the times stay in resamples."""
+    """Return each subject's share of the pairs of `integrated_auc`; the weights of the times stay in resamples."""
     outcome = check_rows(y)
     grid = time_grid(times, outcome.time, n_times)
-    share = _event_shares(outcome, grid, cause)
-    return _auc_terms(distribution, outcome, grid, share, censoring, cause, left_limit, on_zero, min_followed)
+    return _auc_terms(distribution, outcome, grid, _event_shares(outcome, grid, cause), cause, **weighting)
 
 
 def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
@@ -216,20 +199,18 @@ def _average(values: Array, share: Array) -> Array:
 
 def _auc_terms(
     distribution: SurvivalDistribution,
-    y: Any,
+    outcome: Outcome,
     grid: Array,
     share: Array,
-    censoring: SurvivalDistribution | None,
     cause: int | None,
-    left_limit: bool,
-    on_zero: OnZero,
-    min_followed: float,
+    censoring: SurvivalDistribution | None = None,
+    **options: Any,
 ) -> Terms:
-    outcome = check_rows(y)
-    g = kaplan_meier(outcome.any_cause(), censoring=True) if censoring is None else censoring
-    if censoring is None and min_followed > 0:
-        raise ValueError("min_followed is for a censoring distribution that is given, with G(t|x) of each row.")
-    weighting = Weighting(g, left_limit, on_zero, min_followed=min_followed)
+    """Return the terms of an average of AUCs; the options are those of `Weighting`.
+
+    Without ``censoring``, G is the Kaplan-Meier estimate of the rows themselves.
+    """
+    weighting = Weighting.of(outcome, censoring, **options)
     markers, other = _markers(distribution, outcome, grid, cause)
     sides = _all_sides(outcome, other, markers, grid, weighting)
     if censoring is None:

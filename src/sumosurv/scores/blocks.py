@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import final_estimator, predict_distribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import check_rows, check_subjects, remembering, time_grid
+from sumosurv.scores._inputs import check_rows, check_subjects, progress_bar, remembering, time_grid
 from sumosurv.scores._resampling import GROUPS, Estimate, Partial
 from sumosurv.scores.censoring import CensoringCheck, weigh_requests
 from sumosurv.scores.score import Request, Score
@@ -25,7 +24,6 @@ from sumosurv.sources import Block, OutcomeSketch, Source, hashed, take_rows
 __all__ = [
     "BlockRows",
     "BlockTask",
-    "EvaluatedRows",
     "HeldRows",
     "MemoryRows",
     "ScoredBlock",
@@ -56,46 +54,16 @@ class HeldRows:
         return self._remaining[name], self.since_entry
 
 
-class EvaluatedRows(ABC):
-    """Rows to be scored.
+class MemoryRows:
+    """A table in memory: one block, on which every score is computed at once.
 
     Attributes
     ----------
     models : mapping of names to models
     n_causes : int
     outcome : Outcome
-        Of all rows, or few weighted rows that stand for all; times are counted from entry.
-    progress : str
-        What a progress bar counts: "score" or "row".
+        Of all rows; times are counted from entry.
     """
-
-    models: Mapping[str, Any]
-    n_causes: int
-    outcome: Outcome
-    progress: str
-
-    @abstractmethod
-    def weighted(self, requests: list[Request], censoring: Any, random_state: Any) -> tuple[list[Request], list[str]]:
-        """Return the requests with their censoring distributions, and notes about these."""
-
-    @abstractmethod
-    def steps(self, requests: Sequence[Request]) -> int:
-        """Return the number of steps of a progress bar."""
-
-    @abstractmethod
-    def score(
-        self, requests: Sequence[Request], advance: Callable[[int], Any]
-    ) -> tuple[dict[tuple[int, str], Estimate], HeldRows | None, list[str]]:
-        """Return the scores that are merged over blocks, the rows on which to compute the others, and notes.
-
-        Scores are identified by the position of their request and the name of the model.
-        """
-
-
-class MemoryRows(EvaluatedRows):
-    """A table in memory: one block, on which every score is computed at once."""
-
-    progress = "score"
 
     def __init__(self, models: Mapping[str, Any], source: Source) -> None:
         (block,) = source.blocks()
@@ -119,18 +87,14 @@ class MemoryRows(EvaluatedRows):
         requests = [request.of_rows(self._counted) for request in requests]
         return weigh_requests(requests, censoring, self._X, self.outcome, random_state)
 
-    def steps(self, requests: Sequence[Request]) -> int:
-        """One step per score and model."""
-        return len(requests) * len(self.models)
-
     def score(
-        self, requests: Sequence[Request], advance: Callable[[int], Any]
+        self, requests: Sequence[Request], verbose: bool = False
     ) -> tuple[dict[tuple[int, str], Estimate], HeldRows | None, list[str]]:
-        """Hold all rows."""
+        """Return no merged scores, and all rows, on which to compute them."""
         return {}, self.held, []
 
 
-class BlockRows(EvaluatedRows):
+class BlockRows:
     """Rows that are read in blocks, twice: the outcomes first, then the rows with their scores.
 
     Parameters
@@ -140,9 +104,14 @@ class BlockRows(EvaluatedRows):
     map_blocks : callable
         Applies a `BlockTask` to blocks of rows and returns the results in any order, as the builtin ``map`` does in
         this process. A cluster sends the blocks to its workers.
-    """
 
-    progress = "row"
+    Attributes
+    ----------
+    models, n_causes
+        As in `MemoryRows`.
+    outcome : Outcome
+        Few rows with weights that stand for all; times are counted from entry.
+    """
 
     def __init__(self, models: Mapping[str, Any], source: Source, map_blocks: MapBlocks = map) -> None:
         self.models, self._source, self._map_blocks = models, source, map_blocks
@@ -187,27 +156,27 @@ class BlockRows(EvaluatedRows):
                 notes.append("One G for all rows: whether censoring depends on the covariates was not tested.")
         return made, notes
 
-    def steps(self, requests: Sequence[Request]) -> int:
-        """One step per row."""
-        return self._source.n_rows
-
     def score(
-        self, requests: Sequence[Request], advance: Callable[[int], Any]
+        self, requests: Sequence[Request], verbose: bool = False
     ) -> tuple[dict[tuple[int, str], Estimate], HeldRows | None, list[str]]:
-        """Merge the partial results of all blocks, and collect the sampled rows."""
+        """Return the merged scores, the sampled rows on which to compute the others, and notes.
+
+        Scores are identified by the position of their request and the name of the model.
+        """
         sampled = list(dict.fromkeys(request.score.name for request in requests if request.is_sampled))
         task = BlockTask(self.models, self._columns, requests, self._last_hash if sampled else None)
         blocks = self._source.blocks(task.covariates, rows=_BLOCK)
         merged: dict[tuple[int, str], Any] = {}
         rows = []
-        for block in self._map_blocks(task, blocks):
-            for key, partial in block.partials.items():
-                if key in merged:
-                    merged[key].merge(partial)
-                else:
-                    merged[key] = partial
-            rows.append(block.sample)
-            advance(block.n_rows)
+        with progress_bar(self._source.n_rows, "row", verbose) as advance:
+            for block in self._map_blocks(task, blocks):
+                for key, partial in block.partials.items():
+                    if key in merged:
+                        merged[key].merge(partial)
+                    else:
+                        merged[key] = partial
+                rows.append(block.sample)
+                advance(block.n_rows)
         notes = [
             f"{self._sketch.n_rows:,} rows were read in pieces: means are exact, their intervals from {GROUPS} groups "
             "of subjects, each left out once."
@@ -320,7 +289,7 @@ def _n_causes(model: Any) -> int | None:
     return getattr(final_estimator(model), "n_causes_", None)
 
 
-def rows_of(models: Mapping[str, Any], source: Source) -> EvaluatedRows:
+def rows_of(models: Mapping[str, Any], source: Source) -> MemoryRows | BlockRows:
     """Return the rows of a source, held in memory if they are there already."""
     return MemoryRows(models, source) if source.in_memory else BlockRows(models, source)
 

@@ -1,34 +1,61 @@
-"""Concordance of one number per subject: does who is predicted to go first, go first? Harrell's and Uno's."""
+"""Concordance: do subjects with the earlier event have the higher predicted risk? Harrell's, Uno's and Antolini's."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import (
     Array,
     check_rows,
     check_subjects,
+    check_times,
+    curve_blocks,
+    of_cause,
+    step_columns,
+    step_table,
 )
-from sumosurv.scores._pairs import HARRELL, Pairs, SortedOutcome, count_cell, count_later
+from sumosurv.scores._pairs import (
+    HARRELL,
+    Pairs,
+    SortedOutcome,
+    TieRule,
+    count_cell,
+    count_cells,
+    count_dense,
+    count_later,
+    pair_terms,
+)
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, share_of_pairs
 from sumosurv.scores._weighting import OnZero, Weighting
 
 __all__ = [
+    "concordance_td",
+    "concordance_td_terms",
     "harrell_c",
     "harrell_c_terms",
-    "pair_terms",
     "risk_score",
     "uno_c",
     "uno_c_terms",
 ]
+
+TdMethod = Literal["harrell", "adj_antolini", "antolini"]
+
+_TD_RULES = {
+    "harrell": HARRELL,
+    "adj_antolini": TieRule(equal=0.5, censored=2.0, events=True),
+    "antolini": TieRule(equal=0.0, censored=1.0, events=False),
+}
+_CELLS = 1 << 20  # subjects × event times of the exact version held at once
+_EXACT_ROWS = 2000  # up to which curves that may cross are compared at every event time
+_EXACT_TABLE = 1 << 26  # entries of a table of step curves, up to which it is compared column by column
+_TD_CELLS = 99  # of time, for more; a multiple of three
 
 
 def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array:
@@ -184,8 +211,7 @@ def uno_c_terms(
     """Each subject's share of the pairs of `uno_c`; without ``censoring`` G is that of the rows themselves."""
     outcome = check_rows(y)
     risk = risk_score(distribution, outcome, horizon)
-    g = kaplan_meier(outcome, censoring=True) if censoring is None else censoring
-    weighting = Weighting(g, left_limit, on_zero)
+    weighting = Weighting.of(outcome, censoring, left_limit=left_limit, on_zero=on_zero)
     counted = _counted(outcome, tau)
     weight = np.square(weighting.of_events(counted, outcome.time))
     pairs, ordered = _risk_pairs(risk, outcome, weight)
@@ -198,27 +224,6 @@ def uno_c_terms(
     earlier = 2.0 * terms.values
     earlier[rows] -= weight[rows, None] * later
     return _OwnWeightPairs(outcome, weighting, rows[counted[rows]], later[counted[rows]], earlier)
-
-
-def pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
-    """Each subject's share of the pairs, in the order of the rows."""
-    counted = np.empty((len(y.order), 2))
-    counted[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
-    values = counted[: y.n_rows]
-    values[y.rows[y.n_rows :]] -= counted[y.n_rows :]
-    weight = None
-    if y.weight is not None:
-        ordered = np.empty(len(y.order))
-        ordered[y.order] = y.weight
-        weight = ordered[: y.n_rows]
-    whole = values.mean(axis=0) if weight is None else weight @ values / len(values)
-
-    def combine(means: Array) -> Array:
-        # Σᵢⱼ cᵢ cⱼ h(i, j) to first order about each subject's weight: its pairs change with it and with its partners
-        both = 2.0 * means - whole
-        return share_of_pairs(both[:, 0], both[:, 1])
-
-    return MeanTerms(values, combine, weight)
 
 
 @dataclass(frozen=True)
@@ -254,3 +259,207 @@ class _OwnWeightPairs:
         both = (resamples.counts[:, self.rows] * weight) @ self.later
         both += resamples.counts @ self.earlier - self.outcome.weights @ self.earlier
         return share_of_pairs(both[:, 0], both[:, 1])
+
+
+# ------------------------------------------------------------------ time-dependent
+
+
+def concordance_td(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    method: TdMethod = "harrell",
+    times: Any = "auto",
+    cause: int | None = None,
+    sample_weight: Any = None,
+) -> float:
+    r"""Time-dependent concordance of Antolini et al.; higher is better; not proper.
+
+    .. math:: C^{td} = P(S(z_i|x_i) < S(z_i|x_j) \mid z_i < z_j, d_i = 1)
+
+    plus half the probability of a tie. Curves that never cross (proportional hazards, one shape for all) are compared
+    by one number per subject: exact, in n log n. Step curves need no more than their table, and cost n log n for each
+    of its columns. Other curves are compared exactly, S of everyone at risk at every event time, up to 2,000 rows; of
+    more rows at 99 times (see ``times``). With delayed entry and with time-varying covariates (one row per spell), an
+    event is compared with the rows that are at risk at its time.
+
+    Parameters
+    ----------
+    distribution : SurvivalDistribution
+    y : outcome
+    method : {"harrell", "adj_antolini", "antolini"}
+        How ties are counted. Equal predictions count 1/2 unless stated otherwise.
+
+        - "harrell", the default, as in Harrell's C and R's ``survival::concordance``: two events at one time are not
+          compared; an event and a censoring at one time are, with the event as the earlier. Equal predictions for
+          all subjects give 1/2, and whole-number weights give the concordance of the repeated rows.
+        - "adj_antolini", as in pycox and step 3 of section 5.1 of Ishwaran et al. (2008): two events at one time are
+          compared as well and count 1 if their predictions are equal, else 1/2. Pairs at one time have weight 2.
+          Equal predictions for all subjects give more than 1/2 if event times are tied.
+        - "antolini", the original and pycox's: as "harrell", but equal predictions count nothing.
+    times : "auto", "exact" or array of shape (m,)
+        "auto" for more than 2,000 rows: the event times are parted into 99 cells with equally many events, and curves
+        are compared at the middle event of each cell, in single precision where the distribution has it. What is
+        neglected is curves that cross within a cell. In 48 simulated samples of 2,500 and 5,000 rows the error was
+        1.5e-4 (root mean square) and 4e-4 at most. `evaluate` gives a bound: the largest difference from taking one
+        cell in three, also off their middle; it held in all 48, and is several times too large. "exact" compares at
+        every event time whatever the number of rows, in a time that grows as its square. An array: evaluate a step
+        surface on this grid instead, S(z) taken at the last grid time <= z: the usual approximation, n log n in the
+        number of subjects. Subjects whose curves still agree at the left end of a cell are tied in it, so that a
+        coarse grid can cost much concordance where events are early; times at quantiles of the event times lose less
+        than evenly spaced ones.
+    cause : int, optional
+        Concordance of one cause, counted from one, as Wolbers et al. define it: events i are those of cause k, ordered
+        by F_k(z_i|x), and a subject j with an event of another cause never has that of cause k: it is compared with
+        all events of cause k, earlier or later. Any cause by default.
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for: a pair counts as often as the product of the two says.
+
+    Returns
+    -------
+    float
+        nan where no two subjects can be compared.
+
+    Notes
+    -----
+    pycox reads times before the first column of a table as lying in that column; here S = 1 before it. With a
+    column at or before the smallest time the two agree.
+
+    References
+    ----------
+    Antolini, Boracchi, Biganzoli (2005), Statistics in Medicine 24. Ishwaran et al. (2008), Annals of Applied
+    Statistics 2. Wolbers, Koller, Witteman, Steyerberg (2009), Epidemiology 20.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, True, False], time=[1.0, 2.0, 3.0])
+    >>> concordance_td(Weibull([1.0, 3.0, 2.0], 1.0), y)
+    0.6666666666666666
+    """
+    outcome = check_rows(y, sample_weight, entry=True)
+    return _td_pairs(distribution, outcome, method=method, times=times, cause=cause).pairs.ratio()
+
+
+@dataclass(frozen=True)
+class _TdPairs:
+    """The pair counts under `concordance_td`, by subject; with the error of comparing curves in cells of time."""
+
+    pairs: Pairs
+    ordered: SortedOutcome
+    n_cells: int | None = None
+    error: float = 0.0
+
+
+def _td_pairs(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    method: TdMethod = "harrell",
+    times: Any = "auto",
+    cause: int | None = None,
+    with_error: bool = False,
+) -> _TdPairs:
+    """The pair counts under `concordance_td`, by subject; on request the error of comparing in cells is estimated."""
+    observed = check_subjects(distribution, y, entry=True)
+    event, time = observed.event, observed.time
+    distribution, other = of_cause(distribution, observed, cause)
+    if other is not None:
+        event, time = event & ~other, np.where(other, np.inf, time)
+    if method not in _TD_RULES:
+        raise ValueError(f"method must be one of {', '.join(map(repr, _TD_RULES))}; got {method!r}.")
+    rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight, observed.entry)
+    if len(ordered.rows) > len(time):
+        distribution = distribution[ordered.rows]
+    if times is not None and not isinstance(times, str):
+        return _TdPairs(_count_table(ordered, *_tabulate(distribution, check_times(times)), rule), ordered)
+    if times not in (None, "auto", "exact"):
+        raise ValueError(f'times is "auto", "exact" or an array of times; got {times!r}.')
+    if (ranking := distribution.ranking()) is not None:
+        return _TdPairs(_count_ranked(ordered, distribution, ranking.detach().cpu().numpy(), rule), ordered)
+    known, large = step_table(distribution), times == "auto" and len(ordered.time) > _EXACT_ROWS and bool(event.any())
+    if known is not None and not (large and known[1].size > _EXACT_TABLE):
+        return _TdPairs(_count_table(ordered, *known, rule), ordered)
+    if large:
+        return _count_in_cells(ordered, distribution, rule, with_error)
+    pairs = Pairs(len(ordered.time), ordered.weight)
+    _count_exactly(pairs, ordered, distribution, rule)
+    return _TdPairs(pairs, ordered)
+
+
+def _count_table(y: SortedOutcome, knots: npt.NDArray[Any], table: npt.NDArray[Any], rule: TieRule) -> Pairs:
+    pairs = Pairs(len(y.time), y.weight)
+    count_cells(pairs, y, table, step_columns(knots, y.time), rule)
+    return pairs
+
+
+def _count_ranked(y: SortedOutcome, distribution: SurvivalDistribution, ranking: Array, rule: TieRule) -> Pairs:
+    """Pairs of curves that lie in one order at all times but those, at the beginning, at which all are still one."""
+    with torch.no_grad():
+        finite = np.where(np.isfinite(y.time), y.time, 0.0)
+        begun = np.isinf(y.time) | (distribution[:1].log_survival(finite)[0] < 0)
+    pairs = Pairs(len(y.time), y.weight)
+    table = np.column_stack([np.zeros(len(ranking)), -ranking])
+    count_cells(pairs, y, table, np.maximum.accumulate(begun).astype(np.intp), rule)
+    return pairs
+
+
+def _count_in_cells(y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule, with_error: bool) -> _TdPairs:
+    """Pairs compared at the middle event of each of some cells of time; a bound of the error so made, on request."""
+    events = y.time[y.event]
+    parts = np.array_split(np.arange(len(events)), min(_TD_CELLS, len(events)))
+    at, first = np.unique(events[[part[len(part) // 2] for part in parts]], return_index=True)
+    start = events[[parts[i][0] for i in first]]
+    table = np.empty((len(y.time), len(at)), dtype=np.float32)
+    for rows, block in curve_blocks(distribution.single(), at, log=True):
+        table[rows] = block
+
+    def count(start: Array, table: npt.NDArray[Any]) -> Pairs:
+        pairs = Pairs(len(y.time), y.weight)
+        count_cells(pairs, y, table, np.maximum(np.searchsorted(start, y.time, side="right") - 1, 0), rule)
+        return pairs
+
+    pairs, error = count(start, table), 0.0
+    if with_error and len(at) >= 3:
+        whole = 3 * (len(at) // 3)
+        coarse = [count(start[:whole:3], table[:, k:whole:3]).ratio() for k in range(3)]
+        error = max(abs(value - pairs.ratio()) for value in coarse)
+    return _TdPairs(pairs, y, len(at), error)
+
+
+def _tabulate(distribution: SurvivalDistribution, times: Array) -> tuple[Array, Array]:
+    """(knots, table) with a column for t = 0 in front where the grid has none."""
+    knots = times if times[0] == 0 else np.concatenate([[0.0], times])
+    table = np.empty((len(distribution), len(knots)))
+    for rows, block in curve_blocks(distribution, knots):
+        table[rows] = block
+    return knots, table
+
+
+def _count_exactly(pairs: Pairs, y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule) -> None:
+    """All pairs of a curve that is not a table: log S of everyone at risk, a block of events at a time."""
+    n, events = len(y.time), np.flatnonzero(y.event)
+    with torch.no_grad():
+        by_time, done = distribution[y.order], 0
+        while done < len(events):
+            first = int(y.start[events[done]])
+            block = events[done : done + max(1, _CELLS // (n - first))]
+            at, column = np.unique(y.time[block], return_inverse=True)
+            curves = by_time[slice(first, n)].log_survival(at)
+            prediction = curves if len(at) == len(block) else curves[:, column]
+            count_dense(pairs, y, block, first, prediction, rule)
+            done += len(block)
+
+
+def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: Any) -> MeanTerms:
+    """Each subject's share of the pairs of `concordance_td`, shape (n, 2): the concordant, the comparable."""
+    found = _td_pairs(distribution, y, with_error=True, **options)
+    terms = pair_terms(found.pairs, found.ordered)
+    if found.n_cells is None:
+        return terms
+    return replace(
+        terms,
+        times=f"{found.n_cells} times",
+        note=f"concordance_td compares curves at {found.n_cells} times; the error so made is below {found.error:.0e}.",
+    )

@@ -1,4 +1,4 @@
-"""The survival-CRPS, by closed form where there is one and by quadrature otherwise."""
+"""The survival-CRPS: exact for tables, by quadrature for all other distributions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import special
 
-from sumosurv.distributions import LogNormal, Normal, Rescaled, SurvivalDistribution, Tabulated, Weibull
+from sumosurv.distributions import Rescaled, SurvivalDistribution, Tabulated
 from sumosurv.distributions.areas import squared_areas
 from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
@@ -23,10 +22,9 @@ def survival_crps(distribution: SurvivalDistribution, y: Any, *, sample_weight: 
 
     .. math:: CRPS = \int_0^z F(t|x)^2 dt + d \int_z^\infty S(t|x)^2 dt.
 
-    Closed forms (exact to rounding, about 1e-15 of z plus the mean life): Weibull, log-normal, normal cut at zero,
-    and tables of every kind. Other distributions are integrated by adaptive Gauss-Kronrod quadrature in log time, to
-    an absolute error of about 1e-10 times ∫ S² (single-precision networks: about 1e-6 times). A curve whose S² has
-    no finite integral scores inf on events.
+    Tables of every kind are integrated exactly. Other distributions are integrated by adaptive Gauss-Kronrod
+    quadrature in log time, to an absolute error of about 1e-10 times ∫ S² (single-precision networks: about 1e-6
+    times). A curve whose S² has no finite integral scores inf on events.
 
     With censoring it is not proper: it can only gain from a curve that falls to zero past the censoring times.
 
@@ -66,10 +64,7 @@ def survival_crps(distribution: SurvivalDistribution, y: Any, *, sample_weight: 
 
 @singledispatch
 def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array, Array]:
-    """(∫₀^z F², ∫_z^∞ S²) of each subject; a kind of distribution with a closed form registers its own.
-
-    This one is the quadrature that serves all others.
-    """
+    """Return (∫₀^z F², ∫_z^∞ S²) of each subject, by quadrature unless a distribution registers a closed form."""
     if (table := distribution.step_table()) is not None:
         return crps_integrals(Tabulated(*table), z)
     below, above = squared_areas(distribution, torch.from_numpy(np.array(z)))
@@ -80,61 +75,6 @@ def crps_integrals(distribution: SurvivalDistribution, z: Array) -> tuple[Array,
 def _(distribution: Rescaled, z: Array) -> tuple[Array, Array]:
     below, above = crps_integrals(distribution.base, z / distribution.scale)
     return distribution.scale * below, distribution.scale * above
-
-
-@crps_integrals.register
-def _(distribution: Weibull, z: Array) -> tuple[Array, Array]:
-    # ∫₀^z exp(-c (t/λ)^k) dt = λ c^(-1/k) Γ(1 + 1/k) P(1/k, c (z/λ)^k), P the regularised incomplete gamma function
-    scale, shape = _column(distribution.scale), _column(distribution.shape)
-    power, life = np.power(z / scale, shape), scale * special.gamma(1.0 + 1.0 / shape)
-    halved = life * np.power(2.0, -1.0 / shape)
-    until = life * special.gammainc(1.0 / shape, power)
-    below = z - 2.0 * until + halved * special.gammainc(1.0 / shape, 2.0 * power)
-    return np.maximum(below, 0.0), halved * special.gammaincc(1.0 / shape, 2.0 * power)
-
-
-@crps_integrals.register
-def _(distribution: LogNormal, z: Array) -> tuple[Array, Array]:
-    # By parts; what remains is 2 E[T] times a probability of two correlated normal variables.
-    mu, sigma = _column(distribution.mu), _column(distribution.sigma)
-    with np.errstate(divide="ignore"):
-        w = (np.log(z) - mu) / sigma
-    life, turn = np.exp(mu + 0.5 * sigma**2), sigma / np.sqrt(2.0)
-    below = z * special.ndtr(w) ** 2 - 2.0 * life * _both_below(w - sigma, turn)
-    above = 2.0 * life * _both_below(sigma - w, -turn) - z * special.ndtr(-w) ** 2
-    return np.maximum(below, 0.0), np.maximum(above, 0.0)
-
-
-def _both_below(h: Array, k: Array) -> Array:
-    """P(U <= h, V <= k) of standard normal U, V with correlation -1/√2, by Owen's T function; k is not zero."""
-    root = np.sqrt(0.5)
-    h = np.where(h == 0, np.finfo(np.float64).tiny, h)
-    finite = np.where(np.isfinite(h), h, 0.5)
-    slope_h, slope_k = (k + root * finite) / (finite * root), (finite + root * k) / (k * root)
-    inside = (
-        0.5 * (special.ndtr(finite) + special.ndtr(k)) - special.owens_t(finite, slope_h) - special.owens_t(k, slope_k)
-    )
-    inside = inside - np.where(finite * k < 0, 0.5, 0.0)
-    return np.where(np.isneginf(h), 0.0, np.where(np.isposinf(h), special.ndtr(k), inside))
-
-
-@crps_integrals.register
-def _(distribution: Normal, z: Array) -> tuple[Array, Array]:
-    mean, sd = _column(distribution.location), _column(distribution.sd)
-    positive = special.ndtr(mean / sd)
-    start, here = mean / sd, (mean - z) / sd
-    above = sd / positive**2 * _area(here, 2)
-    once = sd / positive * (_area(start, 1) - _area(here, 1))
-    twice = sd / positive**2 * (_area(start, 2) - _area(here, 2))
-    return np.maximum(z - 2.0 * once + twice, 0.0), np.maximum(above, 0.0)
-
-
-def _area(x: Array, power: int) -> Array:
-    """∫ Φ(v)^power dv from -∞ to x, for power 1 and 2."""
-    cdf, density = special.ndtr(x), np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
-    if power == 1:
-        return np.asarray(x * cdf + density)
-    return np.asarray(x * cdf**2 + 2.0 * cdf * density - special.ndtr(np.sqrt(2.0) * x) / np.sqrt(np.pi))
 
 
 @crps_integrals.register
@@ -178,7 +118,3 @@ def _segment(a: Array, b: Array, width: Array, exponential: bool) -> tuple[Array
     once = np.where(fall > 1e-12, -np.expm1(-fall) / safe, 1.0) * a * width
     twice = np.where(fall > 1e-12, -np.expm1(-2.0 * fall) / (2.0 * safe), 1.0) * a * a * width
     return np.maximum(width - 2.0 * once + twice, 0.0), twice
-
-
-def _column(parameter: torch.Tensor) -> Array:
-    return parameter[:, 0].detach().cpu().numpy().astype(np.float64)

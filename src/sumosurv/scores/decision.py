@@ -11,7 +11,7 @@ import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import Array, check_subjects, curve_blocks, median_time, of_cause
+from sumosurv.scores._inputs import Array, check_subjects, check_time, of_cause, risk_at
 from sumosurv.scores._resampling import Bootstrap, incidence_limit
 
 __all__ = ["DecisionCurve", "decision_curve"]
@@ -113,9 +113,7 @@ def decision_curve(
     0.5              0.500      0.000
     """
     outcome = check_subjects(distribution, y, sample_weight)
-    at = median_time(outcome) if time is None else float(time)
-    if not (np.isfinite(at) and at >= 0):
-        raise ValueError(f"time is a number, zero or more; got {time}.")
+    at = check_time(outcome, time)
     p = np.arange(1, 100) / 100 if thresholds is None else np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
     if p.ndim != 1 or not len(p) or not ((p > 0) & (p < 1)).all():
         raise ValueError(f"thresholds are risks above 0 and below 1; got {thresholds!r}.")
@@ -124,9 +122,7 @@ def decision_curve(
     if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
         raise ValueError(f"n_bootstrap is a whole number, 0 or more; got {n_bootstrap!r}.")
     curves, other = of_cause(distribution, outcome, cause)
-    risk = np.empty(len(outcome))
-    for rows, block in curve_blocks(curves, np.array([at]), log=True):
-        risk[rows] = -np.expm1(block[:, 0])
+    risk = risk_at(curves, at)
     benefit = _Benefit(outcome, outcome.event if other is None else outcome.event & ~other, risk, at, p)
     found = {name: values[0] for name, values in benefit(outcome.weights[None]).items()}
     treated = outcome.weights @ (risk[:, None] >= p) / outcome.total

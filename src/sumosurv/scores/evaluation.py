@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,9 @@ import numpy as np
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import cells_of, check_names
 from sumosurv.outcome import Cells, Outcome
-from sumosurv.scores._inputs import remembering
+from sumosurv.scores._inputs import progress_bar, remembering
 from sumosurv.scores._resampling import Bootstrap, Estimate
-from sumosurv.scores.blocks import EvaluatedRows, HeldRows, common_causes, rows_of
+from sumosurv.scores.blocks import BlockRows, HeldRows, MemoryRows, common_causes, rows_of
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.score import Request, RequestedScores, default_scores, make_requests
 from sumosurv.sources import as_source
@@ -159,7 +158,7 @@ def evaluate(
 
 
 def evaluate_rows(
-    rows: EvaluatedRows,
+    rows: MemoryRows | BlockRows,
     *,
     scores: RequestedScores | None = None,
     censoring: Any = "auto",
@@ -183,25 +182,23 @@ def evaluate_rows(
     requests = make_requests(scores, rows.outcome, fixed, times, rows.n_causes, cells)
     requests, notes = rows.weighted(requests, censoring, random_state)
     notes += _past_follow_up(requests, rows.outcome)
-    with _bar(rows.steps(requests), verbose, rows.progress) as advance:
-        found, held, more = rows.score(requests, advance)
-        if held is not None:
-            done = {place for place, _ in found}
-            missing = {place: request for place, request in enumerate(requests) if place not in done}
-            bootstrap = Bootstrap(held.outcome, n_bootstrap, np.random.default_rng(random_state))
-            for place, name, estimate in _resampled(held, missing, bootstrap):
-                found[place, name] = estimate
-                advance(1 if rows.progress == "score" else 0)
+    found, held, more = rows.score(requests, verbose)
+    if held is not None:
+        done = {place for place, _ in found}
+        missing = {place: request for place, request in enumerate(requests) if place not in done}
+        bootstrap = Bootstrap(held.outcome, n_bootstrap, np.random.default_rng(random_state))
+        found |= _resampled(held, missing, bootstrap, verbose)
     notes += [*more, *dict.fromkeys(estimate.note for estimate in found.values() if estimate.note)]
     return Evaluation.of(list(_lines(requests, list(map(str, rows.models)), found, confidence)), notes)
 
 
 def _resampled(
-    held: HeldRows, requests: Mapping[int, Request], bootstrap: Bootstrap
-) -> Iterator[tuple[int, str, Estimate]]:
-    """Score rows in memory and resamples of them: the position of the request, the model's name, the score."""
+    held: HeldRows, requests: Mapping[int, Request], bootstrap: Bootstrap, verbose: bool
+) -> dict[tuple[int, str], Estimate]:
+    """Score rows in memory and resamples of them, by the position of the request and the name of the model."""
+    found = {}
     since_entry = bootstrap.on_clock(held.since_entry)
-    with remembering():
+    with remembering(), progress_bar(len(requests) * len(held.curves), "score", verbose) as advance:
         for name in held.curves:
             for place, request in requests.items():
                 distribution, outcome = held.seen_by(name, request.score)
@@ -209,7 +206,9 @@ def _resampled(
                 resamples = bootstrap if outcome is held.outcome else since_entry
                 draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
                 times, note = getattr(terms, "times", ""), getattr(terms, "note", "")  # of scores that are not exact
-                yield place, name, Estimate(terms.value, draws, times=times, note=note)
+                found[place, name] = Estimate(terms.value, draws, times=times, note=note)
+                advance(1)
+    return found
 
 
 def _lines(
@@ -256,14 +255,3 @@ def _past_follow_up(requests: list[Request], outcome: Outcome) -> list[str]:
         f"No row is followed past time {last:g}, so that nobody is known to be event-free later: {', '.join(names)} at "
         f"time {min(r.horizon or 0.0 for r in late):g} and later say nothing of who lives on. Take earlier times."
     ]
-
-
-@contextmanager
-def _bar(total: int, verbose: bool, unit: str = "score") -> Iterator[Any]:
-    if not verbose:
-        yield lambda done=1: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, desc="evaluating", unit=unit) as bar:
-        yield bar.update

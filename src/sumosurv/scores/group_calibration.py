@@ -1,8 +1,9 @@
-"""Kaplan-Meier calibration at one time: predicted against observed survival in groups of predicted risk."""
+"""Calibration at one time: predicted against observed probabilities in groups of predicted risk."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,27 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.scores._groups import GroupTerms, check_group_options
-from sumosurv.scores._inputs import Array, check_rows, check_subjects, curve_blocks, risk_groups
-from sumosurv.scores._resampling import product_limit
+from sumosurv.outcome import Outcome
+from sumosurv.scores._inputs import (
+    Array,
+    check_rows,
+    check_subjects,
+    check_time,
+    curve_blocks,
+    of_cause,
+    risk_at,
+    risk_groups,
+)
+from sumosurv.scores._resampling import Resamples, incidence_limit, incidence_steps, product_limit, ratio, shrinkage
 
-__all__ = ["KMCalibration", "km_calibration", "km_calibration_terms"]
+__all__ = [
+    "IncidenceCalibration",
+    "KMCalibration",
+    "incidence_calibration",
+    "incidence_calibration_terms",
+    "km_calibration",
+    "km_calibration_terms",
+]
 
 _GRID = 32  # times up to t at which the predicted curves are read for the variance under the model
 
@@ -119,37 +136,217 @@ def km_calibration(
 
 
 @dataclass(frozen=True)
-class SurvivalGroups(GroupTerms):
-    """The groups of `km_calibration`: mean S(t|x) and the Kaplan-Meier estimate."""
+class IncidenceCalibration:
+    """Predicted and Aalen-Johansen incidence at one time, in groups of predicted risk.
+
+    Attributes
+    ----------
+    score : float
+        Σ (n_g / n) (predicted - observed)²; lower is better.
+    time : float
+    cause : int or None
+    predicted, observed, std_error : ndarray of shape (groups,)
+        Mean F_k(t|x), the Aalen-Johansen estimate (nan where a group is not followed up to t) and its standard error.
+    size : ndarray of shape (groups,)
+    """
+
+    score: float
+    time: float
+    cause: int | None
+    predicted: Array
+    observed: Array
+    std_error: Array
+    size: Array
+
+
+def incidence_calibration(
+    distribution: SurvivalDistribution,
+    y: Any,
+    time: float | None = None,
+    *,
+    cause: int | None = None,
+    groups: int = 10,
+    sample_weight: Any = None,
+) -> IncidenceCalibration:
+    r"""Calibration of the cumulative incidence of one cause at one time; lower is better; not proper.
+
+    .. math:: \sum_g \frac{n_g}{n} \big(\bar F_{k,g}(t) - AJ_{k,g}(t)\big)^2
+
+    Subjects are put into groups of equal size by F_k(t|x), equal predictions together; in each, the mean F_k(t|x) is
+    set against the Aalen-Johansen estimate of the group, which assumes that censoring says nothing about the event
+    within the group.
+
+    Parameters
+    ----------
+    distribution : SurvivalDistribution
+    y : outcome
+    time : float, optional
+        The median of the times in y by default.
+    cause : int, optional
+        Counted from one; without one, an event is one of any cause, and the estimate one minus Kaplan-Meier.
+    groups : int
+        Fewer are made where there are fewer subjects.
+    sample_weight : array of shape (n,), optional
+        How many subjects each row counts for. There are then no standard errors (nan).
+
+    Returns
+    -------
+    IncidenceCalibration
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> from sumosurv.distributions import CauseMixture, Weibull
+    >>> y = Surv.from_arrays(event=[1, 2, 1, 2], time=[0.4, 1.2, 1.5, 4.0], causes=2)
+    >>> d = CauseMixture(np.zeros((4, 2)), [Weibull([1.0, 1.0, 3.0, 3.0], 1.0)] * 2)
+    >>> found = incidence_calibration(d, y, 1.3, cause=1, groups=2)
+    >>> found.predicted.round(3), found.observed
+    (array([0.176, 0.364]), array([0. , 0.5]))
+    """
+    terms = incidence_calibration_terms(
+        distribution, check_rows(y, sample_weight), time=time, cause=cause, groups=groups
+    )
+    return IncidenceCalibration(
+        terms.value, terms.time, cause, terms.predicted, terms.observed, terms.std_error, terms.size
+    )
+
+
+# ------------------------------------------------------------------ by group
+
+
+@dataclass(frozen=True)
+class IncidenceGroups:
+    """Groups of subjects with mean F_k(t|x) and the Aalen-Johansen estimate; in resamples the subjects stay in them.
+
+    Deviations are shrunk before the noise of resampling is added to them, as in `SquareTerms`.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    prediction : array of shape (n,)
+        The predicted probability of each subject.
+    time : float
+    parts : list of arrays
+        The rows of each group, in the order of time, events first among ties.
+    own : bool array of shape (n,)
+        Events of the cause.
+    """
+
+    outcome: Outcome
+    prediction: Array
+    time: float
+    parts: list[npt.NDArray[np.intp]]
+    own: npt.NDArray[np.bool_]
 
     def observe(self, counts: Array, part: npt.NDArray[np.intp]) -> Array:
-        """Kaplan-Meier estimates of a group."""
-        time = self.outcome.time[part]
-        curve = product_limit(counts, self.outcome.event[part])[:, np.searchsorted(time, self.time, side="right")]
-        followed = (counts[:, time >= self.time].sum(axis=1) > 0) | (curve == 0)
-        return np.where(followed, curve, np.nan)
+        """Estimate the probability in each of r resamples of a group, (r,); nan if follow-up ends before the time."""
+        return incidence_limit(counts, self.outcome[part], self.own[part], self.time)
 
-    def variance_of(self, part: npt.NDArray[np.intp]) -> float:
-        """Greenwood's variance of the Kaplan-Meier estimate."""
-        past = self.outcome.event[part] & (self.outcome.time[part] <= self.time)
-        at_risk = np.arange(len(part), 0, -1.0)[past]
-        if len(at_risk) and at_risk[-1] == 1:
-            return 0.0  # everybody had the event
-        survival = np.prod(1.0 - 1.0 / at_risk)
-        # tied events taken one after the other: 1/(n(n-1)) + 1/((n-1)(n-2)) = 2/(n(n-2))
-        return float(survival**2 * (1.0 / (at_risk * (at_risk - 1.0))).sum())
+    @cached_property
+    def size(self) -> Array:
+        """The number of subjects in each group."""
+        return np.array([self.outcome[part].total for part in self.parts])
+
+    @cached_property
+    def predicted(self) -> Array:
+        """The mean prediction of each group."""
+        return np.array([np.average(self.prediction[part], weights=self.outcome.weights[part]) for part in self.parts])
+
+    @cached_property
+    def observed(self) -> Array:
+        """The estimate in each group; nan if follow-up ends before the time."""
+        return np.asarray(self._groups(self.outcome.weights[None])[1][0])
+
+    @cached_property
+    def variance(self) -> Array:
+        """The variance of the estimate in each group."""
+        return np.array([self._variance(part) for part in self.parts])
+
+    @cached_property
+    def std_error(self) -> Array:
+        """The standard error in each group; nan if follow-up ends before the time, or if rows are weighted."""
+        unknown = np.isnan(self.observed) | (self.outcome.weight is not None)
+        return np.where(unknown, np.nan, np.sqrt(self.variance))
+
+    @property
+    def value(self) -> float:
+        """The score of the sample itself."""
+        return float(_weighted_mean(np.square(self.predicted - self.observed), self.size))
+
+    def resampled(self, resamples: Resamples) -> Array:
+        """Return the score of each resample, shape (r,)."""
+        deviation = self.predicted - self.observed
+        within = np.array([self.prediction[part].var() for part in self.parts]) / self.size
+        noise = np.where(np.isnan(deviation), np.nan, np.maximum(self.variance - within, 0.0))
+        kept = shrinkage(self.value, float(_weighted_mean(noise, self.size)))
+        predicted, observed, size = self._groups(resamples.counts)
+        return _weighted_mean(np.square(predicted - observed - (1.0 - kept) * deviation), size)
+
+    def _groups(self, counts: Array) -> tuple[Array, Array, Array]:
+        """Return (predicted, observed, size) of the groups, each of shape (r, groups)."""
+        predicted, observed, size = np.empty((3, len(counts), len(self.parts)))
+        for g, part in enumerate(self.parts):
+            drawn = counts[:, part]
+            size[:, g] = drawn.sum(axis=1)
+            predicted[:, g] = ratio(drawn @ self.prediction[part], size[:, g])
+            observed[:, g] = self.observe(drawn, part)
+        return predicted, observed, size
+
+    def _variance(self, part: npt.NDArray[np.intp]) -> float:
+        """Return Aalen's variance of the estimate, which for events of any cause is Greenwood's."""
+        before, share = incidence_steps(np.ones((1, len(part))), self.outcome.event[part])
+        past = self.outcome.time[part] <= self.time
+        rise = np.where(past & self.own[part], before[0] * share[0], 0.0)
+        ahead = rise.sum() - np.cumsum(rise)  # F(t) - F after each row
+        n = np.arange(len(part), 0, -1.0)
+        event, own = past & self.outcome.event[part], past & self.own[part]
+        any_cause = np.divide(ahead**2, n * (n - 1), out=np.zeros_like(n), where=event & (n > 1))
+        this = np.where(own, before[0] ** 2 * (n - 1) / n**3 - 2.0 * ahead * before[0] / n**2, 0.0)
+        return max(float((any_cause + this).sum()), 0.0)
+
+
+class SurvivalGroups(IncidenceGroups):
+    """Groups of subjects with mean S(t|x) and the Kaplan-Meier estimate."""
+
+    def observe(self, counts: Array, part: npt.NDArray[np.intp]) -> Array:
+        """Return Kaplan-Meier estimates of a group."""
+        return 1.0 - super().observe(counts, part)
+
+
+def _weighted_mean(values: Array, weights: Array) -> Array:
+    """Return the mean over the last axis of the values that are not nan; nan if there is none."""
+    known = ~np.isnan(values)
+    weights = np.where(known, weights, 0.0)
+    return ratio((np.where(known, values, 0.0) * weights).sum(axis=-1), weights.sum(axis=-1))
 
 
 def km_calibration_terms(
     distribution: SurvivalDistribution, y: Any, *, time: float | None = None, groups: int = 10
 ) -> SurvivalGroups:
-    """S(t|x) of each subject, and the groups that it makes."""
+    """Return S(t|x) of each subject in groups of predicted survival."""
     outcome = check_subjects(distribution, y)
-    at = check_group_options(outcome, time, groups)
+    at = check_time(outcome, time)
     survival = np.empty(len(outcome))
     for rows, block in curve_blocks(distribution, np.array([at])):
         survival[rows] = block[:, 0]
-    return SurvivalGroups(outcome, survival, at, risk_groups(survival, outcome, groups))
+    return SurvivalGroups(outcome, survival, at, risk_groups(survival, outcome, groups), outcome.event)
+
+
+def incidence_calibration_terms(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    time: float | None = None,
+    cause: int | None = None,
+    groups: int = 10,
+) -> IncidenceGroups:
+    """Return F_k(t|x) of each subject in groups of predicted risk."""
+    outcome = check_subjects(distribution, y)
+    curves, other = of_cause(distribution, outcome, cause)
+    at = check_time(outcome, time)
+    incidence = risk_at(curves, at)
+    own = outcome.event if other is None else outcome.event & ~other
+    return IncidenceGroups(outcome, incidence, at, risk_groups(incidence, outcome, groups), own)
 
 
 def _variance_of_the_model(

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import check_outcome
-from sumosurv.scores._inputs import (
-    Array,
-    check_rows,
-    check_subjects,
-    check_times,
-    curve_blocks,
-    of_cause,
-    time_grid,
-    times_weight,
-)
-from sumosurv.scores._losses import Loss, free_of, logarithmic, squared, weighted, weighted_terms
+from sumosurv.scores._inputs import Array, check_rows, check_times, times_weight
+from sumosurv.scores._losses import SQUARED, Losses, Rule, logarithmic, quadrature
 from sumosurv.scores._resampling import Terms
-from sumosurv.scores._weighting import GridWeights, OnZero, Weighting
+from sumosurv.scores._weighting import OnZero, Weighting
 
 __all__ = [
     "binomial_log_likelihood",
@@ -33,8 +22,6 @@ __all__ = [
     "integrated_brier",
     "integrated_brier_terms",
 ]
-
-Rule = Literal["trapezoid", "simpson"]
 
 
 def brier(
@@ -117,9 +104,8 @@ def brier(
            [0.0236, 0.6394]])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
-    outcome = check_rows(y, sample_weight)
-    values = _at_times(distribution, outcome, times, weighting, squared, log=False, cause=cause)
-    return times_weight(values, sample_weight)
+    losses = Losses.of(distribution, check_rows(y, sample_weight), SQUARED, cause)
+    return times_weight(losses.at_times(times, weighting), sample_weight)
 
 
 def binomial_log_likelihood(
@@ -168,12 +154,8 @@ def binomial_log_likelihood(
     array([-0.0857, -0.    , -1.6667])
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
-    return times_weight(
-        _at_times(
-            distribution, check_rows(y, sample_weight), times, weighting, logarithmic(floor), log=True, cause=cause
-        ),
-        sample_weight,
-    )
+    losses = Losses.of(distribution, check_rows(y, sample_weight), logarithmic(floor), cause)
+    return times_weight(losses.at_times(times, weighting), sample_weight)
 
 
 def integrated_brier(
@@ -223,12 +205,8 @@ def integrated_brier(
     0.1889
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
-    return times_weight(
-        integrated(
-            distribution, check_rows(y, sample_weight), times, n_times, rule, weighting, squared, log=False, cause=cause
-        ),
-        sample_weight,
-    )
+    losses = Losses.of(distribution, check_rows(y, sample_weight), SQUARED, cause)
+    return times_weight(losses.integrated(times, n_times, rule, weighting), sample_weight)
 
 
 def integrated_binomial_log_likelihood(
@@ -274,82 +252,8 @@ def integrated_binomial_log_likelihood(
     -0.5019
     """
     weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
-    return times_weight(
-        integrated(
-            distribution,
-            check_rows(y, sample_weight),
-            times,
-            n_times,
-            rule,
-            weighting,
-            logarithmic(floor),
-            log=True,
-            cause=cause,
-        ),
-        sample_weight,
-    )
-
-
-# ------------------------------------------------------------------ at times, and over them
-
-
-def _at_times(
-    distribution: SurvivalDistribution,
-    y: Any,
-    times: Any,
-    weighting: Weighting,
-    loss: Loss,
-    log: bool,
-    cause: int | None = None,
-) -> Array:
-    observed = check_subjects(distribution, y)
-    event, time = observed.event, observed.time
-    curves, other = of_cause(distribution, observed, cause)
-    grid = check_times(times)
-    weights = GridWeights(weighting, event, time, grid)
-    score = np.empty((len(time), len(grid)))
-    for rows, curve in curve_blocks(curves, grid, log=log):
-        weight, alive = weights.block(rows)
-        score[rows] = weighted(loss, curve, weight, free_of(alive, other, rows))
-    score *= weights.scale(observed.weight)
-    return score[:, 0] if np.ndim(times) == 0 else score
-
-
-def integrated(
-    distribution: SurvivalDistribution,
-    y: Any,
-    times: Any,
-    n_times: int,
-    rule: Rule,
-    weighting: Weighting,
-    loss: Loss,
-    log: bool,
-    cause: int | None = None,
-) -> Array:
-    """Any weighted loss, integrated over a time grid and divided by its length, for each subject."""
-    observed = check_subjects(distribution, y)
-    event, time = observed.event, observed.time
-    curves, other = of_cause(distribution, observed, cause)
-    grid, share = _quadrature(times, time, n_times, rule)
-    weights = GridWeights(weighting, event, time, grid)
-    share = share * weights.scale(observed.weight, share)
-    score = np.empty(len(time))
-    for rows, curve in curve_blocks(curves, grid, log=log):
-        weight, alive = weights.block(rows)
-        score[rows] = weighted(loss, curve, weight, free_of(alive, other, rows)) @ share
-    return score
-
-
-def _quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Array, Array]:
-    """A grid, and weights q with Σ qₖ g(tₖ) ≈ the average of g over it: both rules are linear in g."""
-    grid = time_grid(times, time, n_times)
-    length = grid[-1] - grid[0]
-    if rule == "trapezoid":
-        half = 0.5 * np.diff(grid)
-        return grid, (np.append(half, 0.0) + np.insert(half, 0, 0.0)) / length
-    if rule == "simpson":
-        return grid, np.asarray(simpson(np.eye(len(grid)), x=grid, axis=1), dtype=np.float64) / length
-    raise ValueError(f"rule is 'trapezoid' or 'simpson'; got {rule!r}.")
+    losses = Losses.of(distribution, check_rows(y, sample_weight), logarithmic(floor), cause)
+    return times_weight(losses.integrated(times, n_times, rule, weighting), sample_weight)
 
 
 # ------------------------------------------------------------------ by subject; G of the rows themselves without one
@@ -357,16 +261,24 @@ def _quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Arra
 _ONE = np.ones(1)
 
 
-def brier_terms(distribution: SurvivalDistribution, y: Any, *, times: float, **weighting: Any) -> Terms:
-    """What each subject contributes to `brier` at one time."""
-    return weighted_terms(distribution, y, check_times(times), _ONE, squared, False, **weighting)
+def brier_terms(
+    distribution: SurvivalDistribution, y: Any, *, times: float, cause: int | None = None, **weighting: Any
+) -> Terms:
+    """Return what each subject contributes to `brier` at one time."""
+    return Losses.of(distribution, y, SQUARED, cause).terms(check_times(times), _ONE, **weighting)
 
 
 def binomial_log_likelihood_terms(
-    distribution: SurvivalDistribution, y: Any, *, times: float, floor: float | None = None, **weighting: Any
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    times: float,
+    floor: float | None = None,
+    cause: int | None = None,
+    **weighting: Any,
 ) -> Terms:
-    """What each subject contributes to `binomial_log_likelihood` at one time."""
-    return weighted_terms(distribution, y, check_times(times), _ONE, logarithmic(floor), True, **weighting)
+    """Return what each subject contributes to `binomial_log_likelihood` at one time."""
+    return Losses.of(distribution, y, logarithmic(floor), cause).terms(check_times(times), _ONE, **weighting)
 
 
 def integrated_brier_terms(
@@ -376,11 +288,12 @@ def integrated_brier_terms(
     times: Any = None,
     n_times: int = 100,
     rule: Rule = "trapezoid",
+    cause: int | None = None,
     **weighting: Any,
 ) -> Terms:
-    """What each subject contributes to `integrated_brier`."""
-    grid, share = _quadrature(times, check_outcome(y).time, n_times, rule)
-    return weighted_terms(distribution, y, grid, share, squared, False, **weighting)
+    """Return what each subject contributes to `integrated_brier`."""
+    losses = Losses.of(distribution, y, SQUARED, cause)
+    return losses.terms(*quadrature(times, losses.outcome.time, n_times, rule), **weighting)
 
 
 def integrated_binomial_log_likelihood_terms(
@@ -391,8 +304,9 @@ def integrated_binomial_log_likelihood_terms(
     n_times: int = 100,
     rule: Rule = "trapezoid",
     floor: float | None = None,
+    cause: int | None = None,
     **weighting: Any,
 ) -> Terms:
-    """What each subject contributes to `integrated_binomial_log_likelihood`."""
-    grid, share = _quadrature(times, check_outcome(y).time, n_times, rule)
-    return weighted_terms(distribution, y, grid, share, logarithmic(floor), True, **weighting)
+    """Return what each subject contributes to `integrated_binomial_log_likelihood`."""
+    losses = Losses.of(distribution, y, logarithmic(floor), cause)
+    return losses.terms(*quadrature(times, losses.outcome.time, n_times, rule), **weighting)

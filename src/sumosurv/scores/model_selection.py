@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import check_names
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.scores._inputs import median_time
+from sumosurv.scores._inputs import median_time, progress_bar
 from sumosurv.scores.blocks import MemoryRows
 from sumosurv.scores.censoring import CensoringTestError, check_censoring
 from sumosurv.scores.evaluation import evaluate
@@ -129,18 +129,17 @@ def cross_evaluate(
     scores = _with_times(scores, times, outcome, [test for _, test in splits])
     weighting, notes = _censoring(censoring, scores, X, outcome, random_state)
     parts = []
-    with _Progress(len(splits) * len(estimators), verbose) as step:
+    with progress_bar(len(splits) * len(estimators), "fit", verbose) as advance:
         for fold, (train, test) in enumerate(splits):
             fitted = {}
             for name, estimator in estimators.items():
-                step(f"fold {fold + 1} of {len(splits)}: {name}")
                 fitted[name] = clone(estimator).fit(take_rows(X, train), _outcome_for_fit(outcome[train]))
+                advance(1)
             g = weighting(test)
             found = evaluate(fitted, take_rows(X, test), outcome[test], scores=scores, censoring=g, n_bootstrap=0)
             if fold == 0:
                 notes += [f"In the first fold: {note}" for note in found.notes if note not in notes]
             parts.append(pd.DataFrame(found[found["against"] == ""]).assign(fold=fold))
-        step("")
     folds = pd.concat(parts, ignore_index=True)
     for column in ("cause", "censoring"):
         folds[column] = folds[column].fillna("") if column in folds else ""
@@ -261,33 +260,6 @@ def _summary(
             values_of = {"value": mean, **interval, "std_error": error, "won": share}
             rows.append(about | values_of | {"model": name, "against": against})
     return rows, list(dict.fromkeys(notes))
-
-
-class _Progress:
-    """A bar that says what is being fitted; nothing where it is not wanted."""
-
-    def __init__(self, total: int, verbose: bool) -> None:
-        self._bar: Any = None
-        self._begun = False
-        if verbose:
-            from tqdm.auto import tqdm
-
-            self._bar = tqdm(total=total, desc="cross-validation", unit="fit")
-
-    def __enter__(self) -> Callable[[str], None]:
-        return self._step
-
-    def __exit__(self, *_: Any) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def _step(self, text: str) -> None:
-        if self._bar is None:
-            return
-        if self._begun:
-            self._bar.update()
-        self._begun = True
-        self._bar.set_postfix_str(text)
 
 
 # ------------------------------------------------------------------ scorers

@@ -16,7 +16,6 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.scores._inputs import check_rows, median_time, time_grid
 from sumosurv.scores._resampling import MeanTerms, Partial, PartialMeans, Terms
-from sumosurv.scores.antolini import concordance_td, concordance_td_terms
 from sumosurv.scores.auc import (
     PartialAuc,
     cumulative_dynamic_auc,
@@ -26,14 +25,20 @@ from sumosurv.scores.auc import (
 )
 from sumosurv.scores.calibration import calibration, calibration_terms, d_calibration, d_calibration_terms
 from sumosurv.scores.concordance import (
+    concordance_td,
+    concordance_td_terms,
     harrell_c,
     harrell_c_terms,
     uno_c,
     uno_c_terms,
 )
 from sumosurv.scores.crps import survival_crps
-from sumosurv.scores.group_calibration import km_calibration, km_calibration_terms
-from sumosurv.scores.incidence_calibration import incidence_calibration, incidence_calibration_terms
+from sumosurv.scores.group_calibration import (
+    incidence_calibration,
+    incidence_calibration_terms,
+    km_calibration,
+    km_calibration_terms,
+)
 from sumosurv.scores.ipcw import (
     binomial_log_likelihood,
     binomial_log_likelihood_terms,
@@ -298,7 +303,7 @@ _ROWS = (
           "1/(t₂-t₁) ∫ BLL(t) dt", _GRAF, "n m curve values",
           by_subject=integrated_binomial_log_likelihood_terms, times="range"),
     Score("survival_crps", survival_crps, False, False, "gains from any curve that falls to 0 past the censoring times",
-          "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020", "n closed forms, or some 1000 n curve values"),
+          "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020", "n tables, or some 1000 n curve values"),
     Score("calibration", calibration, False, False, "counts censored times as events, so that earlier predictions gain",
           "Σⱼ (pⱼ - #{F(zᵢ|xᵢ) <= pⱼ}/n)²", "Kuleshov et al. 2018; Rindt et al. 2022", "n curve values",
           by_subject=calibration_terms),
