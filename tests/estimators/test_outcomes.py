@@ -241,9 +241,9 @@ def test_what_a_method_cannot_learn_from_is_said(name, kind, message, rows):
 
 def test_causes_and_models_must_fit(rows, fitted):
     X, time, cause, _ = rows
-    with pytest.raises(ValueError, match="distribution has 2 causes and y says only whether"):
+    with pytest.raises(ValueError, match="distribution has 2 causes"):
         fitted("WeibullNet", "causes").score(X, Surv.from_arrays(cause > 0, time))
-    with pytest.raises(ValueError, match="y has 2 causes and the distribution tells none apart"):
+    with pytest.raises(ValueError, match="y has 2 causes"):
         fitted("WeibullNet", "entry").score(X, Surv.from_arrays(cause, time))
     third = np.where(cause == 2, 3, cause)
     with pytest.raises(ValueError, match=r"Row \d+ has cause 3, and the distribution has 2"):

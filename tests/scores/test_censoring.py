@@ -86,7 +86,7 @@ def test_subjects_are_held_out_with_all_of_their_rows():
             return super().predict_distribution(X)
 
     censoring_given_x(Noting(), X, y, groups=subject)
-    with pytest.raises(ValueError, match="n_folds lies between 2 and the number of subjects, 30"):
+    with pytest.raises(ValueError, match=r"n_folds.*30"):
         censoring_given_x(CoxPH(), X, y, groups=subject, n_folds=31)
 
 
@@ -116,11 +116,11 @@ def test_when_nothing_is_tested():
     ):
         assert none.notes == []
         assert "censoring" not in none
-    with pytest.raises(ValueError, match="there is no X to fit it on"):
+    with pytest.raises(ValueError, match="estimator, which needs X"):
         evaluate(d, None, y, scores="brier", censoring=CoxPH())
-    with pytest.raises(ValueError, match='censoring is "auto", "marginal"'):
+    with pytest.raises(ValueError, match='"auto", "marginal"'):
         evaluate(d, X, y, scores="brier", censoring="cox")
-    with pytest.raises(TypeError, match="censoring is a distribution, an estimator"):
+    with pytest.raises(TypeError, match="censoring must be a distribution, an estimator"):
         evaluate(d, X, y, scores="brier", censoring=3)
 
 
@@ -226,7 +226,7 @@ def test_rows_whose_like_are_not_followed_are_left_out():
     auc = cumulative_dynamic_auc(risk, y, at, censoring=g, min_followed=0.05)
     own = cumulative_dynamic_auc(risk[kept], y[kept], at, censoring=g[np.flatnonzero(kept)])
     assert auc == pytest.approx(own)
-    with pytest.raises(ValueError, match="min_followed is a probability"):
+    with pytest.raises(ValueError, match="min_followed"):
         brier(truth, y, at, censoring=g, min_followed=1.5)
 
 
@@ -235,12 +235,12 @@ def test_evaluate_leaves_out_rows_whose_like_are_not_followed():
     table = evaluate({"truth": truth, "steep": steep}, X, y, scores="integrated_brier", n_bootstrap=0)
     gain = table[table["against"] != ""].set_index("censoring")["value"]
     assert gain["marginal"] < 0 < gain["given x"]
-    assert "fewer than 5% of their like are still followed" in table.notes[1]
+    assert "fewer than 5% of comparable subjects" in table.notes[1]
 
 
 def test_a_model_of_the_censoring_that_gains_nothing_is_said_to_gain_nothing():
     check = CensoringCheck("a Cox model", -0.008, 0.005, Weibull([1.0], 1.0))
-    assert "has no higher likelihood than Kaplan-Meier (-0.008 nats a row" in str(check)
+    assert "has no higher likelihood than Kaplan-Meier (-0.008 nats per row" in str(check)
     assert "has a higher likelihood" in str(CensoringCheck("a Cox model", 0.7, 0.05, Weibull([1.0], 1.0)))
 
 
@@ -248,7 +248,7 @@ def test_weighted_scores_of_intervals_are_refused_in_their_own_words():
     """Not by the model of the censoring times, which nobody asked for."""
     X, y, d = rows(200)
     lies = Surv.interval(y["time"], np.where(y["event"], y["time"] + 0.1, np.inf))
-    with pytest.raises(ValueError, match="This score needs to know when events happened"):
+    with pytest.raises(ValueError, match="interval-censored"):
         evaluate(d, X, lies, scores="brier", times=0.5)
 
 

@@ -81,11 +81,11 @@ def test_horizons_in_one_table_within_80_columns():
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ValueError, match="mapping is empty"):
         evaluate({}, None, Y)
-    with pytest.raises(ValueError, match="for 10 subjects and y has 300"):
+    with pytest.raises(ValueError, match="10 subjects and y has 300"):
         evaluate({"a": TRUTH, "b": TRUTH[:10]}, None, Y)
-    with pytest.raises(ValueError, match="estimators is a mapping"):
+    with pytest.raises(ValueError, match="estimators must be a mapping"):
         cross_evaluate([CoxPH()], X, Y)
-    with pytest.raises(ValueError, match="cv is a number of folds"):
+    with pytest.raises(ValueError, match="cv must be"):
         cross_evaluate({"a": CoxPH()}, X, Y, 1)
 
 
@@ -325,7 +325,7 @@ def test_folds_without_a_score_and_infinite_ones():
     assert table["won"].tolist()[3:] == [0.5, 1.0]
     few = cross_evaluate({"c": Fixed(0.8)}, X[:30], Y[:30], 15, scores="harrell_c", verbose=False).table
     assert np.isnan(few["value"][0])
-    assert "not defined in" in few.notes[1]
+    assert "undefined in" in few.notes[1]
 
 
 @pytest.mark.parametrize("models", [{"": TRUTH, "b": TRUTH}, {1: TRUTH, "1": TRUTH}])
@@ -335,7 +335,7 @@ def test_every_model_has_a_name_of_its_own(models):
 
 
 def test_mistakes_in_what_is_compared_are_named():
-    with pytest.raises(ValueError, match="n_repeats is a whole number, 1 or more; got 0"):
+    with pytest.raises(ValueError, match=r"n_repeats.*got 0"):
         cross_evaluate({"cox": CoxPH()}, X, Y, n_repeats=0)
     with pytest.raises(TypeError, match=r"CoxPH is a class; pass a fitted estimator, CoxPH\(\)"):
         evaluate({"cox": CoxPH}, X, Y)
@@ -348,7 +348,7 @@ def test_mistakes_in_what_is_compared_are_named():
 def test_times_past_the_follow_up_are_pointed_out():
     last = float(Y["time"].max())
     table = evaluate(TRUTH, None, Y, scores=["brier"], times=[0.5, last, 2 * last], n_bootstrap=0)
-    assert f"No row is followed past time {last:g}" in table.notes[0]
+    assert f"No row is followed beyond time {last:g}" in table.notes[0]
     assert evaluate(TRUTH, None, Y, scores=["brier"], times=[0.5], n_bootstrap=0).notes == []
 
 

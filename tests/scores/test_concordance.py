@@ -157,7 +157,7 @@ def test_delayed_entry_against_the_definition(method):
         )
         found = concordance_td(curves, y, method=method, sample_weight=weight)
         assert found == pytest.approx(expected, rel=1e-12)
-        terms = antolini.concordance_td_terms(curves, check_outcome(y, sample_weight=weight), method=method)
+        terms = concordance.concordance_td_terms(curves, check_outcome(y, sample_weight=weight), method=method)
         assert terms.value == pytest.approx(expected, rel=1e-12)
         assert len(terms.values) == n
 

@@ -117,10 +117,10 @@ def test_edges():
     for options, message in (
         ({"thresholds": [0.0]}, "above 0 and below 1"),
         ({"time": -1.0}, "time must be a number"),
-        ({"level": 2}, "level is a probability"),
-        ({"n_bootstrap": -1}, "n_bootstrap is a whole number"),
+        ({"level": 2}, "level.*2"),
+        ({"n_bootstrap": -1}, "n_bootstrap.*-1"),
     ):
         with pytest.raises(ValueError, match=message):
             decision_curve(d, y, **options)
-    with pytest.raises(ValueError, match="enter late"):
+    with pytest.raises(ValueError, match="delayed entry"):
         decision_curve(d, Surv.from_arrays(y["event"], y["time"] + 1, np.full(300, 0.5)), 0.7)

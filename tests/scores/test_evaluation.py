@@ -256,7 +256,7 @@ def test_options_that_cannot_be_honoured_are_refused():
     for match, name, options in (
         ("has no option 'tau'", "harrell_c", {"tau": 1.0}),
         ("range of times", "integrated_brier", {"times": 1.0}),
-        ("gives one number.*got 2 times", "brier", {"times": [0.5, 1.0]}),
+        ("one number.*got 2 times", "brier", {"times": [0.5, 1.0]}),
         ("is a range", "km_calibration", {"time": (0.5, 1.0)}),
     ):
         with pytest.raises(ValueError, match=match):
@@ -361,7 +361,7 @@ def test_rank_correlation():
     matrix = rank_correlation(frame, names, by="dataset", greater_is_better={"mine": True})
     np.testing.assert_allclose(matrix, [[1, 1, 0], [1, 1, 0], [0, 0, 1]], atol=1e-12)
     assert rank_correlation(frame).shape == (2, 2)
-    with pytest.raises(ValueError, match="which way"):
+    with pytest.raises(ValueError, match=r"mine.*greater_is_better"):
         rank_correlation(frame, ["mine"])
     frame["concordance_td"] = 0.5
     assert rank_correlation(frame, by="dataset").loc["concordance_td"].isna().all()

@@ -194,7 +194,7 @@ def test_zero_censoring_probability():
     train = Surv.from_arrays([False, False], [1.0, 2.0])
     g = kaplan_meier(train, censoring=True)
     y, d = Surv.from_arrays([True, True, True], [0.5, 2.5, 5.0]), Weibull([1.0, 1.0, 1.0], 1.0)
-    with pytest.raises(ValueError, match=r"1/0, the first at time 2\.5.*on_zero"):
+    with pytest.raises(ValueError, match=r"first at time 2\.5.*on_zero"):
         brier(d, y, 3.0, censoring=g)
     dropped = brier(d, y, 3.0, censoring=g, on_zero="drop")
     np.testing.assert_allclose(dropped, [np.exp(-6.0), 0.0, 0.0])
@@ -217,7 +217,7 @@ def test_g_of_the_same_rows_at_the_time_of_an_event_may_be_zero():
     y, d = Surv.from_arrays([True, True, False], [1.0, 2.0, 2.0]), Weibull(np.ones(3), 1.0)
     g = kaplan_meier(y, censoring=True)
     assert np.isfinite(brier(d, y, 2.0, censoring=g)).all()
-    with pytest.raises(ValueError, match="1/0, the first at time 2"):
+    with pytest.raises(ValueError, match="first at time 2"):
         brier(d, y, 2.0, censoring=g, left_limit=False)
 
 

@@ -134,7 +134,7 @@ def test_rounding_never_makes_a_cell_less_likely_than_impossible():
 
 def test_mistakes_are_named():
     y = Surv.from_arrays([True, False], [1.0, 2.0])
-    with pytest.raises(ValueError, match="for 3 subjects and y has 2 rows"):
+    with pytest.raises(ValueError, match="3 subjects and y has 2 rows"):
         log_likelihood(Weibull([1.0, 1.0, 1.0], 1.0), y)
     with pytest.raises(TypeError, match="SurvivalDistribution"):
         log_likelihood(np.ones(2), y)

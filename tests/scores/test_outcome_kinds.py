@@ -267,7 +267,7 @@ def test_a_scorer_takes_late_entry_as_evaluate_does():
 @pytest.mark.parametrize("name", [name for name in SCORES if "entry" not in SCORES[name].takes])
 def test_functions_refuse_late_entry_with_the_remedy(name):
     options = options_of(name) | ({"censoring": Weibull([3.0], 1.0)} if SCORES[name].needs_censoring else {})
-    with pytest.raises(ValueError, match=r"distribution\.remaining\(entry\) and time - entry, as evaluate does"):
+    with pytest.raises(ValueError, match=r"distribution\.remaining\(entry\) and time - entry"):
         SCORES[name].function(ONE, Surv.from_arrays(CAUSE > 0, TIME, ENTRY), **options)
 
 
@@ -282,7 +282,7 @@ UPPER[3] = LOWER[3] = 0.4  # one that was seen
 def test_other_scores_refuse_intervals(name):
     options = options_of(name) | ({"censoring": Weibull([3.0], 1.0)} if SCORES[name].needs_censoring else {})
     y = Surv.interval(LOWER, UPPER)
-    message = "needs to know when events happened, .*; log_likelihood and d_calibration take them"
+    message = "interval-censored"
     with pytest.raises(ValueError, match=message):
         SCORES[name].function(ONE, y, **options)
     with pytest.raises(ValueError, match=message):

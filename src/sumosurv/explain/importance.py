@@ -183,7 +183,7 @@ class _Judge:
         self.later, self.bootstrap_later = outcome, bootstrap
         if outcome.entry is not None:
             self.later = outcome.since_entry()
-            self.bootstrap_later = bootstrap.on_clock(self.later)
+            self.bootstrap_later = bootstrap.on_time_scale(self.later)
 
     def scores(self, distribution: SurvivalDistribution) -> tuple[Array, Array]:
         """One value for each measure, and those of the resamples: (measures,), (measures, resamples)."""

@@ -1,4 +1,4 @@
-"""What every score does first: check the subjects, lay a time grid, walk over the curves in blocks."""
+"""Inputs that scores share: checked outcomes, time grids, groups of risk, and curves in blocks."""
 
 from __future__ import annotations
 
@@ -38,44 +38,43 @@ __all__ = [
 
 Array = npt.NDArray[np.float64]
 
-_KEPT = 1 << 25  # subjects × times remembered
+_KEPT = 1 << 25  # largest number of subjects × times that is remembered
 _CELLS = 1 << 17  # subjects × times held at once: a block stays in the processor's cache
 
 
 def check_subjects(
     distribution: Any, y: Any, sample_weight: Any = None, *, entry: bool = False, intervals: bool = False
 ) -> Outcome:
-    """The outcome, after checking that the distribution is one and is for as many subjects.
+    """Return the outcome, after checking that the distribution has as many subjects.
 
-    Rows that enter late and events between two times are refused unless the score takes them.
+    Left truncation and interval censoring raise ValueError unless the score supports them.
     """
     if not isinstance(distribution, SurvivalDistribution):
         raise TypeError(
-            f"The first argument is a SurvivalDistribution; got {type(distribution).__name__}. "
+            f"The first argument must be a SurvivalDistribution; got {type(distribution).__name__}. "
             "Pass model.predict_distribution(X), or Tabulated(times, survival) for a table of probabilities."
         )
     outcome = check_rows(y, sample_weight, entry=entry, intervals=intervals)
     if len(distribution) != len(outcome):
         raise ValueError(
-            f"The distribution is for {len(distribution)} subjects and y has {len(outcome)} rows; give one curve "
-            "per row (a single curve serves n subjects as curve.repeat(n))."
+            f"The distribution has {len(distribution)} subjects and y has {len(outcome)} rows; give one curve per row "
+            "(curve.repeat(n) uses a single curve for n rows)."
         )
     return outcome
 
 
 def check_rows(y: Any, sample_weight: Any = None, *, entry: bool = False, intervals: bool = False) -> Outcome:
-    """The outcome, with weights whose mean is one, or a ValueError where the score cannot take it."""
+    """Return the outcome with weights of mean one; raise ValueError if the score does not support it."""
     outcome = check_outcome(y, sample_weight=sample_weight)
     if outcome.entry is not None and not entry:
         raise ValueError(
-            "This score is for rows that are observed from the start, and some of these enter late. Score the time "
-            "since entry instead: distribution.remaining(entry) and time - entry, as evaluate does; log_likelihood "
-            "takes late entry as it is."
+            "This score does not support left truncation, and some rows have delayed entry. Use evaluate, or score "
+            "the time since entry: distribution.remaining(entry) and time - entry."
         )
     if outcome.upper is not None and not intervals:
         raise ValueError(
-            "This score needs to know when events happened, and some of these lie between two times (interval "
-            "censoring); log_likelihood and d_calibration take them."
+            "This score needs exact event times, and some events are interval-censored. Use a score that supports "
+            "interval censoring, such as the log-likelihood."
         )
     if outcome.weight is not None:
         outcome = replace(outcome, weight=outcome.weight / outcome.weight.mean())
@@ -83,7 +82,7 @@ def check_rows(y: Any, sample_weight: Any = None, *, entry: bool = False, interv
 
 
 def times_weight(values: Array, sample_weight: Any) -> Array:
-    """Values of subjects (n, ...) times their weights, scaled to a mean of one: so their mean is the weighted mean."""
+    """Multiply values of shape (n, ...) by weights scaled to a mean of one, so that their mean is the weighted mean."""
     if sample_weight is None:
         return values
     weight = check_weight(sample_weight, len(values))
@@ -95,9 +94,9 @@ def times_weight(values: Array, sample_weight: Any) -> Array:
 def of_cause(
     distribution: SurvivalDistribution, outcome: Outcome, cause: int | None
 ) -> tuple[SurvivalDistribution, npt.NDArray[np.bool_] | None]:
-    """The time to an event of one cause, infinite where another comes first, and which rows had another.
+    """Return the time to an event of one cause, infinite if another cause comes first, and which rows had another.
 
-    Without a cause, the distribution as it is and None: an event is an event of any cause.
+    Without a cause, return the distribution as it is and None: an event is an event of any cause.
     """
     if cause is None:
         return distribution, None
@@ -110,8 +109,8 @@ def of_cause(
     curves = distribution.cause(cause) if memory is None else memory.cause(distribution, cause)
     if outcome.cause is None and distribution.n_causes > 1:
         raise ValueError(
-            f"The distribution has {distribution.n_causes} causes and y says only whether there was an event; give the "
-            "number of the cause, 0 for censored rows: Surv.from_arrays(event, time)."
+            f"The distribution has {distribution.n_causes} causes and y does not tell them apart; give the number of "
+            "the cause, 0 for censored rows: Surv.from_arrays(event, time)."
         )
     if outcome.cause is None:
         return curves, np.zeros(len(outcome), dtype=np.bool_)
@@ -119,10 +118,10 @@ def of_cause(
 
 
 def check_times(times: Any) -> Array:
-    """A strictly increasing array of times, zero or more."""
+    """Return times as a strictly increasing array of numbers, zero or more."""
     grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
     if grid.ndim != 1 or len(grid) == 0:
-        raise ValueError(f"times is a number or a one-dimensional array; got shape {grid.shape}.")
+        raise ValueError(f"times must be a number or a one-dimensional array; got shape {grid.shape}.")
     if not np.isfinite(grid).all() or (grid < 0).any() or (np.diff(grid) <= 0).any():
         raise ValueError(
             "times must be finite, zero or more and strictly increasing; sort them and drop repeats (np.unique)."
@@ -131,10 +130,10 @@ def check_times(times: Any) -> Array:
 
 
 def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
-    """The grid of an integrated score: an array as it is, a tuple (low, high) or None filled evenly.
+    """Return the grid of an integrated score: an array as it is, a range (low, high) or None filled evenly.
 
-    None is the range of the positive times. At zero every curve is one, which makes the logarithmic score of an
-    event at time zero infinite there: a point of no weight in the integral, and of all in a sum.
+    None is the range of the positive times. Zero is left out because every curve is one there, so that the logarithmic
+    score of an event at time zero would be infinite.
     """
     if times is None:
         low, high = float(time.min(initial=np.inf, where=time > 0)), float(time.max())
@@ -146,7 +145,7 @@ def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
             raise ValueError("An integral over time needs a grid of at least two times, or a range (low, high).")
         return grid
     if n_times < 2:
-        raise ValueError(f"n_times is 2 or more; got {n_times}.")
+        raise ValueError(f"n_times must be 2 or more; got {n_times}.")
     if not high > low:
         raise ValueError(
             f"The time range is empty ({low:g} to {high:g}); pass times=(low, high) with low < high, or a grid."
@@ -155,13 +154,13 @@ def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
 
 
 def median_time(outcome: Outcome) -> float:
-    """The median of the times; with whole weights, that of the rows repeated."""
+    """Return the median of the times; with whole-number weights, the median of the repeated rows."""
     if outcome.weight is None:
         return float(np.median(outcome.time))
     order = np.argsort(outcome.time, kind="stable")
     order = order[outcome.weight[order] > 0]
     passed = np.cumsum(outcome.weight[order]) / outcome.total
-    middle = np.searchsorted(passed, [0.5 - 1e-12, 0.5 + 1e-12])  # two times where one ends at half of the weight
+    middle = np.searchsorted(passed, [0.5 - 1e-12, 0.5 + 1e-12])  # two times if one ends at half of the weight
     return float(outcome.time[order[middle]].mean())
 
 
@@ -174,10 +173,10 @@ def check_time(outcome: Outcome, time: float | None) -> float:
 
 
 def risk_groups(prediction: Array, outcome: Outcome, groups: int) -> list[npt.NDArray[np.intp]]:
-    """Rows in groups of equal size by their predictions, each in the order of time, events first among ties.
+    """Return rows in groups of equal size by their predictions, each in the order of time, events first among ties.
 
-    By middle ranks, so that equal predictions are never parted and the order of the rows does not matter. Rows that
-    count for none are in no group.
+    Groups are formed by middle ranks, so that equal predictions are never separated and the order of the rows does not
+    matter. Rows of weight zero are in no group.
     """
     if groups < 1:
         raise ValueError(f"groups must be 1 or more; got {groups}.")
@@ -194,9 +193,9 @@ def risk_groups(prediction: Array, outcome: Outcome, groups: int) -> list[npt.ND
 
 
 def step_table(distribution: SurvivalDistribution) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """(knots, table) of step curves as NumPy arrays, without a copy on the CPU; None for other curves.
+    """Return (knots, table) of step curves as NumPy arrays, without a copy on the CPU; None for other curves.
 
-    None also where the table would have to be made, for proportional hazards: it may be too large to hold.
+    Return None also for proportional hazards whose table is not stored, because it may be too large to hold.
     """
     if isinstance(distribution, Tabulated) and not distribution.is_stored:
         return None
@@ -206,14 +205,14 @@ def step_table(distribution: SurvivalDistribution) -> tuple[npt.NDArray[Any], np
 
 
 def step_columns(knots: npt.NDArray[Any], times: Array) -> npt.NDArray[np.intp]:
-    """The column of a step table in which each time lies: times are compared in the precision of the knots."""
+    """Return the column of a step table for each time; times are compared in the precision of the knots."""
     return np.searchsorted(knots, times.astype(knots.dtype), side="right") - 1
 
 
 def curve_blocks(
     distribution: SurvivalDistribution, times: Array, *, log: bool = False
 ) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
-    """(rows, S or log S on the grid) for blocks of subjects, so that no (n, m) array is needed."""
+    """Yield (rows, S or log S on the grid) for blocks of subjects, so that no (n, m) array is needed."""
     n, rows = len(distribution), max(1, _CELLS // len(times))
     known = step_table(distribution)
     if known is not None:
@@ -255,7 +254,7 @@ def _asked(
 
 
 class _Memory:
-    """The curves that were asked for last, on their grid: scores one after another ask for the same."""
+    """The last evaluated curves on their grid, which the next score often needs again."""
 
     def __init__(self) -> None:
         self._distribution: SurvivalDistribution | None = None
@@ -271,7 +270,7 @@ class _Memory:
         return self._table
 
     def cause(self, distribution: SurvivalDistribution, cause: int) -> SurvivalDistribution:
-        """The time of an event of one cause: the same object each time."""
+        """Return the time to an event of one cause: the same object each time."""
         if cause not in self._causes or self._causes[cause][0] is not distribution:
             self._causes[cause] = (distribution, distribution.cause(cause))
         return self._causes[cause][1]
@@ -282,7 +281,7 @@ _MEMORY: ContextVar[_Memory | None] = ContextVar("_MEMORY", default=None)
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Keep the curves that were evaluated last, on up to 2²⁵ subjects × times, while several scores are taken."""
+    """Keep the last evaluated curves, up to 2²⁵ subjects × times, while several scores are computed."""
     token = _MEMORY.set(_Memory())
     try:
         yield

@@ -1,4 +1,4 @@
-"""Counting pairs of subjects in n log n: the arithmetic under every concordance."""
+"""Counting pairs of subjects in n log n, for the concordances."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class TieRule:
-    """What ties are worth.
+    """How ties are counted.
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ HARRELL = TieRule(equal=0.5, censored=1.0, events=False)
 class Pairs:
     """Concordant and comparable weight of each subject's pairs; half of a pair belongs to either subject.
 
-    Both are in the order of time. The concordance is the ratio of their sums. Where subjects have weights, those of
-    the partners are in here, and the sums are weighted with the subject's own.
+    Both are in the order of time. The concordance is the ratio of their sums. Weights of the partners are included
+    here; the sums are weighted with the subject's own weight.
     """
 
     def __init__(self, n: int, weight: Array | None = None) -> None:
@@ -63,7 +63,7 @@ class Pairs:
         self.weight = np.ones(n) if weight is None else weight
 
     def ratio(self) -> float:
-        """The concordance; nan where no pair can be compared."""
+        """Return the concordance; nan if no pair can be compared."""
         total = float((self.weight * self.comparable).sum())
         return float((self.weight * self.concordant).sum()) / total if total > 0 else float("nan")
 
@@ -110,7 +110,7 @@ class SortedOutcome:
         self.has_ties = bool((self.stop - self.start > 1).any())
 
     def mass(self, left: Index, right: Index) -> Any:
-        """The weight of the subjects in stretches [left, right) of the order."""
+        """Return the weight of the subjects in stretches [left, right) of the order."""
         if self.weight is None:
             return right - left
         total = np.concatenate([[0.0], np.cumsum(self.weight)])
@@ -120,10 +120,10 @@ class SortedOutcome:
 def count_below(
     values: Index, left: Index, right: Index, threshold: Index, weights: Array | None = None
 ) -> tuple[Any, Any]:
-    """For each query, the weight of the positions p in [left, right) with values[p] < threshold, and = threshold.
+    """Return, for each query, the weight of positions p in [left, right) with values[p] < threshold, and = threshold.
 
-    A wavelet matrix, made and asked at once: one stable partition of ``values`` for each of their bits, from
-    the highest down, so that the cost is (number of values + number of queries) × bits.
+    A wavelet matrix: one stable partition of ``values`` for each of their bits, from the highest down, so that the cost
+    is (number of values + number of queries) × bits.
 
     Examples
     --------

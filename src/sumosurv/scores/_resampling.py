@@ -1,4 +1,4 @@
-"""Scores of resampled subjects, from what each subject contributes: no curve is evaluated a second time."""
+"""Scores of resamples and of blocks of rows, from what each subject contributes to a score."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Resamples:
 
     @classmethod
     def whole(cls, outcome: Outcome) -> Resamples:
-        """Every subject once, or as often as its weight says: the sample itself."""
+        """Return the sample itself: every subject once, or as often as its weight says."""
         return cls(outcome, outcome.weights[None])
 
     def gone(self, times: Array) -> Array:
-        """How many of each resample have a time <= t, shape (r, m)."""
+        """Return how many subjects of each resample have a time <= t, shape (r, m)."""
         total = np.cumsum(self.counts[:, self._order], axis=1)
         return np.pad(total, ((0, 0), (1, 0)))[:, np.searchsorted(self.times, times, side="right")]
 
@@ -68,13 +68,13 @@ class Resamples:
         return product_limit(self.counts[:, self._order], ~self.outcome.event[self._order])
 
     def censoring(self, times: Array, *, before: bool = False) -> Array:
-        """G(t), or G(t-), by Kaplan-Meier of the censoring times in each resample, shape (r, m)."""
+        """Return G(t), or G(t-), by Kaplan-Meier of the censoring times in each resample, shape (r, m)."""
         place = np.searchsorted(self.times, times, side="left" if before else "right")
         return np.asarray(self._censoring[:, place])
 
 
 class Bootstrap:
-    """Resamples of the subjects with replacement, a few at a time; the same ones whenever they are gone through.
+    """Resamples of the subjects with replacement, a few at a time; the same ones in every iteration.
 
     A subject is drawn with all of its rows. Weights multiply the number of times that a row is drawn.
 
@@ -88,10 +88,10 @@ class Bootstrap:
     def __init__(self, outcome: Outcome, n_resamples: int, rng: np.random.Generator) -> None:
         self.outcome = outcome
         self._seeds = rng.integers(1 << 62, size=n_resamples)
-        self._kept: list[Resamples] = []  # where all fit into one part
+        self._kept: list[Resamples] = []  # if all fit into one part
 
-    def on_clock(self, outcome: Outcome) -> Bootstrap:
-        """The same resamples of the same rows, with their times on another clock."""
+    def on_time_scale(self, outcome: Outcome) -> Bootstrap:
+        """Return the same resamples of the same rows, with their times on another time scale."""
         made = copy(self)
         made.outcome, made._kept = outcome, []
         return made
@@ -124,7 +124,7 @@ class Bootstrap:
 
 
 def product_limit(counts: Array, failed: npt.NDArray[np.bool_]) -> Array:
-    """Kaplan-Meier curves of r weighted samples: 1, then the estimate after each row, shape (r, n + 1).
+    """Return Kaplan-Meier curves of r weighted samples: 1, then the estimate after each row, shape (r, n + 1).
 
     Rows are in the order of time, events before censorings among ties. Tied rows may be taken one after the other,
     (1 - a/n) (1 - b/(n - a)) = 1 - (a + b)/n.
@@ -149,7 +149,7 @@ def product_limit(counts: Array, failed: npt.NDArray[np.bool_]) -> Array:
 
 
 def incidence_steps(counts: Array, failed: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
-    """S before each row of r weighted samples, and the row's share of those at risk, each of shape (r, n).
+    """Return S before each row of r weighted samples, and the row's share of those at risk, each of shape (r, n).
 
     Rows in the order of `product_limit`. Tied rows may be taken one after the other: S before times the share is the
     same.
@@ -160,7 +160,7 @@ def incidence_steps(counts: Array, failed: npt.NDArray[np.bool_]) -> tuple[Array
 
 
 def incidence_limit(counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_], time: float) -> Array:
-    """Aalen-Johansen estimates F_k(time) of r weighted samples, (r,); nan where follow-up ends before the time.
+    """Return Aalen-Johansen estimates F_k(time) of r weighted samples, (r,); nan if follow-up ends before the time.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def incidence_limit(counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_],
 
 
 class WeightedSums:
-    """``weights @ values`` of shapes (r, n) and (n, k), where a weight of zero times an infinite value is zero.
+    """``weights @ values`` of shapes (r, n) and (n, k), with zero for a weight of zero times an infinite value.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class WeightedSums:
             self._infinite.append((column, rows, values[rows, column].sum()))
 
     def __call__(self, weights: Array) -> Array:
-        """The sums for each row of weights, shape (r, k)."""
+        """Return the sums for each row of weights, shape (r, k)."""
         sums = np.asarray(weights @ self._values)
         for column, rows, total in self._infinite:
             sums[(weights[:, rows] > 0).any(axis=1), column] = total
@@ -210,15 +210,15 @@ class WeightedSums:
 
 
 def ratio(top: Array, bottom: Array) -> Array:
-    """top / bottom, nan where the bottom is not positive."""
+    """Return top / bottom, nan if the bottom is not positive."""
     return np.asarray(np.divide(top, bottom, out=np.full(np.shape(bottom), np.nan), where=bottom > 0))
 
 
 def share_of_pairs(top: Array, bottom: Array) -> Array:
-    """`ratio` of two sums over pairs that are right to first order, cut at 0 and 1.
+    """Return `ratio` of two first-order sums over pairs, clipped to [0, 1].
 
-    A share of pairs lies between 0 and 1. Its first-order value need not, where a resample has few of the pairs of the
-    sample; the end of the range is then nearer to the share than what lies outside.
+    A share of pairs lies between 0 and 1. Its first-order approximation need not, if a resample has few of the pairs of
+    the sample.
     """
     return np.clip(ratio(top, bottom), 0.0, 1.0)
 
@@ -227,14 +227,14 @@ def share_of_pairs(top: Array, bottom: Array) -> Array:
 
 
 class Terms(Protocol):
-    """What the subjects contribute to a score, in a form from which it follows for any resample of them."""
+    """What the subjects contribute to a score, from which the score of any resample follows."""
 
     @property
     def value(self) -> float:
         """The score of the sample itself."""
 
     def resampled(self, resamples: Resamples) -> Array:
-        """The score of each resample, shape (r,)."""
+        """Return the score of each resample, shape (r,)."""
 
 
 def _only(means: Array) -> Array:
@@ -253,7 +253,7 @@ class MeanTerms:
     weight : array of shape (n,), optional
         Of the subjects, with mean one.
     times, note : str
-        At which times they were taken, in words, and what is to be said of it, where they are not exact.
+        The times of the comparison in words, and a note on its error, if the terms are not exact.
     """
 
     values: Array
@@ -270,7 +270,7 @@ class MeanTerms:
         return float(self.combine(self.values.mean(axis=0, keepdims=True))[0])
 
     def resampled(self, resamples: Resamples) -> Array:
-        """The score of each resample, shape (r,)."""
+        """Return the score of each resample, shape (r,)."""
         return self.combine(self._sums(resamples.counts) / len(self.values))
 
     @cached_property
@@ -282,9 +282,9 @@ class MeanTerms:
 class SquareTerms:
     r"""Σⱼ (mean of quantity j - target j)², the form of the calibration scores.
 
-    Sampling noise adds Σ s_j²/n to such a sum. Resampling would add it once more, and would overstate the spread where
-    the means are on target, since it takes their noise for a deviation. The deviations are therefore shrunk to the size
-    that they have without noise before the noise of resampling is added to them:
+    Sampling noise adds Σ s_j²/n to such a sum. Resampling would add it a second time, and would overstate the spread
+    if the means are on target. The deviations are therefore shrunk to the size that they have without noise before the
+    noise of resampling is added to them:
 
     .. math:: \sum_j (m^*_j - m_j + κ (m_j - p_j))^2, \qquad
               κ^2 = \max\Bigl(0, 1 - \frac{\sum_j s_j^2/n}{\sum_j (m_j - p_j)^2}\Bigr).
@@ -303,7 +303,7 @@ class SquareTerms:
 
     @cached_property
     def means(self) -> Array:
-        """Of each quantity."""
+        """The mean of each quantity."""
         return np.asarray(
             self.values.mean(axis=0) if self.weight is None else self.weight @ self.values / len(self.values)
         )
@@ -318,7 +318,7 @@ class SquareTerms:
         return np.asarray(np.square(means - self.target).sum(axis=-1))
 
     def resampled(self, resamples: Resamples) -> Array:
-        """The score of each resample, shape (r,)."""
+        """Return the score of each resample, shape (r,)."""
         n, means = len(self.values), self.means
         spread = 1.0 if self.weight is None else float(np.square(self.weight).mean())  # weights make means noisier
         kept = shrinkage(self.value, spread * float(self.values.var(axis=0).sum()) / n)
@@ -327,7 +327,7 @@ class SquareTerms:
 
 
 def shrinkage(square: float, noise: float) -> float:
-    """κ of `SquareTerms`: the factor that takes the expected noise out of a sum of squares."""
+    """Return κ of `SquareTerms`: the factor that removes the expected noise from a sum of squares."""
     return float(np.sqrt(max(0.0, 1.0 - noise / square))) if square > 0 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Inverse probability of censoring weights, and what happens where that probability is zero."""
+"""Inverse probability of censoring weights."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Weighting:
         return cls(own, **options)
 
     def check(self, n: int) -> None:
-        """Refuse what is no censoring distribution of n subjects."""
+        """Raise an error unless the options are valid for n subjects."""
         if not isinstance(self.censoring, SurvivalDistribution):
             raise TypeError(
-                "censoring is a SurvivalDistribution, for example kaplan_meier(y_train, censoring=True); "
+                "censoring must be a SurvivalDistribution, for example kaplan_meier(y_train, censoring=True); "
                 f"got {type(self.censoring).__name__}."
             )
         if len(self.censoring) not in (1, n):
@@ -52,20 +52,20 @@ class Weighting:
                 f"censoring has {len(self.censoring)} curves; give one for all or one for each of the {n} subjects."
             )
         if self.on_zero not in ("raise", "drop"):
-            raise ValueError(f"on_zero is 'raise' or 'drop'; got {self.on_zero!r}.")
+            raise ValueError(f"on_zero must be 'raise' or 'drop'; got {self.on_zero!r}.")
         if not 0.0 <= self.min_followed < 1.0:
-            raise ValueError(f"min_followed is a probability, zero or more and below one; got {self.min_followed!r}.")
+            raise ValueError(f"min_followed must be a probability below one; got {self.min_followed!r}.")
         if not self.max_weight > 0:
-            raise ValueError(f"max_weight is positive; got {self.max_weight}.")
+            raise ValueError(f"max_weight must be positive; got {self.max_weight}.")
 
     def kept(self, grid: Array, rows: slice = slice(None)) -> npt.NDArray[np.bool_]:
-        """Whether G(t|x) is at least ``min_followed``, (k, m); one row if there is one G for all."""
+        """Return whether G(t|x) is at least ``min_followed``, (k, m); one row if there is one G for all rows."""
         with torch.no_grad():
             g = self.censoring if len(self.censoring) == 1 else self.censoring[rows]
             return np.asarray(g.survival(grid)) >= self.min_followed
 
     def of_events(self, event: npt.NDArray[np.bool_], time: Array) -> Array:
-        """d / G(z-) of each subject, 0 for the censored."""
+        """Return d / G(z-) of each subject, 0 if censored."""
         self.check(len(time))
         at = np.where(time > 0, np.nextafter(time, 0.0), 0.0) if self.left_limit else time
         with torch.no_grad():
@@ -76,14 +76,14 @@ class Weighting:
         return self.inverse(g, event, time)
 
     def of_resampled_events(self, resamples: Resamples, rows: npt.NDArray[np.intp]) -> Array:
-        """1 / G(z-) of some events, shape (r, k), with G estimated in each resample."""
+        """Return 1 / G(z-) of some events, shape (r, k), with G estimated in each resample."""
         g = resamples.censoring(resamples.outcome.time[rows], before=self.left_limit)
         return self.inverse(g, resamples.counts[:, rows] > 0)
 
     def inverse(self, g: Array, needed: npt.NDArray[np.bool_], time: Array | None = None) -> Array:
-        """min(1 / G, max_weight) where it is needed, 0 elsewhere.
+        """Return min(1 / G, max_weight) where it is needed, 0 elsewhere.
 
-        1/0 is an error that names the first of the times. Without times, in a resample, it is nan instead.
+        A weight of 1/0 raises an error that names the first time; without times, in a resample, it is nan instead.
         """
         with np.errstate(divide="ignore", over="ignore"):
             weight = 1.0 / g
@@ -95,15 +95,15 @@ class Weighting:
             if not dropped and time is not None:
                 first = float(np.broadcast_to(time, zero.shape)[zero].min())
                 raise ValueError(
-                    f"The censoring distribution gives {int(zero.sum())} weights 1/0, the first at time {first:g}: "
-                    "nobody under it is followed so far. End the times before that, estimate it on other rows, "
-                    "or pass on_zero='drop' or max_weight=."
+                    f"The censoring distribution is zero for {int(zero.sum())} weights, first at time {first:g}: no "
+                    "row behind it is followed that long. Use earlier times, estimate it on other rows, or pass "
+                    "on_zero='drop' or max_weight=."
                 )
         return np.where(zero, at_zero, np.where(needed, np.minimum(weight, self.max_weight), 0.0))
 
 
 class GridWeights:
-    """The weight of each subject at each time of a grid, made block by block."""
+    """The weight of each subject at each time of a grid, computed block by block."""
 
     def __init__(self, weighting: Weighting, outcome: Outcome, grid: Array) -> None:
         time = outcome.time

@@ -1,4 +1,4 @@
-"""The area under the ROC curve at a time: do those who have had the event by then have the higher risk?"""
+"""The area under the ROC curve at a time: do subjects with an event by then have the higher predicted risk?"""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def cumulative_dynamic_auc(
     Parameters
     ----------
     distribution : SurvivalDistribution, or array of shape (n,) or (n, m)
-        An array is taken as risk scores, higher = earlier event: one for all times, or one for each.
+        An array is used as risk scores, higher = earlier event: one for all times, or one for each.
     y : outcome
     times : float or array of shape (m,)
     censoring : SurvivalDistribution
@@ -77,7 +77,7 @@ def cumulative_dynamic_auc(
     Returns
     -------
     float for a number, ndarray of shape (m,) for an array of times
-        nan where there are no cases or no controls.
+        nan if there are no cases or no controls.
 
     References
     ----------
@@ -123,8 +123,8 @@ def integrated_auc(
 
     .. math:: \frac{\sum_k AUC(t_k) (\hat F(t_k) - \hat F(t_{k-1}))}{\sum_k (\hat F(t_k) - \hat F(t_{k-1}))}
 
-    A time weighs as much as the events since the one before it: F is one minus Kaplan-Meier of y, with a cause the
-    Aalen-Johansen estimate, and F(t₀) = 0. Times without a case or without a control are left out.
+    The weight of a time is the increase of F since the previous time. F is one minus the Kaplan-Meier estimate of y, or
+    with a cause the Aalen-Johansen estimate, and F(t₀) = 0. Times without cases or without controls are left out.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def integrated_auc_terms(
 
 
 def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
-    """How much of F each time of a grid adds."""
+    """Return the increase of F at each time of a grid."""
     if cause is None or outcome.cause is None:
         reached = 1.0 - kaplan_meier(outcome.any_cause()).survival(grid)[0]
     else:
@@ -192,7 +192,7 @@ def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
 
 
 def _average(values: Array, share: Array) -> Array:
-    """Σₖ shareₖ valueₖ / Σₖ shareₖ over the values that are known, for each row of values (r, m)."""
+    """Return Σₖ shareₖ valueₖ / Σₖ shareₖ over the values that are not nan, for each row of values (r, m)."""
     known = ~np.isnan(values)
     return ratio(np.where(known, values, 0.0) @ share, known @ share)
 
@@ -231,7 +231,7 @@ def _auc_terms(
 def _markers(
     distribution: Any, outcome: Outcome, grid: Array, cause: int | None
 ) -> tuple[Array, npt.NDArray[np.bool_] | None]:
-    """Risks at each time, (n, m), and which rows had an event of another cause."""
+    """Return the risks at each time, (n, m), and which rows had an event of another cause."""
     n, m = len(outcome), len(grid)
     if isinstance(distribution, SurvivalDistribution):
         check_subjects(distribution, outcome)
@@ -242,7 +242,7 @@ def _markers(
         return made, other
     risk = np.asarray(distribution, dtype=np.float64)
     if risk.shape not in ((n,), (n, m)):
-        raise ValueError(f"Give one risk score per row of y ({n}), or one for each of {m} times; got {risk.shape}.")
+        raise ValueError(f"Pass one risk score per row of y ({n}), or one for each of {m} times; got {risk.shape}.")
     if np.isnan(risk).any():
         raise ValueError(
             f"Risk scores are missing (NaN) in {int(np.isnan(risk).reshape(n, -1).any(axis=1).sum())} rows."
@@ -256,10 +256,10 @@ def _markers(
 
 @dataclass(frozen=True)
 class _Sides:
-    """Cases and controls at one time: weights (zero for those who are neither), and the weight they win over.
+    """Cases and controls at one time: weights (zero for subjects that are neither) and sums over concordant pairs.
 
-    ``over`` is Σⱼ vⱼ h(i, j) of each subject as a case, ``under`` Σᵢ wᵢ h(i, j) of each as a control; where subjects
-    count more than once, so do the partners in these sums.
+    ``over`` is Σⱼ vⱼ h(i, j) of each subject as a case, ``under`` Σᵢ wᵢ h(i, j) of each as a control. Partners count as
+    often as their sample weight says.
     """
 
     case: Array
@@ -270,7 +270,7 @@ class _Sides:
 
     @property
     def sums(self) -> tuple[float, float, float]:
-        """Of cases, of controls, and of the pairs that are won."""
+        """The weights of cases, of controls, and of concordant pairs."""
         weight = np.ones(len(self.case)) if self.weight is None else self.weight
         won = float((weight * self.case) @ self.over)
         return float((weight * self.case).sum()), float((weight * self.control).sum()), won
@@ -282,7 +282,7 @@ class _Sides:
         return float(ratio(np.array(won), np.array(cases * controls)))
 
     def parts(self, n: int) -> tuple[Array, Array, Array]:
-        """What each subject contributes, the weights staying as they are: its pairs, as a case, as a control."""
+        """Return what each subject contributes for fixed weights: its pairs, as a case, as a control."""
         return (self.case * self.over + self.control * self.under) / n, self.case, self.control
 
 
@@ -337,7 +337,7 @@ class _OwnWeightAuc:
 
     @cached_property
     def _events(self) -> tuple[npt.NDArray[np.intp], Array, Array, Array]:
-        """Events up to the last time, and what each adds at each, (e, m): pairs won, as a case, as a control."""
+        """Events up to the last time, and what each contributes at each time, (e, m): pairs, case, control."""
         rows = np.flatnonzero(self.outcome.event & (self.outcome.time <= self.grid[-1]))
         case, control, won = (np.zeros((len(rows), len(self.grid))) for _ in range(3))
         for i, side in enumerate(self.sides):
@@ -349,12 +349,12 @@ class _OwnWeightAuc:
 
     @cached_property
     def _alive(self) -> tuple[Array, Array]:
-        """Whether each subject is followed past each time, (n, m), and the weight of the cases that it lies below."""
+        """Whether each subject is followed past each time, (n, m), and the weight of the cases with a higher risk."""
         alive = self.outcome.time[:, None] > self.grid
         return alive.astype(np.float64), np.column_stack([side.under for side in self.sides]) * alive
 
     def resampled(self, resamples: Resamples) -> Array:
-        """The score of each resample, shape (r,)."""
+        """Return the score of each resample, shape (r,)."""
         rows, of_won, of_case, of_control = self._events
         weight = resamples.counts[:, rows] * self.weighting.of_resampled_events(resamples, rows)
         g = resamples.censoring(self.grid)

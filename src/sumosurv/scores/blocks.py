@@ -264,7 +264,7 @@ def _sampled(block: Block, chosen: npt.NDArray[np.intp]) -> Block:
     outcome = block.outcome
     assert outcome is not None
     outcome = outcome[chosen]
-    if block.subjects is not block.rows:
+    if not np.array_equal(block.subjects, block.rows):
         outcome = replace(outcome, group=hashed(block.subjects[chosen], 1).view(np.int64))
     return Block(take_rows(block.X, chosen), outcome, block.rows[chosen], block.subjects[chosen])
 

@@ -64,8 +64,8 @@ def calibration(
 
     .. math:: \hat p_j = \#\{i: F(z_i|x_i) \le p_j\} / n, \qquad cal = \sum_j (p_j - \hat p_j)^2.
 
-    As printed, every z counts, censored or not, as if it were an event: with censoring the true distribution
-    does not score 0, and one that predicts earlier times can score better. `d_calibration` is the one to use then.
+    As in the paper, every z counts as an event, censored or not. With censoring the true distribution does not score 0,
+    and one that predicts earlier times can score better; use `d_calibration` instead.
 
     Parameters
     ----------
@@ -97,10 +97,10 @@ def calibration(
 
 
 def calibration_terms(distribution: SurvivalDistribution, y: Any, *, levels: Any = PAPER_LEVELS) -> SquareTerms:
-    """1{F(z|x) <= p} of each subject, shape (n, m), whose means should be p."""
+    """Return 1{F(z|x) <= p} of each subject, shape (n, m), with means p if calibrated."""
     expected = np.atleast_1d(np.asarray(levels, dtype=np.float64))
     if expected.ndim != 1 or not ((expected >= 0) & (expected <= 1)).all():
-        raise ValueError(f"levels are probabilities between 0 and 1; got {levels!r}.")
+        raise ValueError(f"levels must be probabilities between 0 and 1; got {levels!r}.")
     outcome = check_subjects(distribution, y)
     below = (_cdf_at(distribution, outcome.time)[:, None] <= expected).astype(np.float64)
     return SquareTerms(below, expected, outcome.weight)
@@ -116,11 +116,10 @@ def d_calibration(
 ) -> DCalibration:
     r"""D-calibration: is F(T|x) uniform? Lower is better; the truth is best, but other distributions are as good.
 
-    An event falls into the bin of F(z|x). A censored row, whose F(T|x) lies somewhere above u = F(z|x), is spread
-    evenly over [u, 1]: the bin [a, b) gets (b - max(a, u)) / (1 - u), if positive. An event between two times is
-    spread over [F(lower|x), F(upper|x)] in the same way; for a row that enters late F is that of T given
-    T > entry. Any model that is right on
-    average over x, Kaplan-Meier among them, is calibrated too; so this is a check of a model, not a way to choose one.
+    An event falls into the bin of F(z|x). A censored row, whose F(T|x) lies above u = F(z|x), is spread evenly over
+    [u, 1]: the bin [a, b) gets (b - max(a, u)) / (1 - u), if positive. An interval-censored event is spread over
+    [F(lower|x), F(upper|x)] in the same way. With left truncation, F is conditional on T > entry. Any model that is
+    right on average over x is calibrated, including Kaplan-Meier: use the score to check a model, not to choose one.
 
     Parameters
     ----------
@@ -155,7 +154,7 @@ def d_calibration(
     """
     outcome = check_rows(y, sample_weight, entry=True, intervals=True)
     terms = d_calibration_terms(distribution, outcome, bins=bins, resolution=resolution)
-    # weighted rows say as much as (Σ w)² / Σ w² rows that all count the same
+    # the effective number of weighted rows is (Σ w)² / Σ w²
     n = len(distribution) / (1.0 if terms.weight is None else float(np.square(terms.weight).mean()))
     statistic = n * bins * terms.value
     p_value, edges = float(chi2.sf(statistic, bins - 1)), np.linspace(0.0, 1.0, bins + 1)
@@ -165,9 +164,9 @@ def d_calibration(
 def d_calibration_terms(
     distribution: SurvivalDistribution, y: Any, *, bins: int = 10, resolution: Cells | None = None
 ) -> SquareTerms:
-    """How each subject is spread over the bins, shape (n, bins), rows summing to one; the means should be 1/bins."""
+    """Return how each subject is spread over the bins, shape (n, bins); calibrated means are 1/bins."""
     if bins < 2:
-        raise ValueError(f"bins is 2 or more; got {bins}.")
+        raise ValueError(f"bins must be 2 or more; got {bins}.")
     outcome = check_subjects(distribution, y, entry=True, intervals=True)
     if resolution is not None:
         outcome = resolution.of(outcome)
@@ -190,7 +189,7 @@ def d_calibration_terms(
 
 
 def _cdf_at(distribution: SurvivalDistribution, time: Array) -> Array:
-    """F(z|x), some rows at a time."""
+    """Return F(z|x), some rows at a time."""
     u = np.empty(len(time))
     for start in range(0, len(time), 1 << 15):
         rows = slice(start, min(start + (1 << 15), len(time)))

@@ -1,4 +1,4 @@
-"""Censoring that depends on x: models of the censoring times, cross-fitted, and whether they are needed."""
+"""Censoring that depends on x: cross-fitted models of the censoring times, and a test of whether they are needed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 _FOLDS = 5
-_FEWEST = 20  # censored rows, below which nothing can be said of what they depend on
-_WIDEST = 200  # numbers per row, up to which a Cox model of the censoring is tried unasked
+_FEWEST = 20  # censored rows that the test needs
+_WIDEST = 200  # largest number of encoded columns for which "auto" fits a Cox model of the censoring
 _CELLS = 20  # of the censoring times
-MIN_FOLLOWED = 0.05  # G(t|x) below which a row is left out at t, where G is estimated given x
+MIN_FOLLOWED = 0.05  # rows with a smaller G(t|x) are left out at t if G is estimated given x
 _BOUND = 10.0  # weights above it are called large
 
 
@@ -44,16 +44,16 @@ class CensoringTestError(ValueError):
 
 @dataclass(frozen=True)
 class CensoringCheck:
-    """Whether censoring depends on x, by the likelihood of rows that a model of the censoring has not seen.
+    """Result of testing whether censoring depends on x, by the likelihood of held-out rows.
 
     Attributes
     ----------
     name : str
         The model of the censoring times.
     gain : float
-        By how many nats a row it is more likely than Kaplan-Meier of the censoring times, both cross-fitted.
+        Gain in log-likelihood over Kaplan-Meier of the censoring times, in nats per row, both cross-fitted.
     std_error : float
-        Of the gain, over subjects.
+        Standard error of the gain over subjects.
     distribution : SurvivalDistribution
         G given x of each row, from a model fitted without the row's fold.
     """
@@ -69,20 +69,20 @@ class CensoringCheck:
         return self.gain > 2.0 * self.std_error
 
     def of_rows(self, rows: npt.NDArray[np.intp]) -> CensoringCheck:
-        """The same finding, with G of some of the rows."""
+        """Return the same result with G of some of the rows."""
         return replace(self, distribution=self.distribution[rows])
 
     def __str__(self) -> str:
-        found = "Censoring depends on the covariates" if self.depends else "No sign that censoring depends on x"
+        found = "Censoring depends on the covariates" if self.depends else "No evidence that censoring depends on x"
         if not np.isfinite(self.gain):
             return (
-                "Whether censoring depends on x could not be tested: some censoring times of held-out rows are "
-                f"impossible under {self.name} or Kaplan-Meier fitted to the other rows."
+                "Whether censoring depends on x could not be tested: some censoring times of held-out rows have "
+                f"probability zero under {self.name} or Kaplan-Meier fitted to the other rows."
             )
         higher = "a higher" if self.gain > 0 else "no higher"
         return (
             f"{found}: on held-out rows {self.name} fitted to the censoring times has {higher} likelihood than "
-            f"Kaplan-Meier ({self.gain:+.3f} nats a row, standard error {self.std_error:.3f})."
+            f"Kaplan-Meier ({self.gain:+.3f} nats per row, standard error {self.std_error:.3f})."
         )
 
 
@@ -96,7 +96,7 @@ def censoring_given_x(
     sample_weight: Any = None,
     groups: Any = None,
 ) -> SurvivalDistribution:
-    """G(t|x) of each row, by an estimator fitted to the censoring times of the rows of the other folds.
+    """Estimate G(t|x) of each row by an estimator fitted to the censoring times of the other folds.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def censoring_given_x(
     Returns
     -------
     SurvivalDistribution
-        For the ``censoring`` of `brier` and its likes.
+        To be passed as ``censoring`` to `brier` and other weighted scores.
 
     Examples
     --------
@@ -127,8 +127,8 @@ def censoring_given_x(
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     if outcome.entry is not None or outcome.upper is not None:
         raise ValueError(
-            "A model of the censoring times needs rows that are observed from the start, with known event times; take "
-            "the time since entry, and leave out interval-censored rows."
+            "A model of the censoring times supports neither left truncation nor interval censoring; use the time "
+            "since entry, and leave out interval-censored rows."
         )
     folds = _folds(outcome, n_folds, random_state)
     return Joined([_predicted(estimator, X, outcome, held_out) for held_out in folds], folds)
@@ -173,7 +173,7 @@ def check_censoring(
 
 
 def mean_and_error(values: Array, outcome: Outcome) -> tuple[float, float]:
-    """The weighted mean of values of rows, and its standard error over subjects; nan where a value is infinite."""
+    """Return the weighted mean of values and its standard error over subjects; nan if a value is infinite."""
     counted = outcome.weights > 0
     values, weight = values[counted], outcome.weights[counted]
     mean = float(weight @ values / weight.sum())
@@ -185,14 +185,14 @@ def mean_and_error(values: Array, outcome: Outcome) -> tuple[float, float]:
 
 
 def large_weights(censoring: SurvivalDistribution, outcome: Outcome, horizon: float) -> float | None:
-    """The share of rows whose weight 1/G gets above 10 by the horizon; None if one gets infinite."""
+    """Return the share of rows whose weight 1/G exceeds 10 by the horizon; None if a weight is infinite."""
     weighting, until = Weighting(censoring, on_zero="drop"), np.minimum(outcome.time, horizon)
     weight = weighting.of_events(np.ones(len(until), dtype=np.bool_), until)
     return None if (weight == 0).any() else float(outcome.weights @ (weight > _BOUND) / outcome.weights.sum())
 
 
 def share_left_out(censoring: SurvivalDistribution, outcome: Outcome, time: float) -> float:
-    """The share of rows with a G(t|x) so small that they are left out at t."""
+    """Return the share of rows that are left out at a time because G(t|x) is small."""
     kept = Weighting(censoring, min_followed=MIN_FOLLOWED).kept(np.array([time]))[:, 0]
     return float(outcome.weights @ ~np.broadcast_to(kept, len(outcome)) / outcome.weights.sum())
 
@@ -203,24 +203,22 @@ def share_left_out(censoring: SurvivalDistribution, outcome: Outcome, time: floa
 def weigh_requests(
     requests: list[Request], censoring: Any, X: Any, outcome: Outcome, random_state: Any
 ) -> tuple[list[Request], list[str]]:
-    """Requests with the censoring distributions that they are to be weighted by, and what is to be said of them."""
+    """Return the requests with their censoring distributions, and notes about these; see `evaluate`."""
     open_ones = [r for r in requests if r.score.needs_censoring and r.options.get("censoring") is None]
     by_name = isinstance(censoring, str)
     if by_name and censoring not in ("auto", "marginal"):
-        raise ValueError(f'censoring is "auto", "marginal", a distribution or an estimator; got {censoring!r}.')
+        raise ValueError(f'censoring must be "auto", "marginal", a distribution or an estimator; got {censoring!r}.')
     if not open_ones or censoring is None or censoring == "marginal" or isinstance(censoring, SurvivalDistribution):
         return requests, []
     if not by_name and not isinstance(censoring, CensoringCheck) and not hasattr(censoring, "fit"):
         raise TypeError(
-            f"censoring is a distribution, an estimator with fit(X, y), 'auto' or 'marginal'; got {censoring!r}."
+            f"censoring must be a distribution, an estimator with fit(X, y), 'auto' or 'marginal'; got {censoring!r}."
         )
     if outcome.upper is not None:
-        return requests, []  # the scores say that they need to know when events happened
+        return requests, []  # the scores raise an error for interval censoring
     if X is None:
         if not by_name:
-            raise ValueError(
-                "censoring is an estimator, and there is no X to fit it on; pass X beside the distribution."
-            )
+            raise ValueError("censoring is an estimator, which needs X; pass X in addition to the distribution.")
         return requests, []
     check = censoring
     if not isinstance(check, CensoringCheck):
@@ -253,8 +251,8 @@ def _in_words(check: CensoringCheck, large: float | None, missed: Mapping[float,
     weights = "" if large is None else f" {large:.1%} of rows have weights above 10."
     return (
         "Weighted scores are given with one G for all rows (marginal), which may then prefer the wrong model, and with "
-        f"G given x, by {check.name}; there rows are left out at times at which fewer than {MIN_FOLLOWED:.0%} of their "
-        f"like are still followed ({', '.join(some) if some else 'none'})." + weights
+        f"G given x, by {check.name}; there rows are left out at times at which fewer than {MIN_FOLLOWED:.0%} of "
+        f"comparable subjects are still followed ({', '.join(some) if some else 'none'})." + weights
     )
 
 
@@ -262,12 +260,12 @@ def _in_words(check: CensoringCheck, large: float | None, missed: Mapping[float,
 
 
 def _folds(outcome: Outcome, n_folds: int, random_state: Any) -> list[npt.NDArray[np.intp]]:
-    """Rows of each fold: subjects in random order, with all of their rows."""
+    """Return the rows of each fold: subjects in random order, with all of their rows."""
     rng, n = np.random.default_rng(random_state), len(outcome)
     subject = np.arange(n) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
     size = int(subject.max()) + 1
     if not 2 <= n_folds <= size:
-        raise ValueError(f"n_folds lies between 2 and the number of subjects, {size}; got {n_folds}.")
+        raise ValueError(f"n_folds must lie between 2 and the number of subjects, {size}; got {n_folds}.")
     fold = rng.permutation(np.arange(size) % n_folds)[subject]
     return [np.flatnonzero(fold == k) for k in range(n_folds)]
 
@@ -277,7 +275,7 @@ def _others(n: int, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
 
 
 def _predicted(estimator: Any, X: Any, outcome: Outcome, held_out: npt.NDArray[np.intp]) -> SurvivalDistribution:
-    """G of the rows held out, by a clone that was fitted to the censoring times of the others."""
+    """Return G of the held-out rows, by a clone fitted to the censoring times of the others."""
     others = _others(len(outcome), held_out)
     flipped = replace(outcome[others], event=~outcome.event[others], cause=None)
     y = flipped.array() if flipped.weight is None and flipped.group is None else flipped
@@ -286,9 +284,9 @@ def _predicted(estimator: Any, X: Any, outcome: Outcome, held_out: npt.NDArray[n
 
 
 def _edges(outcome: Outcome) -> Array:
-    """Ends of cells with about equally many censorings, the first 0, the last before the largest 5 % of the times."""
+    """Return ends of cells with about equally many censorings, from 0 to before the largest 5 % of the times."""
     last = float(np.quantile(outcome.time, 0.95))
-    if last >= outcome.time.max():  # many rows end with the study: what happens there tells nothing of x
+    if last >= outcome.time.max():  # many rows end with the study, which is no evidence about x
         last = float(outcome.time[outcome.time < outcome.time.max()].max(initial=0.0))
     times = outcome.time[~outcome.event & (outcome.time <= last)]
     cells = int(np.clip(len(times) // _FEWEST, 1, _CELLS))
@@ -297,7 +295,7 @@ def _edges(outcome: Outcome) -> Array:
 
 
 def _cell_likelihood(g: SurvivalDistribution, outcome: Outcome, edges: Array) -> Array:
-    """The log-likelihood of each row's censoring time, known to lie in a cell, or after the end of observation."""
+    """Return the log-likelihood of each row's censoring time, known up to its cell, or after the end of observation."""
     time, last = outcome.time, edges[-1]
     inside = ~outcome.event & (time <= last) & (time > 0)
     place = np.clip(np.searchsorted(edges, time, side="left"), 1, len(edges) - 1)
@@ -311,7 +309,7 @@ def _cell_likelihood(g: SurvivalDistribution, outcome: Outcome, edges: Array) ->
 
 
 def _width(X: Any) -> int | None:
-    """How many numbers a row of a table becomes, a category counting its levels; None for what is no table."""
+    """Return the number of columns after encoding categories by their levels; None if X is not a table."""
     if hasattr(X, "select_dtypes"):
         numeric = X.select_dtypes("number").shape[1]
         levels = [int(X[name].nunique()) for name in X.columns.difference(X.select_dtypes("number").columns)]

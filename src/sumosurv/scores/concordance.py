@@ -59,12 +59,12 @@ _TD_CELLS = 99  # of time, for more; a multiple of three
 
 
 def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array:
-    r"""One number per subject, higher = earlier event: minus the restricted mean, -∫₀^horizon S(t|x) dt.
+    r"""Return one number per subject, higher = earlier event: minus the restricted mean, -∫₀^horizon S(t|x) dt.
 
     Parameters
     ----------
     distribution : SurvivalDistribution or array of shape (n,)
-        An array is taken as risk scores that are made already.
+        An array is used as risk scores.
     y : outcome
     horizon : float, optional
         The largest time of y by default.
@@ -76,7 +76,7 @@ def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array
     risk = np.asarray(distribution, dtype=np.float64)
     outcome = check_outcome(y)
     if risk.shape != outcome.time.shape:
-        raise ValueError(f"Give one risk score per row of y ({len(outcome)}); got shape {risk.shape}.")
+        raise ValueError(f"Pass one risk score per row of y ({len(outcome)}); got shape {risk.shape}.")
     if np.isnan(risk).any():
         raise ValueError(f"Risk scores are missing (NaN) in {int(np.isnan(risk).sum())} rows.")
     return risk
@@ -85,17 +85,17 @@ def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array
 def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample_weight: Any = None) -> float:
     r"""Harrell's C, P(risk_i > risk_j | z_i < z_j, d_i = 1) plus half of the ties; higher is better; not proper.
 
-    An event and a censoring at one time are comparable, the event as the earlier; two events at one time are not. With
-    delayed entry and with time-varying covariates (one row per spell), an event is compared with the rows that are at
-    risk at its time, as in R's ``survival::concordance``. Without entry, the same pairs as scikit-survival's
-    ``concordance_index_censored`` and lifelines' ``concordance_index``; scikit-survival also calls risks tied that
-    differ by up to 1e-8, here they must be equal.
+    An event and a censoring at one time are compared, with the event as the earlier; two events at one time are not.
+    With delayed entry and with time-varying covariates (one row per spell), an event is compared with the rows that are
+    at risk at its time. These are the pairs of R's ``survival::concordance`` and, without entry, of lifelines'
+    ``concordance_index`` and of scikit-survival's ``concordance_index_censored``, which also treats risks that differ
+    by up to 1e-8 as tied.
 
     Parameters
     ----------
     distribution : SurvivalDistribution or array of shape (n,)
-        An array is taken as risk scores, higher = earlier event. A distribution is summed up by minus its
-        restricted mean, -∫₀^horizon S(t|x) dt.
+        An array is used as risk scores, higher = earlier event. A distribution is summarised by minus its restricted
+        mean, -∫₀^horizon S(t|x) dt.
     y : outcome
     horizon : float, optional
         End of the restricted mean: the largest time of y by default.
@@ -105,7 +105,7 @@ def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample
     Returns
     -------
     float
-        nan where no two subjects can be compared.
+        nan if no two subjects can be compared.
 
     References
     ----------
@@ -138,8 +138,8 @@ def uno_c(
         C = \frac{\sum_{ij} d_i G(z_i-)^{-2} 1\{z_i < z_j, z_i < τ\} (1\{r_i > r_j\} + ½ 1\{r_i = r_j\})}
                  {\sum_{ij} d_i G(z_i-)^{-2} 1\{z_i < z_j, z_i < τ\}}
 
-    The same pairs as scikit-survival's ``concordance_index_ipcw``, which takes G(z) where this takes G(z-) by
-    default: they differ where an event and a censoring share a time (``left_limit=False`` for theirs).
+    The pairs are those of scikit-survival's ``concordance_index_ipcw``, which uses G(z) instead of G(z-): the results
+    differ if an event and a censoring share a time, unless ``left_limit=False``.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def _counted(outcome: Outcome, tau: float | None) -> npt.NDArray[np.bool_]:
 
 
 def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> tuple[Pairs, SortedOutcome]:
-    """The pair counts under `harrell_c` and `uno_c`, by subject."""
+    """Count the pairs of `harrell_c` and `uno_c` by subject."""
     outcome = check_rows(y, entry=True)
     ordered = SortedOutcome(outcome.event, outcome.time, outcome.weight, outcome.entry)
     n = len(ordered.rows)
@@ -278,10 +278,10 @@ def concordance_td(
     .. math:: C^{td} = P(S(z_i|x_i) < S(z_i|x_j) \mid z_i < z_j, d_i = 1)
 
     plus half the probability of a tie. Curves that never cross (proportional hazards, one shape for all) are compared
-    by one number per subject: exact, in n log n. Step curves need no more than their table, and cost n log n for each
-    of its columns. Other curves are compared exactly, S of everyone at risk at every event time, up to 2,000 rows; of
-    more rows at 99 times (see ``times``). With delayed entry and with time-varying covariates (one row per spell), an
-    event is compared with the rows that are at risk at its time.
+    by one number per subject, exactly and in n log n. Step curves are compared by their table, in n log n per column.
+    Other curves are compared at every event time for up to 2,000 rows, and at 99 times for more (see ``times``). With
+    delayed entry and with time-varying covariates (one row per spell), an event is compared with the rows that are at
+    risk at its time.
 
     Parameters
     ----------
@@ -298,27 +298,28 @@ def concordance_td(
           Equal predictions for all subjects give more than 1/2 if event times are tied.
         - "antolini", the original and pycox's: as "harrell", but equal predictions count nothing.
     times : "auto", "exact" or array of shape (m,)
-        "auto" for more than 2,000 rows: the event times are parted into 99 cells with equally many events, and curves
-        are compared at the middle event of each cell, in single precision where the distribution has it. What is
-        neglected is curves that cross within a cell. In 48 simulated samples of 2,500 and 5,000 rows the error was
-        1.5e-4 (root mean square) and 4e-4 at most. `evaluate` gives a bound: the largest difference from taking one
-        cell in three, also off their middle; it held in all 48, and is several times too large. "exact" compares at
-        every event time whatever the number of rows, in a time that grows as its square. An array: evaluate a step
-        surface on this grid instead, S(z) taken at the last grid time <= z: the usual approximation, n log n in the
-        number of subjects. Subjects whose curves still agree at the left end of a cell are tied in it, so that a
-        coarse grid can cost much concordance where events are early; times at quantiles of the event times lose less
-        than evenly spaced ones.
+        At which times curves that may cross are compared.
+
+        - "auto", the default: every event time for up to 2,000 rows. For more rows, event times are divided into 99
+          cells with equally many events, and curves are compared at the middle event of each cell, in single precision
+          if the distribution supports it. This neglects curves that cross within a cell. In 48 simulated samples of
+          2,500 and 5,000 rows the root mean square error was 1.5e-4 and the largest error 4e-4. `evaluate` reports a
+          bound on the error, which held in all 48 samples and was several times too large.
+        - "exact": every event time for any number of rows, at a cost that grows with its square.
+        - an array: a step surface on this grid, with S(z) taken at the last grid time <= z, in n log n. Subjects whose
+          curves agree at the left end of a cell are tied in it, so that a coarse grid can lower the concordance;
+          quantiles of the event times lose less than evenly spaced times.
     cause : int, optional
-        Concordance of one cause, counted from one, as Wolbers et al. define it: events i are those of cause k, ordered
-        by F_k(z_i|x), and a subject j with an event of another cause never has that of cause k: it is compared with
-        all events of cause k, earlier or later. Any cause by default.
+        Concordance of one cause, counted from one, as defined by Wolbers et al.: events i are those of cause k, ordered
+        by F_k(z_i|x). A subject j with an event of another cause never has an event of cause k, and is compared with
+        all events of cause k, earlier or later. The default is any cause.
     sample_weight : array of shape (n,), optional
         How many subjects each row counts for: a pair counts as often as the product of the two says.
 
     Returns
     -------
     float
-        nan where no two subjects can be compared.
+        nan if no two subjects can be compared.
 
     Notes
     -----
@@ -344,7 +345,7 @@ def concordance_td(
 
 @dataclass(frozen=True)
 class _TdPairs:
-    """The pair counts under `concordance_td`, by subject; with the error of comparing curves in cells of time."""
+    """Pair counts of `concordance_td` by subject, with the error of comparing curves in cells of time."""
 
     pairs: Pairs
     ordered: SortedOutcome
@@ -361,7 +362,7 @@ def _td_pairs(
     cause: int | None = None,
     with_error: bool = False,
 ) -> _TdPairs:
-    """The pair counts under `concordance_td`, by subject; on request the error of comparing in cells is estimated."""
+    """Count the pairs of `concordance_td` by subject; on request, bound the error of comparing in cells."""
     observed = check_subjects(distribution, y, entry=True)
     event, time = observed.event, observed.time
     distribution, other = of_cause(distribution, observed, cause)
@@ -395,7 +396,7 @@ def _count_table(y: SortedOutcome, knots: npt.NDArray[Any], table: npt.NDArray[A
 
 
 def _count_ranked(y: SortedOutcome, distribution: SurvivalDistribution, ranking: Array, rule: TieRule) -> Pairs:
-    """Pairs of curves that lie in one order at all times but those, at the beginning, at which all are still one."""
+    """Count pairs of curves that have one order at all times except early times at which all curves are one."""
     with torch.no_grad():
         finite = np.where(np.isfinite(y.time), y.time, 0.0)
         begun = np.isinf(y.time) | (distribution[:1].log_survival(finite)[0] < 0)
@@ -406,7 +407,7 @@ def _count_ranked(y: SortedOutcome, distribution: SurvivalDistribution, ranking:
 
 
 def _count_in_cells(y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule, with_error: bool) -> _TdPairs:
-    """Pairs compared at the middle event of each of some cells of time; a bound of the error so made, on request."""
+    """Compare pairs at the middle event of each cell of time; on request, bound the error."""
     events = y.time[y.event]
     parts = np.array_split(np.arange(len(events)), min(_TD_CELLS, len(events)))
     at, first = np.unique(events[[part[len(part) // 2] for part in parts]], return_index=True)
@@ -429,7 +430,7 @@ def _count_in_cells(y: SortedOutcome, distribution: SurvivalDistribution, rule: 
 
 
 def _tabulate(distribution: SurvivalDistribution, times: Array) -> tuple[Array, Array]:
-    """(knots, table) with a column for t = 0 in front where the grid has none."""
+    """Return (knots, table), with a column for t = 0 added in front if the grid has none."""
     knots = times if times[0] == 0 else np.concatenate([[0.0], times])
     table = np.empty((len(distribution), len(knots)))
     for rows, block in curve_blocks(distribution, knots):
@@ -438,7 +439,7 @@ def _tabulate(distribution: SurvivalDistribution, times: Array) -> tuple[Array, 
 
 
 def _count_exactly(pairs: Pairs, y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule) -> None:
-    """All pairs of a curve that is not a table: log S of everyone at risk, a block of events at a time."""
+    """Count all pairs of curves that are not tables: log S of everyone at risk, a block of events at a time."""
     n, events = len(y.time), np.flatnonzero(y.event)
     with torch.no_grad():
         by_time, done = distribution[y.order], 0
@@ -461,5 +462,5 @@ def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: 
     return replace(
         terms,
         times=f"{found.n_cells} times",
-        note=f"concordance_td compares curves at {found.n_cells} times; the error so made is below {found.error:.0e}.",
+        note=f"concordance_td compares curves at {found.n_cells} times; the error is below {found.error:.0e}.",
     )

@@ -1,4 +1,4 @@
-"""Decision curves: what acting on predictions is worth, against treating everyone or no one."""
+"""Decision curves: the net benefit of acting on predictions, compared with treating everyone or no one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class DecisionCurve:
     time : float
     cause : int or None
     level : float
-        Of the intervals.
+        Confidence level of the intervals.
     table : DataFrame
-        By threshold: ``net_benefit`` of the model; ``treat_all``, that of treating everyone (of treating no one it is
-        zero); ``advantage``, that of the model less the larger of these two; ``treated``, the share of subjects at or
-        above the threshold. The first three have limits, ``net_benefit_lower``, ``net_benefit_upper`` and so on. All
-        nan where those at or above the threshold are not followed up to the time; limits are nan also where that is so
-        in some resample, and without resamples.
+        By threshold: ``net_benefit`` of the model; ``treat_all``, the net benefit of treating everyone (that of
+        treating no one is zero); ``advantage``, the net benefit of the model minus the larger of these two;
+        ``treated``, the share of subjects at or above the threshold. The first three have limits,
+        ``net_benefit_lower``, ``net_benefit_upper`` and so on. Values are nan if subjects at or above the threshold
+        are not followed up to the time. Limits are nan if this happens in a resample, or without resamples.
     """
 
     time: float
@@ -55,33 +55,34 @@ def decision_curve(
 ) -> DecisionCurve:
     r"""Net benefit of acting on the predicted risk at one time, over thresholds of risk.
 
-    Whoever treats from a risk of p on says that treating one subject with the event is worth treating (1 - p) / p
-    without it. In units of subjects with the event, per subject, treating those with F(t|x) >= p is worth
+    Treating from a threshold p on implies that treating one subject with the event is worth treating (1 - p) / p
+    subjects without it. In units of treated subjects with the event, per subject, the net benefit of treating those
+    with F(t|x) >= p is
 
     .. math:: NB(p) = π_p \Big( I_p(t) - (1 - I_p(t)) \frac{p}{1 - p} \Big),
 
     where π is the share of subjects with F(t|x) >= p and I the probability of an event up to t among them: one minus
-    Kaplan-Meier, or for one of several causes the Aalen-Johansen estimate. Without censoring these are the shares of
-    true and false positives.
+    the Kaplan-Meier estimate, or the Aalen-Johansen estimate of one of several causes. Without censoring, the two terms
+    are the shares of true and false positives.
 
     Parameters
     ----------
     distribution : SurvivalDistribution
-        Predicted for subjects that the model was not fitted to.
+        Predictions for subjects that the model was not fitted to.
     y : outcome
-        Of these subjects.
+        The outcome of these subjects.
     time : float, optional
         The horizon t; the median of the times in y by default.
     thresholds : array, optional
-        Risks above 0 and below 1; 0.01, 0.02, ..., 0.99 by default. Look at those at which somebody would act.
+        Risks above 0 and below 1; 0.01, 0.02, ..., 0.99 by default. Interpret thresholds at which somebody would act.
     cause : int, optional
-        Counted from one; without one an event is one of any cause.
+        The cause, counted from one; any cause by default.
     level : float
-        Of the intervals: quantiles over resamples of the subjects, with the predictions as they are.
+        Confidence level of the intervals, which are quantiles over resamples of the subjects.
     n_bootstrap : int
-        Resamples; 0 for no intervals.
+        Number of resamples; 0 for no intervals.
     random_state : int, Generator or None
-        Of the resamples.
+        Seed of the resamples.
     sample_weight : array of shape (n,), optional
         How many subjects each row counts for.
 
@@ -91,9 +92,9 @@ def decision_curve(
 
     Notes
     -----
-    Censoring must say nothing about the event among those at or above a threshold. Net benefit says which of several
-    models, or of treating everyone or no one, is the best to act on if the threshold is right; it is no proper score
-    of the distribution, and a difference at a threshold that nobody would use is of no interest.
+    Censoring must be independent of the event among subjects at or above a threshold. Net benefit compares models,
+    treating everyone and treating no one at a given threshold. It is not a proper score of the distribution, and
+    differences at thresholds that nobody would use are irrelevant.
 
     References
     ----------
@@ -116,11 +117,11 @@ def decision_curve(
     at = check_time(outcome, time)
     p = np.arange(1, 100) / 100 if thresholds is None else np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
     if p.ndim != 1 or not len(p) or not ((p > 0) & (p < 1)).all():
-        raise ValueError(f"thresholds are risks above 0 and below 1; got {thresholds!r}.")
+        raise ValueError(f"thresholds must be risks above 0 and below 1; got {thresholds!r}.")
     if not 0.0 < level < 1.0:
-        raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
+        raise ValueError(f"level must be a probability between 0 and 1, such as 0.95; got {level!r}.")
     if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
-        raise ValueError(f"n_bootstrap is a whole number, 0 or more; got {n_bootstrap!r}.")
+        raise ValueError(f"n_bootstrap must be a whole number, 0 or more; got {n_bootstrap!r}.")
     curves, other = of_cause(distribution, outcome, cause)
     risk = risk_at(curves, at)
     benefit = _Benefit(outcome, outcome.event if other is None else outcome.event & ~other, risk, at, p)

@@ -36,72 +36,75 @@ def evaluate(
     resolution: Any = "auto",
     verbose: bool = False,
 ) -> Evaluation:
-    """Scores of one model or several on given rows, with bootstrap confidence intervals.
+    """Score one model or several on given rows, with bootstrap confidence intervals.
 
-    Subjects are resampled with replacement, the same resamples for every score; the model is not fitted again, so
-    that the intervals speak of the rows it was tested on. What a score needs of each subject is computed once, and the
-    score of a resample follows from that:
+    Subjects are resampled with replacement, with the same resamples for every score. The model is not refitted, so that
+    the intervals describe the uncertainty due to the test rows. Predictions are computed once:
 
-    - means are taken anew, exactly;
-    - a censoring distribution that is estimated from the scored rows is estimated anew in each resample; one that is
-      given stays as it is;
+    - means are resampled exactly;
+    - a censoring distribution that is estimated from the scored rows is re-estimated in each resample; a given one is
+      not;
     - concordances are means over pairs: each subject's share of the pairs is resampled, to first order in the
       resampling weights;
-    - calibration scores are sums of squares, to which the noise of sampling adds. The interval is for the score on
-      other samples of the same size, noise included; the noise of resampling does not come on top.
+    - calibration scores are sums of squares, which sampling noise increases. The interval is for the score on other
+      samples of the same size, including that noise once.
 
-    Times, given or not, are the same in every resample. Several models are scored on the same resamples, so that the
-    intervals of their differences are paired: what makes a sample easy for one model makes it easy for the other.
+    Times are the same in every resample. Several models are scored on the same resamples, so that the intervals of
+    their differences are paired.
 
-    With delayed entry, the likelihood and D-calibration are conditional on the event after entry, and `concordance_td`
-    and `harrell_c` compare an event with the rows at risk at its time. The other scores are of the time since entry:
-    time starts at each row's entry, and its curve is ``distribution.remaining(entry)``; ``times`` are meant on that
-    scale. With interval-censored events, only the likelihood and D-calibration are defined. If a subject has several
-    rows (spells), the likelihood adds up over them; the scores of the time since entry take each spell for a subject
-    that is censored at its end.
+    With delayed entry, the likelihood and D-calibration condition on the event coming after entry, and `concordance_td`
+    and `harrell_c` compare an event with the rows at risk at its time. Other scores use the time since entry, with the
+    curve ``distribution.remaining(entry)``, and ``times`` are counted from entry. With interval censoring, only the
+    likelihood and D-calibration are defined. If a subject has several rows (time-varying covariates), the likelihood
+    adds up over them; scores of the time since entry treat each row as a subject that is censored at its end.
 
     Parameters
     ----------
     model_or_distribution : object with ``predict_distribution(X)``, SurvivalDistribution, or mapping of names to these
-        Pipelines and searches of scikit-learn around such a model work too. Of several models each is compared with
-        the first.
+        Pipelines and searches of scikit-learn around such a model are supported. Each of several models is compared
+        with the first.
     X : table of covariates, or rows on disk
         Not used with a distribution; pass None. A Parquet file, a folder of them, a ``pyarrow.dataset.Dataset``, an
-        iterator of record batches or a `RowSource` is read in pieces, twice (docs/large_data.md): means are exact, with
-        intervals from 100 groups of subjects that are left out in turn; the AUC comes from sketches of the risks;
-        concordances and calibration in groups are of 20,000 rows drawn at random.
+        iterator of record batches or a `RowSource` is read in blocks, twice (docs/large_data.md). Means are then exact,
+        with intervals from 100 groups of subjects that are left out in turn; the AUC is computed from sketches of the
+        risks; concordances and calibration in groups are computed on 20,000 rows drawn at random.
     y : outcome
-        Of rows on disk the names of columns, ``{"time": "months", "event": "died"}``.
+        For rows on disk the names of columns, ``{"time": "months", "event": "died"}``.
     scores : str, sequence of str, or mapping of str to options
-        Names in `SCORES`; a mapping gives the options of each, ``{"log_likelihood": {"resolution": 1.0}}``. By default
-        the likelihood, concordance, integrated scores and D-calibration; with single ``times`` also Brier score, AUC,
-        binomial log-likelihood and calibration at each of them.
+        Names in `SCORES`; a mapping gives the options of each, ``{"log_likelihood": {"resolution": 1.0}}``. The default
+        is the likelihood, concordance, integrated scores and D-calibration; with single ``times`` also the Brier score,
+        AUC, binomial log-likelihood and calibration at each time.
     censoring : "auto", "marginal", SurvivalDistribution, estimator or CensoringCheck
-        G of the weighted scores. "marginal": Kaplan-Meier of the censoring in y itself. "auto": the same, and if X is
-        given, whether censoring depends on x is tested: a Cox model of the censoring times, cross-fitted on these rows,
-        against Kaplan-Meier, by the likelihood of held-out rows. If it does, scores are given with either G, since
-        those with one G for all may prefer the wrong model; ``notes`` says what was found. An estimator takes the
-        place of the Cox model, and its G is used whatever the test says. A distribution is taken as it is:
-        ``kaplan_meier(y_train, censoring=True)`` for that of the training rows. A `CensoringCheck` is what was found
-        on these rows before. `uno_c` has weights for one G only.
+        The censoring distribution G of the weighted scores.
+
+        - "marginal": the Kaplan-Meier estimate of the censoring in y.
+        - "auto", the default: the same, and if X is given, a test of whether censoring depends on x. A Cox model of the
+          censoring times is cross-fitted on these rows and compared with Kaplan-Meier by the likelihood of held-out
+          rows. If censoring depends on x, weighted scores are given with both G, because one G for all rows may prefer
+          the wrong model; ``notes`` reports the finding.
+        - an estimator: replaces the Cox model; its G is used whatever the test finds.
+        - a distribution: used as it is, for example ``kaplan_meier(y_train, censoring=True)``.
+        - a `CensoringCheck`: the result of an earlier test on these rows.
+
+        Concordance by `uno_c` always uses one G for all rows.
     times : float, array, or tuple (low, high), optional
-        For every score that is taken at times, unless its own options say otherwise. A number or a list of times for
-        scores at single times (`brier`, `cumulative_dynamic_auc`, `km_calibration` and the like), which get one row
-        per time; a tuple (low, high) or a grid for the integrated scores. By default scores at single times are taken
-        at the median time of y, and integrated ones from the smallest positive to the largest time of y.
+        Times of every score that is taken at times and has no times among its own options. A number or a list of times
+        for scores at single times (`brier`, `cumulative_dynamic_auc`, `km_calibration` and others), which get one row
+        per time; a tuple (low, high) or a grid for the integrated scores. The default is the median time of y for
+        scores at single times, and the range from the smallest positive to the largest time of y for integrated scores.
     n_bootstrap : int
-        0 for no intervals.
+        Number of resamples; 0 for no intervals.
     confidence : float
-        Share of the resamples inside the interval (between quantiles).
+        Confidence level of the intervals, which are quantiles of the resampled scores.
     random_state : seed or numpy.random.Generator
     sample_weight : array of shape (n,), optional
         How many rows each row counts for.
     groups : array of shape (n,), optional
         The subject that each row belongs to: subjects are resampled with all of their rows.
     resolution : "auto", Cells or None
-        Whether an event at a recorded time is known to lie in a cell (`sumosurv.outcome.Cells`); the likelihood and
-        D-calibration are then those of the cells, and ``times`` says so. "auto" takes the cells that the model was
-        fitted with; of several models, those of any, for all.
+        Cells of time to which times were rounded (`sumosurv.outcome.Cells`). The likelihood and D-calibration are then
+        computed for the cells, and the column ``times`` says so. "auto" uses the cells that the models were fitted
+        with; None uses densities.
     verbose : bool
         Show a progress bar.
 
@@ -109,11 +112,11 @@ def evaluate(
     -------
     DataFrame
         Columns score, times, value, low, high, std_error, greater_is_better, proper; one row per score and time.
-        ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. Where causes compete, there is
-        also a column cause after the first: the number of the cause, one row for each, or nothing for a score of all
-        causes together (the likelihood) or of the first event of any cause. Of several models there are the columns
-        model and against: where against names a model, value and interval are of the difference from that model.
-        Where a score is given with two censoring distributions, the column censoring says with which. Printed in short.
+        ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. With competing risks there is a
+        column ``cause``: the number of the cause, or nothing for a score of all causes together. With several models
+        there are the columns ``model`` and ``against``: if ``against`` names a model, value and interval are those of
+        the difference from that model. If a score is given with two censoring distributions, the column ``censoring``
+        names them.
 
     Examples
     --------
@@ -197,7 +200,7 @@ def _resampled(
 ) -> dict[tuple[int, str], Estimate]:
     """Score rows in memory and resamples of them, by the position of the request and the name of the model."""
     found = {}
-    since_entry = bootstrap.on_clock(held.since_entry)
+    since_entry = bootstrap.on_time_scale(held.since_entry)
     with remembering(), progress_bar(len(requests) * len(held.curves), "score", verbose) as advance:
         for name in held.curves:
             for place, request in requests.items():
@@ -234,24 +237,24 @@ def _lines(
 
 
 def _common_cells(models: Mapping[str, Any]) -> Cells | None:
-    """The cells of time of the models that have any."""
+    """Return the cells of time of the models that have any, which must be the same."""
     known = [cells for model in models.values() if (cells := cells_of(model)) is not None]
     if any(cells != known[0] for cells in known[1:]):
         raise ValueError(
-            "The models were fitted with different cells of time, and their likelihoods are on different scales; say "
-            "with resolution= which cells to take for all, or None for densities."
+            "The models were fitted with different cells of time, so that their likelihoods are not comparable; set "
+            "resolution= to the cells to use for all models, or to None for densities."
         )
     return known[0] if known else None
 
 
 def _past_follow_up(requests: list[Request], outcome: Outcome) -> list[str]:
-    """What is to be said of scores at times past which nobody is followed."""
+    """Return a note on scores at times beyond the end of follow-up."""
     last = float(outcome.time.max())
     late = [r for r in requests if r.score.times == "single" and (r.horizon or 0.0) >= last]
     if not late:
         return []
     names = list(dict.fromkeys(r.score.name for r in late))
     return [
-        f"No row is followed past time {last:g}, so that nobody is known to be event-free later: {', '.join(names)} at "
-        f"time {min(r.horizon or 0.0 for r in late):g} and later say nothing of who lives on. Take earlier times."
+        f"No row is followed beyond time {last:g}: {', '.join(names)} at time {min(r.horizon or 0.0 for r in late):g} "
+        "and later are based on events alone. Use earlier times."
     ]

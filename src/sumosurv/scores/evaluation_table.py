@@ -25,21 +25,21 @@ COLUMNS = (
     "greater_is_better",
     "proper",
 )
-_OPTIONAL = {"cause": "", "model": "", "against": "", "censoring": "", "won": None}  # left out where all are this
+_OPTIONAL = {"cause": "", "model": "", "against": "", "censoring": "", "won": None}  # left out if all have this value
 _WIDTH = 80
-_SHORTEST = 8  # to which names of models are cut, where lines are too long
+_SHORTEST = 8  # to which names of models are cut if lines are too long
 
 
 class Evaluation(pd.DataFrame):  # type: ignore[misc]
     """What `evaluate` returns: a DataFrame that prints its values, intervals and times within 80 columns.
 
-    Numbers are rounded in print only. Whatever is selected or computed from it is an ordinary DataFrame. What is to be
-    said of the table as a whole is in ``notes`` and printed below it.
+    Numbers are rounded in print only. Selections and results of computations are ordinary DataFrames. Remarks on the
+    table as a whole are in ``notes`` and are printed below it.
     """
 
     @classmethod
     def of(cls, rows: Sequence[dict[str, Any]], notes: Iterable[str] = ()) -> Evaluation:
-        """A table of rows with the columns of this module; those that none of the rows uses are left out."""
+        """Make a table of rows with the columns of this module; optional columns that no row uses are left out."""
         frame = pd.DataFrame(rows, columns=list(COLUMNS))
         unused = [
             name
@@ -54,7 +54,7 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of the table."""
+        """Remarks on the table."""
         return list(self.attrs.get("notes", []))
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
         return "\n".join([*lines, *([""] if notes else []), *notes])
 
     def _numbers(self, digits: int) -> list[list[str]]:
-        """Columns of values and interval in print, each headed by its name."""
+        """Return the columns of values and intervals as text, each headed by its name."""
         names = ["value"] if self["low"].isna().all() else ["value", "low", "high"]
         return [[name, *(_number(value, digits) for value in self[name])] for name in names]
 
@@ -89,7 +89,7 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
         return _joined(columns, range(first, last), gap)
 
     def _by_model(self, digits: int, gap: int, length: int) -> list[str]:
-        """Scores as headings, models below them by names of some length, and their differences from the first."""
+        """Return lines with scores as headings, and below them the models and their differences from the first."""
         short = _shortened(list(dict.fromkeys(self["model"])), length) | {"": ""}
         pairs = zip(self["model"].map(short), self["against"].map(short))
         columns = [["", *(f"  {_label(*pair)}" for pair in pairs)]]
@@ -111,7 +111,7 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
 
 
 def _shortened(names: list[str], length: int) -> dict[str, str]:
-    """Names cut to some length; numbered where the cut makes them alike."""
+    """Return names cut to some length; numbered if they are no longer distinct."""
     cut = {name: name if len(name) <= length else name[: length - 1] + "…" for name in names}
     if len(set(cut.values())) < len(names):
         cut = {name: name if len(name) <= length else f"{name[: length - 3]}…{i}" for i, name in enumerate(names, 1)}
@@ -130,7 +130,7 @@ def _heading(row: dict[str, Any]) -> str:
 
 
 def _verdict(row: dict[str, Any]) -> str:
-    """Whether a difference is one, by its interval."""
+    """Say whether a difference is clear, by its interval."""
     if not row["against"] or pd.isna(row["low"]) or row["low"] <= 0 <= row["high"]:
         return ""
     return "better" if (row["low"] > 0) == row["greater_is_better"] else "worse"

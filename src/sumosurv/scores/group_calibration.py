@@ -49,7 +49,7 @@ class KMCalibration:
         predictions are right, and its p-value on as many degrees of freedom as groups were used.
     time : float
     predicted, observed, std_error : ndarray of shape (groups,)
-        Mean S(t|x), Kaplan-Meier estimate (nan where a group is not followed up to t) and its Greenwood standard error.
+        Mean S(t|x), Kaplan-Meier estimate (nan if a group is not followed up to t) and its Greenwood standard error.
     size : ndarray of shape (groups,)
     """
 
@@ -73,8 +73,8 @@ def km_calibration(
 ) -> KMCalibration:
     r"""Kaplan-Meier calibration at one time (one-calibration); lower is better; not proper.
 
-    Subjects are put into groups of equal size by S(t|x), equal predictions together; in each, the mean S(t|x) is set
-    against the Kaplan-Meier estimate of the group. The test is
+    Subjects are divided into groups of equal size by S(t|x), with equal predictions in one group. In each group, the
+    mean S(t|x) is compared with the Kaplan-Meier estimate. The test is
 
     .. math:: χ^2 = \sum_g \frac{(\bar S_g(t) - KM_g(t))^2}{V_g}, \qquad
               V_g = \frac{1}{n_g} \Bigl(\bar S_g(t)^2 \int_0^t \frac{d(1/\bar S_g(s))}{G_g(s)} - s^2_g\Bigr),
@@ -91,9 +91,9 @@ def km_calibration(
     time : float, optional
         The median of the times in y by default.
     groups : int
-        Fewer are made where there are fewer subjects.
+        Number of groups; fewer if there are fewer subjects.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for. There are then no standard errors and no test (nan).
+        How many subjects each row counts for. Standard errors and the test are then nan.
 
     Returns
     -------
@@ -146,7 +146,7 @@ class IncidenceCalibration:
     time : float
     cause : int or None
     predicted, observed, std_error : ndarray of shape (groups,)
-        Mean F_k(t|x), the Aalen-Johansen estimate (nan where a group is not followed up to t) and its standard error.
+        Mean F_k(t|x), Aalen-Johansen estimate (nan if a group is not followed up to t) and its standard error.
     size : ndarray of shape (groups,)
     """
 
@@ -172,8 +172,8 @@ def incidence_calibration(
 
     .. math:: \sum_g \frac{n_g}{n} \big(\bar F_{k,g}(t) - AJ_{k,g}(t)\big)^2
 
-    Subjects are put into groups of equal size by F_k(t|x), equal predictions together; in each, the mean F_k(t|x) is
-    set against the Aalen-Johansen estimate of the group, which assumes that censoring says nothing about the event
+    Subjects are divided into groups of equal size by F_k(t|x), with equal predictions in one group. In each group, the
+    mean F_k(t|x) is compared with the Aalen-Johansen estimate, which assumes that censoring is independent of the event
     within the group.
 
     Parameters
@@ -183,11 +183,11 @@ def incidence_calibration(
     time : float, optional
         The median of the times in y by default.
     cause : int, optional
-        Counted from one; without one, an event is one of any cause, and the estimate one minus Kaplan-Meier.
+        The cause, counted from one. By default any event counts, and the estimate is one minus Kaplan-Meier.
     groups : int
-        Fewer are made where there are fewer subjects.
+        Number of groups; fewer if there are fewer subjects.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for. There are then no standard errors (nan).
+        How many subjects each row counts for. Standard errors are then nan.
 
     Returns
     -------
@@ -352,7 +352,7 @@ def incidence_calibration_terms(
 def _variance_of_the_model(
     distribution: SurvivalDistribution, terms: SurvivalGroups, followed: npt.NDArray[np.bool_]
 ) -> Array:
-    """V of `km_calibration` for the groups that are followed up to its time, 0 for the others."""
+    """Return V of `km_calibration` for the groups that are followed up to its time, 0 for the others."""
     early = terms.outcome.time[(terms.outcome.time > 0) & (terms.outcome.time < terms.time)]
     grid = np.unique(np.append(np.quantile(early, np.linspace(0, 1, _GRID)) if len(early) else early, terms.time))
     total, group = np.zeros((len(terms.parts), len(grid))), np.full(len(terms.outcome), -1, dtype=np.intp)

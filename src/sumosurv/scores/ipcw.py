@@ -42,8 +42,8 @@ def brier(
 
     .. math:: BS^t = \frac{S(t|x)^2 1\{z \le t, d = 1\}}{G(z-)} + \frac{(1 - S(t|x))^2 1\{z > t\}}{G(t)}.
 
-    The mean over subjects (``.mean(axis=0)``) is the score that is plotted against t; the values by subject serve
-    a bootstrap or a paired comparison of two models.
+    The mean over subjects (``.mean(axis=0)``) is the score that is plotted against t. The values by subject allow a
+    bootstrap or a paired comparison of two models.
 
     Parameters
     ----------
@@ -51,31 +51,29 @@ def brier(
     y : outcome
     times : float or array of shape (m,)
     censoring : SurvivalDistribution
-        G, the distribution of the censoring time: of one curve for all, ``kaplan_meier(rows, censoring=True)`` with
-        rows from the training or from the test part, or of n curves, a fitted model of the censoring. The choice
-        is part of the score: use one for every model that is compared.
+        G, the distribution of the censoring time: one curve for all, such as ``kaplan_meier(y, censoring=True)`` of the
+        training or the test rows, or one curve per row from a model of the censoring (`censoring_given_x`). Use the
+        same G for all models that are compared.
     normalize : bool
         Divide by the mean weight at each time, as pycox does, so that the weights average to one.
     left_limit : bool
         Weight events by 1 / G(z-) = 1 / P(C >= z), the probability that an event at z is seen. False takes G(z), as
         scikit-survival does: the same unless an event and a censoring share a time.
     on_zero : {"raise", "drop"}
-        What to do where a row needs a weight 1/0, which happens where the rows under G were all censored
-        earlier: raise an error that names the time, or give the row the weight 0, as scikit-survival does.
+        What to do if a row needs a weight 1/0, because the rows behind G were all censored earlier: raise an error that
+        names the time, or give the row the weight 0, as scikit-survival does.
     max_weight : float
-        Weights are cut here; with a finite one, G = 0 gives this weight and nothing is raised (pycox).
+        Largest weight. With a finite value, G = 0 gives this weight and no error is raised (pycox).
     min_followed : float
-        Leave a row out at times t with G(t|x) below this, whatever became of it, and take the mean over the others.
-        Where nobody with such x is followed up to t, only events are seen, and a curve that falls to zero there gains;
-        no weights can mend that.
+        Leave rows out at times t with a smaller G(t|x), and take the mean over the others. If no subject with such x is
+        followed up to t, only events are observed there, and a curve that falls to zero would gain; weights cannot
+        correct this. The default, 0, keeps all rows.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for: values are multiplied by weights with a mean of one, so that their mean is
-        the weighted mean. G does not know of them: give it the same, ``kaplan_meier(y, censoring=True,
-        sample_weight=...)``.
+        How many rows each row counts for. Values are multiplied by weights scaled to a mean of one, so that their mean
+        is the weighted mean. Pass the same weights to G: ``kaplan_meier(y, censoring=True, sample_weight=...)``.
     cause : int, optional
         Score the cumulative incidence F_k of one cause, counted from one: S is then 1 - F_k, and a subject with an
-        event of another cause at z <= t is one without the event, with the weight 1 / G(z-) of its own event. Any
-        cause by default.
+        event of another cause at z <= t counts as event-free, with weight 1 / G(z-). The default is any cause.
 
     Returns
     -------
@@ -83,10 +81,10 @@ def brier(
 
     Notes
     -----
-    ``kaplan_meier(y, censoring=True)`` takes those with an event at t out of the risk set of a censoring at t
-    (events come first), as does scikit-survival. pycox flips the events and runs Kaplan-Meier: at a time with events
-    and censorings its risk set is larger. That estimate is
-    ``kaplan_meier(Surv.from_arrays(~y["event"], y["time"]))``. Without ties between the two all agree.
+    ``kaplan_meier(y, censoring=True)`` excludes subjects with an event at t from the risk set of a censoring at t
+    (events come first), as scikit-survival does. pycox flips the events and applies Kaplan-Meier, so that its risk set
+    is larger at times with events and censorings. That estimate is
+    ``kaplan_meier(Surv.from_arrays(~y["event"], y["time"]))``. Without ties between events and censorings all agree.
 
     References
     ----------
@@ -127,7 +125,7 @@ def binomial_log_likelihood(
 
     .. math:: BLL^t = \frac{\log(1 - S(t|x)) 1\{z \le t, d = 1\}}{G(z-)} + \frac{\log S(t|x) 1\{z > t\}}{G(t)}.
 
-    (The paper prints S instead of log S in the second term.) It is exact: -inf where an event was called impossible.
+    (The paper prints S instead of log S in the second term.) The score is exact: -inf for an event of probability zero.
 
     Parameters
     ----------

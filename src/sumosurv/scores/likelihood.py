@@ -30,12 +30,12 @@ def log_likelihood(
 
     .. math:: S_L = d \log f(z|x) + (1 - d) \log S(z|x).
 
-    An event in (l, u] scores log(S(l) - S(u)) in place of log f; where causes compete, f and S(l) - S(u) are those of
-    the cause that occurred; and a row that enters late has log S(entry) taken off, so that spells of one subject add
-    up to the score of all its time.
+    An event in (l, u] scores log(S(l) - S(u)) in place of log f. With competing risks, f and S(l) - S(u) are those of
+    the cause that occurred. With left truncation, log S(entry) is subtracted, so that the rows of one subject add up to
+    the score of all its time.
 
-    It is exact: an event where the density is zero scores -inf. It depends on the time unit (a density
-    is per unit of time): with times multiplied by c the mean falls by (share of rows with a density) · log c.
+    The score is exact: an event at which the density is zero scores -inf. It depends on the time unit, because a
+    density is per unit of time: if times are multiplied by c, the mean falls by (share of rows with a density) · log c.
 
     Parameters
     ----------
@@ -43,19 +43,19 @@ def log_likelihood(
         For the n subjects of y.
     y : outcome
     floor : float, optional
-        Replace densities and survival probabilities below it by it. An explicit departure from the
-        exact score: a floored score is no longer proper.
+        Replaces smaller densities and survival probabilities. A floored score is no longer proper. None, the default,
+        keeps the exact score.
     resolution : float or Cells, optional
         Width r of the cells to which times were rounded. Events then score
 
         log[S(z - r/2) - S(z + r/2)] - log r,
 
-        the log-probability of the cell (from 0 where z < r/2, divided by the width that is left), which no
-        spike of the density on the rounded times can raise without limit. Censored rows score as before. `Cells` say
-        where the cells lie; ``model.cells_`` are those that a model was fitted with.
+        the log-probability of the cell (from 0 if z < r/2, divided by the remaining width), which no spike of the
+        density at the rounded times can raise without limit. Censored rows score as before. `Cells` also say where the
+        cells lie; ``model.cells_`` are the cells that a model was fitted with.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for: scores are multiplied by weights with a mean of one, so that their mean is
-        the weighted mean.
+        How many rows each row counts for. Scores are multiplied by weights scaled to a mean of one, so that their mean
+        is the weighted mean.
 
     Returns
     -------
@@ -72,12 +72,12 @@ def log_likelihood(
     observed = check_subjects(distribution, y, entry=True, intervals=True)
     event, time = observed.event, observed.time
     if floor is not None and not 0.0 < floor < 1.0:
-        raise ValueError(f"floor lies between 0 and 1 (for example 1e-6); got {floor}.")
+        raise ValueError(f"floor must lie between 0 and 1 (for example 1e-6); got {floor}.")
     if isinstance(resolution, Cells):
         in_cells = log_likelihood(distribution, resolution.of(observed), floor=floor)
         return times_weight(in_cells - np.log(resolution.widths(observed)), sample_weight)
     if resolution is not None and not resolution > 0.0:
-        raise ValueError(f"resolution is the positive width of a time cell; got {resolution}.")
+        raise ValueError(f"resolution must be the positive width of a cell of time; got {resolution}.")
     causes = _causes(distribution, observed)
     score = np.empty(len(time))
     inside = observed.in_interval
@@ -100,52 +100,52 @@ def log_likelihood(
         for rows in _blocks(observed.entry > 0):
             with torch.no_grad():
                 reached = distribution[rows].log_survival(own_times=observed.entry[rows])
-            # a row that is seen where the model leaves nobody is impossible, not unknown
+            # a row that enters after S has reached zero has probability zero, not nan
             none = np.isneginf(reached)
             score[rows] = np.where(none, -np.inf, score[rows] - np.where(none, 0.0, reached))
     return times_weight(score, sample_weight)
 
 
 def _blocks(chosen: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.intp]]:
-    """The chosen rows, some at a time."""
+    """Yield the chosen rows, some at a time."""
     rows = np.flatnonzero(chosen)
     for start in range(0, len(rows), _ROWS):
         yield rows[start : start + _ROWS]
 
 
 def _causes(distribution: SurvivalDistribution, outcome: Outcome) -> npt.NDArray[np.int64] | None:
-    """The cause of each event where the distribution tells causes apart, or an error where the two do not fit."""
+    """Return the cause of each event; None for a single cause. Raise ValueError if y and distribution do not match."""
     known = distribution.n_causes
     if known == 1 and outcome.n_causes == 1:
         return None
     if known == 1:
         raise ValueError(
-            f"y has {outcome.n_causes} causes and the distribution tells none apart. Give it the event that it is "
-            "about: event == 1, say, or event > 0 for any. If it comes of a fold without the other causes, stratify "
+            f"y has {outcome.n_causes} causes and the distribution has one. Pass the event that it describes, such as "
+            "event == 1, or event > 0 for any. If the model was fitted to a fold without the other causes, stratify "
             "the folds by event."
         )
     if outcome.cause is None:
         raise ValueError(
-            f"The distribution has {known} causes and y says only whether there was an event; give the number of the "
-            "cause, 0 for censored rows: Surv.from_arrays(event, time, causes=...)."
+            f"The distribution has {known} causes and y does not tell them apart; give the number of the cause, 0 for "
+            "censored rows: Surv.from_arrays(event, time, causes=...)."
         )
     if outcome.n_causes > known:
         row = int(np.flatnonzero(outcome.cause > known)[0])
         raise ValueError(
-            f"Row {row} has cause {int(outcome.cause[row])}, and the distribution has {known}: there was no such row "
-            "in training. Stratify folds by event."
+            f"Row {row} has cause {int(outcome.cause[row])}, and the distribution has {known} causes: the training "
+            "rows had no such event. Stratify folds by event."
         )
     return outcome.cause
 
 
 def _log_between(distribution: SurvivalDistribution, lower: Array, upper: Array, k: int) -> Array:
-    """log of the probability of an event of cause k in (lower, upper]."""
+    """Return the log-probability of an event of cause k in (lower, upper]."""
     with torch.no_grad(), np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(distribution.log_incidence_between(lower, upper)[:, k - 1], dtype=np.float64)
 
 
 def _log_cell(distribution: SurvivalDistribution, time: Array, resolution: float) -> Array:
-    """log of the average density over each event's time cell."""
+    """Return the log of the average density over each event's cell of time."""
     start, stop = np.maximum(time - 0.5 * resolution, 0.0), time + 0.5 * resolution
     # S just before the cell's left end, so that an atom sitting on a boundary belongs to one cell (closed on the left)
     log_start = np.where(start > 0, distribution.log_survival(own_times=np.nextafter(start, 0.0)), 0.0)

@@ -67,32 +67,31 @@ def cross_evaluate(
     groups: Any = None,
     verbose: bool = True,
 ) -> CrossEvaluation:
-    r"""Scores of several estimators by (repeated) cross-validation, all fitted and tested on the same rows.
+    r"""Compare several estimators by (repeated) cross-validation on the same folds.
 
-    Training sets of different folds overlap, so that the scores of folds are not independent: with J folds in all and
-    ρ the ratio of test to training rows, the variance of a mean is taken as (1/J + ρ) times that over the folds (Nadeau
-    and Bengio 2003), for the scores and for their differences, with quantiles of Student's t with J - 1 degrees of
+    Training sets of different folds overlap, so that the scores of folds are not independent. With J folds in all and ρ
+    the ratio of test to training rows, the variance of a mean is estimated by (1/J + ρ) times the variance over the
+    folds (Nadeau and Bengio 2003), for scores and for differences, with quantiles of Student's t with J - 1 degrees of
     freedom.
 
     Parameters
     ----------
     estimators : mapping of str to estimator
-        Each is cloned and fitted anew in every fold, and compared with the first.
+        Each is cloned and fitted in every fold, and compared with the first.
     X : table of covariates
     y : outcome
     cv : int or splitter of scikit-learn
-        The number of folds, with as many events in each as there can be and all rows of a subject in one; or
-        an object with ``split``.
+        The number of folds, which are stratified by event and keep all rows of a subject together; or an object with
+        ``split``.
     scores, times, censoring
-        As in `evaluate`. Times are the same in all folds: by default the median time of y, or from the smallest
-        positive time to the largest that every fold reaches. An estimator or "auto" for ``censoring`` is cross-fitted
-        on all rows once, and whether censoring depends on x is decided once, for all folds; a distribution is that of
-        all rows together, or has a curve for each of them.
+        As in `evaluate`. Times are the same in all folds: by default the median time of y, or the range from the
+        smallest positive time to the largest that every fold reaches. If ``censoring`` is "auto" or an estimator,
+        whether censoring depends on x is tested once, on all rows. A distribution has one curve, or one per row.
     n_repeats : int
-        How often the rows are split anew, where ``cv`` is a number.
+        How often the cross-validation is repeated with new folds, if ``cv`` is a number.
     confidence : float
     random_state : int
-        Of the splits.
+        Seed of the splits.
     sample_weight : array of shape (n,), optional
         How many rows each row counts for, in fits and scores.
     groups : array of shape (n,), optional
@@ -118,11 +117,11 @@ def cross_evaluate(
     True
     """
     if not isinstance(estimators, Mapping) or not estimators:
-        raise ValueError('estimators is a mapping of names to estimators, such as {"cox": CoxPH(), "sumo": SumoNet()}.')
+        raise ValueError('estimators must be a mapping of names to estimators: {"cox": CoxPH(), "sumo": SumoNet()}.')
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence lies in (0, 1); got {confidence}.")
+        raise ValueError(f"confidence must lie between 0 and 1; got {confidence}.")
     if not isinstance(n_repeats, (int, np.integer)) or n_repeats < 1:
-        raise ValueError(f"n_repeats is a whole number, 1 or more; got {n_repeats!r}.")
+        raise ValueError(f"n_repeats must be a whole number, 1 or more; got {n_repeats!r}.")
     estimators = check_names(estimators)
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     splits = list(_splits(cv, X, outcome, n_repeats, random_state))
@@ -155,7 +154,7 @@ def cross_evaluate(
 def _censoring(
     censoring: Any, scores: Mapping[str, Mapping[str, Any]], X: Any, outcome: Outcome, random_state: Any
 ) -> tuple[Callable[[npt.NDArray[np.intp]], Any], list[str]]:
-    """G for the test rows of a fold, the same question being answered for all folds, and what is to be said of it."""
+    """Return a function that gives ``censoring`` for the test rows of a fold, and notes; the test is done once."""
     if isinstance(censoring, SurvivalDistribution):
         own = len(censoring) == len(outcome)
         return lambda test: censoring[test] if own else censoring, []
@@ -175,17 +174,17 @@ def _censoring(
 
 
 def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int | None) -> Iterator[Split]:
-    """Training and test rows of each fold."""
+    """Yield training and test rows of each fold."""
     if hasattr(cv, "split"):
         yield from cv.split(take_rows(X, np.arange(len(outcome))), outcome.had_event, outcome.group)
         return
     if not isinstance(cv, (int, np.integer)) or cv < 2:
-        raise ValueError(f"cv is a number of folds, 2 or more, or a splitter of scikit-learn; got {cv!r}.")
+        raise ValueError(f"cv must be a number of folds, 2 or more, or a splitter of scikit-learn; got {cv!r}.")
     group = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
     had_event = np.zeros(int(group.max()) + 1, dtype=np.int64)
     np.maximum.at(had_event, group, outcome.had_event.astype(np.int64) if outcome.cause is None else outcome.cause)
     if cv > len(had_event):
-        raise ValueError(f"cv is at most the number of subjects, {len(had_event)}; got {cv}.")
+        raise ValueError(f"cv must be at most the number of subjects, {len(had_event)}; got {cv}.")
     rng = np.random.default_rng(random_state)
     for _ in range(n_repeats):
         shuffled = rng.permutation(len(had_event))
@@ -203,7 +202,7 @@ def _outcome_for_fit(outcome: Outcome) -> Any:
 def _with_times(
     scores: RequestedScores | None, times: Any, outcome: Outcome, tests: list[npt.NDArray[np.intp]]
 ) -> dict[str, dict[str, Any]]:
-    """Scores with times that are the same in all folds."""
+    """Return the scores with times that are the same in all folds."""
     later = outcome.since_entry()
     if scores is None:
         scores, times = default_scores(outcome, times, outcome.n_causes)
@@ -224,9 +223,9 @@ def _with_times(
 def _summary(
     folds: pd.DataFrame, names: list[str], n_folds: int, ratio: float, confidence: float
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of the table, means over folds and then differences from the first, and what is to be said of them."""
+    """Return rows of the table, means over folds and differences from the first, and notes."""
     half = float(stats.t.ppf(0.5 + 0.5 * confidence, n_folds - 1)) if n_folds > 1 else np.nan
-    told = folds["score"].map(lambda name: find_score(name).times != "none")  # others say how they were computed
+    told = folds["score"].map(lambda name: find_score(name).times != "none")  # others describe how they were computed
     times = folds["times"].where(told, "")
     rows, notes = [], []
     keys = [folds["score"], folds["cause"], folds["censoring"], times]
@@ -236,12 +235,12 @@ def _summary(
         about = {name: row[name] for name in ("score", "cause", "censoring", "times", "greater_is_better", "proper")}
         what = " ".join(filter(None, (row["score"], f"with G {row['censoring']}" if row["censoring"] else "")))
         if part["fold"].nunique() < n_folds:
-            notes.append(f"Left out: {what}, which {n_folds - part['fold'].nunique()} of {n_folds} folds do not have.")
+            notes.append(f"{what} is left out: it is missing in {n_folds - part['fold'].nunique()} of {n_folds} folds.")
             continue
         values = part.pivot(index="fold", columns="model", values="value")[names].to_numpy()
         missing = int(np.isnan(values).any(axis=1).sum())
         if missing:
-            notes.append(f"There is no mean of {what}: it is not defined in {missing} of {n_folds} folds.")
+            notes.append(f"The mean of {what} is undefined: the score is undefined in {missing} of {n_folds} folds.")
         sign = 1.0 if row["greater_is_better"] else -1.0
         shown = [(name, "", values[:, i], np.nan) for i, name in enumerate(names)]
         for i, name in enumerate(names[1:], 1):
@@ -252,7 +251,7 @@ def _summary(
                 difference = values[:, i] - values[:, 0]
             shown.append((name, names[0], difference, float(won.mean()) if len(won) else np.nan))
         for name, against, found, share in shown:
-            with np.errstate(invalid="ignore"):  # of infinite values with either sign there is no mean
+            with np.errstate(invalid="ignore"):  # infinite values of both signs have no mean
                 mean = float(np.mean(found))
             spread = float(np.std(found, ddof=1)) if n_folds > 1 and np.isfinite(found).all() else np.nan
             error = spread * np.sqrt(1.0 / n_folds + ratio)
@@ -266,11 +265,11 @@ def _summary(
 
 
 def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
-    """A scorer for ``cross_val_score``, ``GridSearchCV`` and the like.
+    """Make a scorer for ``cross_val_score``, ``GridSearchCV`` and other tools of scikit-learn.
 
-    Scores of which less is better come with a minus sign, as scikit-learn wants it. The weighted scores take
-    Kaplan-Meier of the censoring in the scored rows unless ``censoring=`` is given; scores at a time are taken at the
-    median time of the scored rows unless one is given.
+    Scores for which lower is better are negated. Weighted scores use the Kaplan-Meier estimate of the censoring in the
+    scored rows unless ``censoring`` is given. Scores at a time use the median time of the scored rows unless a time is
+    given.
 
     Parameters
     ----------
@@ -288,13 +287,13 @@ def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
     record.check(options)
     at = options.get(record.times_option)
     if record.times == "single" and at is not None and np.size(at) != 1:
-        raise ValueError(f"A scorer gives one number, and {score} one for each time; got {np.size(at)} times.")
+        raise ValueError(f"A scorer returns one number, and {score} has one for each time; got {np.size(at)} times.")
     return SurvivalScorer(score, dict(options))
 
 
 @dataclass(frozen=True)
 class SurvivalScorer:
-    """What `make_survival_scorer` returns: (estimator, X, y) to a number of which more is better."""
+    """What `make_survival_scorer` returns: a function of (estimator, X, y); higher is better."""
 
     score: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -321,10 +320,10 @@ def rank_correlation(
     by: Hashable | Sequence[Hashable] | None = None,
     greater_is_better: Mapping[str, bool] | None = None,
 ) -> pd.DataFrame:
-    """Rank correlation of scores over fitted models (the paper's Table 5).
+    """Compute the rank correlation of scores over fitted models (the paper's Table 5).
 
-    Within each group (dataset), models are ranked by each score, best last whichever way the score points, and
-    Spearman's correlation of the ranks is taken; the matrices are averaged over the groups.
+    Within each group (dataset), models are ranked from worst to best by each score. Spearman's correlations of the
+    ranks are averaged over the groups.
 
     Parameters
     ----------
@@ -340,8 +339,8 @@ def rank_correlation(
     Returns
     -------
     DataFrame of shape (scores, scores)
-        1 where two scores rank models alike. nan where a score is the same for every model of every group; groups
-        where it is are left out of that score's averages.
+        1 if two scores rank models alike. Groups in which a score is the same for every model are left out of the
+        averages of that score; nan if this holds for all groups.
 
     Examples
     --------
@@ -355,9 +354,9 @@ def rank_correlation(
     better = {name: SCORES[name].greater_is_better for name in SCORES} | dict(greater_is_better or {})
     unknown = [name for name in names if name not in better]
     if unknown:
-        raise ValueError(f"Say which way {unknown} point: greater_is_better={{{unknown[0]!r}: True}}.")
+        raise ValueError(f"The direction of {unknown} is unknown; pass greater_is_better={{{unknown[0]!r}: True}}.")
     if not names:
-        raise ValueError(f"No column is named like a score: {list(results.columns)}. Pass scores=[...].")
+        raise ValueError(f"No column has the name of a score: {list(results.columns)}. Pass scores=[...].")
     signs = np.array([1.0 if better[name] else -1.0 for name in names])
     grouping = [by] if isinstance(by, str) or not isinstance(by, Sequence) else list(by)
     groups = [results] if by is None else [group for _, group in results.groupby(grouping, sort=False)]
