@@ -180,7 +180,7 @@ def compute_other(name: str) -> dict:
         "GompertzNet": SMALL,
         "DeepHit": SMALL | {"n_cuts": 8},
         "CoxPH": {"alpha": 0.1, "missing": "indicator"},
-        "FineGray": {"missing": "indicator"},
+        "FineGray": {"missing": "indicator", "alpha": 0.1},
     }
     return describe(getattr(sumosurv, method)(**options.get(method, {})).fit(X, y, **more), X, y)
 

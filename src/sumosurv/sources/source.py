@@ -65,7 +65,8 @@ class RowSource:
         schema = self._dataset.schema
         check_no_duplicates(schema.names, self.name)
         # an index that pandas stored with the table is not a covariate, as in a table in memory
-        index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
+        stored = schema.pandas_metadata or {}
+        index = [name for name in stored.get("index_columns", []) if isinstance(name, str)]
         self.names = [name for name in schema.names if name not in index or not name.startswith("__index_level_")]
         self._pieces = [piece for fragment in self._dataset.get_fragments() for piece in _split(fragment)]
         counts = [_count(piece) for piece in self._pieces]
@@ -82,7 +83,9 @@ class RowSource:
             if name not in self.names:
                 raise ValueError(f"There is no column {name!r} in {self.name}; they are {names_in_words(self.names)}.")
         self.columns = [name for name in self.names if name not in index] if columns is None else list(columns)
-        self.categorical = frozenset(categorical)
+        # Arrow keeps dictionaries of text alone; pandas notes which columns of numbers were categories
+        noted = {own["name"] for own in stored.get("columns", []) if own["pandas_type"] == "categorical"}
+        self.categorical = frozenset(categorical) | noted.intersection(self.names)
 
     @classmethod
     def of(cls, given: Any) -> RowSource:

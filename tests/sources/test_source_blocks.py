@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from sumosurv import Surv
-from sumosurv.sources import as_source
+from sumosurv.sources import RowSource, as_source
 
 
 @pytest.fixture
@@ -48,3 +48,11 @@ def test_rows_without_an_outcome(frame, tmp_path):
         assert [len(block) for block in blocks] == [20, 10]
         assert all(block.outcome is None for block in blocks)
         np.testing.assert_array_equal(np.concatenate([block.X["x"] for block in blocks]), frame["x"])
+
+
+def test_categories_of_numbers_stay_categories_on_disk(frame, tmp_path):
+    frame["city"] = pd.Categorical(np.arange(30) % 3)
+    frame.to_parquet(tmp_path / "rows.parquet", index=False)
+    source = RowSource(tmp_path / "rows.parquet")
+    assert source.is_category("city")
+    assert isinstance(next(source.frames())["city"].dtype, pd.CategoricalDtype)
