@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -289,7 +289,8 @@ def _predict_on_grid(model: Any, part: Part, grid: np.ndarray) -> Callable[[], A
     if isinstance(model, estimators.CoxTime):
         network = _gathered(model.stack_.populations[0].network, torch.from_numpy(grid / model.time_unit_))
         model = copy.copy(model)
-        model.stack_.populations[0].network = network
+        (population,) = model.stack_.populations
+        model.stack_ = replace(model.stack_, populations=(replace(population, network=network),))
     return _blocks(model, _inputs(model, part.X_test), grid)
 
 

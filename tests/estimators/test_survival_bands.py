@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,7 +50,9 @@ def test_members_are_the_networks_one_by_one(kind, data):
     np.testing.assert_allclose(members.weights, 1 / 3)
     twin = kind(n_members=3)
     twin.__dict__.update(model.__dict__)
-    twin.stack_.populations[0].network = select_members(model.stack_.populations[0].network, [1])
+    (population,) = model.stack_.populations
+    alone = replace(population, network=select_members(population.network, [1]))
+    twin.stack_ = replace(model.stack_, populations=(alone,))
     expected = twin.predict_survival_function(data.X[:7], GRID)
     np.testing.assert_array_equal(members.distributions[1].survival(GRID), expected)
     mean = np.mean([member.survival(GRID) for member in members.distributions], axis=0)
