@@ -55,7 +55,7 @@ def bend_tensor(draw: Any, tensors: dict[str, torch.Tensor]) -> None:
         value = value.flip(draw(st.integers(0, value.ndim - 1)))
     elif how == "cast":
         value = value.to(draw(st.sampled_from(DTYPES)))
-    elif how == "shape":
+    elif how == "shape" and value.ndim:
         other = [value.flatten(), value[None], value[:0], value[:1], torch.cat([value, value]), value.sum()]
         value = draw(st.sampled_from(other))
     if how in ("drop", "rename"):
