@@ -32,6 +32,7 @@ from sumosurv.fitting.inputs import check_learns_from
 from sumosurv.nonparametric import is_robust, is_whole, kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
+from sumosurv.sources import take_rows
 from sumosurv.stored import as_flag, as_list, as_number, as_whole, tensor_of
 
 __all__ = ["CoxPH"]
@@ -249,7 +250,7 @@ class CoxPH(SurvivalEstimator):
         outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
         check_learns_from(type(self).__name__, self._learns_from, outcome)
         counted = np.flatnonzero(outcome.weights > 0)
-        X = X.iloc[counted] if hasattr(X, "iloc") else X[counted]
+        X = take_rows(X, counted)
         X, outcome = complete_cases(X, outcome[counted], self.missing)
         g = _transformed_times(outcome, transform)
         if not outcome.event.any() or np.ptp(g[outcome.event]) == 0:

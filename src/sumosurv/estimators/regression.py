@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -16,6 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sumosurv.estimators.design import Basis, RidgeBasis
 from sumosurv.nonparametric import is_whole, sum_by_subject
 from sumosurv.outcome import Outcome
+from sumosurv.sources import take_rows
+from sumosurv.warn import warn_user
 
 __all__ = [
     "Fit",
@@ -94,14 +95,13 @@ def complete_cases(X: Any, outcome: Outcome, missing: Missing) -> tuple[Any, Out
     told = f"{int(incomplete.sum())} of {len(outcome)} rows have missing values (in {_listed(columns)})"
     if missing == "error" or incomplete.all():
         raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
-    warnings.warn(
+    warn_user(
         f"{told}; the model is fitted to the {int((~incomplete).sum())} complete rows. Impute the values, or choose "
         "missing='error' or missing='indicator'.",
         UserWarning,
-        stacklevel=5,
     )
     rows = np.flatnonzero(~incomplete)
-    return (X.iloc[rows] if hasattr(X, "iloc") else X[rows]), outcome[rows]
+    return take_rows(X, rows), outcome[rows]
 
 
 def check_complete(X: Any, missing: Missing) -> None:
@@ -112,11 +112,10 @@ def check_complete(X: Any, missing: Missing) -> None:
     told = f"{int(incomplete.sum())} of {len(incomplete)} rows have missing values (in {_listed(columns)})"
     if missing == "error":
         raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
-    warnings.warn(
+    warn_user(
         f"{told}; they are predicted with the training mean of the column, or its first level. Impute the values, or "
         "fit with missing='indicator'.",
         UserWarning,
-        stacklevel=6,
     )
 
 
@@ -180,20 +179,18 @@ def fit_coefficients(
     errors[basis.kept] = np.where(infinite, np.inf, np.sqrt(np.maximum(variances, 0.0)))
     if infinite.any():
         remedy = "alpha > 0 or penalty='firth'" if hasattr(settings, "penalty") else "alpha > 0"
-        warnings.warn(
+        warn_user(
             f"The likelihood{of} has no maximum: it keeps rising as the coefficients of "
             f"{_listed([names[j] for j in basis.kept[infinite]])} go to infinity, because these columns separate the "
             "events from the other rows at risk. Their standard errors are infinite; "
             f"{remedy} gives finite estimates.",
             ConvergenceWarning,
-            stacklevel=6,
         )
     elif decrement is not None:
-        warnings.warn(
+        warn_user(
             f"Newton's method has not converged{of} in {n_iter + 1} steps (decrement {decrement:.2g}). Raise max_iter, "
             "leave out columns, or set alpha > 0.",
             ConvergenceWarning,
-            stacklevel=6,
         )
     return Fit(coef, errors, likelihood(beta)[0], n_iter)
 
@@ -261,11 +258,10 @@ def warn_of_dropped(basis: Basis, names: Sequence[str]) -> None:
         relation = "constant" if not of else "a linear combination of " if len(of) > 1 else "a linear function of "
         reasons.append(f"{names[column]!r} ({relation}{_listed([names[i] for i in of])})")
     more = f"; and {len(basis.dropped) - _NAMED} more" if len(basis.dropped) > _NAMED else ""
-    warnings.warn(
+    warn_user(
         f"Columns left out because they are redundant among the rows at risk: {'; '.join(reasons)}{more}. "
         "Their coefficients are 0, with standard errors of nan; alpha > 0 keeps all columns.",
         UserWarning,
-        stacklevel=6,
     )
 
 

@@ -13,6 +13,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._quantity import Array, QuantityName, QuantityPredictor, predict_members, quantity_predictor
 from sumosurv.explain._rows import Rows
 from sumosurv.models import predict_distribution
+from sumosurv.sources import take_rows
 
 __all__ = ["ContrastPredictor", "Side", "contrast_predictor"]
 
@@ -111,7 +112,7 @@ def _averaged(predictor: QuantityPredictor, table: Any, share: Array) -> tuple[A
 
 
 def _taken(table: Any, rows: slice) -> Any:
-    return table.iloc[rows] if hasattr(table, "iloc") else table[rows]
+    return take_rows(table, rows)
 
 
 def _median(parts: Sequence[SurvivalDistribution], share: Array, last: float) -> float:

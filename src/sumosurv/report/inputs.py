@@ -14,6 +14,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import final_estimator, predict_distribution
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.quantiles import quantiles
+from sumosurv.sources import take_rows
 
 __all__ = ["ReportInputs", "prepare"]
 
@@ -111,7 +112,7 @@ class ReportInputs:
 
     def take(self, rows: Any) -> Any:
         """Some rows of X."""
-        return self.X.iloc[rows] if hasattr(self.X, "iloc") else self.X[rows]
+        return take_rows(self.X, rows)
 
     def some_rows(self) -> npt.NDArray[np.int64]:
         """Rows for costly computations: all, or ``max_rows`` of them drawn at random."""
@@ -141,7 +142,7 @@ def prepare(
     X, outcome = as_pandas(X), check_outcome(y, sample_weight=sample_weight, groups=groups)
     if outcome.weight is not None and not outcome.weight.all():
         counted = np.flatnonzero(outcome.weight)
-        X, outcome = (X.iloc[counted] if hasattr(X, "iloc") else X[counted]), outcome[counted]
+        X, outcome = take_rows(X, counted), outcome[counted]
     estimator = final_estimator(model)
     n_causes = int(estimator.n_causes_)
     if (n_causes > 1) != (outcome.cause is not None) or outcome.n_causes > n_causes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from sumosurv.search.run import SearchRun, SearchSettings, assemble
 from sumosurv.search.space import Space, decode, default_space, draw, widest_layers
 from sumosurv.search.study import Layout, OptunaStudy, RandomStudy, Study
 from sumosurv.search.trial import Job, TrialMember, Widths, choose_layout
+from sumosurv.warn import warn_user
 
 __all__ = ["SearchProgress", "SearchResult", "run_searches"]
 
@@ -234,9 +234,7 @@ def _check_usable(runs: Sequence[SearchRun]) -> None:
     """Raise KeyboardInterrupt unless one search can be kept with the trials so far; otherwise warn."""
     if len(runs) > 1 or not any(np.isfinite(runs[0].score(trial)) for trial in runs[0].networks):
         raise KeyboardInterrupt
-    warnings.warn(
-        "The search was interrupted; it is fitted with the trials so far and can be used.", RuntimeWarning, stacklevel=6
-    )
+    warn_user("The search was interrupted; it is fitted with the trials so far and can be used.", RuntimeWarning)
 
 
 def _choose(run: SearchRun, study: Study, executor: Executor, space: Space, interrupted: bool) -> SearchResult:
@@ -266,10 +264,8 @@ def _refit(results: Sequence[SearchResult], executor: Executor) -> None:
     members = [m for result in results for m in result.run.members_on_all_rows(result.choice)]
     populations, interrupted = _train(executor, members, share=0.0)
     if interrupted:
-        warnings.warn(
-            "Training on all rows was interrupted; the networks of the search are kept and can be used.",
-            RuntimeWarning,
-            stacklevel=6,
+        warn_user(
+            "Training on all rows was interrupted; the networks of the search are kept and can be used.", RuntimeWarning
         )
     for result in results:
         result.interrupted = interrupted
