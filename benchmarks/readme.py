@@ -38,6 +38,7 @@ def neutral():
     count = max(len(ranks) for ranks in found["mean_ranks"].values()) - 1
     assert all(min(ranks, key=ranks.get) == "SumoNet" for ranks in found["mean_ranks"].values())
     largest = max(max(values.values()) for values in found["p_values"].values())
+    assert largest < 0.05
     return (
         f"On the [largest neutral comparison of survival models](docs/neutral.md) ({found['tables']} tables, "
         f"{found['folds']} published\nfolds, {count} learners, tuned by its authors), the untuned default has the best "
