@@ -18,6 +18,7 @@ from sumosurv.distributions import (
     Continued,
     CovariatePath,
     Delayed,
+    GeneralisedGamma,
     Gompertz,
     Joined,
     LogLogistic,
@@ -27,6 +28,7 @@ from sumosurv.distributions import (
     Ode,
     Recalibrated,
     Rescaled,
+    RoystonParmar,
     SurvivalDistribution,
     Tabulated,
     Weibull,
@@ -92,6 +94,21 @@ def gompertz():
     return Gompertz(level=[0.1, 1.0, 0.5], rate=[1.0, 1e-9, 0.2])
 
 
+def falling_gompertz():
+    """The event never happens for some."""
+    return Gompertz(level=[0.1, 1.0, 0.5], rate=[-0.2, -0.4, -3.0])
+
+
+def generalised_gamma():
+    return GeneralisedGamma(mu=[0.0, 1.0, -1.0], sigma=[0.3, 0.4, 2.0], q=[2.0, -0.6, 1e-3])
+
+
+def royston_parmar():
+    coefficients = [[-1.0, 1.2, 0.1, -0.05], [0.5, 0.4, 0.02, 0.01], [-2.0, 2.0, 0.0, 0.0]]
+    knots = torch.tensor([-2.0, -0.5, 0.5, 1.5], dtype=torch.float64)
+    return RoystonParmar(torch.tensor(coefficients, dtype=torch.float64), knots)
+
+
 def ode(log_risk=None, offset=0.01, growth=0.0):
     """Λ(τ) = e^c (τ + τ²) / 2 on the solver's clock τ, known to the last digits."""
 
@@ -147,6 +164,9 @@ KINDS: dict[str, Kind] = {
     "normal": Kind(normal, 1.0),
     "log-logistic": Kind(log_logistic, 1.0),
     "gompertz": Kind(gompertz, 1.0, overflows=True),
+    "gompertz, falling": Kind(falling_gompertz, 1.0, overflows=True, total=False),
+    "generalised gamma": Kind(generalised_gamma, 1.0),
+    "royston-parmar": Kind(royston_parmar, 1.0, breaks=tuple(np.exp([-2.0, -0.5, 0.5, 1.5]))),
     "ode": Kind(ode, 0.5, breaks=(1.0,)),
     "ode, proportional": Kind(
         lambda: ode(log_risk=[-0.5, 0.5, 2.0], offset=None, growth=0.9), 0.5, overflows=True, breaks=(1.0,)

@@ -12,7 +12,7 @@ from torch import nn
 
 from sumosurv import GompertzNet, LogLogisticNet, LogNormalNet, PaperSumoNet, SumoNet, Surv, SurvivalMixture, WeibullNet
 from sumosurv.export import onnx_inputs
-from sumosurv.export.description import described
+from sumosurv.export.program import described
 
 SMALL = {"n_members": 2, "max_epochs": 2, "random_state": 0}
 

@@ -49,6 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "Conformal": {"fraction": 0.3, "random_state": 0},
     "AalenJohansen": {},
     "FineGray": {"alpha": 1.0, "missing": "indicator"},
+    "ParametricRegression": {"alpha": 1.0, "missing": "indicator"},
     "CauseSpecific": {},
 }
 COMPETING = ("AalenJohansen", "FineGray", "CauseSpecific")  # fitted to two causes

@@ -59,7 +59,8 @@ DEFAULTS: dict[str, tuple[int, str, dict]] = {
 
 # methods with competing causes, and methods made of others
 OTHERS = ("AalenJohansen", "FineGray", "CauseSpecific", "WeibullNet causes", "GompertzNet causes", "SumoNet causes",
-          "DeepHit causes", "SurvivalMixture", "Conformal", "CoxPH weights", "KaplanMeier intervals")  # fmt: skip
+          "DeepHit causes", "SurvivalMixture", "Conformal", "CoxPH weights", "KaplanMeier intervals",
+          "ParametricRegression intervals")  # fmt: skip
 
 STREAMS: dict[str, tuple[str, str, dict]] = {
     "SumoNet default": ("SumoNet", "right", {"max_epochs": 2, "random_state": 0}),
@@ -181,6 +182,7 @@ def compute_other(name: str) -> dict:
         "DeepHit": SMALL | {"n_cuts": 8},
         "CoxPH": {"alpha": 0.1, "missing": "indicator"},
         "FineGray": {"missing": "indicator", "alpha": 0.1},
+        "ParametricRegression": {"missing": "indicator", "family": "lognormal"},
     }
     return describe(getattr(sumosurv, method)(**options.get(method, {})).fit(X, y, **more), X, y)
 

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from sumosurv.distributions import Continued
+from sumosurv.fitting.rows import time_features, time_unit
 from sumosurv.networks import Batch, Inputs, MixedNetwork, MonotoneNetwork, Observed, Table, TableEncoder
+from sumosurv.networks.layers import LOG_OFFSET
 from sumosurv.networks.parametric import ProportionalHazardsNetwork
-from sumosurv.networks.time import LOG_OFFSET
 from sumosurv.outcome import Outcome
-from sumosurv.preprocessing import time_features, time_unit
 from sumosurv.training import Member, Schedule, train
 
 
@@ -113,17 +113,26 @@ def terms(net, inputs, time, event):
 
 
 def trained(
-    net, table, fit, valid, *, seeds, learning_rate=0.02, weight_decay=0.1, stop_after=None, stops_with=None, **schedule
+    net,
+    table,
+    fit,
+    valid,
+    *,
+    seeds,
+    learning_rate=0.02,
+    weight_decay=0.1,
+    stop_after=None,
+    stops_together=False,
+    **schedule,
 ):
     """Train a population: one array of rows per member, and settings that are one for all or one for each."""
     count = len(seeds)
     rates, decays = np.broadcast_to(learning_rate, count), np.broadcast_to(weight_decay, count)
     stops = [None] * count if stop_after is None else [int(epoch) for epoch in stop_after]
     held_out = [None] * count if valid is None else valid
-    groups = [None] * count if stops_with is None else stops_with
-    rows = zip(seeds, fit, held_out, rates, decays, stops, groups, strict=True)
+    rows = zip(seeds, fit, held_out, rates, decays, stops, strict=True)
     members = [
-        Member(int(seed), train_rows, valid_rows, float(rate), float(decay), *ends)
-        for seed, train_rows, valid_rows, rate, decay, *ends in rows
+        Member(int(seed), train_rows, valid_rows, float(rate), float(decay), stop, stops_together)
+        for seed, train_rows, valid_rows, rate, decay, stop in rows
     ]
     return train(net, table, members, Schedule(**({"max_epochs": 8, "batch_size": 16} | schedule)))

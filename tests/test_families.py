@@ -9,7 +9,19 @@ import torch
 
 from sumosurv import families
 
+KNOTS = torch.tensor([-1.0, -0.2, 0.4, 1.0], dtype=torch.float64)
+
+
+def generalised_gamma(a, b, t):
+    return families.generalised_gamma(a, b, 2.0 * a - 0.3, t)
+
+
+def spline(a, b, t):
+    return families.spline([a, b.exp(), 0.1 * b.exp(), -0.05 * a], KNOTS, t)
+
+
 FORMULAS = [families.weibull, families.log_normal, families.log_logistic, families.normal, families.gompertz]
+FORMULAS += [generalised_gamma, spline]
 
 
 @pytest.fixture(params=FORMULAS, ids=lambda formula: formula.__name__)

@@ -15,10 +15,18 @@ from sklearn.preprocessing import StandardScaler
 
 from pandas_modes import pandas_copy_on_write
 from sumosurv import PaperSumoNet, SumoNet, Surv, SurvivalMixture
-from sumosurv.preprocessing import NumericColumn, Preprocessor
+from sumosurv.preprocessing import LevelNotes, NumericColumn, Preprocessor
 
 RNG = np.random.default_rng(0)
 NUMBERS = pd.DataFrame({"a": RNG.normal(5, 2, 60), "b": RNG.exponential(size=60), "c": RNG.integers(0, 9, 60)})
+
+
+def read(fitted, frame):
+    """Network inputs, with warnings of levels that were not seen in training."""
+    notes = LevelNotes()
+    fitted.note_levels(frame, notes)
+    notes.warn()
+    return fitted.transform(frame)
 
 
 def numeric(frame, scaling="standard", new=None, **options):
@@ -140,7 +148,7 @@ def test_nullable_and_object_numbers_with_gaps():
 def test_unseen_and_missing_levels():
     fitted = Preprocessor().fit(pd.DataFrame({"x": ["u", "v"], "y": ["p", None]}))
     with pytest.warns(UserWarning, match="not seen in training") as caught:
-        codes = fitted.transform(pd.DataFrame({"x": ["w", None], "y": ["w", None]})).codes
+        codes = read(fitted, pd.DataFrame({"x": ["w", None], "y": ["w", None]})).codes
     texts = [str(warning.message) for warning in caught]
     assert [text.split(", where")[0] for text in texts] == [
         "Column 'x': 2 of 2 values were not seen in training ('w', missing)",
@@ -150,14 +158,14 @@ def test_unseen_and_missing_levels():
     mixed = Preprocessor().fit(pd.DataFrame({"x": [1, "1", 2.5, True]}, dtype=object))
     assert mixed.levels == [5]  # 1 and True are one value to Python
     with pytest.warns(UserWarning, match="Column 'x': 1 of 2 values were not seen in training"):
-        assert mixed.transform(pd.DataFrame({"x": ["1", "3"]}, dtype=object)).codes[1, 0] == 0
+        assert read(mixed, pd.DataFrame({"x": ["1", "3"]}, dtype=object)).codes[1, 0] == 0
 
 
 def test_one_hot_for_encoders():
     frame = pd.DataFrame({"n": [1.0, 3.0], "c": ["u", "v"]})
     fitted = Preprocessor(one_hot=True).fit(frame)
     with pytest.warns(UserWarning, match="Column 'c': 2 of 3 values"):
-        inputs = fitted.transform(pd.DataFrame({"n": [2.0, 3.0, 1.0], "c": ["v", "w", None]}))
+        inputs = read(fitted, pd.DataFrame({"n": [2.0, 3.0, 1.0], "c": ["v", "w", None]}))
     np.testing.assert_allclose(inputs.numeric, [[0, 0, 0, 0, 1], [1, 1, 0, 0, 0], [-1, 1, 0, 0, 0]])
     assert inputs.codes.shape == (3, 0)
     assert (fitted.n_numeric, fitted.levels) == (5, [])
@@ -308,7 +316,7 @@ def test_a_column_coded_in_another_way_is_named():
     with pytest.warns(
         UserWarning, match=r"'g': 20 of 20 values were not seen .* \('A', 'B'\), where .* such as 'a', 'b'"
     ):
-        fitted.transform(pd.DataFrame({"g": ["A", "B"] * 10}))
+        read(fitted, pd.DataFrame({"g": ["A", "B"] * 10}))
 
 
 def test_unseen_levels_are_told_once_per_column_whatever_the_number_of_rows():

@@ -49,11 +49,16 @@ def band(of):
 def cox(**settings):
     def summary(X, by, y, **o):
         model = CoxPH(**settings).fit(X, y, **o)
-        return np.concatenate(
-            [numbers(model.summary()).ravel(), model.predict_survival_function(rows()[0][:3], [0.5]).ravel()]
-        )
+        found = model.summary()
+        parts = (found.coefficients, found.terms, found.tests.drop("robust_score", errors="ignore"), found.fit)
+        curves = model.predict_survival_function(rows()[0][:3], [0.5])
+        return np.concatenate([*(numbers(part).ravel() for part in parts), curves.ravel()])
 
     return summary
+
+
+def by_cause(method):
+    return lambda X, by, y, **o: numbers(method().fit(X, y, **o).summary().to_frame())
 
 
 def proportionality(X, by, y, sample_weight=None):
@@ -77,8 +82,12 @@ STATISTICS = {
     "cox robust": (cox(robust=True), "entry", False),
     "cox strata": (cox(strata="b"), "entry", True),
     "proportionality": (proportionality, "entry", False),
-    "fine_gray": (lambda X, by, y, **o: numbers(FineGray().fit(X, y, **o).summary()), "causes", True),
-    "cause_specific": (lambda X, by, y, **o: numbers(CauseSpecific().fit(X, y, **o).summary()), "causes", True),
+    "fine_gray": (lambda X, by, y, **o: numbers(FineGray().fit(X, y, **o).summary().to_frame()), "causes", True),
+    "cause_specific": (
+        lambda X, by, y, **o: numbers(CauseSpecific().fit(X, y, **o).summary().to_frame()),
+        "causes",
+        True,
+    ),
     "logrank": (lambda X, by, y, **o: [logrank_test(y, by, **o).statistic], "entry", True),
     "stratified logrank": (lambda X, by, y, **o: [logrank_test(y, by, strata=X["b"], **o).statistic], "entry", True),
     "restricted mean": (restricted, "plain", True),
@@ -122,6 +131,8 @@ def test_whole_weights_are_repeated_rows_of_a_subject(name):
     np.testing.assert_allclose(compute(X, by, y, groups=named), compute(X, by, y, groups=subject), rtol=1e-9)
     if name != "cox ridge":
         np.testing.assert_allclose(compute(X, by, y, groups=np.arange(N)), compute(X, by, y), rtol=1e-9)
+    alone = compute(X, by, y, sample_weight=count, groups=np.arange(N))
+    np.testing.assert_allclose(alone, compute(X.iloc[again], by[again], y[again], groups=again), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", STATISTICS)

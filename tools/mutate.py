@@ -17,8 +17,10 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -322,23 +324,28 @@ class _Tracer:
         self.target.write_text(json.dumps(self.result), encoding="utf-8")
 
 
-def test_map(copy: Copy, *, complete: bool) -> dict[str, dict[str, Any]]:
+def test_map(copies: Sequence[Copy], *, complete: bool) -> dict[str, dict[str, Any]]:
     """Functions and seconds of each test, from ``.mutation/map.json``; missing test files are recorded now."""
-    path, new = STATE / "map.json", STATE / "new.json"
+    path = STATE / "map.json"
     known = _stored(path)
     seen = {name.partition("::")[0] for name in known}
     files = [file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "tests").rglob("test_*.py"))]
     missing = [name for name in files if name not in seen and not any(word in name for word in SKIPPED_TESTS)]
-    for number, name in enumerate(missing if complete else [], 1):
-        print(f"recording which functions {name} calls ({number} of {len(missing)})", flush=True)
-        new.unlink(missing_ok=True)
-        code, output = copy.run([name], _FILE_SECONDS, [_Tracer(copy.root, new)])
-        if code not in (0, 5):  # 5: all tests of the file are left out
-            print(output[-3000:])
-            print(f"Not all tests of {name} pass without a mutant; only those that do are used.", file=sys.stderr)
-        known |= _stored(new) or {name: {"seconds": 0.0, "functions": {}}}
+    for number, (name, found) in enumerate(in_workers(copies, _recorded, missing if complete else []), 1):
+        print(f"recorded which functions {name} calls ({number} of {len(missing)})", flush=True)
+        known |= found
         path.write_text(json.dumps(known), encoding="utf-8")
     return known
+
+
+def _recorded(copy: Copy, name: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    new = copy.root.parent / "new.json"
+    new.unlink(missing_ok=True)
+    code, output = copy.run([name], _FILE_SECONDS, [_Tracer(copy.root, new)])
+    if code not in (0, 5):  # 5: all tests of the file are left out
+        print(output[-3000:])
+        print(f"Not all tests of {name} pass without a mutant; only those that do are used.", file=sys.stderr)
+    return name, _stored(new) or {name: {"seconds": 0.0, "functions": {}}}
 
 
 def _stored(path: Path) -> dict[str, dict[str, Any]]:
@@ -370,6 +377,25 @@ def tests_for(mutant: Mutant, tests: dict[str, dict[str, Any]], most: float) -> 
 # ---------------------------------------------------------------------- the run
 
 
+def in_workers(copies: Sequence[Copy], task: Callable[[Copy, Any], Any], values: Iterable[Any]) -> Iterator[Any]:
+    """Results of ``task(copy, value)`` in the order in which they are ready, from one forked process per copy."""
+    context = get_context("fork")
+    free = context.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+    with context.Pool(len(copies), _prepare_worker, (task, free)) as pool:
+        yield from pool.imap_unordered(_work, values)
+
+
+def _prepare_worker(task: Callable[[Copy, Any], Any], free: Any) -> None:
+    global _task, _copy
+    _task, _copy = task, free.get()
+
+
+def _work(value: Any) -> Any:
+    return _task(_copy, value)
+
+
 def judge(mutant: Mutant, copy: Copy, tests: dict[str, dict[str, Any]], limit: float) -> dict[str, Any]:
     """Run one mutant: "killed" with the test that noticed it, "survived" or "timeout"."""
     text = (SOURCE / mutant.path).read_text(encoding="utf-8")
@@ -394,6 +420,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
     parser.add_argument("--seconds", type=float, default=60.0, help="of tests per mutant: of its package, and others")
     parser.add_argument("--total", type=float, default=3600.0, help="time limit of the whole run; a second one resumes")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at once")
     parser.add_argument("--again", action="store_true", help="run survivors and timeouts once more")
     parser.add_argument("--known", action="store_true", help="use only the tests that the record has")
     parser.add_argument("--among", nargs="+", default=[""], help="draw only from files whose path begins like this")
@@ -405,19 +432,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     among = [mutant for mutant in mutants() if mutant.path.startswith(tuple(arguments.among))]
     sample = draw(among, arguments.sample, arguments.seed)
     preload()
-    with Copy.made() as copy:
-        tests = test_map(copy, complete=not arguments.known)
-        for number, mutant in enumerate(sample, 1):
-            old = known.get(mutant.key)
-            if old is not None and not (arguments.again and old["verdict"] != "killed"):
-                continue
+    with ExitStack() as stack:
+        copies = [stack.enter_context(Copy.made()) for _ in range(arguments.jobs)]
+        tests = test_map(copies, complete=not arguments.known)
+
+        def judged(copy: Copy, mutant: Mutant) -> dict[str, Any]:
+            return {"key": mutant.key, **asdict(mutant), **judge(mutant, copy, tests, arguments.seconds)}
+
+        wanted = [m for m in sample if m.key not in known or (arguments.again and known[m.key]["verdict"] != "killed")]
+        for number, result in enumerate(in_workers(copies, judged, wanted), 1):
+            known[result["key"]] = result
+            path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            print(f"{number}/{len(wanted)} {result['verdict']:9s} {result['key'][:150]}", flush=True)
             if time.monotonic() - began > arguments.total:
                 print("The time is up; run again to resume.")
                 break
-            result = {**asdict(mutant), **judge(mutant, copy, tests, arguments.seconds)}
-            known = _stored(path) | {mutant.key: result}  # another process may write to it too
-            path.write_text(json.dumps(known, indent=1), encoding="utf-8")
-            print(f"{number}/{len(sample)} {result['verdict']:9s} {mutant.key[:150]}", flush=True)
     return _report(len(among), sample, known)
 
 

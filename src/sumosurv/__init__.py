@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from sumosurv import report as report
     from sumosurv import scores as scores
     from sumosurv import serve as serve
+    from sumosurv import spells as spells
     from sumosurv import streaming as streaming
     from sumosurv.distributions import SurvivalDistribution as SurvivalDistribution
     from sumosurv.estimators import *
+    from sumosurv.estimators import compare_nested as compare_nested
     from sumosurv.io import ModelFileError as ModelFileError
     from sumosurv.io import load as load
     from sumosurv.nonparametric import aalen_johansen as aalen_johansen
@@ -50,6 +52,7 @@ _HOMES = {
     "aalen_johansen": "nonparametric",
     "breslow": "nonparametric",
     "check_outcome": "outcome",
+    "compare_nested": "estimators",
     "confidence_band": "nonparametric",
     "kaplan_meier": "nonparametric",
     "load": "io",
@@ -59,7 +62,9 @@ _HOMES = {
     "restricted_mean_test": "nonparametric",
     "turnbull": "nonparametric",
 }
-_PACKAGES = ("calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve", "streaming")
+_PACKAGES = (
+    "calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve", "spells", "streaming",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -12,9 +12,9 @@ import torch
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import CoxPH, FineGray
-from sumosurv.nonparametric import aalen_johansen, refuse_intervals
+from sumosurv.nonparametric import aalen_johansen, refuse_intervals, resampler
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import quantiles
+from sumosurv.quantiles import check_level, check_resamples, quantiles
 
 __all__ = ["SmoothCalibration", "smooth_calibration"]
 
@@ -39,7 +39,7 @@ class SmoothCalibration:
     e50, e90, emax : float
         Its median, its 90 % quantile and its maximum.
     ici_interval : tuple of float
-        Limits of the ICI by resampling; nan without resamples.
+        Limits of the ICI in samples of this size, which contain noise as the ICI itself does; nan without resamples.
     time : float
     cause : int or None
     predicted, observed : ndarray of shape (n,)
@@ -91,31 +91,31 @@ def smooth_calibration(
 
     .. math:: λ(t|x) = λ_0(t) \exp s\big(\log(-\log(1 - F(t_0|x)))\big),
 
-    with a restricted cubic spline s; for one of several causes the hazard of the subdistribution, by Fine and Gray's.
-    What this model gives for the risk at t₀ is the observed risk of subjects with such a prediction. If hazards are
+    with a restricted cubic spline s; for one of several causes, the hazard of the subdistribution by Fine and Gray's
+    model. The risk at t₀ under this model is the observed risk of subjects with such a prediction. If hazards are
     proportional and the predictions right, s is the identity.
 
     Parameters
     ----------
     distribution : SurvivalDistribution
-        Predicted for subjects that the model was not fitted to.
+        Predictions for subjects that the model was not fitted to.
     y : outcome
-        Of these subjects. Rows that enter late are at risk from their entry on (not with a ``cause``).
+        The outcome of these subjects. Rows with delayed entry are at risk from their entry on (not with a ``cause``).
     time : float
-        t₀.
+        The horizon t₀.
     cause : int, optional
-        Counted from one; without one an event is one of any cause.
+        The cause, counted from one; any cause by default.
     knots : {3, 4, 5}
-        Of the spline, at Harrell's quantiles of the predictions; fewer where these coincide.
+        Number of knots of the spline, at Harrell's quantiles of the predictions; fewer if these coincide.
     stop : bool
-        End follow-up at t₀: what happens later, when hazards may no longer be proportional, then has no influence.
-        False takes all of it, as Austin et al. do.
+        End follow-up at t₀, so that later times, at which hazards may no longer be proportional, have no influence.
+        False uses all of it, as Austin et al. do.
     level : float
-        Of the limits.
+        Confidence level of the limits.
     n_bootstrap : int
-        Resamples of the subjects for the limits, each with a regression of its own; 0 for none.
+        Number of resamples of the subjects for the limits, each with its own regression; 0 for no limits.
     random_state : int, Generator or None
-        Of the resamples.
+        Seed of the resamples.
     sample_weight : array of shape (n,), optional
         How many subjects each row counts for.
 
@@ -125,9 +125,11 @@ def smooth_calibration(
 
     Notes
     -----
-    The ICI of a model that is right is not zero: the curve has noise, of the order of √(F (1 - F) / n). Compare models
-    on the same rows, or look at limits. Like all calibration it does not see how well risks are told apart: a model
-    that gives everyone the same right risk has an ICI near zero.
+    The ICI of the true model is not zero: the curve has noise, of the order of √(F (1 - F) / n). Compare models on the
+    same rows. Resampling adds this noise a second time. The deviations of the curve are therefore shrunk first, as
+    for the calibration scores of `evaluate`, and limits are extended to the ICI if it lies outside. Calibration does
+    not measure how well risks are told apart: a model that predicts the same right risk for everyone has an ICI near
+    zero.
 
     References
     ----------
@@ -151,10 +153,8 @@ def smooth_calibration(
         raise ValueError(f"knots must be 3, 4 or 5; got {knots!r}.")
     if not (np.ndim(time) == 0 and 0.0 < float(time) < np.inf):
         raise ValueError(f"time must be a positive number; got {time!r}.")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be between 0 and 1, such as 0.95; got {level!r}.")
-    if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
-        raise ValueError(f"n_bootstrap must be a non-negative integer; got {n_bootstrap!r}.")
+    check_level(level)
+    check_resamples(n_bootstrap)
     last = float(outcome.time[outcome.weights > 0].max())
     if last < float(time):
         raise ValueError(
@@ -164,52 +164,58 @@ def smooth_calibration(
     predicted = -np.expm1(-np.exp(scale))
     smoother = _Smoother(outcome, scale, float(time), cause, knots, stop)
     places = smoother.places()
-    grid = -np.expm1(-np.exp(places))
     observed, curve = smoother(outcome.weights, scale, places)
     distance = np.abs(predicted - observed)
-    of = None if outcome.weight is None else outcome.weight
-    e50, e90 = quantiles(distance, [0.5, 0.9], of)
-    interval, lower, upper = smoother.limits(places, level, n_bootstrap, np.random.default_rng(random_state))
+    ici = float(np.average(distance, weights=outcome.weight))
+    e50, e90 = quantiles(distance, [0.5, 0.9], outcome.weight)
+    interval, lower, upper = (float("nan"), float("nan")), np.full(len(places), np.nan), np.full(len(places), np.nan)
+    if n_bootstrap:
+        draw, rng = resampler(outcome), np.random.default_rng(random_state)
+        drawn = [draw(rng) for _ in range(n_bootstrap)]
+        again, curves = zip(*(smoother(weights, scale, places) for weights in drawn))
+        lower, upper = _limits(np.stack(curves), curve, level)
+        noise = np.stack(again) - observed
+        square = np.average(distance**2, weights=outcome.weight)
+        noise_square = np.average(np.square(noise).mean(axis=0), weights=outcome.weight)
+        kept = np.sqrt(max(0.0, 1.0 - noise_square / square)) if square > 0 else 0.0
+        moved = np.abs(noise + kept * (observed - predicted))
+        found = np.array([np.average(own, weights=weights) for own, weights in zip(moved, drawn)])
+        low, high = _limits(found, np.array(ici), level)
+        interval = float(low), float(high)
+    grid = -np.expm1(-np.exp(places))
+    emax = float(distance.max())
     return SmoothCalibration(
-        float(np.average(distance, weights=of)),
-        float(e50),
-        float(e90),
-        float(distance.max()),
-        interval,
-        float(time),
-        cause,
-        predicted,
-        observed,
-        grid,
-        curve,
-        lower,
-        upper,
+        ici, float(e50), float(e90), emax, interval, float(time), cause, predicted, observed, grid, curve, lower, upper
     )
 
 
+def _limits(resampled: Array, estimate: Array, level: float) -> tuple[Array, Array]:
+    """Return quantiles over resamples, extended to the estimate if it lies outside."""
+    low, high = np.quantile(resampled, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+    return np.minimum(low, estimate), np.maximum(high, estimate)
+
+
 def _log_hazard(distribution: Any, outcome: Outcome, time: float, cause: int | None) -> Array:
-    """log(-log(1 - F(t|x))), or that of a cause; refused where it is infinite, which no regression can read."""
+    """Return log(-log(1 - F(t|x))), of one cause if given; raise ValueError if it is infinite."""
     if not isinstance(distribution, SurvivalDistribution):
         raise TypeError(
-            f"The first argument is a SurvivalDistribution, such as model.predict_distribution(X); got "
+            f"The first argument must be a SurvivalDistribution, such as model.predict_distribution(X); got "
             f"{type(distribution).__name__}."
         )
     if len(distribution) != len(outcome):
-        raise ValueError(f"The distribution is for {len(distribution)} subjects and y has {len(outcome)} rows.")
-    of = distribution
-    if cause is not None:
-        if distribution.n_causes == 1 and outcome.n_causes > 1:
-            raise ValueError(
-                f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y; the distribution has one."
-            )
-        of = distribution.cause(cause)
+        raise ValueError(f"The distribution has {len(distribution)} subjects and y has {len(outcome)} rows.")
+    if cause is not None and distribution.n_causes == 1 and outcome.n_causes > 1:
+        raise ValueError(
+            f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y; the distribution has one."
+        )
     with torch.no_grad(), np.errstate(divide="ignore"):
-        scale = np.log(-np.asarray(of.log_survival(time), dtype=np.float64))
+        curves = distribution if cause is None else distribution.cause(cause)
+        scale = np.log(-np.asarray(curves.log_survival(time), dtype=np.float64))
     certain = np.flatnonzero(np.isinf(scale))
     if len(certain):
         raise ValueError(
-            f"{len(certain)} predicted risks at time {time:g} are 0 or 1, the first in row {int(certain[0])}, and have "
-            "no place on the scale of log(-log(1 - F)); take another time, or km_calibration."
+            f"{len(certain)} predicted risks at time {time:g} are 0 or 1, the first in row {int(certain[0])}, and "
+            "log(-log(1 - F)) is infinite for them; use another time, or km_calibration."
         )
     return scale
 
@@ -218,83 +224,47 @@ class _Smoother:
     """The regression of the hazard on the prediction, for any weights of the rows."""
 
     def __init__(self, outcome: Outcome, scale: Array, time: float, cause: int | None, knots: int, stop: bool) -> None:
-        if cause is not None and outcome.cause is not None:
-            other = np.where(outcome.cause == cause, 1, 2) * (outcome.cause > 0)
-            outcome = replace(outcome, cause=other)
-        else:
+        if cause is None or outcome.cause is None:
             outcome = outcome.any_cause()
+        else:
+            outcome = replace(outcome, cause=np.where(outcome.cause == cause, 1, 2) * (outcome.cause > 0))
         if stop:
             late = outcome.time > time
             code = None if outcome.cause is None else np.where(late, 0, outcome.cause)
-            outcome = replace(
-                outcome,
-                event=outcome.event & ~late,
-                time=np.minimum(outcome.time, time),
-                cause=code,
-                group=outcome.group,
-            )
+            outcome = replace(outcome, event=outcome.event & ~late, time=np.minimum(outcome.time, time), cause=code)
         self.rows = np.flatnonzero((outcome.entry < outcome.time) if outcome.entry is not None else outcome.time >= 0)
         self.outcome, self.time, self.scale = outcome, time, scale
-        at = np.unique(quantiles(scale, _PLACES[knots], outcome.weight))
-        self.basis = _Spline(at) if scale.max() - scale.min() > 1e-9 else None
+        self.knots = np.unique(quantiles(scale, _PLACES[knots], outcome.weight))
+        self.flat = scale.max() - scale.min() <= 1e-9  # all predictions are the same
 
     def places(self) -> Array:
-        """Where the curve is drawn: evenly, and at quantiles of the predictions."""
-        if self.basis is None:
+        """Return where the curve is drawn: evenly, and at quantiles of the predictions."""
+        if self.flat:
             return self.scale[:1]
         even = np.linspace(self.scale.min(), self.scale.max(), _GRID)
-        return np.unique(np.append(even, np.quantile(self.scale, np.linspace(0, 1, _GRID))))
+        return np.unique(np.append(even, quantiles(self.scale, np.linspace(0, 1, _GRID), self.outcome.weight)))
 
     def __call__(self, weights: Array, *places: Array) -> list[Array]:
-        """The observed risk of some predictions, given as log(-log(1 - F))."""
+        """Return the observed risk at some predictions, given as log(-log(1 - F))."""
         counted = self.rows[weights[self.rows] > 0]
-        outcome = replace(self.outcome[counted], weight=weights[counted])
-        if self.basis is None:
+        outcome = replace(self.outcome[counted], weight=weights[counted], group=None)
+        if self.flat:
             found = float(aalen_johansen(outcome).incidence_at([self.time])[0, 0])
             return [np.full(len(z), found) for z in places]
         model = CoxPH() if outcome.cause is None else FineGray()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Columns left out", UserWarning)  # few predictions differ
-            model.fit(self.basis(self.scale[counted]), outcome)
-        return [model.predict_cumulative_incidence(self.basis(z), [self.time])[:, 0, 0] for z in places]
-
-    def limits(
-        self, places: Array, level: float, n: int, rng: np.random.Generator
-    ) -> tuple[tuple[float, float], Array, Array]:
-        """Quantiles over resamples: of the ICI, and of the curve."""
-        if n == 0:
-            nothing = np.full(len(places), np.nan)
-            return (float("nan"), float("nan")), nothing, nothing
-        subject = np.arange(len(self.outcome))
-        if self.outcome.group is not None:
-            subject = np.unique(self.outcome.group, return_inverse=True)[1]
-        size = int(subject.max()) + 1
-        predicted = -np.expm1(-np.exp(self.scale))
-        ici, curves = np.empty(n), np.empty((n, len(places)))
-        for b in range(n):
-            drawn = np.bincount(rng.integers(size, size=size), minlength=size)[subject] * self.outcome.weights
-            observed, curves[b] = self(drawn, self.scale, places)
-            ici[b] = np.average(np.abs(observed - predicted), weights=drawn)
-        tails = [0.5 - 0.5 * level, 0.5 + 0.5 * level]
-        low, high = np.quantile(ici, tails)
-        lower, upper = np.quantile(curves, tails, axis=0)
-        return (float(low), float(high)), lower, upper
+            model.fit(_spline(self.scale[counted], self.knots), outcome)
+        return [model.predict_cumulative_incidence(_spline(z, self.knots), [self.time])[:, 0, 0] for z in places]
 
 
-class _Spline:
-    """A restricted cubic spline of log(-log(1 - F)): linear before the first and past the last knot."""
-
-    def __init__(self, knots: Array) -> None:
-        self.knots = knots
-
-    def __call__(self, z: Array) -> Array:
-        """The columns of the spline, the first of them linear."""
-        k = self.knots
-        columns = [z]
-        width = (k[-1] - k[0]) ** 2
-        for inner in k[:-2]:
-            left, right = k[-2], k[-1]
-            cube = np.maximum(z - inner, 0.0) ** 3
-            cube = cube - np.maximum(z - left, 0.0) ** 3 * (right - inner) / (right - left)
-            columns.append((cube + np.maximum(z - right, 0.0) ** 3 * (left - inner) / (right - left)) / width)
-        return np.stack(columns, axis=1)
+def _spline(z: Array, knots: Array) -> Array:
+    """Return the columns of a restricted cubic spline, the first of them linear; linear beyond the outer knots."""
+    columns = [z]
+    for inner in knots[:-2]:
+        left, right = knots[-2], knots[-1]
+        cube = np.maximum(z - inner, 0.0) ** 3
+        cube = cube - np.maximum(z - left, 0.0) ** 3 * (right - inner) / (right - left)
+        cube = cube + np.maximum(z - right, 0.0) ** 3 * (left - inner) / (right - left)
+        columns.append(cube / (right - knots[0]) ** 2)
+    return np.stack(columns, axis=1)

@@ -8,15 +8,29 @@ trained on these functions, `sumosurv.distributions` wraps them, and exported mo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-__all__ = ["LogTerms", "gompertz", "log_logistic", "log_normal", "normal", "proportional_hazards", "weibull"]
+__all__ = [
+    "LogTerms",
+    "generalised_gamma",
+    "gompertz",
+    "log_logistic",
+    "log_normal",
+    "normal",
+    "proportional_hazards",
+    "spline",
+    "spline_slopes",
+    "weibull",
+]
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_NODES, _WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(48)[0] + 0.5, 0.5 * np.polynomial.legendre.leggauss(48)[1]
 
 
 class LogTerms(NamedTuple):
@@ -65,14 +79,79 @@ def normal(mean: Tensor, log_sd: Tensor, t: Tensor) -> LogTerms:
 
 
 def gompertz(log_level: Tensor, rate: Tensor, t: Tensor, centre: Tensor | float = 0.0) -> LogTerms:
-    r"""Return the terms of λ(t) = level · exp(rate · (t - centre)); the level is the hazard at the centre."""
-    log_hazard = log_level + rate * (t - centre)
-    cumulative = t * torch.exp(log_hazard) * _mean_decay(rate * t)
-    log_survival = torch.where(torch.isinf(t), -math.inf, -cumulative)
+    r"""Return the terms of λ(t) = level · exp(rate · (t - centre)); the level is the hazard at the centre.
+
+    With a negative rate S does not fall to zero.
+    """
+    log_hazard, growth = log_level + rate * (t - centre), rate * t
+    falls = rate < 0
+    largest = torch.where(falls, log_level - rate * centre, log_hazard)  # of the log-hazard from zero to t
+    cumulative = t * torch.exp(largest) * _mean_decay(torch.where(falls, -growth, growth))
+    limit = torch.where(falls, torch.exp(largest) / torch.where(falls, rate, 1.0), -math.inf)
+    log_survival = torch.where(torch.isinf(t), limit, -cumulative)
     # where S is zero so is f, however large the hazard
     return LogTerms(
-        log_survival, torch.where(torch.isinf(log_survival), -math.inf, log_hazard - cumulative), log_hazard
+        log_survival, torch.where(torch.isinf(log_survival), -math.inf, log_hazard + log_survival), log_hazard
     )
+
+
+def generalised_gamma(mu: Tensor, log_sigma: Tensor, q: Tensor, t: Tensor) -> LogTerms:
+    r"""Return the terms of log T = mu + sigma w, where exp(q w) / q² has a gamma distribution with shape 1 / q².
+
+    q = 1 is the Weibull distribution, q = 0 the log-normal, q = sigma the gamma distribution (Prentice 1974).
+    """
+    log_t = _log_time(t)
+    w = (log_t - mu) * torch.exp(-log_sigma)
+    upper = w >= 0
+    log_tail = _log_gamma_tail(torch.where(upper, w, -w), torch.where(upper, q, -q))
+    below = torch.log1p(-torch.exp(torch.where(upper, -1.0, log_tail)))
+    log_survival = torch.where(t > 0, torch.where(upper, log_tail, below), 0.0)
+    log_survival = torch.where(torch.isinf(t), -math.inf, log_survival)
+    log_density = torch.where(t > 0, _log_gamma_density(w, q) - log_sigma - log_t, -math.inf)
+    log_density = torch.where(torch.isinf(t), -math.inf, log_density)
+    return LogTerms(log_survival, log_density, log_density - log_survival)
+
+
+def spline(coefficients: Sequence[Tensor], knots: Tensor, t: Tensor) -> LogTerms:
+    r"""Return the terms of a restricted cubic spline of log Λ over log t (Royston and Parmar 2002).
+
+    .. math:: \log Λ(t) = γ_0 + γ_1 z + \sum_j γ_{j+1} v_j(z), \qquad z = \log t,
+
+    v_j being cubic between the knots, zero before the first and linear beyond the last. The curve is a survival
+    function if the slope is positive: see `spline_slopes`.
+
+    Parameters
+    ----------
+    coefficients : sequence of Tensor
+        γ, one entry per knot.
+    knots : Tensor of shape (m,)
+        Log times, increasing; m >= 2.
+    """
+    z = _log_time(torch.where(torch.isinf(t), 1.0, t))
+    height, slope = coefficients[0] + coefficients[1] * z, coefficients[1] + torch.zeros_like(z)
+    for coefficient, (value, rise) in zip(coefficients[2:], _spline_columns(knots, z), strict=True):
+        height, slope = height + coefficient * value, slope + coefficient * rise
+    log_survival = torch.where(t > 0, -torch.exp(height), 0.0)
+    log_survival = torch.where(torch.isinf(t), -math.inf, log_survival)
+    at_zero = _power_at_zero(-coefficients[0] / coefficients[1], torch.log(coefficients[1]))
+    log_hazard = torch.where(t > 0, height + torch.log(slope) - z, at_zero)
+    log_density = torch.where(torch.isinf(log_survival), -math.inf, log_hazard + log_survival)
+    return LogTerms(log_survival, log_density, log_hazard)
+
+
+def spline_slopes(coefficients: Tensor, knots: Tensor) -> Tensor:
+    """Return the least slope of the splines with these coefficients (..., m): shape (...)."""
+    points = torch.cat([knots, 0.5 * (knots[1:] + knots[:-1])])
+    slopes = coefficients[..., 1:2].expand(*coefficients.shape[:-1], len(points))
+    for j, (_, rise) in enumerate(_spline_columns(knots, points)):
+        slopes = slopes + coefficients[..., j + 2, None] * rise
+    ends, middle = slopes[..., : len(knots)], slopes[..., len(knots) :]
+    first, last = ends[..., :-1], ends[..., 1:]
+    # between two knots the slope is a parabola: first + b u + c u², u from 0 to 1
+    c = 2.0 * (first + last - 2.0 * middle)
+    b = last - first - c
+    u = torch.where(c > 0, -b / torch.where(c > 0, 2.0 * c, 1.0), 0.0).clamp(0.0, 1.0)
+    return torch.minimum((first + b * u + c * u * u).amin(-1), ends.amin(-1))
 
 
 def proportional_hazards(
@@ -115,3 +194,99 @@ def _mean_decay(x: Tensor) -> Tensor:
     for j in range(10, 1, -1):
         series = 1.0 - near * series / j
     return torch.where(small, series, -torch.expm1(-far) / far)
+
+
+def _exponential_rests(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return Σ_j xʲ / (j + k)! for k = 2, 3, 4: (exp(x) - 1 - x) / x² and so on, by series near zero."""
+    small = x.abs() < 1.0
+    near, far = torch.where(small, x, 0.0), torch.where(small, 1.0, x)
+    series = torch.zeros_like(x)
+    for j in range(22, 3, -1):
+        series = 1.0 / math.factorial(j) + near * series
+    second = (torch.expm1(far) - far) / (far * far)
+    third = (second - 0.5) / far
+    near_third = 1 / 6 + near * series
+    return (
+        torch.where(small, 0.5 + near * near_third, second),
+        torch.where(small, near_third, third),
+        torch.where(small, series, (third - 1 / 6) / far),
+    )
+
+
+def _log_gamma_density(w: Tensor, q: Tensor) -> Tensor:
+    """Return the log-density of w if exp(q w) / q² has a gamma distribution with shape a = 1 / q²."""
+    square = q * q
+    small = square < 0.1
+    near, a = torch.where(small, square, 0.0), 1.0 / torch.where(small, 1.0, square)
+    # log Γ(a) less Stirling's formula; by its series if a is large
+    series = near * (1 / 12 - near**2 * (1 / 360 - near**2 * (1 / 1260 - near**2 * (1 / 1680 - near**2 / 1188))))
+    rest = torch.where(small, series, torch.lgamma(a) - (a - 0.5) * torch.log(a) + a - _HALF_LOG_2PI)
+    return -_HALF_LOG_2PI - rest - w * w * _exponential_rests(q * w)[0]
+
+
+def _log_gamma_tail(w: Tensor, q: Tensor) -> Tensor:
+    """Return log P(W > w) for w >= 0, by quadrature: torch has no derivative of the incomplete gamma function.
+
+    With f(w + s) = f(w) exp(-e(s)), the integral of exp(-e) ends where e, which is convex, is about 38. Its first two
+    derivatives are integrals, too, and enter as a polynomial in w and q around their values.
+    """
+    w, q = w + torch.zeros_like(q), q + torch.zeros_like(w)
+    at, shape = w.detach(), q.detach()
+    with torch.no_grad():
+        start = [part[..., None] for part in _cumulants(at, shape)]
+        slope = start[1][..., 0].clamp_max(1e300)
+        low, high = torch.full_like(at, -2.0), torch.full_like(at, 14.0)
+        for _ in range(9):
+            middle = 0.5 * (low + high)
+            s = torch.exp(middle) / (1.0 + slope)
+            second = _exponential_rests(shape * s)[0]
+            short = slope * s * (1.0 + shape * s * second) + s * s * second < 38.0
+            low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+        length = torch.exp(high) / (1.0 + slope)
+        nodes, weights = (torch.from_numpy(part).to(at) for part in (_NODES**3, 3.0 * _NODES**2 * _WEIGHTS))
+        ends = _cumulants(at[..., None] + length[..., None] * nodes, shape[..., None])
+        # finite unless f(w) is zero
+        gaps = [torch.where(torch.isfinite(b - a), b - a, 0.0) for a, b in zip(start, ends)]
+        exponent, by_w, by_q, by_ww, by_wq, by_qq = gaps
+        share = torch.exp(-exponent) * weights
+        total = share.sum(-1, keepdim=True)
+        share = share / total
+
+        def mean(values: Tensor) -> Tensor:
+            return (share * values).sum(-1)
+
+        log_integral, mean_w, mean_q = torch.log(total[..., 0]) + torch.log(length), mean(by_w), mean(by_q)
+        of_ww = mean(by_w * by_w - by_ww) - mean_w * mean_w
+        of_wq = mean(by_w * by_q - by_wq) - mean_w * mean_q
+        of_qq = mean(by_q * by_q - by_qq) - mean_q * mean_q
+    dw, dq = w - at, q - shape
+    curved = 0.5 * of_ww * dw * dw + of_wq * dw * dq + 0.5 * of_qq * dq * dq
+    return _log_gamma_density(w, q) + log_integral - mean_w * dw - mean_q * dq + curved
+
+
+def _cumulants(v: Tensor, q: Tensor) -> tuple[Tensor, ...]:
+    """Return (exp(q v) - 1 - q v) / q² and its derivatives by v, q, v v, v q and q q."""
+    x, square = q * v, v * v
+    second, third, fourth = _exponential_rests(x)
+    first = 1.0 + x * second
+    return (
+        square * second,
+        v * first,
+        v * square * (second - 2.0 * third),
+        1.0 + x * first,
+        square * (first - second),
+        square * square * (second - 4.0 * third + 6.0 * fourth),
+    )
+
+
+def _spline_columns(knots: Tensor, z: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return v_j and its derivative at log times z, for each inner knot."""
+    first, last = knots[0], knots[-1]
+    inside = torch.minimum(torch.maximum(z, first), last)
+    made = []
+    for knot in knots[1:-1]:
+        share = (last - knot) / (last - first)
+        own, whole = (inside - knot).clamp_min(0.0), inside - first
+        rise = 3.0 * (own * own - share * whole * whole)
+        made.append((own**3 - share * whole**3 + rise * (z - last).clamp_min(0.0), rise))
+    return made

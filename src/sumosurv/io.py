@@ -10,8 +10,7 @@ from torch import Tensor
 
 from sumosurv import estimators
 from sumosurv._version import __version__
-from sumosurv.model_file import PART, ModelFileError, model_digest, read_model_file, save
-from sumosurv.stored import as_flag, as_list
+from sumosurv.stored import PART, ModelFileError, as_flag, as_list, model_digest, read_model_file, save
 
 __all__ = ["ModelFileError", "load", "model_digest", "save"]
 

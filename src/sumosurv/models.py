@@ -11,7 +11,7 @@ from sumosurv.outcome import Cells
 __all__ = ["cells_of", "check_names", "final_estimator", "innermost", "predict_distribution"]
 
 
-def predict_distribution(model: Any, X: Any) -> SurvivalDistribution:
+def predict_distribution(model: Any, X: Any, *, quiet: bool = False) -> SurvivalDistribution:
     """The distribution that a model predicts for each row of X.
 
     Parameters
@@ -20,11 +20,14 @@ def predict_distribution(model: Any, X: Any) -> SurvivalDistribution:
         Or a scikit-learn pipeline or search around one; a distribution is returned as it is.
     X : table of covariates
         As the model reads them: those of a pipeline before its first step.
+    quiet : bool
+        Do not warn of levels that were not seen in training.
     """
     if isinstance(model, SurvivalDistribution):
         return model
     estimator, rows = innermost(model, X)
-    distribution = estimator.predict_distribution(rows)
+    predict = estimator._predict if quiet and hasattr(estimator, "_predict") else estimator.predict_distribution
+    distribution = predict(rows)
     if not isinstance(distribution, SurvivalDistribution):
         raise TypeError(f"predict_distribution gave {type(distribution).__name__}, not a SurvivalDistribution.")
     return distribution

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["mean_and_width", "quantiles"]
+__all__ = ["check_level", "check_resamples", "mean_and_width", "quantiles"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,3 +40,17 @@ def mean_and_width(values: Floats, weight: Floats | None = None) -> tuple[float,
         return float(values.mean()), float(values.std())
     centre = float(np.average(values, weights=weight))
     return centre, float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
+
+
+def check_level(level: float, name: str = "level") -> float:
+    """Return a confidence level; raise ValueError unless it lies between 0 and 1."""
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"{name} must be a probability between 0 and 1, such as 0.95; got {level!r}.")
+    return float(level)
+
+
+def check_resamples(n_bootstrap: int, smallest: int = 0) -> int:
+    """Return a number of resamples; raise ValueError unless it is a whole number that is large enough."""
+    if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < smallest:
+        raise ValueError(f"n_bootstrap must be a whole number, {smallest} or more; got {n_bootstrap!r}.")
+    return int(n_bootstrap)

@@ -21,7 +21,7 @@ import pandas as pd
 from sumosurv.datasets import read_parquet, write_parquet
 from sumosurv.files import is_parquet, replacing
 
-__all__ = ["read_table", "rows_of_parquet", "write_table"]
+__all__ = ["read_table", "write_table"]
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _OTHER_SEPARATORS = {"\t": "tab", ";": ";", "|": "|"}
@@ -124,16 +124,6 @@ def _is_plain(kind: Any) -> bool:
 
     plain = (of.is_float32, of.is_float64, of.is_integer, of.is_string, of.is_large_string)
     return any(is_one(kind) for is_one in plain)
-
-
-def rows_of_parquet(path: Path) -> int:
-    """How many rows a Parquet file has, which is not read for that."""
-    import pyarrow.parquet
-
-    try:
-        return int(pyarrow.parquet.read_metadata(path).num_rows)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

@@ -425,7 +425,7 @@ def test_options_of_fit_reach_the_model(table, option, setting):
         (["evaluate", "nothing.sumo", "{data}", "--time", "months", "--event", "died"], "no model file"),
         (
             ["datasets", "titanic"],
-            "the names are flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal, kkbox",
+            "whas, weibull, checkerboard, normal, kkbox",
         ),
     ],
 )

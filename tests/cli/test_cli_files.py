@@ -143,7 +143,7 @@ def test_a_target_that_cannot_be_written_is_found_before_training(place, capsys,
         raise AssertionError("work was done")
 
     monkeypatch.setattr(sumosurv.SumoNet, "fit", never)
-    monkeypatch.setattr(sumosurv.SumoNet, "predict_distribution", never)
+    monkeypatch.setattr(sumosurv.SumoNet, "_predict", never)
     monkeypatch.setattr("sumosurv.datasets.simulate", never)
     (place / "old").write_text("precious")
     (place / "old").chmod(0o444)
@@ -256,13 +256,13 @@ def test_predictions_of_many_rows_come_in_blocks(place, capsys, monkeypatch):
     frame = example(45_000)
     frame.to_csv(place / "many.csv", index=False)
     sizes = []
-    original = sumosurv.SumoNet.predict_distribution
+    original = sumosurv.SumoNet._predict
 
-    def counted(self, X):
+    def counted(self, X, notes):
         sizes.append(len(X))
-        return original(self, X)
+        return original(self, X, notes)
 
-    monkeypatch.setattr(sumosurv.SumoNet, "predict_distribution", counted)
+    monkeypatch.setattr(sumosurv.SumoNet, "_predict", counted)
     assert main(["predict", "model.sumo", "many.csv", "--times", "3", "--risk", "--out", "p.csv"]) == 0
     assert max(sizes) <= 20_000
     shown = capsys.readouterr().err

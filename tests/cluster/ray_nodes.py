@@ -18,7 +18,7 @@ import sumosurv
 
 BIN = Path(sys.executable).parent
 TOKEN = secrets.token_hex(32)  # of the clusters of this run
-_WORKER = re.compile(r"ray::(_train\b|\w*TrainWorker|\w*MapWorker|MapBatches)")
+_WORKER = re.compile(r"ray::(_train\b|_apply\b|\w*TrainWorker)")
 LIMIT = 240  # seconds after which a command is taken to hang
 
 

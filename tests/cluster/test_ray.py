@@ -31,7 +31,7 @@ COMMON = """
 import json, sys
 from pathlib import Path
 from sumosurv import NetworkSearch, WeibullNet, datasets
-from sumosurv.cluster import Cluster, map_rows, ray_fit
+from sumosurv.cluster import Cluster, map_blocks, ray_fit
 from sumosurv.training import Checkpoints
 address, folder = sys.argv[1], Path(sys.argv[2])
 cluster = Cluster(address, workers=2, smallest=0)
@@ -65,11 +65,14 @@ result = {"score": model.score(data.X, data.y), "epochs": len(model.history_) //
 PREDICT = (
     COMMON
     + """
+from functools import partial
 import numpy as np, pandas as pd
 import ray_nodes
+from sumosurv import load
 rows = pd.DataFrame({"x": np.linspace(-1, 1, 4000), "number": np.arange(4000)})
 made = []
-for part in map_rows(cluster, folder / "model.sumo", rows, ray_nodes.median, block=100):
+blocks = (rows[start : start + 100] for start in range(0, 4000, 100))
+for part in map_blocks(cluster, partial(ray_nodes.median, load(folder / "model.sumo")), blocks):
     made.append(part)
     (folder / "begun").touch()
 pd.concat(made).to_csv(folder / "made.csv", index=False)

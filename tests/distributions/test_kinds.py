@@ -13,6 +13,7 @@ from sumosurv.distributions import (
     Continued,
     CovariatePath,
     Delayed,
+    GeneralisedGamma,
     Gompertz,
     LogLogistic,
     LogNormal,
@@ -23,6 +24,7 @@ from sumosurv.distributions import (
     Recalibrated,
     Remaining,
     Rescaled,
+    RoystonParmar,
     Tabulated,
     Weibull,
 )
@@ -88,6 +90,10 @@ def test_tables_whose_times_are_far_apart(between, times):
         (LogLogistic(0.5, 4.0), stats.fisk(4.0, scale=0.5)),
         (Gompertz(0.4, 0.2), stats.gompertz(2.0, scale=5.0)),
         (Gompertz(0.01, 0.5), stats.gompertz(0.02, scale=2.0)),
+        (GeneralisedGamma(0.3, 0.5, 0.5), stats.gamma(4.0, scale=np.exp(0.3) / 4.0)),
+        (GeneralisedGamma(0.3, 1.0, 2.0), stats.gengamma(0.25, 2.0, scale=np.exp(0.3) * 2.0)),
+        (GeneralisedGamma(0.3, 0.5, -1.2), stats.gengamma(1.2**-2, -2.4, scale=np.exp(0.3) * 1.2 ** (-2 / 2.4))),
+        (GeneralisedGamma(0.5, 1.2, 0.0), stats.lognorm(1.2, scale=np.exp(0.5))),
     ],
 )
 def test_parametric_kinds_equal_scipy(ours, theirs):
@@ -404,7 +410,9 @@ def test_clocks_within_clocks():
         (lambda: LogLogistic(0.0, 1.0), "scale must be finite and positive"),
         (lambda: LogLogistic(1.0, 0.0), "shape must be finite and positive"),
         (lambda: Gompertz(0.0, 1.0), "level must be finite and positive"),
-        (lambda: Gompertz(1.0, 0.0), "rate must be finite and positive"),
+        (lambda: Gompertz(1.0, np.inf), "rate must be finite"),
+        (lambda: GeneralisedGamma(0.0, 1.0, -11.0), "q .* between -10 and 10; got -11"),
+        (lambda: RoystonParmar(torch.tensor([[0.0, 1.0, 5.0]]), torch.tensor([0.0, 1.0, 2.0])), "slope positive"),
     ],
 )
 def test_parameters_that_cannot_be(make, message):

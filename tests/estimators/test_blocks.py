@@ -29,8 +29,8 @@ def fitted():
 )
 def test_blocks_give_what_one_call_gives(fitted, ask, monkeypatch):
     model, data = fitted
-    sizes, original = [], SumoNet.predict_distribution
-    monkeypatch.setattr(SumoNet, "predict_distribution", lambda m, X: sizes.append(len(X)) or original(m, X))
+    sizes, original = [], SumoNet._predict
+    monkeypatch.setattr(SumoNet, "_predict", lambda m, X, notes: sizes.append(len(X)) or original(m, X, notes))
     at_once = ask(model, data.X, data.y)
     assert sizes == [200]
     monkeypatch.setattr(predictions, "_BLOCK", 33)

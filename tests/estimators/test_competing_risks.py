@@ -185,7 +185,7 @@ def test_parameters_of_the_estimator_can_be_set():
     model.set_params(estimator__alpha=2.0)
     assert clone(model).fit(X, Y).estimators_[1].alpha == 2.0
     for wrong in (CoxPH, "cox", object()):
-        with pytest.raises(TypeError, match="survival estimator"):
+        with pytest.raises(ValueError, match="survival estimator"):
             CauseSpecific(wrong).fit(X, Y)
 
 
@@ -316,21 +316,23 @@ def test_incidences_that_would_pass_one_stop_there():
 
 def test_summary_has_a_row_for_each_cause_and_term():
     fitted = FineGray().fit(X, Y)
-    summary = fitted.summary()
+    summary = fitted.summary().coefficients
     assert summary.loc[(2, "a"), "coef"] == fitted.coef_[1, 0]
     np.testing.assert_allclose(summary["z"], summary["coef"] / summary["standard_error"])
     assert (summary["hazard_ratio_lower"] < summary["hazard_ratio"]).all()
     assert (summary["hazard_ratio"] < summary["hazard_ratio_upper"]).all()
-    narrow = fitted.summary(level=0.5)
+    narrow = fitted.summary(level=0.5).coefficients
     assert (narrow["hazard_ratio_lower"] > summary["hazard_ratio_lower"]).all()
     by_cause = CauseSpecific().fit(X, Y)
-    assert by_cause.summary().index.equals(summary.index)
-    pd.testing.assert_frame_equal(by_cause.summary(0.5).loc[2], by_cause.estimators_[1].summary(0.5))
+    assert by_cause.summary().coefficients.index.equals(summary.index)
+    alone = by_cause.estimators_[1].summary(0.5)
+    for table in ("coefficients", "terms", "tests"):
+        pd.testing.assert_frame_equal(getattr(by_cause.summary(0.5), table).loc[2], getattr(alone, table))
     assert not hasattr(CauseSpecific(KaplanMeier()).fit(X, Y), "summary")
     with pytest.warns(UserWarning, match="left out.*'c'"):
         dropped = FineGray().fit(X.assign(c=2 * X["a"] + 1), Y)
     np.testing.assert_allclose(dropped.coef_[:, :2], fitted.coef_, atol=1e-8)
-    assert np.isnan(dropped.summary().loc[(1, "c")]).all()
+    assert np.isnan(dropped.summary().coefficients.loc[(1, "c")]).all()
 
 
 def test_a_ridge_shrinks_the_coefficients():

@@ -16,6 +16,7 @@ from sumosurv import (
     CoxPH,
     KaplanMeier,
     RandomSurvivalForest,
+    SumoNet,
     Surv,
     SurvivalMixture,
     WeibullNet,
@@ -25,7 +26,7 @@ from sumosurv import (
 from sumosurv.distributions import Weibull
 from sumosurv.estimators import METHODS
 from sumosurv.estimators import recalibration as maps
-from sumosurv.estimators.lower_bound import BoundScores, choose_cutoff, score_rows
+from sumosurv.estimators.recalibration import BoundScores, choose_cutoff, score_rows
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import concordance_td, d_calibration, log_likelihood
 
@@ -57,6 +58,13 @@ def model(data):
 
 
 # ---------------------------------------------------------------------- the map
+
+
+def test_the_default_estimator_is_sumonet(monkeypatch):
+    data = datasets.simulate("weibull", 100, random_state=0)
+    quick = SumoNet(n_members=1, max_epochs=1, components="networks", random_state=0)
+    monkeypatch.setattr("sumosurv.estimators.conformal.SumoNet", lambda: quick)
+    assert isinstance(Conformal(random_state=0).fit(data.X, data.y).estimator_, SumoNet)
 
 
 def test_without_censoring_a_knot_is_an_order_statistic_with_its_rank():
@@ -308,19 +316,18 @@ def test_what_it_refuses(data):
     with pytest.raises(ValueError, match="Too few rows to hold out"):
         Conformal(estimator=CoxPH()).fit(data.X[:5], data.y[:5])
     for settings, message in (
-        ({"fraction": 1.0}, "fraction is a share"),
-        ({"cv": 1}, "cv is None or"),
-        ({"bins": 1}, "bins is a whole number"),
-        ({"cutoff": -1.0}, "cutoff is a positive time"),
+        ({"fraction": 1.0}, "fraction of Conformal .*; got 1.0"),
+        ({"cv": 1}, "cv of Conformal .* None .*; got 1"),
+        ({"bins": 1}, "bins of Conformal .*at least 2; got 1"),
+        ({"cutoff": -1.0}, "cutoff of Conformal .*; got -1.0"),
+        ({"estimator": "CoxPH"}, "estimator of Conformal .*; got 'CoxPH'"),
     ):
         with pytest.raises(ValueError, match=message):
             Conformal(**settings).fit(data.X, data.y)
-    with pytest.raises(TypeError, match="estimator is a survival estimator"):
-        Conformal(estimator="CoxPH").fit(data.X, data.y)
     causes = CauseSpecific(CoxPH()).fit(data.X, Surv.from_arrays(np.arange(400) % 3, data.y["time"]))
     with pytest.raises(ValueError, match="tells causes apart"):
         Conformal.of(causes, data.X, data.y)
-    with pytest.raises(ValueError, match="level is a probability"):
+    with pytest.raises(ValueError, match="level must be a probability"):
         Conformal(estimator=CoxPH(), random_state=0).fit(data.X, data.y).lower_bound(data.X, level=90)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from forging import forged, put, read
-from sumosurv import CoxPH, ModelFileError, Surv, breslow, check_outcome, load
+from sumosurv import CoxPH, ModelFileError, Surv, breslow, check_outcome, datasets, load
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, ever_at_risk
 
 EXACT = {"precision": 1e-12}
@@ -110,7 +110,7 @@ def test_against_lifelines(late, strata, lifelines):
     np.testing.assert_allclose(model.coef_, theirs.params_, atol=1e-6)
     np.testing.assert_allclose(model.standard_errors_, theirs.standard_errors_, atol=1e-6)
     assert model.log_likelihood_ == pytest.approx(theirs.log_likelihood_, abs=1e-6)
-    summary = model.summary(level=0.95)
+    summary = model.summary(level=0.95).coefficients
     np.testing.assert_allclose(summary["hazard_ratio_lower"], theirs.summary["exp(coef) lower 95%"], rtol=1e-6)
     np.testing.assert_allclose(summary["hazard_ratio_upper"], theirs.summary["exp(coef) upper 95%"], rtol=1e-6)
     if not late and strata is None:  # its baseline ignores entry times
@@ -428,3 +428,42 @@ def test_proportionality_of_columns_that_are_left_out_and_errors():
         model.test_proportionality(frame, Surv.from_arrays(np.zeros(len(y), dtype=bool), y.time))
     with pytest.raises(ValueError, match="does not support interval-censored"):
         model.test_proportionality(frame, Surv.interval(y.time, y.time + 1.0))
+
+
+def test_limits_of_predictions_contain_them_and_grow_with_the_level():
+    X, y = datasets.simulate("weibull", 150, random_state=1)
+    model = CoxPH().fit(X, y)
+    times = np.quantile(y["time"][y["event"]], [0.1, 0.5, 0.8])
+    lower, upper = model.predict_survival_band(X[:5], times)
+    estimate = model.predict_survival_function(X[:5], times)
+    assert (lower <= estimate).all()
+    assert (estimate <= upper).all()
+    wide = model.predict_survival_band(X[:5], times, level=0.99)
+    assert (wide[0] < lower).all()
+    np.testing.assert_array_equal(model.predict_survival_band(X[:5], [0.0]), np.ones((2, 5, 1)))
+    low, high = model.predict_restricted_mean_limits(X[:5], 1.0)
+    mean = model.predict_restricted_mean(X[:5], 1.0)
+    np.testing.assert_allclose((low + high) / 2, mean, rtol=1e-9)
+    early, late = model.predict_median_limits(X[:5])
+    median = model.predict_median(X[:5])
+    assert (early <= median).all()
+    assert (median <= late).all()
+    few = CoxPH().fit(X, Surv.from_arrays(np.arange(150) < 30, y["time"]))
+    assert np.isposinf(few.predict_median_limits(X)[1]).any()
+
+
+def test_limits_without_information_or_risk_sets(tmp_path):
+    X, y = datasets.simulate("weibull", 80, random_state=1)
+    model = CoxPH().fit(X, y)
+    model.save(tmp_path / "model.sumo")
+    with pytest.raises(ValueError, match="risk sets"):
+        load(tmp_path / "model.sumo").predict_survival_band(X, [1.0])
+    with pytest.raises(ValueError, match="alpha=0"):
+        CoxPH(alpha=1.0).fit(X, y).predict_median_limits(X)
+    with pytest.raises(ValueError, match="horizon"):
+        model.predict_restricted_mean_limits(X, -1.0)
+    separated = np.column_stack([X, np.where(y["event"], 0.0, 1.0)])
+    with pytest.warns(UserWarning, match="no maximum"):
+        infinite = CoxPH().fit(separated, y)
+    lower, upper = infinite.predict_survival_band(separated, [np.median(y["time"])])
+    np.testing.assert_array_equal([lower.max(), upper.min()], [0.0, 1.0])

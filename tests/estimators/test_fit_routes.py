@@ -12,8 +12,9 @@ import torch
 from sumosurv import CoxTime, DeepHit, DeepSurv, SumoNet, Surv, WeibullNet, check_outcome
 from sumosurv.distributions import Rescaled
 from sumosurv.fitting.plan import FitPlan
+from sumosurv.fitting.rows import time_features
 from sumosurv.networks import Rows
-from sumosurv.preprocessing import Preprocessor, time_features
+from sumosurv.preprocessing import Preprocessor
 from sumosurv.scores import log_likelihood
 from sumosurv.training import mean_terms, split_rows, train
 
@@ -192,6 +193,14 @@ def test_history_is_in_the_unit_of_the_user(unit):
             np.testing.assert_allclose(told, own[rows].mean(), atol=1e-4)
             np.testing.assert_allclose([getattr(epoch, name)[k] for epoch in seen], told)
         assert fitted.best_valid_[k] == fitted.history_.query("member == @k")["valid"].max()
+
+
+def test_validation_rows_are_scored_by_the_cause_of_their_event():
+    (X, y), (X_valid, y_valid), rng = data(), data(60, seed=1), np.random.default_rng(2)
+    causes = [Surv.from_arrays(z["event"] * rng.integers(1, 3, len(z)), z["time"]) for z in (y, y_valid)]
+    options = SUMO | {"learning_rate": 1e-12, "dropout": 0.0, "weight_decay": 0.0, "n_members": 1}
+    model = SumoNet(**options).fit(X, causes[0], validation_data=(X_valid, causes[1]))
+    assert model.best_valid_[0] == pytest.approx(model.score(X_valid, causes[1]), abs=1e-4)
 
 
 def test_objectives_that_are_no_likelihoods_have_no_unit():

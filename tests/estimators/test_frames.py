@@ -26,7 +26,7 @@ def test_curves_have_times_as_columns(name):
     np.testing.assert_allclose(frame.loc["row 7", 2.0], ask(X.loc[["row 7"]], [2.0])[0, 0])
 
 
-def test_one_number_for_each_row_is_a_series():
+def test_one_number_for_each_row_is_one_column():
     for name, options in (
         ("median", {}),
         ("mean", {}),
@@ -35,23 +35,53 @@ def test_one_number_for_each_row_is_a_series():
     ):
         ask = getattr(MODEL, f"predict_{name}")
         made = ask(X, **options, as_frame=True)
-        assert isinstance(made, pd.Series)
-        assert made.name == name
+        assert list(made.columns) == [name, "extrapolated"]
         assert made.index.equals(X.index)
-        np.testing.assert_array_equal(made.to_numpy(), ask(X, **options))
+        np.testing.assert_array_equal(made[name], ask(X, **options))
     own = np.linspace(0.1, 1.0, len(X))
     made = MODEL.predict_restricted_mean(X, own_horizons=own, as_frame=True)
-    np.testing.assert_array_equal(made, MODEL.predict_restricted_mean(X, own_horizons=own))
-    assert made.name == "restricted_mean"
+    np.testing.assert_array_equal(made["restricted_mean"], MODEL.predict_restricted_mean(X, own_horizons=own))
 
 
 def test_levels_and_horizons_are_columns():
     levels = MODEL.predict_quantile(X, [0.25, 0.75], as_frame=True)
-    assert (levels.columns.name, list(levels.columns)) == ("quantile", [0.25, 0.75])
+    assert (levels.columns.name, list(levels.columns)) == ("quantile", [0.25, 0.75, "extrapolated"])
     np.testing.assert_array_equal(levels[0.75], MODEL.predict_quantile(X, 0.75))
     horizons = MODEL.predict_restricted_mean(X, [1.0, 2.0], as_frame=True)
-    assert (horizons.columns.name, list(horizons.columns)) == ("horizon", [1.0, 2.0])
+    assert (horizons.columns.name, list(horizons.columns)) == ("horizon", [1.0, 2.0, "extrapolated"])
     np.testing.assert_array_equal(horizons[2.0], MODEL.predict_restricted_mean(X, 2.0))
+
+
+def test_extrapolated_numbers_are_counted_and_marked():
+    last, n = MODEL.last_time_, len(X)
+    q = float(np.median(MODEL.predict_distribution(X).cdf(last)))  # half of these quantiles lie beyond
+    beyond = MODEL.predict_quantile(X, q) > last
+    assert 0 < beyond.sum() < n
+    with pytest.warns(UserWarning, match=rf"^{beyond.sum()} of {n} quantiles .*\({last:.6g}\)") as told:
+        frame = MODEL.predict_quantile(X, q, as_frame=True)
+    assert len(told) == 1
+    np.testing.assert_array_equal(frame["extrapolated"], beyond)
+    with pytest.warns(UserWarning, match=rf"^{beyond.sum() + n} of {2 * n} quantiles"):
+        frame = MODEL.predict_quantile(X, [q, 1.0], as_frame=True)
+    assert frame["extrapolated"].all()
+    distribution = MODEL.predict_distribution(X)
+    beyond = distribution.mean() - distribution.restricted_mean(last) > 0.01 * distribution.mean()
+    with pytest.warns(UserWarning, match=rf"^{beyond.sum()} of {n} means"):
+        frame = MODEL.predict_mean(X, as_frame=True)
+    np.testing.assert_array_equal(frame["extrapolated"], beyond)
+    with pytest.warns(UserWarning, match=rf"^{n} of {2 * n} restricted means"):
+        MODEL.predict_restricted_mean(X, [0.5 * last, 2.0 * last])
+    with pytest.warns(UserWarning, match=rf"^1 of {n} restricted means"):
+        frame = MODEL.predict_restricted_mean(
+            X, own_horizons=last * np.append(np.linspace(0.0, 1.0, n - 1), 1.5), as_frame=True
+        )
+    assert frame["extrapolated"].to_list() == [False] * (n - 1) + [True]
+
+
+def test_numbers_within_follow_up_cause_no_warning(recwarn):
+    made = MODEL.predict_quantile(X, 1e-6, as_frame=True), MODEL.predict_restricted_mean(X, 0.1, as_frame=True)
+    assert not any(frame["extrapolated"].any() for frame in made)
+    assert not len(recwarn)
 
 
 def test_incidences_have_cause_and_time():

@@ -7,7 +7,7 @@ import torch
 
 from sumosurv import SumoNet, datasets
 from sumosurv.estimators import predictions
-from sumosurv.estimators.gathering import Gathered
+from sumosurv.estimators.predictions import Gathered
 from sumosurv.preprocessing import Preprocessor
 
 TIMES = [0.2, 0.5, 1.0, 3.0]
@@ -55,7 +55,7 @@ def test_what_cannot_be_filled_is_refused(model_and_rows, wanted, message):
         model.predict_survival_function(X, TIMES, **wanted)
 
 
-def test_copies_under_way_are_waited_for_in_order():
+def test_copies_under_way_are_waited_for_in_order(monkeypatch):
     events = []
 
     def copy(values):
@@ -70,7 +70,8 @@ def test_copies_under_way_are_waited_for_in_order():
         return staged, wait
 
     values = torch.arange(20.0).reshape(10, 2)
-    gathered = Gathered(10, copy=copy)
+    monkeypatch.setattr(predictions, "start_copy", copy)
+    gathered = Gathered(10)
     for i in range(0, 10, 3):
         gathered.put(slice(i, min(i + 3, 10)), values[i : i + 3])
     assert events.count("done") == 2  # of four copies two are still under way

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from sumosurv import CoxPH, KaplanMeier, SumoNet, SumoNetSearch, SurvivalMixture, WeibullNet, datasets, load
+from sumosurv import CoxPH, KaplanMeier, SumoNet, SumoNetSearch, Surv, SurvivalMixture, WeibullNet, datasets, load
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,16 @@ def test_of_fitted_estimators(data):
     np.testing.assert_allclose(both.predict_survival_function(data.X[:5], [1.0]), mean, atol=1e-12)
 
 
+def test_cells_of_times_are_those_that_all_parts_share(data):
+    days = Surv.from_arrays(data.y["event"], np.ceil(20 * data.y["time"]))
+    fast = {"components": "networks", "n_members": 1, "max_epochs": 1, "random_state": 0}
+    whole = [SumoNet(**fast, resolution=1.0).fit(data.X, days) for _ in range(2)]
+    assert whole[0].cells_ is not None
+    assert SurvivalMixture.of(whole).cells_ == whole[0].cells_
+    exact = SumoNet(**fast, resolution=None).fit(data.X, days)
+    assert SurvivalMixture.of([whole[0], exact]).cells_ is None
+
+
 def test_of_estimators_that_do_not_fit_together(data):
     with pytest.raises(NotFittedError):
         SurvivalMixture.of([KaplanMeier()])
@@ -57,12 +67,12 @@ def test_a_search_among_the_parts_is_saved_as_what_it_found(data, tmp_path):
 @pytest.mark.parametrize(
     ("estimators", "weights", "error", "message"),
     [
-        ([], None, ValueError, "at least one"),
-        ([3], None, TypeError, "survival estimators"),
+        ([], None, ValueError, "one or more"),
+        ([3], None, ValueError, "survival estimators"),
         ([KaplanMeier()], [1.0, 2.0], ValueError, "1 positive weights"),
         ([KaplanMeier(), KaplanMeier()], [1.0, 0.0], ValueError, "2 positive weights"),
         ([KaplanMeier(), KaplanMeier()], [1.0, np.inf], ValueError, "2 positive weights"),
-        (KaplanMeier(), None, TypeError, "put it into a list"),
+        (KaplanMeier(), None, ValueError, "a sequence of"),
     ],
 )
 def test_what_cannot_be_mixed(data, estimators, weights, error, message):

@@ -118,3 +118,12 @@ def test_a_shifted_clock():
     np.testing.assert_allclose(late.mean(), base.conditional(0.4).mean() - 0.4, rtol=1e-9)
     with pytest.raises(ValueError, match="zero or more"):
         Remaining(base, -1.0)
+
+
+def test_networks_read_principal_components_of_a_wide_table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 1500))
+    y = Surv.from_arrays(np.ones(80), rng.exponential(np.exp(X[:, 0])))
+    model = WeibullNet(n_members=2, max_epochs=2, random_state=0).fit(X, y)
+    assert model.history_["train"].min() > -10  # the likelihood of all columns is below -1e9
+    assert model.preprocessor_.n_numeric <= 64

@@ -20,6 +20,7 @@ from sumosurv import (
     datasets,
     load,
 )
+from sumosurv.fitting.members import limits
 from sumosurv.networks import select_members
 
 GRID = np.array([0.0, 0.3, 0.7, 1.0, 1.4, 4.0])
@@ -35,11 +36,13 @@ def default(data):
     return SumoNet(max_epochs=3, random_state=0).fit(data.X, data.y)
 
 
-def repeated_quantile(values, weights, level):
-    """The quantile of values that each stand at the middle of their weight, by interpolation."""
-    order = np.argsort(values)
-    middle = np.cumsum(weights[order]) - 0.5 * weights[order]
-    return np.interp(level, middle, values[order])
+def mean_quantile(values, weights, level):
+    """Quantiles of the weighted values, averaged over levels within a window as wide as the weight of a member."""
+    order, width = np.argsort(values), np.square(weights).sum()
+    first = np.clip(level - 0.5 * width, 0.0, 1.0 - width)
+    levels = first + (np.arange(20_000) + 0.5) / 20_000 * width
+    places = np.searchsorted(np.cumsum(weights[order]), levels)
+    return values[order][np.minimum(places, len(values) - 1)].mean()
 
 
 @pytest.mark.parametrize("kind", [DeepHit, DeepSurv, WeibullNet])
@@ -72,18 +75,18 @@ def test_the_default_counts_every_network_of_every_kind_with_its_weight(default,
     lower, upper = default.predict_survival_band(X, GRID, level=0.8)
     for i in range(len(X)):
         for j in range(len(GRID)):
-            assert lower[i, j] == pytest.approx(repeated_quantile(curves[:, i, j], members.weights, 0.1), abs=1e-12)
-            assert upper[i, j] == pytest.approx(repeated_quantile(curves[:, i, j], members.weights, 0.9), abs=1e-12)
+            assert lower[i, j] == pytest.approx(mean_quantile(curves[:, i, j], members.weights, 0.1), abs=1e-4)
+            assert upper[i, j] == pytest.approx(mean_quantile(curves[:, i, j], members.weights, 0.9), abs=1e-4)
 
 
 def test_limits_fall_in_time_and_widen_with_the_level(default, data):
     times = np.linspace(0.0, 3.0, 40)
     narrow, wide = (default.predict_survival_band(data.X[:20], times, level) for level in (0.5, 0.99))
-    for limits in (*narrow, *wide):
-        assert limits.shape == (20, 40)
-        assert (np.diff(limits, axis=1) <= 0).all()
-        assert ((limits >= 0) & (limits <= 1)).all()
-        np.testing.assert_array_equal(limits[:, 0], 1.0)
+    for limit in (*narrow, *wide):
+        assert limit.shape == (20, 40)
+        assert (np.diff(limit, axis=1) <= 1e-15).all()
+        assert ((limit >= 0) & (limit <= 1)).all()
+        np.testing.assert_array_equal(limit[:, 0], 1.0)
     assert (wide[0] <= narrow[0]).all()
     assert (narrow[0] <= narrow[1]).all()
     assert (narrow[1] <= wide[1]).all()
@@ -129,5 +132,27 @@ def test_what_has_no_members(data):
     alone = WeibullNet(n_members=1, max_epochs=2).fit(data.X, data.y)
     with pytest.raises(ValueError, match="is a single model"):
         alone.predict_survival_band(data.X, GRID)
-    with pytest.raises(ValueError, match="level is a probability"):
+    with pytest.raises(ValueError, match="level must be a probability"):
         alone.predict_survival_band(data.X, GRID, level=95)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
+def test_limits_of_survival_curves_are_monotone_with_unequal_weights(level):
+    """Curves that cross change places; interpolation between the middles of unequal weights then jumped upwards."""
+    rng = np.random.default_rng(0)
+    times = np.linspace(0.0, 5.0, 400)
+    for _ in range(20):
+        scale, shape = rng.uniform(0.3, 3.0, (8, 1)), rng.uniform(0.5, 3.0, (8, 1))
+        curves, weights = np.exp(-((times / scale) ** shape)), rng.dirichlet(np.ones(8))
+        for limit in limits(curves, weights, level):
+            assert (np.diff(limit) <= 1e-15).all()
+            assert (curves.min(axis=0) - 1e-12 <= limit).all()
+            assert (limit <= curves.max(axis=0) + 1e-12).all()
+
+
+def test_limits_with_equal_weights_are_interpolated_between_the_middles():
+    values = np.random.default_rng(1).normal(size=(7, 3))
+    for level in (0.3, 0.8, 0.99):
+        for limit, q in zip(limits(values, np.full(7, 1 / 7), level), (0.5 - level / 2, 0.5 + level / 2)):
+            expected = [np.interp(q, (np.arange(7) + 0.5) / 7, np.sort(column)) for column in values.T]
+            np.testing.assert_allclose(limit, expected, atol=1e-12)

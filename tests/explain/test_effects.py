@@ -207,6 +207,10 @@ def test_unordered_levels_stand_beside_those_that_are_alike():
     model = Formula(lambda X: np.ones(len(X)))
     found = list(accumulated_local_effects(model, X, "level", times=1.0).grid[0])
     assert found in (list(centre), list(centre)[::-1])
+    X["word"] = pd.cut(X.pop("x"), [-9.0, 0.5, 1.5, 2.5, 9.0], labels=["n", "a", "z", "c"]).astype(object)
+    found = list(accumulated_local_effects(model, X, "level", times=1.0).grid[0])
+    assert found[0] in ("first", "fourth")
+    assert found[-1] in ("first", "fourth")
     X["level"] = pd.Categorical(X["level"], ["third", "first", "fourth", "second"], ordered=True)
     assert list(accumulated_local_effects(model, X, "level", times=1.0).grid[0]) == list(X["level"].cat.categories)
 
@@ -270,7 +274,7 @@ def test_what_cannot_be_is_named(fitted):
         ({"columns": "a", "quantity": "restricted_mean", "times": 0.0}, "positive; got 0"),
         ({"columns": "a", "quantity": "mean"}, "quantity must be one of survival"),
         ({"columns": "a", "quantity": "median", "times": 1.0}, "leave out times"),
-        ({"columns": "a", "level": 95}, "level is a probability between 0 and 1"),
+        ({"columns": "a", "level": 95}, "level.*got 95"),
         ({"columns": "a", "cause": 2}, "numbered from 1 to 1; got 2"),
     ):
         with pytest.raises(ValueError, match=message):

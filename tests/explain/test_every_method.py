@@ -16,6 +16,7 @@ SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "random_stat
 OWN = {
     "CoxPH": {"alpha": 0.1, "missing": "indicator"},
     "FineGray": {"alpha": 0.1, "missing": "indicator"},
+    "ParametricRegression": {"alpha": 0.1, "missing": "indicator"},
     "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0},
     "Soden": {"steps": 3, "hazard_layers": (6,)},
     "SurvNode": {"steps": 3, "hazard_layers": (6,)},

@@ -192,12 +192,12 @@ def test_what_cannot_be_is_named():
     for options, message in (
         ({"scores": "accuracy"}, "There is no score 'accuracy'"),
         ({"scores": "harrell_c", "times": [1.0]}, "harrell_c is taken at no particular time"),
-        ({"n_repeats": 0}, "n_repeats is at least 1"),
+        ({"n_repeats": 0}, "n_repeats.*1 or more"),
         ({"columns": ["z"]}, "X has no column 'z'"),
     ):
         with pytest.raises(ValueError, match=message):
             permutation_importance(model, X, y, **options)
-    with pytest.raises(ValueError, match="-inf: no loss can be told from it"):
+    with pytest.raises(ValueError, match=r"-inf.*integrated_brier"):
         permutation_importance(Ended(lambda X: np.ones(len(X))), X, y)
     cox = CoxPH(alpha=0.1, missing="indicator").fit(X, y)
     assert len(permutation_importance(cox, X, y, scores="integrated_brier", n_repeats=2).table) == 2

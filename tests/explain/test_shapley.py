@@ -133,6 +133,16 @@ def test_columns_without_a_say_and_columns_with_the_same_say():
     assert list(found.importance().index[-1:]) == ["x2"]
 
 
+def test_importance_is_the_mean_over_time_of_the_mean_absolute_value():
+    rng = np.random.default_rng(8)
+    X, background = rng.normal(size=(4, 2)), rng.normal(size=(5, 2))
+    times = np.array([0.1, 0.2, 2.0])  # far from even
+    found = survshap(Formula(lambda X: np.exp(X[:, 0] - 0.5 * X[:, 1])), X, background, times=times)
+    expected = np.trapezoid(np.abs(found.values).mean(axis=0), times, axis=-1) / (times[-1] - times[0])
+    importance = found.importance().loc[["x0", "x1"]]
+    np.testing.assert_allclose(np.ravel(importance.to_numpy(dtype=float))[:2], expected, atol=1e-12)
+
+
 def test_the_value_of_a_restricted_mean_is_the_integral_of_the_values_of_the_curve():
     rng = np.random.default_rng(5)
     X, background = rng.normal(size=(2, 3)), rng.normal(size=(4, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -18,9 +19,8 @@ from torch import nn
 
 import export_cases as cases
 from sumosurv import CoxPH, KaplanMeier, NetworkSearch, SumoNet, Surv, SurvivalMixture, WeibullNet, datasets
-from sumosurv.export import export_onnx, export_torch, inputs, onnx_inputs, special
-from sumosurv.export.description import described, spellings
-from sumosurv.export.program import SurvivalProgram
+from sumosurv.export import export_onnx, export_torch, inputs, onnx_inputs
+from sumosurv.export.program import SurvivalProgram, described, spellings
 from sumosurv.preprocessing import CategoricalColumn
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*were not seen in training:UserWarning")
@@ -142,18 +142,24 @@ def test_levels_may_be_spelled_in_several_ways():
     assert spellings(CategoricalColumn("c", ("a",), missing_seen=False))[""] == 0
 
 
-def test_normal_functions_equal_scipy():
+@pytest.fixture
+def operations():
+    pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")
+    return importlib.import_module("sumosurv.export.operations")
+
+
+def test_normal_functions_equal_scipy(operations):
     p = np.linspace(1e-4, 1 - 1e-4, 20001)
-    np.testing.assert_allclose(special.ndtri(torch.from_numpy(p)), ndtri(p), rtol=0, atol=2e-13)
+    np.testing.assert_allclose(operations.ndtri(torch.from_numpy(p)), ndtri(p), rtol=0, atol=2e-13)
     z = np.concatenate([np.linspace(-40, 40, 20001), [-1e10, np.inf]])
-    np.testing.assert_allclose(special.log_ndtr(torch.from_numpy(z)), log_ndtr(z), rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(operations.log_ndtr(torch.from_numpy(z)), log_ndtr(z), rtol=1e-13, atol=1e-15)
 
 
 @pytest.mark.parametrize("right", [False, True])
-def test_search_in_knots_equals_torch(right):
+def test_search_in_knots_equals_torch(right, operations):
     knots = torch.tensor([[0.0, 1.0, 1.0, 2.0], [0.0, 3.0, torch.inf, torch.inf]])
     values = torch.tensor([[-1.0, 0.0, 1.0, 2.5], [0.5, 3.0, 4.0, 0.0]])
-    found = special.searchsorted(knots, values, right=right)
+    found = operations.searchsorted(knots, values, right=right)
     assert found.tolist() == torch.searchsorted(knots, values, right=right).tolist()
 
 
@@ -283,6 +289,47 @@ def test_missing_values_are_missing_in_every_form_of_rows(form, tmp_path):
     if form == "sparse records":
         rows = [{name: value for name, value in row.items() if not pd.isna(value)} for row in rows]
     check(session.run(None, onnx_inputs(session, rows, times)), model, X, times, 1e-12)
+
+
+_ABOUT = {
+    "row_shape": None,
+    "numbers": ["age"],
+    "categories": [{"name": "sex", "codes": {"f": 2, "": 0}}, {"name": "ill", "codes": {"False": 2, "True": 3, "": 0}}],
+}
+_ROW = {"age": 61, "sex": "f", "ill": True}
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("age", pd.Timestamp("2021-03-04")),
+        ("age", pd.Timedelta(days=3)),
+        ("age", True),
+        ("age", "61"),
+        ("age", 1j),
+        ("age", np.inf),
+        ("age", -1e305),
+        ("sex", pd.Timestamp("2021-03-04")),
+    ],
+)
+def test_inputs_of_another_type_than_in_training_are_refused(name, value, as_frame):
+    rows = [{**_ROW, name: value}]
+    with pytest.raises(ValueError, match=f"Column '{name}'"):
+        onnx_inputs(_ABOUT, pd.DataFrame(rows) if as_frame else rows, [1.0])
+
+
+def test_inputs_need_each_column_once():
+    rows = pd.DataFrame([_ROW])
+    with pytest.raises(ValueError, match="0 columns named 'age'"):
+        onnx_inputs(_ABOUT, rows.drop(columns="age"), [1.0])
+    with pytest.raises(ValueError, match="2 columns named 'age'"):
+        onnx_inputs(_ABOUT, pd.concat([rows, rows[["age"]]], axis=1), [1.0])
+
+
+@pytest.mark.parametrize("value", [1, 1.0, np.int64(1), True, np.True_, "True"])
+def test_inputs_take_one_for_true_as_predict_does(value):
+    assert onnx_inputs(_ABOUT, [{**_ROW, "ill": value}], [1.0])["categories"].tolist() == [["f", "True"]]
 
 
 def test_the_inputs_can_be_made_without_the_library():

@@ -16,8 +16,7 @@ from small_networks import terms
 from sumosurv.distributions import Mixture
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
 from sumosurv.networks import select_members
-from sumosurv.networks.ode import CoxHazardOde, GeneralHazardOde, LatentHazardOde
-from sumosurv.networks.solvers import DOPRI5, RK4, runge_kutta
+from sumosurv.networks.ode import DOPRI5, RK4, CoxHazardOde, GeneralHazardOde, LatentHazardOde, runge_kutta
 from sumosurv.training.step import captured
 
 MODELS = ("general", "cox", "latent")

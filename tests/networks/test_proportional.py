@@ -12,7 +12,7 @@ import small_networks
 from distribution_kinds import quadrature
 from sumosurv import Surv, kaplan_meier
 from sumosurv.distributions import ProportionalHazards
-from sumosurv.estimators.proportional_hazards import ProportionalHazardsNet
+from sumosurv.estimators.parametric import ProportionalHazardsNet
 from sumosurv.networks import Batch, Observed, Table
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import log_likelihood

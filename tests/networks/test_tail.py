@@ -12,7 +12,7 @@ import small_networks
 import sumosurv
 from sumosurv import SumoNet, Surv
 from sumosurv.networks import Observed
-from sumosurv.networks.tail import estimate_growth
+from sumosurv.networks.population import estimate_growth
 
 
 def gompertz_rows(n, growth, seed=0, *, late=False):

@@ -9,10 +9,10 @@ from scipy.interpolate import CubicHermiteSpline
 
 import small_networks
 from sumosurv import kaplan_meier
+from sumosurv.fitting.rows import time_features, time_unit
 from sumosurv.networks import TimeFeatures
-from sumosurv.networks.time import LOG_OFFSET
+from sumosurv.networks.layers import LOG_OFFSET
 from sumosurv.outcome import Surv, check_outcome
-from sumosurv.preprocessing import time_features, time_unit
 
 KINDS = ("linear", "log", "marginal")
 GRID = torch.cat([torch.zeros(1), torch.logspace(-6, 0.5, 300)]).double()[None, None]

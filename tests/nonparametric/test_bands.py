@@ -161,5 +161,5 @@ def test_errors():
         confidence_band(y, kind="logit")
     with pytest.raises(ValueError, match=r"kaplan_meier.*'km'"):
         confidence_band(y, "km")
-    with pytest.raises(ValueError, match="n_bootstrap is a whole number"):
+    with pytest.raises(ValueError, match="n_bootstrap must be a whole number"):
         confidence_band(y, "turnbull", n_bootstrap=0)

@@ -212,7 +212,7 @@ def test_what_is_refused():
         restricted_mean_test(Surv.from_arrays([1, 1, 0, 0], [1.0, 5.0, 1.0, 2.0]), [0, 0, 1, 1], 3.0)
     with pytest.raises(ValueError, match="horizon is a positive time"):
         restricted_mean_test(y, by, 0.0)
-    with pytest.raises(ValueError, match="level is a probability"):
+    with pytest.raises(ValueError, match="level must be a probability"):
         restricted_mean_test(y, by, 0.5, level=95)
 
 
@@ -227,3 +227,9 @@ def test_groups_that_are_never_at_risk_do_not_count():
     assert (found.df, found.p_value) == (plain.df, pytest.approx(plain.p_value))
     with pytest.raises(ValueError, match="no event happened while rows of two or more groups were at risk"):
         logrank_test(Surv.from_arrays([0, 0, 0], [1.0, 2.0, 3.0]), ["a", "b", "b"])
+
+
+def test_a_masked_group_is_missing():
+    y = Surv.from_arrays(np.ones(20), np.arange(1.0, 21.0))
+    with pytest.raises(ValueError, match="by is missing in row 2"):
+        logrank_test(y, np.ma.masked_array(np.arange(20) % 2, mask=np.arange(20) == 2))

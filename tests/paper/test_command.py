@@ -70,8 +70,9 @@ def test_the_page_in_the_repository_is_made_from_the_records(stored, tmp_path, m
     names = re.findall(r"\(figures/results_(\w+)\.png\)", kept)
     monkeypatch.setattr(pictures, "draw_all", lambda _, folder: {n: folder / f"results_{n}.png" for n in names})
     assert main(["all", "--stored", "--page", str(tmp_path / "results.md")]) == 0
-    made = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert made.replace(os.path.relpath(stored, tmp_path), "../results") == kept
+    for name in ("results.md", "results_time.md"):
+        made = (tmp_path / name).read_text(encoding="utf-8").replace(os.path.relpath(stored, tmp_path), "../results")
+        assert made == (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
 def test_as_a_module():

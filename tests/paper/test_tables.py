@@ -350,7 +350,7 @@ def test_the_page_from_made_up_records(folder, tmp_path, capsys):
     assert "by the best trial of 5 of 5 folds" in text  # when the clock starts on SUPPORT
     assert "SODEN on METABRIC, GBSG, FLCHAIN, SUPPORT" in text  # not run
     assert "(../table2.json)" in text
-    assert "12 s (8)" in text
+    assert "12 s (8)" in page.with_name("results_time.md").read_text(encoding="utf-8")
 
 
 def test_all_runs_what_is_not_stored_and_keeps_what_is(folder, monkeypatch, capsys):

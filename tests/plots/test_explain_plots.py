@@ -131,6 +131,8 @@ def test_contrasts(fitted):
     np.testing.assert_array_equal(lines(ax)["other"].get_ydata(), found.curves[1])
     alone = standardised_contrast(Formula(lambda X: np.exp(X[:, 0])), np.eye(4), 0, times=[0.5, 1.0])
     assert len(plot_contrast(alone).collections) == 0
+    both = lines(plot_contrast(alone, difference=False))
+    np.testing.assert_array_equal([both[name].get_ydata() for name in alone.labels], alone.curves)
 
 
 def test_a_column_with_one_value_narrow_cells_and_the_legend_of_contrasts(fitted):

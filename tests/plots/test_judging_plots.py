@@ -140,7 +140,7 @@ def test_a_forest_of_hazard_ratios():
     X = pd.DataFrame({"age": 10 * rng.normal(size=200), "sex": rng.choice(["f", "m"], 200), "same": 1.0})
     with pytest.warns(UserWarning, match="Columns left out"):
         model = CoxPH().fit(X, Y)
-    table = model.summary(0.9)
+    table = model.summary(0.9).coefficients
     ax = plot_hazard_ratios(model, level=0.9, per={"age": 10})
     assert [text.get_text() for text in ax.get_yticklabels()] == ["age, per 10", "sex[m]", "same"]
     ratios = ax.lines[1].get_xdata()

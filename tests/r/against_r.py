@@ -16,11 +16,14 @@ from sumosurv import (
     CauseSpecific,
     CoxPH,
     FineGray,
+    ParametricRegression,
     Surv,
+    compare_nested,
     confidence_band,
     kaplan_meier,
     logrank_test,
     restricted_mean_test,
+    spells,
 )
 from sumosurv.distributions import Mixture, Tabulated, Weibull
 from sumosurv.nonparametric import aalen_johansen
@@ -89,6 +92,35 @@ def _cox(x: pd.DataFrame, y: Any, rows: Mapping[str, Any] | None = None, **setti
     return {"coef": model.coef_, "standard_error": model.standard_errors_, "log_likelihood": model.log_likelihood_}
 
 
+@statistic("cox-summary", X, Y)
+@statistic("cox-summary-breslow", X, Y, ties="breslow")
+@statistic("cox-summary-entry-strata", X.assign(site=TRIAL["site"]), ENTERED, strata="site")
+@statistic("cox-summary-counts", X, Y, {"sample_weight": COUNT})
+@statistic(
+    "cox-summary-groups",
+    X.assign(site=TRIAL["site"]),
+    ENTERED,
+    {"sample_weight": WEIGHT, "groups": SUBJECT},
+    strata="site",
+)
+def _cox_summary(x: pd.DataFrame, y: Any, rows: Mapping[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    found = CoxPH(**settings).fit(x, y, **rows or {}).summary()
+    made = {name: found.fit[name] for name in ("null_log_likelihood", "aic", "bic")}
+    concordance = found.fit[["concordance", "concordance_standard_error"]]
+    return made | {
+        "tests": found.tests["statistic"],
+        "terms": found.terms["statistic"],
+        "concordance": concordance,
+    }
+
+
+@statistic("cox-nested")
+def _cox_nested() -> dict[str, Any]:
+    found = compare_nested(CoxPH().fit(X[["age"]], Y), CoxPH().fit(X, Y))
+    test = {name: found.loc["large", name] for name in ("statistic", "df", "p")}
+    return {"log_likelihood": found["log_likelihood"]} | test
+
+
 @statistic("cox-separation")
 def _separation() -> dict[str, Any]:
     with warnings.catch_warnings():
@@ -114,6 +146,24 @@ def _baseline(x: pd.DataFrame, y: Any, rows: Mapping[str, Any] | None = None, **
     return {"survival": model.predict_survival_function(x.iloc[:3], [0.5, 1.0, 2.0, 4.0, 8.0]).T}
 
 
+@statistic("limits-efron", X, Y)
+@statistic("limits-breslow", X, Y, ties="breslow")
+@statistic("limits-entry", X, ENTERED)
+@statistic("limits-counts", X, Y, {"sample_weight": COUNT})
+@statistic("limits-groups", X, ENTERED, {"sample_weight": WEIGHT, "groups": SUBJECT})
+@statistic("limits-strata", X.assign(site=TRIAL["site"]), Y, strata="site")
+def _limits(x: pd.DataFrame, y: Any, rows: Mapping[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    model = CoxPH(**settings).fit(x, y, **rows or {})
+    band = model.predict_survival_band(x.iloc[:3], [0.5, 1.0, 2.0, 4.0, 8.0])
+    return {"limits": np.stack(band, axis=1), "median": np.stack(model.predict_median_limits(x.iloc[:3]))}
+
+
+@statistic("limits-restricted-mean")
+def _restricted_mean_limits() -> dict[str, Any]:
+    model = CoxPH(ties="breslow").fit(X, Y)
+    return {"limits": np.stack(model.predict_restricted_mean_limits(X.iloc[:3], 6.0))}
+
+
 @statistic("zph-efron", X, Y)
 @statistic("zph-breslow", X, Y, ties="breslow")
 @statistic("zph-entry-strata", X.assign(site=TRIAL["site"]), ENTERED, strata="site")
@@ -129,6 +179,52 @@ def _proportionality(x: pd.DataFrame, y: Any, weight: Any = None, **settings: An
     return made | {"df": tables["km"]["df"].to_numpy(), "p": tables["km"]["p"].to_numpy()}
 
 
+# ------------------------------------------------------------------ parametric regression
+
+# times are whole half-years
+INTERVALS = Surv.interval(np.where(Y["event"], Y["time"] - 0.5, Y["time"]), np.where(Y["event"], Y["time"], np.inf))
+
+
+@statistic("survreg-weibull", "weibull", null=True)
+@statistic("survreg-exponential", "exponential", null=True)
+@statistic("survreg-lognormal", "lognormal", null=True)
+@statistic("survreg-loglogistic", "loglogistic", null=True)
+@statistic("survreg-interval-weibull", "weibull", INTERVALS, null=True)
+@statistic("survreg-interval-lognormal", "lognormal", INTERVALS, null=True)
+@statistic("survreg-interval-loglogistic", "loglogistic", INTERVALS, null=True)
+@statistic("survreg-counts", "weibull", Y, {"sample_weight": COUNT}, null=True)
+@statistic("survreg-weights", "weibull", Y, {"sample_weight": WEIGHT}, null=True)
+@statistic("survreg-groups", "lognormal", Y, {"sample_weight": WEIGHT, "groups": SUBJECT}, null=True)
+@statistic("survreg-strata", "weibull", x=X.assign(site=TRIAL["site"]), strata="site")
+@statistic("parametric-entry-weibull", "weibull", ENTERED)
+@statistic("parametric-gompertz", "gompertz")
+@statistic("parametric-entry-gompertz", "gompertz", ENTERED)
+@statistic("parametric-interval-generalised-gamma", "generalised_gamma", INTERVALS)
+@statistic("parametric-spline", "spline")
+@statistic("parametric-entry-spline", "spline", ENTERED)
+def _parametric(
+    family: str,
+    y: Any = Y,
+    rows: Mapping[str, Any] | None = None,
+    x: pd.DataFrame = X,
+    null: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    model = ParametricRegression(family=family, **settings).fit(x, y, **rows or {})
+    table = model.summary().to_frame()
+    found = {"coef": table["coef"], "standard_error": table["standard_error"]}
+    found |= {"log_likelihood": model.log_likelihood_}
+    return found | ({"null_log_likelihood": model.null_log_likelihood_} if null else {})
+
+
+@statistic("parametric-band-weibull", "weibull")
+@statistic("parametric-band-spline", "spline")
+def _parametric_band(family: str) -> dict[str, Any]:
+    model, times = ParametricRegression(family=family).fit(X, ENTERED), [0.5, 1.0, 2.0, 4.0, 8.0]
+    lower, upper = model.predict_survival_band(X.iloc[:3], times)
+    return {"survival": model.predict_survival_function(X.iloc[:3], times), "lower": lower, "upper": upper}
+
+
 # ------------------------------------------------------------------ competing risks
 
 CAUSES = Surv.from_arrays(TRIAL["cause"], TRIAL["time"])
@@ -138,6 +234,8 @@ ENTERED_CAUSES = Surv.from_arrays(TRIAL["cause"], TRIAL["time"], entry=TRIAL["en
 @statistic("finegray")
 @statistic("finegray-counts", sample_weight=COUNT)
 @statistic("finegray-groups", groups=SUBJECT)
+@statistic("finegray-weights", sample_weight=WEIGHT)
+@statistic("finegray-weights-groups", sample_weight=WEIGHT, groups=SUBJECT)
 @statistic("finegray-counts-groups", sample_weight=COUNT, groups=SUBJECT)
 def _fine_gray(**rows: Any) -> dict[str, Any]:
     model = FineGray().fit(X, CAUSES, **rows)
@@ -163,7 +261,7 @@ def _baseline_at(model: FineGray, times: Any) -> Any:
 
 @statistic("cause-specific")
 def _cause_specific() -> dict[str, Any]:
-    summary = CauseSpecific(CoxPH()).fit(X, CAUSES).summary()
+    summary = CauseSpecific(CoxPH()).fit(X, CAUSES).summary().coefficients
     return {"coef": summary["coef"], "standard_error": summary["standard_error"]}
 
 
@@ -268,3 +366,64 @@ def _heart() -> dict[str, Any]:
     y = Surv.from_columns(table, event="event", time="stop", entry="start")
     x = table[["age", "year", "surgery", "transplant"]].astype(float)
     return {"concordance": evaluate(CoxPH().fit(x, y), x, y, scores="harrell_c", n_bootstrap=0)["value"].iloc[0]}
+
+
+# ------------------------------------------------------------------ start-stop rows
+
+
+def _merged() -> pd.DataFrame:
+    visits = pd.read_csv(FOLDER / "visits.csv")
+    relapses = visits[visits["relapse"] == 1]
+    baseline = TRIAL.head(60).assign(id=np.arange(1, 61), died=TRIAL["cause"] > 0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* after the end of follow-up")
+        return spells.merge(
+            baseline[["id", "entry", "time", "died", "age"]],
+            id="id",
+            start="entry",
+            stop="time",
+            event="died",
+            covariates=visits[["id", "time", "crp", "dose"]],
+            counts={"relapses": relapses},
+            indicators={"relapsed": relapses},
+            lag={"dose": 0.7},
+        )
+
+
+def _transplants() -> pd.DataFrame:
+    table = pd.read_csv(FOLDER / "jasa.csv")
+    transplants = table[["id", "wait"]].dropna().rename(columns={"wait": "time"})
+    baseline = table.drop(columns="wait")
+    return spells.merge(baseline, id="id", stop="futime", event="fustat", indicators={"transplanted": transplants})
+
+
+@statistic("tmerge-rows")
+def _rows() -> dict[str, Any]:
+    names = ["id", "start", "stop", "event", "crp", "dose", "relapses", "relapsed"]
+    return dict(_merged()[names].fillna(-1.0).items())
+
+
+@statistic("tmerge-cox")
+def _merged_cox() -> dict[str, Any]:
+    rows = _merged().dropna(subset="crp")
+    y = Surv.from_columns(rows, event="event", time="stop", entry="start")
+    model = CoxPH().fit(rows[["age", "crp", "relapses"]], y, groups=rows["id"])
+    return {"coef": model.coef_, "standard_error": model.standard_errors_}
+
+
+@statistic("tmerge-heart")
+def _merged_heart() -> dict[str, Any]:
+    rows = _transplants()
+    y = Surv.from_columns(rows, event="event", time="stop", entry="start")
+    exposure = ((rows["stop"] - rows["start"]) * rows["transplanted"]).sum()
+    model = CoxPH().fit(rows[["age", "surgery", "transplanted"]], y)
+    return {"rows": len(rows), "exposure": exposure, "coef": model.coef_}
+
+
+@statistic("survsplit-heart")
+def _split_heart() -> dict[str, Any]:
+    rows = spells.split(_transplants(), [30, 180], id="id", period="period")
+    y = Surv.from_columns(rows, event="event", time="stop", entry="start")
+    x = rows[["age", "transplanted"]].assign(late=rows["transplanted"] * (rows["period"] == 3))
+    found = dict(rows[["id", "start", "stop", "event", "period"]].items())
+    return found | {"coef": CoxPH().fit(x, y).coef_}

@@ -30,6 +30,29 @@ add("cox-separation", "Cox regression with a column that is constant among event
 add("cox-complete-cases", "Cox regression on complete cases (na.omit)", "trial",
     estimates(coxph(update(formula, ~ . + bmi), trial, control = tight)))
 
+# summary(coxph()): tests that all coefficients are zero, Wald tests per term, concordance, AIC and BIC
+summary_values <- function(fit) {
+  made <- summary(fit)
+  per_term <- sapply(fit$assign, function(j) drop(coef(fit)[j] %*% solve(vcov(fit)[j, j], coef(fit)[j])))
+  statistics <- c(made$logtest[["test"]], fit$wald.test, made$sctest[["test"]], made$robscore[["test"]])
+  list(tests = unname(statistics), terms = unname(per_term), null_log_likelihood = fit$loglik[1], aic = AIC(fit),
+       bic = BIC(fit), concordance = unname(made$concordance))
+}
+tests <- "Cox regression: likelihood ratio, Wald and score tests, Wald tests per term, concordance with standard error, AIC, BIC"
+add("cox-summary", tests, "trial", summary_values(coxph(formula, trial, control = tight)))
+add("cox-summary-breslow", paste0(tests, " (Breslow)"), "trial",
+    summary_values(coxph(formula, trial, ties = "breslow", control = tight)))
+add("cox-summary-entry-strata", paste0(tests, " (delayed entry and strata)"), "trial",
+    summary_values(coxph(update(entered, ~ . + strata(site)), trial, control = tight)))
+add("cox-summary-counts", paste0(tests, " (whole weights)"), "trial, rows repeated",
+    summary_values(coxph(formula, repeated, control = tight)))
+add("cox-summary-groups", paste0(tests, " (weights, strata, robust by subject)"), "trial",
+    summary_values(coxph(update(entered, ~ . + strata(site)), trial, weights = weight, cluster = subject, control = tight)))
+add("cox-nested", "Likelihood ratio test of two nested Cox regressions (anova)", "trial", {
+  made <- anova(coxph(Surv(time, status) ~ age, trial, control = tight), coxph(formula, trial, control = tight))
+  list(log_likelihood = made$loglik, statistic = made$Chisq[2], df = made$Df[2], p = made[2, 4])
+})
+
 # Firth: the partial likelihood (Breslow) plus half of the log determinant of its information, by BFGS and Newton steps
 firth <- function(data) {
   x <- model.matrix(~ age + carrier, data)[, -1]
@@ -80,6 +103,45 @@ add("baseline-strata", paste0(baseline, " (strata, Efron)"), "trial", {
   at <- c(0.5, 1, 2, 4, 8)
   list(survival = sapply(1:3, function(i) summary(survfit(fit, newdata = trial[i, ]), times = at, extend = TRUE)$surv))
 })
+
+limits <- function(fit, rows = 1:3) {
+  made <- lapply(rows, function(i) {
+    curve <- survfit(fit, newdata = trial[i, ], conf.type = "log-log")
+    at <- summary(curve, times = c(0.5, 1, 2, 4, 8), extend = TRUE)
+    list(at = rbind(at$lower, at$upper), median = unlist(quantile(curve, 0.5)[c("lower", "upper")]))
+  })
+  median <- sapply(made, `[[`, "median")
+  median[is.na(median)] <- Inf
+  list(limits = lapply(made, `[[`, "at"), median = unname(median))
+}
+band <- "Limits (log-log) of survival and median of three subjects from Cox regression"
+add("limits-efron", paste0(band, " (Efron)"), "trial", limits(coxph(formula, trial, control = tight)))
+add("limits-breslow", paste0(band, " (Breslow)"), "trial", limits(coxph(formula, trial, ties = "breslow", control = tight)))
+add("limits-entry", paste0(band, " (delayed entry)"), "trial", limits(coxph(entered, trial, control = tight)))
+add("limits-counts", paste0(band, " (whole weights)"), "trial, rows repeated", limits(coxph(formula, repeated, control = tight)))
+add("limits-groups", paste0(band, " (weights, delayed entry, robust by subject)"), "trial",
+    limits(coxph(entered, trial, weights = weight, cluster = subject, control = tight)))
+add("limits-strata", paste0(band, " (strata)"), "trial", limits(coxph(update(formula, ~ . + strata(site)), trial, control = tight)))
+
+# Restricted mean by the delta method, from sums over risk sets (Breslow): R's survfit has no such variance for coxph
+restricted <- function(fit, horizon) {
+  x <- model.matrix(~ arm + age + marker, trial)[, -1]
+  risk <- exp(drop(x %*% coef(fit)))
+  times <- sort(unique(trial$time[trial$status == 1 & trial$time < horizon]))
+  s0 <- sapply(times, function(t) sum(risk[trial$time >= t]))
+  d <- sapply(times, function(t) sum(trial$status[trial$time == t]))
+  centre <- t(sapply(times, function(t) colSums((risk * x)[trial$time >= t, ]))) / s0
+  sapply(1:3, function(i) {
+    survival <- exp(-risk[i] * cumsum(d / s0))
+    area <- survival * diff(c(times, horizon))
+    after <- rev(cumsum(rev(area)))
+    q <- colSums(after * (d / s0) * sweep(-centre, 2, x[i, ], "+"))
+    variance <- risk[i]^2 * (sum(after^2 * d / s0^2) + drop(q %*% vcov(fit) %*% q))
+    times[1] + sum(area) + c(-1, 1) * qnorm(0.975) * sqrt(variance)
+  })
+}
+add("limits-restricted-mean", "Limits of the restricted mean of three subjects from Cox regression (delta method, Breslow)",
+    "trial", list(limits = restricted(coxph(formula, trial, ties = "breslow", control = tight), 6)))
 
 zph <- function(fit) {
   tables <- lapply(c(km = "km", rank = "rank", identity = "identity", log = "log"),

@@ -39,3 +39,16 @@ rows <- do.call(rbind, lapply(1:m, function(i) {
 }))
 rows$x <- round(rows$x, 1)                             # tied risks
 write.csv(rows, "spells.csv", row.names = FALSE)
+
+# dated measurements and relapses of the first subjects: before entry, at and after the end of follow-up, and missing
+set.seed(30)
+visits <- do.call(rbind, lapply(1:60, function(i) {
+  k <- sample(0:4, 1)
+  at <- sort(sample(c(0, seq(0.5, time[i] + 0.5, by = 0.5), if (entry[i] > 0) entry[i]), min(k, 2)))
+  at <- sort(unique(c(at, round(runif(max(k - 2, 0), 0, time[i] + 0.5), 2))))
+  m <- length(at)
+  if (m == 0) return(NULL)
+  data.frame(id = i, time = at, crp = ifelse(runif(m) < 0.2, NA, round(rexp(m), 2)), dose = sample(1:3, m, TRUE),
+             relapse = as.integer(runif(m) < 0.4))
+}))
+write.csv(visits, "visits.csv", row.names = FALSE)

@@ -6,8 +6,28 @@ repeated <- trial[rep(seq_len(nrow(trial)), trial$count), ]
 repeated$id <- seq_len(nrow(repeated))
 tight <- coxph.control(eps = 1e-12, toler.chol = 1e-13, iter.max = 100)
 
-fit <- function(data, cause, cluster = "id") {
-  long <- finegray(Surv(time, state) ~ ., data, etype = cause)
+finegray_rows <- function(data, cause) finegray(Surv(time, state) ~ ., data, etype = cause)
+# finegray() weights rows, but not the rows that estimate the censoring distribution G; here G is weighted as well
+weighted_rows <- function(data, cause) {
+  place <- match(data$time, sort(unique(data$time))) - 0.2 * (data$cause > 0)     # events come before censorings
+  G <- survfit(Surv(place, cause == 0) ~ 1, data, weights = weight)
+  before <- function(t) {
+    at <- findInterval(match(t, sort(unique(data$time))) - 0.5, G$time)
+    c(1, G$surv)[at + 1]
+  }
+  times <- sort(unique(data$time[data$state == cause]))
+  parts <- lapply(seq_len(nrow(data)), function(i) {
+    row <- data[i, ]
+    later <- if (row$cause > 0 && row$state != cause) times[times > row$time] else numeric(0)
+    ends <- c(row$time, later)
+    cbind(row[rep(1, length(ends)), ], fgstart = c(0, ends[-length(ends)]), fgstop = ends,
+          fgstatus = as.integer(row$state == cause), fgwt = row$weight * c(1, before(later) / before(row$time)))
+  })
+  do.call(rbind, parts)
+}
+
+fit <- function(data, cause, cluster = "id", expand = finegray_rows) {
+  long <- expand(data, cause)
   made <- coxph(Surv(fgstart, fgstop, fgstatus) ~ arm + age + marker, long, weights = fgwt, cluster = long[[cluster]],
                 ties = "breslow", control = tight)
   list(coef = unname(coef(made)), standard_error = unname(sqrt(diag(vcov(made)))))
@@ -22,6 +42,11 @@ add("finegray-counts", paste0(what, " (whole weights)"), "trial, rows repeated",
 add("finegray-groups", paste0(what, " (robust by subject)"), "trial", both(trial, cluster = "subject"))
 add("finegray-counts-groups", paste0(what, " (whole weights, robust by subject)"), "trial, rows repeated",
     both(repeated, cluster = "subject"))
+
+add("finegray-weights", paste0(what, " (sampling weights, also of the censoring distribution)"), "trial",
+    both(trial, expand = weighted_rows))
+add("finegray-weights-groups", paste0(what, " (sampling weights, robust by subject)"), "trial",
+    both(trial, cluster = "subject", expand = weighted_rows))
 
 # cmprsk counts a row with an event as at risk of censoring at the same time, finegray() does not: without ties
 crr <- function() {

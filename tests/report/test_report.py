@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,13 +12,16 @@ import pandas as pd
 import pytest
 
 from served_models import HOSTILE
-from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
+from sumosurv import AalenJohansen, CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
+from sumosurv.calibrate import smooth_calibration
 from sumosurv.cli import main
 from sumosurv.io import model_digest
 from sumosurv.report import make_report
 from sumosurv.report.description import model_section
-from sumosurv.report.document import estimate
+from sumosurv.report.document import Picture, Table, estimate
+from sumosurv.report.groups import groups_section
 from sumosurv.report.inputs import prepare
+from sumosurv.report.performance import _advantage, performance_section
 from sumosurv.scores import cumulative_dynamic_auc, log_likelihood
 
 pytest.importorskip("jinja2", reason="jinja2 (extra report) is not installed")
@@ -189,8 +193,9 @@ def test_other_outcomes(kind, undrawn):
     if kind == "entry":
         assert "rows with delayed entry" in page.text
     if kind == "weights and groups":
-        assert f"{(more['sample_weight'] > 0).sum()} rows with" in page.text
-        assert "subjects" in page.text
+        counted = more["sample_weight"] > 0
+        assert f"{counted.sum()} rows with" in page.text
+        assert f"subjects{len(np.unique(more['groups'][counted]))}" in "".join(page.text.split())
 
 
 def test_a_model_file_tells_of_its_networks(tmp_path):
@@ -209,6 +214,59 @@ def test_scores_and_their_limits_have_equal_decimals():
     assert estimate(0.00362, 0.0000605, 0.00828) == ("0.00362", "0.00006 to 0.00828")
     assert estimate(0.0, np.nan, np.nan) == ("0.000", "")
     assert estimate(-np.inf, -np.inf, -1.0) == ("−∞", "−∞ to −1.000")
+
+
+def observed_risks(inputs):
+    return [row[-1] for item in groups_section(inputs).items if isinstance(item, Table) for row in item.rows]
+
+
+def test_observed_risk_after_the_last_event_of_a_group(undrawn):
+    """Curves stay where they are after everyone had an event; they are unknown after a last censored row."""
+    x = pd.DataFrame({"arm": np.repeat(["a", "b"], 50)})
+    time = np.concatenate([np.linspace(0.01, 0.5, 50), np.linspace(0.02, 3.0, 50)])
+    for last, known in ((True, True), (False, False)):
+        event = np.ones(100, dtype=bool)
+        event[49] = last
+        cause = np.where(event, 1 + np.arange(100) % 2, 0)
+        one = KaplanMeier().fit(x, Surv.from_arrays(event, time))
+        two = AalenJohansen().fit(x, Surv.from_arrays(cause, time, causes=2))
+        for model, y in ((one, Surv.from_arrays(event, time)), (two, Surv.from_arrays(cause, time, causes=2))):
+            texts = observed_risks(prepare(model, x, y, times=1.0))
+            assert ("follow-up too short" not in texts) == known
+            if known:
+                assert any(text.startswith("100.0%" if model is one else "50.0%") for text in texts)
+
+
+def test_net_benefit_is_said_to_be_above_over_wide_ranges_only():
+    """A single threshold whose pointwise limit excludes zero is noise; the kind of limits is named."""
+    index = pd.Index(np.arange(1, 100) / 100, name="threshold")
+    lower = pd.Series(-0.1, index=index)
+    lower[0.07] = lower[0.91] = lower[0.93] = 0.01
+    text = _advantage(pd.DataFrame({"advantage_lower": lower}))
+    assert "no range" in text
+    assert "7%" not in text
+    lower.loc[0.2:0.25] = 0.02
+    text = _advantage(pd.DataFrame({"advantage_lower": lower}))
+    assert "thresholds of 20% to 25%" in text
+    assert "pointwise" in text
+    assert not {"7%", "91%"} & set(re.findall(r"\d+%", text))
+    assert _advantage(pd.DataFrame({"advantage_lower": lower * np.nan})) == ""
+
+
+def test_intervals_of_the_report_contain_their_estimates(plain, monkeypatch, undrawn):
+    net, report, _ = plain
+    cells = [cell for section in report.sections if section.name == "performance"
+             for item in section.items if isinstance(item, Table) for row in item.rows for cell in row[2:]]  # fmt: skip
+    for value, low, high in (re.findall(r"[−\d.∞]+", cell) for cell in cells):
+        value, low, high = (float(text.replace("−", "-").replace("∞", "inf")) for text in (value, low, high))
+        assert low <= value <= high
+    found = smooth_calibration(net.predict_distribution(NEW), Surv.from_arrays(NEW_EVENT, NEW_TIME), 1.0)
+    for interval, shown in (((0.9 * found.ici, 2.0), True), ((1.1 * found.ici, 2.0), False)):
+        made = replace(found, ici_interval=interval)
+        monkeypatch.setattr("sumosurv.report.performance.smooth_calibration", lambda *_, made=made, **__: made)
+        inputs = prepare(net, NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), times=1.0, n_bootstrap=0)
+        captions = [item.caption for item in performance_section(inputs).items if isinstance(item, Picture)]
+        assert any("to 200.0" in caption for caption in captions) == shown
 
 
 def test_the_command(tmp_path, cox, capsys, undrawn):

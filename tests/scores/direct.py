@@ -55,17 +55,22 @@ def ipcw(loss_event, loss_alive, event, time, t, g_before, g_at):
 
 
 def d_calibration(u, event, bins):
-    shares = np.zeros(bins)
-    for ui, di in zip(u, event):
+    return d_calibration_rows(u, event, bins).mean(axis=0)
+
+
+def d_calibration_rows(u, event, bins):
+    """How each row is spread over the bins, (n, bins)."""
+    shares = np.zeros((len(u), bins))
+    for i, (ui, di) in enumerate(zip(u, event)):
         for b in range(bins):
             low, high = b / bins, (b + 1) / bins
             if di:
-                shares[b] += low <= ui < high or (b == bins - 1 and ui == 1.0)
+                shares[i, b] = low <= ui < high or (b == bins - 1 and ui == 1.0)
             elif ui <= low:
-                shares[b] += (high - low) / (1 - ui)
+                shares[i, b] = (high - low) / (1 - ui)
             elif ui < high:
-                shares[b] += (high - ui) / (1 - ui)
-    return shares / len(u)
+                shares[i, b] = (high - ui) / (1 - ui)
+    return shares
 
 
 def interpolated_density(t, times, survival, k):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, kstest
 
 from scores import direct
-from sumosurv import Surv, kaplan_meier
+from sumosurv import Surv, check_outcome, kaplan_meier
 from sumosurv.distributions import Rescaled, Tabulated, Weibull
 from sumosurv.scores import calibration, d_calibration, km_calibration
 
@@ -63,18 +63,37 @@ def test_d_calibration_against_the_definition(seed, n, share, bins):
     )
     assert result.shares.sum() == pytest.approx(1.0)
     np.testing.assert_allclose(result.edges, np.arange(bins + 1) / bins, atol=1e-15)
-    assert result.statistic == pytest.approx(n * bins * ((result.shares - 1 / bins) ** 2).sum())
     p = rng.permutation(n)
     again = d_calibration(Rescaled(d, 3.0)[p], Surv.from_arrays(y["event"], 3.0 * y["time"])[p], bins=bins)
     np.testing.assert_allclose(again.shares, result.shares, atol=1e-9)
 
 
-def test_d_calibration_p_values_of_the_truth_are_uniform_without_censoring_and_larger_with_it():
+def test_the_test_of_d_calibration_is_that_of_rao_and_scott():
+    """Without censoring it is about Pearson's; one row repeated counts as one subject."""
+    y, d = _sample(np.random.default_rng(7), 300)
+    free = d_calibration(d, y)
+    assert free.statistic == pytest.approx(300 * 10 * free.score, rel=0.1)
+    assert free.df == pytest.approx(9, rel=0.1)
+    y, d = _sample(np.random.default_rng(8), 300, 0.5)
+    found = d_calibration(d, y, bins=5)
+    values = direct.d_calibration_rows(d.cdf(own_times=y["time"]), y["event"], 5) - 0.2
+    eigenvalues = np.linalg.eigvalsh(values.T @ values / 300)
+    first, second = eigenvalues.sum(), np.square(eigenvalues).sum()
+    assert found.statistic == pytest.approx(300 * found.score * first / second)
+    assert found.df == pytest.approx(first**2 / second)
+    assert found.p_value == pytest.approx(chi2.sf(found.statistic, found.df))
+    again = check_outcome(np.repeat(y, 3), groups=np.repeat(np.arange(300), 3))
+    assert d_calibration(d[np.repeat(np.arange(300), 3)], again, bins=5).p_value == pytest.approx(found.p_value)
+    assert d_calibration(d[np.repeat(np.arange(300), 3)], np.repeat(y, 3), bins=5).p_value < found.p_value
+
+
+@pytest.mark.parametrize("censoring", [np.inf, 1.0, 0.3])
+def test_d_calibration_p_values_of_the_truth_are_uniform(censoring):
+    """Pearson's test rejected the truth in fewer than one of a hundred samples with half of the rows censored."""
     rng = np.random.default_rng(2)
-    free = [d_calibration(*reversed(_sample(rng, 400))).p_value for _ in range(150)]
-    assert kstest(free, "uniform").pvalue > 0.01
-    censored = [d_calibration(*reversed(_sample(rng, 400, 1.0))).p_value for _ in range(150)]
-    assert np.mean(np.array(censored) < 0.05) <= 0.05
+    p = [d_calibration(*reversed(_sample(rng, 400, censoring))).p_value for _ in range(200)]
+    assert kstest(p, "uniform").pvalue > 0.01
+    assert 0.02 <= np.mean(np.array(p) < 0.05) <= 0.09
 
 
 def test_d_calibration_where_the_curve_says_it_is_over():

@@ -25,7 +25,7 @@ from sumosurv.scores import (
     make_survival_scorer,
 )
 from sumosurv.scores._resampling import Resamples
-from sumosurv.scores.auc import cumulative_dynamic_auc_terms
+from sumosurv.scores.auc import auc_terms
 from sumosurv.scores.group_calibration import incidence_calibration_terms
 
 N = 60
@@ -256,7 +256,7 @@ def test_auc_of_resamples_is_that_of_drawn_rows_to_first_order(own, k):
     d, y = rows(400, seed=7)
     plain, observed = Surv.from_arrays(y["event"] > 0, y["time"]), check_outcome(y)
     whole = kaplan_meier(plain, censoring=True)
-    terms = cumulative_dynamic_auc_terms(d, y, times=0.6, cause=k, censoring=None if own else whole)
+    terms = auc_terms(d, y, times=0.6, cause=k, censoring=None if own else whole)
     direct = cumulative_dynamic_auc(d, y, 0.6, cause=k, censoring=whole)
     assert terms.value == pytest.approx(direct, abs=1e-12)
 

@@ -3,12 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from sumosurv import CoxPH, KaplanMeier, Surv, kaplan_meier
 from sumosurv.distributions import Gompertz, LogLogistic, LogNormal, Mixture, Rescaled, Tabulated, Weibull
+from sumosurv.models import final_estimator
 from sumosurv.scores import (
     HORIZON_SCORES,
     SCORES,
@@ -22,7 +24,7 @@ from sumosurv.scores import (
     log_likelihood,
     survival_crps,
 )
-from sumosurv.scores.auc import integrated_auc_terms
+from sumosurv.scores.auc import auc_terms
 
 sksurv = pytest.importorskip("sksurv.metrics")
 
@@ -111,13 +113,14 @@ def test_resampled_integrated_auc_is_that_of_drawn_rows(own):
     from sumosurv.outcome import check_outcome
     from sumosurv.scores._resampling import Resamples
 
-    outcome, times = check_outcome(Y), np.array([0.3, 0.6, 1.0])
+    last = float(np.sort(Y["time"][Y["event"]])[-10])  # an event at the last time counts
+    outcome, times = check_outcome(Y), np.array([0.3, 0.6, last])
     fixed = kaplan_meier(Y, censoring=True)
-    terms = integrated_auc_terms(TRUTH, Y, times=times, censoring=None if own else fixed)
+    terms = auc_terms(TRUTH, Y, times=times, censoring=None if own else fixed)
     assert terms.value == pytest.approx(integrated_auc(TRUTH, Y, times=times, censoring=fixed), abs=1e-12)
     share = np.diff(1 - kaplan_meier(Y).survival(times)[0], prepend=0.0)
     step = 1e-4
-    for row in (int(np.argmin(Y["time"])), 5, 17):
+    for row in (int(np.argmin(Y["time"])), 5, 17, int(np.flatnonzero(Y["time"] == last)[0])):
         counts = np.ones(len(Y))
         counts[row] += step
         g = kaplan_meier(Y, censoring=True, sample_weight=counts) if own else fixed
@@ -208,8 +211,14 @@ def test_concordance_of_few_rows_is_exact():
 def test_curves_of_proportional_hazards_are_never_a_table_of_all_rows(monkeypatch):
     model = CoxPH().fit(X, Y)
     d = model.predict_distribution(X)
-    asked = []
-    monkeypatch.setattr(type(d._rows), "table", lambda self: asked.append(len(self)) or torch.zeros(len(self), 1))
+    asked, table = [], Tabulated.table.fget
+
+    def watched(self):
+        if not self.is_stored:
+            asked.append(len(self))
+        return table(self)
+
+    monkeypatch.setattr(Tabulated, "table", property(watched))
     evaluate(d, None, Y, scores=["log_likelihood", "concordance_td", "integrated_brier", "d_calibration", "brier"])
     assert not asked
 
@@ -265,6 +274,19 @@ def test_cross_evaluation_scores_rows_that_were_not_fitted():
     assert likelihood["value"][1] == pytest.approx(log_likelihood(TRUTH, Y).mean(), abs=0.02)
     assert max(map(len, repr(result).splitlines())) <= 80
     assert "folds won" in repr(result)
+
+
+def test_the_range_of_integrated_scores_starts_at_the_first_positive_time():
+    later = Y.copy()
+    later["time"][later["time"].argmin()] = 0.0
+    result = cross_evaluate({"good": Fixed(0.8)}, X, later, 2, scores=["integrated_brier"], verbose=False)
+    first = later["time"][later["time"] > 0].min()
+    assert float(result.table["times"].iloc[0].split("–")[0]) == pytest.approx(first, rel=0.01)
+
+
+def test_a_pipeline_predicts_by_its_last_step():
+    last = KaplanMeier()
+    assert final_estimator(make_pipeline(StandardScaler(), StandardScaler(), last)) is last
 
 
 def test_cross_evaluation_takes_splitters_groups_weights_and_frames(capsys):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import special
 from scipy.integrate import quad
 
-from sumosurv import Surv
+from sumosurv import Surv, kaplan_meier
 from sumosurv.distributions import Continued, LogNormal, Mixture, Monotone, Normal, Rescaled, Tabulated, Weibull
 from sumosurv.scores import survival_crps
 from sumosurv.scores.crps import crps_integrals
@@ -119,3 +119,12 @@ def test_row_order_and_time_unit(seed, share, n):
     np.testing.assert_array_equal(survival_crps(d[p], y[p]), value[p])
     scaled = survival_crps(Rescaled(d, 30.0), Surv.from_arrays(y["event"], 30.0 * y["time"]))
     np.testing.assert_allclose(scaled, 30.0 * value, rtol=1e-8, atol=1e-10)
+
+
+def test_a_row_of_weight_zero_does_not_count_if_its_score_is_infinite():
+    y = Surv.from_arrays([1, 0, 1], [1.0, 2.0, 3.0])
+    curve = kaplan_meier(Surv.from_arrays([1, 1, 0], [1.0, 2.0, 3.0])).repeat(3)
+    scored = survival_crps(curve, y)
+    infinite = np.isinf(scored)
+    assert infinite.any()
+    assert np.isfinite(survival_crps(curve, y, sample_weight=(~infinite).astype(float))).all()

@@ -106,9 +106,9 @@ def test_pycox_convention(rounding, lifelines):
             curves[name].append((weight * loss).sum() / weight.sum())
     length = grid[-1] - grid[0]
     options = {"censoring": _flipped(y), "normalize": True, "rule": "simpson"}
-    ibs = integrated_brier(d, y, **options).mean()
+    ibs = integrated_brier(d, y, times=grid, **options).mean()
     assert ibs == pytest.approx(simpson(curves["ibs"], x=grid) / length, abs=1e-10)
-    ibll = integrated_binomial_log_likelihood(d, y, floor=1e-7, **options).mean()
+    ibll = integrated_binomial_log_likelihood(d, y, times=grid, floor=1e-7, **options).mean()
     assert ibll == pytest.approx(simpson(curves["ibll"], x=grid) / length, abs=1e-10)
 
 
@@ -127,10 +127,26 @@ def test_integrals_start_at_the_smallest_positive_time(score):
     """At zero S = 1, and an event there would score -inf."""
     y = Surv.from_arrays([True, True, False, True], [0.0, 0.5, 1.0, 2.0])
     d, g = Weibull([1.0, 2.0, 3.0, 4.0], 1.0), kaplan_meier(y, censoring=True)
-    expected = score(d, y, times=np.linspace(0.5, 2.0, 100), censoring=g)
+    expected = score(d, y, times=np.linspace(0.5, np.nextafter(2.0, 0.0), 100), censoring=g)
     assert np.isfinite(expected).all()
     np.testing.assert_array_equal(score(d, y, censoring=g), expected)
-    np.testing.assert_array_equal(score(d, y, times=(0.5, 2.0), censoring=g), expected)
+    whole = score(d, y, times=np.linspace(0.5, 2.0, 100), censoring=g)
+    np.testing.assert_array_equal(score(d, y, times=(0.5, 2.0), censoring=g), whole)
+
+
+@pytest.mark.parametrize("score", BOTH_OVER)
+def test_integrals_end_before_the_last_time_beyond_which_nobody_is_followed(score):
+    """Half of the rows are censored when the study ends at 1; there only events would be left to be scored."""
+    rng = np.random.default_rng(0)
+    time = rng.exponential(1.5, 4000)
+    y = Surv.from_arrays(time < 1.0, np.minimum(time, 1.0))
+    d, g = Weibull(np.full(4000, 1.5), 1.0), kaplan_meier(y, censoring=True)
+    low = y["time"].min()
+    until = score(d, y, censoring=g, n_times=5).mean()
+    just_before = score(d, y, times=np.append(np.linspace(low, 1.0, 5)[:-1], 1.0 - 1e-9), censoring=g).mean()
+    assert until == pytest.approx(just_before, abs=1e-6)
+    beyond = score(d, y, times=(low, 1.0), n_times=5, on_zero="drop", censoring=g).mean()
+    assert abs(beyond - until) > 0.01  # the last time has nobody without an event
 
 
 def test_closed_form_of_the_integral_without_censoring():

@@ -304,21 +304,21 @@ def test_d_calibration_of_intervals_by_hand(late):
         for times in (entry, LOWER, UPPER)
     )
     low, high = ((f - start) / (1 - start) for f in (low, high))  # given that the event comes after entry
-    shares = np.zeros(bins)
+    spread = np.zeros((N, bins))
     for i in range(N):
         for b in range(bins):
             left, right = b / bins, (b + 1) / bins
             if low[i] == high[i]:
-                shares[b] += WEIGHT[i] * (left <= low[i] < right)
+                spread[i, b] = left <= low[i] < right
             else:
-                inside = max(0.0, min(right, high[i]) - max(left, low[i]))
-                shares[b] += WEIGHT[i] * inside / (high[i] - low[i])
-    shares /= WEIGHT.sum()
+                spread[i, b] = max(0.0, min(right, high[i]) - max(left, low[i])) / (high[i] - low[i])
+    shares = WEIGHT @ spread / WEIGHT.sum()
     found = d_calibration(ONE, y, bins=bins, sample_weight=WEIGHT)
     np.testing.assert_allclose(found.shares, shares, atol=1e-12)
     assert found.score == pytest.approx(np.square(shares - 1 / bins).sum())
-    rows = WEIGHT.sum() ** 2 / np.square(WEIGHT).sum()
-    assert found.statistic == pytest.approx(rows * bins * found.score)
+    deviation = WEIGHT[:, None] * (spread - 1 / bins) / WEIGHT.sum()
+    covariance = deviation.T @ deviation
+    assert found.statistic == pytest.approx(found.score * np.trace(covariance) / np.square(covariance).sum())
 
 
 def test_d_calibration_of_late_entry_by_hand():

@@ -99,8 +99,8 @@ def test_tables_are_read_and_no_curve_is_evaluated(plain, y, name, monkeypatch):
     def refuse(self, *arguments):
         raise AssertionError("a curve was evaluated")
 
-    for method in ("survival", "log_survival", "_count_exactly"):
-        owner = concordance if method == "_count_exactly" else SurvivalDistribution
+    for method in ("survival", "log_survival", "_exact_cells"):
+        owner = concordance if method == "_exact_cells" else SurvivalDistribution
         monkeypatch.setattr(owner, method, refuse)
     concordance_td(d, y)
     concordance_td(d, y, times=[1.0, 2.0, 5.0])
@@ -116,8 +116,8 @@ def test_a_cox_network_is_scored_from_its_table(monkeypatch):
     assert isinstance(d, Rescaled)
     fast = concordance_td(d, days)
     monkeypatch.setattr(Rescaled, "step_table", lambda self: None)
-    calls, slow = [], concordance._count_exactly
-    monkeypatch.setattr(concordance, "_count_exactly", lambda *rest: calls.append(1) or slow(*rest))
+    calls, slow = [], concordance._exact_cells
+    monkeypatch.setattr(concordance, "_exact_cells", lambda *rest: calls.append(1) or slow(*rest))
     assert concordance_td(d, days) == fast
     assert calls
 

@@ -7,13 +7,13 @@ import pytest
 
 from sumosurv import NetworkSearch, WeibullNet, datasets
 from sumosurv.search import rounds
-from sumosurv.search.executor import LocalExecutor
+from sumosurv.search.executor import Executor
 from sumosurv.search.trial import TrialMember
 
 SPACE = {"dropout": [0.0, 0.2, 0.4], "covariate_layers": [(4,), (8,)]}
 
 
-class LastFirst(LocalExecutor):
+class LastFirst(Executor):
     """An executor with a capacity of three tasks that returns the last one first."""
 
     capacity = 3

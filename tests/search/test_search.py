@@ -29,7 +29,7 @@ from sumosurv import (
 )
 from sumosurv.scores import log_likelihood
 from sumosurv.search import fit_folds, paper_space, recipe_space
-from sumosurv.search.choose import mixture_scores
+from sumosurv.search.run import mixture_scores
 from sumosurv.search.space import decode, default_space, draw
 
 SPACE = {

@@ -13,8 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sumosurv import DeepSurv, NetworkSearch, SumoNet, SumoNetSearch, Surv, datasets
 from sumosurv.scores import log_likelihood
 from sumosurv.search import executor, fit_folds
-from sumosurv.search.choose import choose, choose_size, mixture_scores, rank_trials
-from sumosurv.search.run import SearchRun, network_seed
+from sumosurv.search.run import SearchRun, choose_size, mixture_scores, network_seed, rank_trials
 from sumosurv.search.trial import Job, _fits
 
 
@@ -308,9 +307,6 @@ def test_size_is_the_largest_within_a_standard_error(share, size):
     scores = mixture_scores(made)
     assert scores[1] - scores[2] == pytest.approx(share * error)
     assert choose_size(made) == size
-    choice = choose([7, 3], made, "auto")
-    assert (choice.mixture, choice.mixture_scores) == ([7, 3][:size], scores)
-    assert choose([7, 3], made, 2).mixture == [7, 3]
 
 
 def test_a_larger_mixture_is_taken_past_one_that_is_too_poor():

@@ -238,7 +238,7 @@ def test_trials_come_in_rounds_where_results_are_told_or_stored(data, tmp_path, 
     from sumosurv.search import rounds, study
 
     asked = []
-    for kind in (study.RandomStudy, study.OptunaStudy):
+    for kind in (study.Study, study.OptunaStudy):
 
         def ask(self, count, below, real=kind.ask):
             asked.append(len(new := real(self, count, below)))
@@ -257,3 +257,20 @@ def test_without_optuna_it_is_said_what_needs_it(data, monkeypatch, options):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ModuleNotFoundError, match=r"needs Optuna: pip install 'sumosurv\[search\]'; method='random'"):
         search(**options).fit(data.X, data.y)
+
+
+def test_a_database_of_another_program_is_refused_without_its_sql(data, tmp_path, caplog):
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("create table trials(a int)")
+        other.commit()
+    with pytest.raises(ValueError, match=r"other\.db") as caught:
+        search(storage=tmp_path / "other.db").fit(data.X, data.y)
+    assert "SELECT" not in str(caught.value) + caplog.text
+    assert "new file" in str(caught.value)
+
+
+def test_rows_on_disk_and_invalid_storages_are_refused(data):
+    with pytest.raises(TypeError, match="ndarray"):
+        search().fit((row for row in data.X.to_numpy()), data.y)
+    with pytest.raises(ValueError, match=r"storage .*3"):
+        search(storage=3).fit(data.X, data.y)

@@ -9,7 +9,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from sumosurv.sources import Roles, RowSource, is_source
+from sumosurv.preprocessing import check_columns, is_categorical
+from sumosurv.sources import Roles, RowSource
+from sumosurv.sources.source import is_source
 
 
 @pytest.fixture
@@ -51,9 +53,16 @@ def test_decimal_numbers_are_numbers_and_dates_are_not(frame, tmp_path):
     days = pa.array(np.arange(1_000), pa.int32()).cast(pa.date32())
     pq.write_table(table.set_column(0, "x", decimals).append_column("day", days), tmp_path / "rows.parquet")
     source = RowSource(tmp_path / "rows.parquet")
-    assert source.is_category("x") is False
     pd.testing.assert_frame_equal(pd.concat(source.frames(["x", "t", "d"])), whole, check_index_type=False)
-    assert source.is_category("day") is None
+    with pytest.raises(ValueError, match="'day' holds dates"):
+        check_columns(next(source.frames(["day"])), np.arange(1_000))
+
+
+def test_columns_of_text_without_a_value_are_text(tmp_path):
+    table = pa.table({"word": pa.array([None, None, "a"], pa.string()), "yes": pa.array([None, None, True])})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    for part in RowSource(tmp_path / "rows.parquet").frames(rows=2):
+        assert [is_categorical(part[name]) for name in part] == [True, True]
 
 
 def test_a_shuffled_pass_has_each_row_once_and_mixes_pieces(frame, folder):
@@ -128,7 +137,7 @@ def test_fields_are_the_same_in_every_part_and_errors_tell_the_row():
     np.testing.assert_array_equal(first.entry, [0, 0])
     np.testing.assert_array_equal(second.cause, [2, 0])
     whole = next(source.frames(roles.names))
-    subjects = roles.subjects(whole, 0)
+    subjects = roles.subject_names(whole)
     assert subjects[0] == subjects[2]
     assert len(set(subjects)) == 3
     named = Roles.of({"time": "t", "event": "k", "event_value": ["c"]}).read(source)

@@ -11,8 +11,8 @@ import sumosurv
 from sumosurv import CoxPH, DeepHit, DeepSurv, SumoNet, Surv, WeibullNet
 from sumosurv.estimators import METHODS
 from sumosurv.networks import Inputs, Observed, Table
-from sumosurv.sources import LevelSketch, Roles, RowSource
-from sumosurv.streaming import learning
+from sumosurv.sources import LevelSketch, RowSource, as_source
+from sumosurv.streaming import fitting
 from sumosurv.streaming.batches import StreamBatches, prefetched
 from sumosurv.training import Member
 
@@ -115,22 +115,21 @@ def test_the_rows_of_a_subject_are_held_out_together(tmp_path):
     rng = np.random.default_rng(0)
     frame = rows(2_000).assign(id=[f"p{k}" for k in rng.integers(0, 300, 2_000)])
     source = RowSource(written(frame, tmp_path / "rows.parquet", 90))
-    roles = Roles.of(OUTCOME, groups="id").read(source)
-    summary = learning.summarise(source, roles, seed=3, share=0.25)
+    summary = fitting.summarise(as_source(source, OUTCOME, groups="id"), fitting.Split(3, 0.25))
     held_out = set(summary.validation[0].index)
     apart = frame.index.to_series().isin(held_out).groupby(frame["id"]).mean()
     assert set(apart) == {0.0, 1.0}
     assert 0.15 < apart.mean() < 0.35
     assert summary.n_train + len(held_out) == 2_000
     assert not held_out & set(summary.sample[0].index)
-    assert list(summary.columns) == ["a", "b", "c", "m"]
+    assert [column.name for column in summary.columns.learned("quantile")] == ["a", "b", "c", "m"]
     WeibullNet(**plain()).fit(source, OUTCOME, groups="id")
 
 
 def test_validation_rows_are_bounded_whatever_the_rows():
-    assert learning.held_out_share(0.2, 1_000) == 0.2
-    assert learning.held_out_share(0.2, 10**8) * 10**8 == learning.MOST_VALIDATION
-    assert learning.held_out_share(0.0, 10**8) == 0.0
+    assert fitting.Split.of(0, 0.2, 1_000).share == 0.2
+    assert fitting.Split.of(0, 0.2, 10**8).share * 10**8 == fitting.MOST_VALIDATION
+    assert fitting.Split.of(0, 0.0, 10**8).share == 0.0
 
 
 @pytest.mark.parametrize("weights", ["counts", "shares"])
@@ -204,14 +203,14 @@ def test_every_method_that_says_so_can_be_streamed(name, tmp_path):
 def test_what_cannot_be_streamed_is_refused_in_a_sentence(tmp_path):
     path = written(rows(300), tmp_path / "rows.parquet")
     for model in (CoxPH(), DeepSurv(), DeepHit()):
-        with pytest.raises(TypeError, match=f"{type(model).__name__} looks at all rows at once"):
+        with pytest.raises(TypeError, match=f"{type(model).__name__} .*rows on disk"):
             model.fit(path, OUTCOME)
     with pytest.raises(ValueError, match="refit=True is not supported"):
         WeibullNet(refit=True).fit(path, OUTCOME)
     with pytest.raises(TypeError, match="mapping of names"):
         WeibullNet().fit(path, parts(rows(300))[1])
     model = WeibullNet(**plain()).fit(path, OUTCOME)
-    with pytest.raises(TypeError, match="Curves are of rows in memory"):
+    with pytest.raises(TypeError, match="Rows in memory are required"):
         model.predict_distribution(path)
     wild = written(rows(300).assign(a=np.inf), tmp_path / "wild.parquet")
     for seed in (0, 15, 16):  # with the last two the row is held out
@@ -220,12 +219,13 @@ def test_what_cannot_be_streamed_is_refused_in_a_sentence(tmp_path):
 
 
 def test_too_many_levels_leave_the_frequent_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(learning, "LevelSketch", lambda: LevelSketch(most=3))
+    monkeypatch.setattr("sumosurv.preprocessing.learning.LevelSketch", lambda: LevelSketch(most=3))
     frame = rows(600).assign(c=np.where(np.arange(600) % 3 > 0, "often", np.arange(600).astype(str)))
-    source = RowSource(written(frame, tmp_path / "rows.parquet"))
-    summary = learning.summarise(source, Roles.of(OUTCOME).read(source), seed=0, share=0.0)
-    assert len(summary.columns["c"].levels.levels()) <= 3
-    assert "often" in summary.columns["c"].levels.levels()
+    source = as_source(written(frame, tmp_path / "rows.parquet", 100), OUTCOME)
+    found = fitting.summarise(source, fitting.Split(0, 0.0)).columns.learned("quantile")
+    levels = next(column.levels for column in found if column.name == "c")
+    assert len(levels) <= 3
+    assert "often" in levels
 
 
 def test_errors_of_the_reader_reach_the_caller_and_it_ends_with_it():
@@ -291,3 +291,12 @@ def test_a_checkpoint_of_other_rows_is_not_gone_on_with(tmp_path):
     assert len(again.history_) == 4  # a copy of the same file: all of it was kept
     with pytest.raises(ValueError, match="another"):
         SumoNet(**settings).fit(written(frame, tmp_path / "rows.parquet", 200), OUTCOME, checkpoint=kept)
+
+
+def test_columns_of_a_table_in_memory_can_be_named_as_on_disk(tmp_path):
+    frame = rows(300)
+    named = WeibullNet(**plain()).fit(frame, OUTCOME)
+    X, y = parts(frame)
+    given = WeibullNet(**plain()).fit(X, y)
+    np.testing.assert_array_equal(named.predict(X), given.predict(X))
+    assert named.score(frame[list(X.columns)], y) == given.score(written(frame, tmp_path / "rows.parquet"), OUTCOME)

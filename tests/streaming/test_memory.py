@@ -15,11 +15,11 @@ from pathlib import Path
 import pandas as pd
 from sumosurv import SumoNet, scores
 from sumosurv.scores import blocks
-from sumosurv.streaming import fitting, learning, predicting
+from sumosurv.streaming import fitting, predicting
 
 small, large, out = sys.argv[1:]
 fitting.BUFFER = predicting._PART = 20_000  # as the rows of this test are few, so are those that are kept in memory
-learning.SAMPLED = learning.MOST_VALIDATION = blocks._SAMPLED = 2_000
+fitting.SAMPLED = fitting.MOST_VALIDATION = blocks._SAMPLED = 2_000
 outcome = {"time": "t", "event": "d"}
 settings = {"covariate_layers": (4,), "time_layers": (4,), "frequencies": 0, "max_epochs": 1, "batch_size": 4_000}
 model = SumoNet(n_members=1, random_state=0, **settings)

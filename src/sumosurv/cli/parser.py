@@ -112,7 +112,7 @@ _METHOD: Options = (
 # Groups of options with a title and a note; the others are listed without a title.
 _GROUPS = {
     "outcome": (_OUTCOME, "--time and --event, or --lower and --upper"),
-    "cluster": (_CLUSTER, "a Ray cluster (extra ray); see docs/large_data.md"),
+    "cluster": (_CLUSTER, "a Ray cluster (extra ray); see docs/distributed.md"),
 }
 
 # ---------------------------------------------------------------------- commands
@@ -201,7 +201,7 @@ COMMANDS = {
         "the last training time, and a mean of which more than 1% comes from beyond it.",
     ),
     "evaluate": Command(
-        "sumosurv.cli.evaluate:run_evaluate",
+        "sumosurv.cli.predict:run_evaluate",
         "score a model file on a table",
         f"Print scores of a model on a table, with bootstrap confidence intervals. {_ON_DISK}",
         (
@@ -274,7 +274,7 @@ COMMANDS = {
         epilog="There is no login: anyone who can reach the address can query the model.",
     ),
     "export": Command(
-        "sumosurv.cli.files:run_export",
+        "sumosurv.cli.publish:run_export",
         "export a model file to ONNX or torch",
         "Export a model so that programs without this library can run it.",
         (
@@ -288,7 +288,7 @@ COMMANDS = {
         ),
     ),
     "datasets": Command(
-        "sumosurv.cli.files:run_datasets",
+        "sumosurv.cli.publish:run_datasets",
         "list the datasets, or write one to a file",
         "List the datasets, or write one to a file.",
         (

@@ -1,27 +1,50 @@
-"""``sumosurv predict``."""
+"""``sumosurv predict`` and ``sumosurv evaluate``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from tqdm.auto import tqdm
 
-from sumosurv.cli.rows import check_target, cluster_of, columns_of, for_model, how_many, is_streamed, read, source_of
+from sumosurv.cli.rows import (
+    check_target,
+    cluster_of,
+    columns_of,
+    for_model,
+    how_many,
+    is_streamed,
+    outcome_of,
+    read,
+    roles_of,
+    source_of,
+)
 from sumosurv.files import is_parquet
 from sumosurv.io import load
-from sumosurv.preprocessing import telling_unseen
+from sumosurv.outcome import Outcome
+from sumosurv.preprocessing import LevelNotes
+from sumosurv.scores import SCORES
+from sumosurv.scores.blocks import BlockRows, MemoryRows, common_causes, rows_of
+from sumosurv.scores.evaluation import evaluate_rows
+from sumosurv.scores.score import default_scores
+from sumosurv.sources import RowSource, Source, as_source
 from sumosurv.streaming import PredictionTable, predict_to_parquet
-from sumosurv.tables import rows_of_parquet, write_table
+from sumosurv.tables import write_table
 
-__all__ = ["run_predict"]
+if TYPE_CHECKING:
+    from sumosurv.cluster import Cluster
 
-_BLOCK = 20_000  # rows predicted at a time
+__all__ = ["load_models", "run_evaluate", "run_predict"]
+
+_BLOCK = 20_000  # rows predicted at a time; a progress bar is shown for more
+_MARGINAL = "kaplan-meier"  # value of --against: the curve of the training rows, which every model file holds
 
 
 def run_predict(arguments: argparse.Namespace) -> int:
@@ -33,8 +56,9 @@ def run_predict(arguments: argparse.Namespace) -> int:
     if arguments.ray is None and is_streamed(arguments.data, arguments):
         rows = _predict_streamed(model, arguments, beyond)
     else:
-        with telling_unseen():
-            rows = write_table(_predictions(model, arguments, beyond), arguments.out)
+        notes = LevelNotes()
+        rows = write_table(_predictions(model, arguments, beyond, notes), arguments.out)
+        notes.warn()
     if arguments.out is not None:
         print(f"{rows:,} rows written to {arguments.out}")
     if beyond:
@@ -76,31 +100,151 @@ def _table(arguments: argparse.Namespace) -> PredictionTable:
     )
 
 
-def _predictions(model: Any, arguments: argparse.Namespace, beyond: Counter[str]) -> Iterator[pd.DataFrame]:
+def _predictions(
+    model: Any, arguments: argparse.Namespace, beyond: Counter[str], notes: LevelNotes
+) -> Iterator[pd.DataFrame]:
     """The predictions, some rows at a time, here or by the workers of a cluster; counts extrapolated ones."""
-    cluster, table = cluster_of(arguments), _table(arguments)
-    if cluster is not None:
-        from sumosurv.cluster import map_rows
+    cluster = cluster_of(arguments)
+    blocks: Iterator[pd.DataFrame]
+    if cluster is not None and is_parquet(arguments.data):  # it need not fit into memory
+        source = RowSource(arguments.data)
+        n, blocks = source.n_rows, source.frames(rows=_BLOCK)
+    else:
+        frame = read(arguments.data, arguments)
+        for_model(frame, model)  # missing columns are reported before any work
+        n, blocks = len(frame), (frame.iloc[start : start + _BLOCK] for start in range(0, len(frame), _BLOCK))
+    work = partial(_block, model, _table(arguments), arguments.id)
+    if cluster is None or cluster.too_small(rows=n):
+        parts: Iterator[pd.DataFrame] = map(partial(work, notes=notes), blocks)
+    else:
+        from sumosurv.cluster import map_blocks
 
-        # a Parquet file is read by the workers, so that it need not fit in here
-        rows = arguments.data if is_parquet(arguments.data) else read(arguments.data, arguments)
-        if not cluster.too_small(rows=len(rows) if isinstance(rows, pd.DataFrame) else rows_of_parquet(rows)):
-            for made in map_rows(cluster, arguments.model, rows, partial(_block, table=table, id=arguments.id)):
-                beyond.update(name for text in made.get("extrapolated", ()) for name in text.split())
-                yield made
-            return
-    frame = read(arguments.data, arguments)
-    for_model(frame, model)  # missing columns are reported before any work
-    with tqdm(total=len(frame), desc="predicting", unit="row", disable=arguments.quiet or len(frame) <= _BLOCK) as bar:
-        for start in range(0, len(frame), _BLOCK):
-            part = frame.iloc[start : start + _BLOCK]
-            yield _block(model, part, table, arguments.id, beyond)
-            bar.update(len(part))
+        parts = map_blocks(cluster, work, blocks)
+    with tqdm(total=n, desc="predicting", unit="row", disable=arguments.quiet or n <= _BLOCK) as bar:
+        for made in parts:
+            beyond.update(name for text in made.get("extrapolated", ()) for name in text.split())
+            yield made
+            bar.update(len(made))
 
 
 def _block(
-    model: Any, frame: pd.DataFrame, table: PredictionTable, id: Any, beyond: Counter[str] | None = None
+    model: Any, table: PredictionTable, id: Any, frame: pd.DataFrame, notes: LevelNotes | None = None
 ) -> pd.DataFrame:
     """Predictions for some rows, beside their identifiers."""
-    identifiers = columns_of(frame, id, "--id")
-    return table.of_rows(model, for_model(frame, model), identifiers, Counter() if beyond is None else beyond)
+    return table.of_rows(model, for_model(frame, model), columns_of(frame, id, "--id"), Counter(), notes)
+
+
+# ---------------------------------------------------------------------- evaluate
+
+
+def run_evaluate(arguments: argparse.Namespace) -> int:
+    """Print the scores of model files on a table."""
+    if arguments.out is not None:
+        check_target(arguments.out, arguments.model, arguments.data, *arguments.against)
+    models, cluster = load_models(arguments), cluster_of(arguments)
+    model = next(iter(models.values()))
+    source, outcome = _source(arguments, models)
+    if cluster is not None and cluster.too_small(rows=source.n_rows):
+        cluster = None
+    verbose = not arguments.quiet and source.n_rows > _BLOCK
+    table = evaluate_rows(
+        _rows(models, source, cluster),
+        verbose=verbose,
+        scores=_score_options(arguments, outcome, model.n_causes_),
+        censoring=arguments.censoring,
+        n_bootstrap=arguments.bootstrap,
+    )
+    print(table)
+    notes = [f"{source.n_rows:,} rows; times are in the unit of the training data, log-likelihoods in nats."]
+    for better, rows in (("Higher", table["greater_is_better"]), ("Lower", ~table["greater_is_better"])):
+        notes += [f"{better} is better: {', '.join(table['score'][rows].unique())}."] if rows.any() else []
+    if table["times"].str.startswith("cells ").any():
+        notes.append(
+            f"Times are recorded to {model.cells_.width:g}: an event counts by the probability of its cell of time, "
+            "divided by the width of the cell, and not by a density."
+        )
+    proper = [name for name in table["score"].unique() if SCORES[name].proper]
+    if proper and _MARGINAL not in models:
+        compared = _rows({_MARGINAL: _Marginal(model)} | models, source, cluster)
+        gains = evaluate_rows(compared, scores=proper[0], verbose=verbose)
+        notes.append(_gain_in_words(gains[gains["against"] == _MARGINAL], model, outcome))
+    print("", *(textwrap.fill(note, 80) for note in notes), sep="\n")
+    if arguments.out is not None:
+        write_table([table], arguments.out)
+    return 0
+
+
+class _Marginal:
+    """The curve of a model's training rows, as a model that predicts it for all rows."""
+
+    def __init__(self, model: Any) -> None:
+        self._curve, self.n_causes_, self.cells_ = model.training_curve_, model.n_causes_, model.cells_
+        self.feature_names_in_ = model.feature_names_in_
+
+    def predict_distribution(self, X: pd.DataFrame) -> Any:
+        """Predict the same curve for each row."""
+        return self._curve.repeat(len(X))
+
+
+def load_models(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Load the model and those that it is compared with, by the names of their files."""
+    model = load(arguments.model)
+    models = {arguments.model.stem: model}
+    for other in arguments.against:
+        name = other if other == _MARGINAL else Path(other).stem
+        if name in models:
+            raise ValueError(f"--against names {name!r}, which is compared already; rename one of the files.")
+        models[name] = _Marginal(model) if other == _MARGINAL else load(Path(other))
+    common_causes(models)
+    return models
+
+
+def _source(arguments: argparse.Namespace, models: dict[str, Any]) -> tuple[Source, Outcome]:
+    """Return the rows, and the outcome of one row at least, which has the fields that all rows have."""
+    causes = next(iter(models.values())).n_causes_
+    if is_streamed(arguments.data, arguments):
+        source = as_source(source_of(arguments.data, arguments), roles_of(arguments), n_causes=causes)
+        first = next(source.blocks([], rows=1))
+        assert first.outcome is not None
+        return source, first.outcome
+    frame = read(arguments.data, arguments)
+    outcome = outcome_of(frame, arguments, causes=causes)
+    names = dict.fromkeys(name for model in models.values() for name in for_model(frame, model).columns)
+    return as_source(frame[list(names)], outcome), outcome
+
+
+def _rows(models: dict[str, Any], source: Source, cluster: Cluster | None) -> MemoryRows | BlockRows:
+    if cluster is None:
+        return rows_of(models, source)
+    from sumosurv.cluster import map_blocks
+
+    return BlockRows(models, source, partial(map_blocks, cluster))
+
+
+def _gain_in_words(gains: pd.DataFrame, model: Any, outcome: Outcome) -> str:
+    """Describe by how much the mean log-likelihood of each model exceeds that of the curve of the training rows."""
+    plain = model.n_causes_ == 1 and outcome.entry is None and outcome.upper is None
+    curve = "Kaplan-Meier curve" if plain else "Aalen-Johansen curves" if model.n_causes_ > 1 else "marginal curve"
+    each = [
+        f"{f'{row.model} ' if len(gains) > 1 else ''}{row.value:.4f} nats (standard error {row.std_error:.4f})"
+        for row in gains.itertuples()
+    ]
+    return f"Gain in log-likelihood over the {curve} of the training rows: {'; '.join(each)}."
+
+
+def _score_options(arguments: argparse.Namespace, y: Outcome, causes: int) -> dict[str, dict[str, Any]]:
+    """Options of each score asked for: the times given, to those that take times of that kind."""
+    usual, _ = default_scores(y, arguments.times, causes)
+    options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or usual}
+    if arguments.span is not None and len(arguments.span) != 2:
+        raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")
+    for flag, kind, value in (
+        ("--times", "single", arguments.times),
+        ("--range", "range", None if arguments.span is None else tuple(arguments.span)),
+    ):
+        possible = [name for name, score in SCORES.items() if score.times == kind]
+        if value is not None and not any(name in options for name in possible):
+            raise ValueError(f"{flag} is for {', '.join(possible)}; ask for them with --scores.")
+        for name in options.keys() & set(possible) if value is not None else ():
+            options[name][SCORES[name].times_option] = value
+    return options

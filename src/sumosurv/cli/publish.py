@@ -1,18 +1,20 @@
-"""``sumosurv report`` and ``sumosurv serve``."""
+"""``sumosurv report``, ``serve``, ``export`` and ``datasets``."""
 
 from __future__ import annotations
 
 import argparse
 
-from sumosurv.cli.evaluate import load_models
+from sumosurv import datasets, report, serve
+from sumosurv.cli.predict import load_models
 from sumosurv.cli.rows import check_target, for_model, outcome_of, read
+from sumosurv.export import export_onnx, export_torch
 from sumosurv.io import load
-from sumosurv.report import make_report
-from sumosurv.serve import Limits, serve
+from sumosurv.tables import write_table
 
-__all__ = ["run_report", "run_serve"]
+__all__ = ["run_datasets", "run_export", "run_report", "run_serve"]
 
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+_SIMULATED = ("weibull", "checkerboard", "normal", "kkbox")
 
 
 def run_report(arguments: argparse.Namespace) -> int:
@@ -22,7 +24,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     model = next(iter(models.values()))
     y = outcome_of(frame, arguments, causes=model.n_causes_)
     others = {name: other for name, other in models.items() if other is not model}
-    report = make_report(
+    made = report.make_report(
         model,
         for_model(frame, model),
         y,
@@ -36,7 +38,7 @@ def run_report(arguments: argparse.Namespace) -> int:
         n_bootstrap=arguments.bootstrap,
         verbose=not arguments.quiet,
     )
-    report.save(arguments.out)
+    made.save(arguments.out)
     print(f"Report written to {arguments.out} ({arguments.out.stat().st_size / 1e6:.2f} MB)")
     return 0
 
@@ -44,14 +46,14 @@ def run_report(arguments: argparse.Namespace) -> int:
 def run_serve(arguments: argparse.Namespace) -> int:
     """Serve a model file until Ctrl-C."""
     given = {"rows": arguments.max_rows, "seconds": arguments.timeout}
-    limits = Limits(**{name: value for name, value in given.items() if value is not None})
+    limits = serve.Limits(**{name: value for name, value in given.items() if value is not None})
 
     def announce(address: str) -> None:
         print(f"{arguments.model} is served at {address} (stop with Ctrl-C)", flush=True)
         if arguments.host not in _THIS_MACHINE:
             print("There is no login: anyone who can reach this address can query the model.", flush=True)
 
-    serve(
+    serve.serve(
         load(arguments.model),
         host=arguments.host,
         port=arguments.port,
@@ -63,4 +65,44 @@ def run_serve(arguments: argparse.Namespace) -> int:
         causes=arguments.causes,
         limits=limits,
     )
+    return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """Write a model file in a form that other programs run."""
+    check_target(arguments.out, arguments.model)
+    kind = arguments.out.suffix.lower()
+    if kind not in (".onnx", ".pt2"):
+        raise ValueError(f"--out names an .onnx file, or a .pt2 file of torch; got {arguments.out}.")
+    model = load(arguments.model)
+    write = export_onnx if kind == ".onnx" else export_torch
+    write(model, arguments.out, precision=arguments.precision)
+    print(f"{type(model).__name__} written to {arguments.out}")
+    return 0
+
+
+def run_datasets(arguments: argparse.Namespace) -> int:
+    """List the datasets, or write one to a file."""
+    if arguments.out is not None:
+        check_target(arguments.out)
+    if arguments.name is None:
+        print(datasets.available().to_string(index=False))
+        print(f"\nSimulated, with their true distribution: {', '.join(_SIMULATED)}.")
+        print("Write one to a file: sumosurv datasets NAME --out FILE")
+        return 0
+    if arguments.name in _SIMULATED:
+        made = datasets.simulate(arguments.name, arguments.rows, random_state=arguments.seed)
+        frame = made.X.assign(time=made.y["time"], event=made.y["event"].astype(int))
+        text = f"{arguments.name}: {len(frame):,} simulated rows, {made.y['event'].mean():.1%} events."
+    else:
+        known = [*datasets.available()["name"], *_SIMULATED]
+        if arguments.name not in known:
+            raise ValueError(f"There is no dataset {arguments.name!r}; the names are {', '.join(known)}.")
+        data = datasets.load(arguments.name)
+        frame, text = data.frame, data.description
+        text += f"\nColumns: --time {data.time_name} --event {data.event_name}"
+    print(text)
+    if arguments.out is not None:
+        write_table([frame], arguments.out)
+        print(f"Written to {arguments.out}")
     return 0

@@ -2,6 +2,6 @@
 
 from sumosurv.cluster.connect import Cluster, connected
 from sumosurv.cluster.fit import ray_fit
-from sumosurv.cluster.scoring import map_blocks, map_rows
+from sumosurv.cluster.scoring import map_blocks
 
-__all__ = ["Cluster", "connected", "map_blocks", "map_rows", "ray_fit"]
+__all__ = ["Cluster", "connected", "map_blocks", "ray_fit"]

@@ -1,4 +1,4 @@
-"""A Ray cluster: its address, access to it, and how much work justifies it."""
+"""A Ray cluster: its address, access to it, how much work justifies it, and an executor for the trials of a search."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sumosurv.search.executor import Advance, Executor
+from sumosurv.search.executor import Advance, Executor, Population, Result, Task, train_members
 from sumosurv.search.trial import Job, Widths
 
-__all__ = ["Cluster", "connected"]
+__all__ = ["Cluster", "RayExecutor", "connected"]
+
+_RETRIES = 5  # of a task whose worker or node was lost
 
 # Less work than this is done locally. It is about where two workers took as long as one process, including the time to
-# connect and to start workers (benchmarks/cluster.py; results in docs/large_data.md).
+# connect and to start workers (benchmarks/cluster.py; results in docs/large_data_evidence.md).
 SMALLEST_PASSES = 5_000_000  # rows × networks (or trials) × epochs of a fit or a search
 SMALLEST_ROWS = 500_000  # rows of a prediction
 
@@ -72,8 +74,6 @@ class Cluster:
 
     def executor(self, jobs: Sequence[Job], widest: Widths, advance: Advance, passes: int) -> Executor | None:
         """An executor for the trials of a search; None if the search is too small."""
-        from sumosurv.cluster.search import RayExecutor
-
         return None if self.too_small(passes=passes) else RayExecutor(self, jobs, widest, advance)
 
 
@@ -116,5 +116,80 @@ def _check_safe(address: str) -> None:
     if not near and os.environ.get("RAY_AUTH_MODE") != "token":
         raise ValueError(
             f"The cluster at {address} is not on this machine and RAY_AUTH_MODE is not 'token': anyone who reaches it "
-            "could run code on it; start it, and this program, with RAY_AUTH_MODE=token (docs/large_data.md)."
+            "could run code on it; start it, and this program, with RAY_AUTH_MODE=token (docs/distributed.md)."
         )
+
+
+# ---------------------------------------------------------------------- trials of a search
+
+_jobs: dict[str, list[Job]] = {}  # the jobs of the last search that this worker has seen
+
+
+def _train(key: str, jobs: list[Job], task: Task, widest: Widths) -> list[Population]:
+    """Run one task in a worker, which reads the rows once per search."""
+    if key not in _jobs:
+        _jobs.clear()
+        _jobs[key] = jobs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the process that started the search issues them
+        populations, _ = train_members(task.members, _jobs[key], widest, task.max_epochs)
+    return [replace(made, network=made.network.cpu(), jobs=()) for made in populations]
+
+
+class RayExecutor(Executor):
+    """The workers of a cluster, each with one task at a time; connected until the executor is closed.
+
+    If a worker is lost, Ray gives its task to another one. Only the process that started the search reads and writes
+    the storage, so each trial is stored once. Each task gets a GPU if the cluster has GPUs and the estimator's
+    ``device`` is not "cpu".
+    """
+
+    def __init__(self, cluster: Cluster, jobs: Sequence[Job], widest: Widths, advance: Advance) -> None:
+        self._connection = ExitStack()
+        self._ray: Any = self._connection.enter_context(connected(cluster))
+        try:
+            gpu = jobs[0].estimator.device != "cpu" and self._ray.cluster_resources().get("GPU", 0) > 0
+            self.capacity = cluster.workers_of(self._ray, gpu=gpu)
+            options = {"num_gpus": 1} if gpu else {"num_cpus": 1}
+            self._train = self._ray.remote(max_retries=_RETRIES, **options)(_train)
+            self._sent = self._ray.put([job.without_cache() for job in jobs])
+        except BaseException:
+            self._connection.close()
+            raise
+        super().__init__(jobs, widest, advance)
+        self._pending: dict[Any, Task] = {}
+
+    def submit(self, task: Task) -> None:
+        """Send a task to the cluster."""
+        self._pending[self._train.remote(self._sent.hex(), self._sent, task, self._widest)] = task
+
+    @property
+    def pending(self) -> int:
+        """Number of tasks on the cluster."""
+        return len(self._pending)
+
+    def next_result(self) -> Result:
+        """Wait for one of the tasks."""
+        try:
+            (reference,), _ = self._ray.wait(list(self._pending), num_returns=1)
+        except KeyboardInterrupt:
+            return Result(next(iter(self._pending.values())), [], interrupted=True)  # `close` cancels the others
+        task = self._pending.pop(reference)
+        try:
+            populations = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from error  # an error in training, as this process would raise it
+        except self._ray.exceptions.RayError as error:
+            raise RuntimeError(
+                f"A task was lost {_RETRIES + 1} times with its worker ({error}); check the cluster and run the search "
+                "again. With a storage it resumes."
+            ) from error
+        self._advance(task.share * len(task.members))
+        return Result(task, [replace(made, jobs=self._jobs) for made in populations], interrupted=False)
+
+    def close(self) -> None:
+        """Cancel pending tasks and disconnect."""
+        for reference in self._pending:
+            self._ray.cancel(reference, force=True)
+        self._pending.clear()
+        self._connection.close()

@@ -3,15 +3,23 @@
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.causes import CauseTime, cause_specific
 from sumosurv.distributions.continued import Continued
-from sumosurv.distributions.covariate_path import CovariatePath
-from sumosurv.distributions.joined import Joined
 from sumosurv.distributions.mixture import CauseMixture, Mixture
 from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
-from sumosurv.distributions.parametric import Gompertz, LogLogistic, LogNormal, Normal, ProportionalHazards, Weibull
-from sumosurv.distributions.recalibrated import Recalibrated
+from sumosurv.distributions.parametric import (
+    GeneralisedGamma,
+    Gompertz,
+    LogLogistic,
+    LogNormal,
+    Normal,
+    ProportionalHazards,
+    RoystonParmar,
+    Weibull,
+)
+from sumosurv.distributions.rows import CovariatePath, Joined
 from sumosurv.distributions.tabulated import Tabulated
 from sumosurv.distributions.time_scale import Conditional, Delayed, Remaining, Rescaled
+from sumosurv.distributions.wrapper import Recalibrated
 
 __all__ = [
     "CauseMixture",
@@ -20,6 +28,7 @@ __all__ = [
     "Continued",
     "CovariatePath",
     "Delayed",
+    "GeneralisedGamma",
     "Gompertz",
     "Joined",
     "LogLogistic",
@@ -32,6 +41,7 @@ __all__ = [
     "Recalibrated",
     "Remaining",
     "Rescaled",
+    "RoystonParmar",
     "SurvivalDistribution",
     "Tabulated",
     "Weibull",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Arguments", "as_tensor", "check_levels", "check_times", "read_arguments", "to_output"]
+__all__ = ["Arguments", "as_tensor", "check_levels", "check_times", "is_traced", "read_arguments", "to_output"]
 
 
 class Arguments(NamedTuple):
@@ -42,13 +42,18 @@ def read_arguments(shared: Any, own: Any, name: str, own_name: str, n: int, like
         )
     single = values.ndim == (0 if own is None else 1)
     grid = values.reshape(1, -1) if own is None else values[:, None] if single else values
-    return Arguments(grid, single, isinstance(given, Tensor))
+    return Arguments(grid, single, hasattr(given, "__torch_function__"))
 
 
 def as_tensor(values: Any, like: Tensor | None = None) -> Tensor:
     """Convert values to a tensor, of the dtype and device of ``like`` if it is given."""
-    tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float64))
+    tensor = values if hasattr(values, "__torch_function__") else torch.from_numpy(np.array(values, dtype=np.float64))
     return tensor if like is None else tensor.to(like)
+
+
+def is_traced(value: Tensor) -> bool:
+    """Whether a model is being exported, so that no decision can depend on a value."""
+    return torch.compiler.is_exporting() or (hasattr(value, "__torch_function__") and not isinstance(value, Tensor))
 
 
 def to_output(result: Tensor, tensor: bool = False) -> Any:
@@ -58,7 +63,7 @@ def to_output(result: Tensor, tensor: bool = False) -> Any:
 
 def check_times(t: Tensor, name: str = "times") -> Tensor:
     """Return the times; raise a ValueError if one is negative or missing."""
-    if bool(torch.isnan(t).any()) or bool((t < 0).any()):
+    if not is_traced(t) and (bool(torch.isnan(t).any()) or bool((t < 0).any())):
         raise ValueError(f"{name} must be zero or more and not missing; got {_first_outside(t, 0.0, math.inf)}.")
     return t
 

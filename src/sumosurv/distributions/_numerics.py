@@ -14,6 +14,7 @@ __all__ = ["first_look", "invert_log_survival", "mean_survival_time"]
 
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
 _GOAL = 1e-12  # relative error of a quantile
+_FIRST_LOOKS = 12  # times at most at which all curves are evaluated before a search for quantiles
 
 
 def invert_log_survival(
@@ -56,18 +57,25 @@ def invert_log_survival(
     return result
 
 
-def first_look(times: Tensor, log_survival: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-    """Where to begin the search for levels (n, m), from curves (n, j) at zero and later times (j,); flat, (n · m,).
+def first_look(
+    log_survival: Callable[[Tensor], Tensor], breaks: Sequence[float], level: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """log t at which the search for each level (n, m) begins, and log S at zero, flat; None without known breaks.
 
-    The place is log t on the straight lines of log Λ over log t through the times past zero.
+    The place is on the straight lines of log Λ over log t through some of the breaks.
     """
-    u, heights = torch.log(times[1:]), torch.log((-log_survival[:, 1:]).clamp_min(0.0)).contiguous()
+    breaks = sorted(b for b in breaks if b > 0)
+    if len(breaks) < 3:
+        return None
+    times = torch.tensor([0.0, *breaks[:: math.ceil(len(breaks) / _FIRST_LOOKS)]]).to(level)
+    known = log_survival(times[None]).detach()
+    u, heights = torch.log(times[1:]), torch.log((-known[:, 1:]).clamp_min(0.0)).contiguous()
     target = torch.log(-level).contiguous()
     right = torch.searchsorted(heights, target).clamp(1, len(u) - 1)
     low, high = heights.gather(1, right - 1), heights.gather(1, right)
     share = ((target - low) / (high - low)).nan_to_num(nan=0.5, posinf=0.5, neginf=0.5)
     places = u[right - 1] + share.clamp(-2.0, 3.0) * (u[right] - u[right - 1])
-    return places.reshape(-1), log_survival[:, :1].expand_as(level).reshape(-1)
+    return places.reshape(-1), known[:, :1].expand_as(level).reshape(-1)
 
 
 class _Search:

@@ -11,19 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sumosurv.distributions._arguments import (
-    Arguments,
-    as_tensor,
-    check_levels,
-    check_times,
-    read_arguments,
-    to_output,
-)
+from sumosurv.distributions._arguments import as_tensor, check_levels, check_times, read_arguments, to_output
 from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
 
 __all__ = ["SurvivalDistribution"]
-
-_FIRST_LOOKS = 12  # times at most at which all curves are evaluated before a search for quantiles
 
 
 class SurvivalDistribution(ABC):
@@ -150,23 +141,13 @@ class SurvivalDistribution(ABC):
         if (steps := self._steps()) is not None:
             return steps._inverse_log_survival(level)
         rows = torch.arange(len(self), device=level.device)[:, None].expand_as(level).reshape(-1)
-        seen = self._at_breaks(level)
 
         def log_both(rows: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
             log_survival, log_density = self._take(rows)._log_both(t[:, None])
             return log_survival[:, 0], log_density[:, 0]
 
-        start = None if seen is None else first_look(*seen, level)
+        start = first_look(self._log_survival, self._breaks, level)
         return invert_log_survival(log_both, rows, level.reshape(-1), start).reshape(level.shape)
-
-    def _at_breaks(self, like: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Zero and some times in order, (m,), with log S at them, (n, m): where a search may begin. None if unknown."""
-        breaks = sorted(b for b in self._breaks if b > 0)
-        if len(breaks) < 3:
-            return None
-        some = breaks[:: math.ceil(len(breaks) / _FIRST_LOOKS)]
-        times = torch.tensor([0.0, *some]).to(like)
-        return times, self._log_survival(times[None]).detach()
 
     def _restricted_mean(self, horizon: Tensor) -> Tensor:
         """The integral of S from 0 to the horizon, shape (n,); the horizon may be inf."""
@@ -296,7 +277,7 @@ class SurvivalDistribution(ABC):
         own_levels : array of shape (n,) or (n, m)
             Each subject's own levels, instead of ``q``.
         """
-        arguments = self._arguments(q, own_levels, "q", "own_levels")
+        arguments = read_arguments(q, own_levels, "q", "own_levels", len(self), self._like)
         levels = check_levels(arguments.values)
         return arguments.output(self._inverse_log_survival(torch.log1p(-levels).expand(len(self), -1)))
 
@@ -311,35 +292,15 @@ class SurvivalDistribution(ABC):
     def restricted_mean(self, horizon: Any = None, *, own_horizons: Any = None) -> Any:
         r"""E[min(T, horizon)] = ∫₀^horizon S(t) dt.
 
-        Parameters
-        ----------
-        horizon : float or array of shape (m,)
-            Horizons that all subjects share: a number gives shape (n,), m horizons give (n, m).
-        own_horizons : array of shape (n,) or (n, m)
-            Each subject's own horizons, instead of ``horizon``.
+        ``horizon`` is a number, which gives shape (n,), or m horizons that all subjects share, which give (n, m);
+        ``own_horizons`` are each subject's own, of shape (n,) or (n, m), instead.
         """
-        arguments = self._arguments(horizon, own_horizons, "horizon", "own_horizons")
-        limits = check_times(arguments.values, "horizon").expand(len(self), -1)
-        columns = [self._restricted_mean(column) for column in limits.unbind(1)]
-        return arguments.output(torch.stack(columns, dim=1) if columns else limits)
+        return self._by_horizon(horizon, own_horizons, self._restricted_mean)
 
     # ------------------------------------------------------------------ by cause
 
     def cumulative_incidence(self, times: Any = None, *, own_times: Any = None) -> Any:
-        r"""F_k(t) = P(T <= t, cause k) for all causes.
-
-        Parameters
-        ----------
-        times : float or array of shape (m,)
-            Times that all subjects share.
-        own_times : array of shape (n,) or (n, m)
-            Each subject's own times, instead of ``times``.
-
-        Returns
-        -------
-        array of shape (n, K) or (n, m, K)
-            (n, K) for a number and for own times of shape (n,). The same holds for all methods by cause.
-        """
+        r"""F_k(t) = P(T <= t, cause k) for all causes: the arguments of `survival`, and a last axis of length K."""
         return self._at(times, own_times, self._incidence)
 
     def cause_density(self, times: Any = None, *, own_times: Any = None) -> Any:
@@ -382,28 +343,18 @@ class SurvivalDistribution(ABC):
     def restricted_time_lost(self, horizon: Any = None, *, own_horizons: Any = None) -> Any:
         r"""Expected time lost to each cause before the horizon, ∫₀^horizon F_k(t) dt.
 
-        The times lost to all causes and the `restricted_mean` sum to the horizon.
-
-        Parameters
-        ----------
-        horizon : float or array of shape (m,)
-            Horizons that all subjects share: a number gives shape (n, K), m horizons give (n, m, K).
-        own_horizons : array of shape (n,) or (n, m)
-            Each subject's own horizons, instead of ``horizon``.
+        The times lost to all causes and the `restricted_mean`, which has the same arguments, sum to the horizon.
         """
-        arguments = self._arguments(horizon, own_horizons, "horizon", "own_horizons")
-        limits = check_times(arguments.values, "horizon").expand(len(self), -1)
-        columns = [self._time_lost(column) for column in limits.unbind(1)]
-        empty = limits.new_empty(*limits.shape, self.n_causes)
-        return arguments.output(torch.stack(columns, dim=1) if columns else empty)
 
-    def _time_lost(self, horizon: Tensor) -> Tensor:
-        endless = torch.isinf(horizon)[:, None]
-        if not bool(endless.any()):
-            return self._restricted_time_lost(horizon)
-        lost = self._restricted_time_lost(torch.where(endless[:, 0], torch.zeros_like(horizon), horizon))
-        ever = self._incidence(torch.full_like(horizon, math.inf)[:, None])[:, 0] > 0
-        return torch.where(endless, torch.where(ever, math.inf, 0.0), lost)
+        def time_lost(horizon: Tensor) -> Tensor:
+            endless = torch.isinf(horizon)[:, None]
+            if not bool(endless.any()):
+                return self._restricted_time_lost(horizon)
+            lost = self._restricted_time_lost(torch.where(endless[:, 0], torch.zeros_like(horizon), horizon))
+            ever = self._incidence(torch.full_like(horizon, math.inf)[:, None])[:, 0] > 0
+            return torch.where(endless, torch.where(ever, math.inf, 0.0), lost)
+
+        return self._by_horizon(horizon, own_horizons, time_lost)
 
     def cause(self, k: int) -> SurvivalDistribution:
         r"""The distribution of the time of an event of cause k (from one), infinite if another cause comes first.
@@ -500,9 +451,13 @@ class SurvivalDistribution(ABC):
 
     # ------------------------------------------------------------------ arguments
 
-    def _arguments(self, shared: Any, own: Any, name: str, own_name: str) -> Arguments:
-        return read_arguments(shared, own, name, own_name, len(self), self._like)
+    def _by_horizon(self, horizon: Any, own_horizons: Any, function: Callable[[Tensor], Tensor]) -> Any:
+        """The results (n, ...) of a function of horizons (n,), for each of several horizons."""
+        arguments = read_arguments(horizon, own_horizons, "horizon", "own_horizons", len(self), self._like)
+        limits = check_times(arguments.values, "horizon").expand(len(self), -1)
+        columns = limits.unbind(1) or [limits.new_zeros(len(self))]
+        return arguments.output(torch.stack([function(part) for part in columns], dim=1)[:, : limits.shape[1]])
 
     def _at(self, times: Any, own_times: Any, function: Callable[[Tensor], Tensor]) -> Any:
-        arguments = self._arguments(times, own_times, "times", "own_times")
+        arguments = read_arguments(times, own_times, "times", "own_times", len(self), self._like)
         return arguments.output(function(check_times(arguments.values)))

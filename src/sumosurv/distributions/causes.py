@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tabulated import Tabulated
-from sumosurv.distributions.wrapper import Wrapper
+from sumosurv.distributions.wrapper import Combination, Wrapper
 
 __all__ = ["CauseSpecificHazards", "CauseTime", "cause_specific"]
 
@@ -113,7 +113,7 @@ def cause_specific(components: Sequence[SurvivalDistribution]) -> SurvivalDistri
     return Tabulated(knots, survival, incidence, half_width=half_width, widen=widen)
 
 
-class CauseSpecificHazards(SurvivalDistribution):
+class CauseSpecificHazards(Combination):
     r"""Competing risks with given smooth cause-specific hazards.
 
     .. math:: S = \prod_k S_k, \qquad f_k = \lambda_k S, \qquad F_k(t) = \int_0^t \lambda_k(u) S(u) \, du
@@ -164,39 +164,20 @@ class CauseSpecificHazards(SurvivalDistribution):
             self._like
         )
 
-    def __len__(self) -> int:
-        return len(self.components[0])
-
     @property
     def n_causes(self) -> int:
         """The number of causes."""
         return len(self.components)
 
     @property
-    def _like(self) -> Tensor:
-        return self.components[0]._like
-
-    @property
-    def _breaks(self) -> tuple[float, ...]:
-        return tuple(sorted({b for part in self.components for b in part._breaks}))
-
-    @property
     def _description(self) -> str:
         return f"cause-specific hazards of {self.components[0]._description}"
 
-    def _take(self, rows: Tensor) -> Self:
-        made = self._with([part._take(rows) for part in self.components])
-        made._at_knots = None if self._at_knots is None else self._at_knots[rows]
-        return made
-
-    def single(self) -> Self:
-        """The same hazards in single precision."""
-        return self._with([part.single() for part in self.components])
-
-    def _with(self, components: Sequence[SurvivalDistribution]) -> Self:
+    def _with(self, components: Sequence[SurvivalDistribution], rows: Tensor | None = None) -> Self:
         made = copy.copy(self)
         made.components = tuple(components)
-        made._knots, made._at_knots = self._knots.to(made._like), None
+        made._knots = self._knots.to(made._like)
+        made._at_knots = None if rows is None or self._at_knots is None else self._at_knots[rows]
         return made
 
     def _log_each(self, t: Tensor) -> Tensor:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sumosurv.distributions._arguments import is_traced
 from sumosurv.distributions._quadrature import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.wrapper import Wrapper
 
 __all__ = [
     "Continued",
-    "continued_log_terms",
+    "is_mean_extrapolated",
     "mean_growth",
     "tail_area",
     "tail_log_terms",
     "tail_start",
-    "with_horizon",
 ]
 
 _LARGE = 40.0  # exp(40) - 1 is exp(40) in float64
@@ -65,21 +67,9 @@ def tail_log_terms(
     )
 
 
-def with_horizon(t: Tensor, horizon: float) -> Tensor:
-    """Return times (m,) cut off at the horizon, and the horizon itself last: the grid of `continued_log_terms`."""
-    return torch.cat([t.clamp_max(horizon), t.new_full((1,), horizon)])
-
-
-def continued_log_terms(
-    log_survival: Tensor, log_density: Tensor, growth: Tensor | float, t: Tensor, horizon: float, least: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """Return log S and log f at times (m,), from terms (..., m + 1) on the grid of `with_horizon`."""
-    start = tail_start(log_survival[..., -1:], log_density[..., -1:], least)
-    late = tail_log_terms(*start, growth, t, horizon)
-    return (
-        torch.where(t > horizon, late[0], log_survival[..., :-1]),
-        torch.where(t > horizon, late[1], log_density[..., :-1]),
-    )
+def is_mean_extrapolated(mean: npt.NDArray[Any], within: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether more than 1 % of a mean lies beyond the last training time, up to which the mean is ``within``."""
+    return np.asarray(within < 0.99 * mean)
 
 
 def tail_area(log_hazard: Tensor, growth: float, length: Tensor) -> Tensor:
@@ -238,10 +228,10 @@ class Continued(Wrapper):
 
     def _join(self, near: _Terms, far: _Terms, t: Tensor) -> tuple[Tensor, ...]:
         """Evaluate the base up to the horizon and the tail beyond it, neither of them where it is not needed."""
-        beyond = t > self.horizon
-        if not bool(beyond.any()):
+        beyond, traced = t > self.horizon, is_traced(t)
+        if not traced and not bool(beyond.any()):
             return near(t)
-        if t.shape[0] > 1:
+        if traced or t.shape[0] > 1:
             pairs = zip(far(t), near(t.clamp_max(self.horizon)))
             return tuple(torch.where(beyond, late, early) for late, early in pairs)
         columns = beyond[0]

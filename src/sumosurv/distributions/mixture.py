@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
@@ -12,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sumosurv.distributions._arguments import as_tensor
+from sumosurv.distributions._arguments import as_tensor, is_traced
 from sumosurv.distributions.base import SurvivalDistribution
+from sumosurv.distributions.wrapper import Combination
 
 __all__ = ["CauseMixture", "Mixture"]
 
 
-class _Weighted(SurvivalDistribution):
+class _Weighted(Combination):
     """Σ wᵢ Sᵢ(t) with weights that may differ by subject: all that concerns the time of the event."""
 
-    components: tuple[SurvivalDistribution, ...]
     _log_weights: Tensor  # (n, components), or (1, components) if all subjects share them
     _weights: Tensor
     _whole: Tensor  # the sum of the weights, (n,) or (1,): one but for rounding
@@ -29,28 +28,6 @@ class _Weighted(SurvivalDistribution):
     def _set(self, components: Sequence[SurvivalDistribution], weights: Tensor, log_weights: Tensor) -> None:
         self.components, self._weights, self._log_weights = tuple(components), weights, log_weights
         self._whole = reduce(add, weights.unbind(1))  # in the order of `_sum`: the mean of ones is exactly one
-
-    @abstractmethod
-    def _with(self, components: Sequence[SurvivalDistribution], rows: Tensor | None = None) -> Self:
-        """The same weights, or those of some rows, for other components."""
-
-    def __len__(self) -> int:
-        return len(self.components[0])
-
-    @property
-    def _like(self) -> Tensor:
-        return self.components[0]._like
-
-    @property
-    def _breaks(self) -> tuple[float, ...]:
-        return tuple(sorted({b for part in self.components for b in part._breaks}))
-
-    def _take(self, rows: Tensor) -> Self:
-        return self._with([part._take(rows) for part in self.components], rows)
-
-    def single(self) -> Self:
-        """The mixture of its components in single precision."""
-        return self._with([part.single() for part in self.components])
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """The mixture of the tables on all of their knots, if all components are step functions."""
@@ -225,13 +202,14 @@ class CauseMixture(_Weighted):
         if not components:
             raise ValueError("A mixture over causes needs at least one component.")
         given, sizes = as_tensor(log_shares), {len(part) for part in components}
-        if sizes != {len(given)} or given.ndim != 2 or given.shape[1] != len(components):
+        checked = not is_traced(given)
+        if checked and (sizes != {len(given)} or given.ndim != 2 or given.shape[1] != len(components)):
             raise ValueError(
                 f"log_shares has one row per subject and one column per cause; got shape {tuple(given.shape)} for "
                 f"{len(components)} components of {sorted(sizes)} subjects."
             )
         log_shares = torch.log_softmax(given.to(components[0]._like), dim=1)
-        if bool(torch.isnan(log_shares).any()):
+        if checked and bool(torch.isnan(log_shares).any()):
             raise ValueError("log_shares must be numbers, and each subject needs one above minus infinity.")
         self._set(components, torch.exp(log_shares), log_shares)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from sumosurv.distributions.base import SurvivalDistribution
 __all__ = [
     "HEADS",
     "NEEDS_SLOPE",
-    "Evaluator",
     "Monotone",
     "Quantity",
     "monotone_log_likelihood_terms",
@@ -77,23 +76,6 @@ HEADS: dict[Quantity, Callable[[Tensor, Tensor | None, Tensor | None], tuple[Ten
 NEEDS_SLOPE: tuple[Quantity, ...] = ("density", "log_both")
 
 
-class Evaluator(Protocol):
-    """A fast way to the same numbers, where no gradient is wanted."""
-
-    def serves(self, quantity: Quantity, code: Tensor, t: Tensor) -> bool:
-        """Whether it can answer this question."""
-
-    def evaluate(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
-        """The quantity of all subjects, (n, m) each, for codes (n, w) and times (n or 1, m)."""
-
-    def to(self, dtype: torch.dtype) -> Evaluator:
-        """The same in another precision."""
-
-
-def _both_single(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    return pair[0].float(), pair[1].float()
-
-
 class Monotone(SurvivalDistribution):
     r"""S(t|x) = (1 - σ(h(t, x))) / (1 - σ(h(0, x))) with h increasing in t.
 
@@ -109,8 +91,8 @@ class Monotone(SurvivalDistribution):
         Times at which h is not smooth. Means up to the last of them are computed panel by panel.
     anchored : bool
         Divide by S(0|x), so that S(0|x) = 1. Without it (the paper's network) mass is lost at zero.
-    fast : Evaluator, optional
-        Gives the same as ``curve``, faster, where no gradient is wanted.
+    fast : FusedCurve, optional
+        Of `sumosurv.networks.fused`: gives the same as ``curve``, faster, if no gradient is needed.
     """
 
     def __init__(
@@ -121,7 +103,7 @@ class Monotone(SurvivalDistribution):
         value: Value | None = None,
         breaks: Sequence[float] = (),
         anchored: bool = True,
-        fast: Evaluator | None = None,
+        fast: Any = None,
     ) -> None:
         self.curve, self.code, self.anchored, self.fast = curve, code, anchored, fast
         self.value: Value = (lambda rows, t: curve(rows, t)[0]) if value is None else value
@@ -154,8 +136,12 @@ class Monotone(SurvivalDistribution):
         made, exact = copy.copy(self), self.curve
         made.code, made.fast = self.code.float(), self.fast.to(torch.float32)
         made._start_cache = None if self._start_cache is None else self._start_cache.float()
-        made.curve = lambda code, t: _both_single(exact(code.double(), t.double()))
-        made.value = lambda code, t: exact(code.double(), t.double())[0].float()
+
+        def curve(code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            h, slope = exact(code.double(), t.double())
+            return h.float(), slope.float()
+
+        made.curve, made.value = curve, lambda code, t: curve(code, t)[0]
         return made
 
     def _log_survival(self, t: Tensor) -> Tensor:
@@ -176,6 +162,7 @@ class Monotone(SurvivalDistribution):
 
     def _evaluate(self, quantity: Quantity, t: Tensor) -> tuple[Tensor, ...]:
         start = self._log_start()
+        parts: tuple[Tensor, ...]
         if self.fast is not None and self.fast.serves(quantity, self.code, t):
             parts = self.fast.evaluate(quantity, self.code, t, start)
         else:

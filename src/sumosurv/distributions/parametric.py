@@ -12,9 +12,29 @@ import torch
 from torch import Tensor
 
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.families import LogTerms, gompertz, log_logistic, log_normal, normal, proportional_hazards, weibull
+from sumosurv.families import (
+    LogTerms,
+    generalised_gamma,
+    gompertz,
+    log_logistic,
+    log_normal,
+    normal,
+    proportional_hazards,
+    spline,
+    spline_slopes,
+    weibull,
+)
 
-__all__ = ["Gompertz", "LogLogistic", "LogNormal", "Normal", "ProportionalHazards", "Weibull"]
+__all__ = [
+    "GeneralisedGamma",
+    "Gompertz",
+    "LogLogistic",
+    "LogNormal",
+    "Normal",
+    "ProportionalHazards",
+    "RoystonParmar",
+    "Weibull",
+]
 
 _ALONE = 40.0  # 1 + exp(40) is exp(40) in float64
 
@@ -40,13 +60,13 @@ class _Formula(SurvivalDistribution):
 
 
 class _Parametric(_Formula):
-    """A family with two parameters, a column (n, 1) each."""
+    """A family with a few parameters, a column (n, 1) each."""
 
-    _columns: tuple[Tensor, Tensor]
+    _columns: tuple[Tensor, ...]
     _order = -1.0  # times the first parameter: the higher, the lower the curve
 
-    def _broadcast(self, positive: tuple[bool, bool], **values: Any) -> tuple[Tensor, Tensor]:
-        """Check two named parameters, numbers or one per subject, and store them as columns."""
+    def _broadcast(self, positive: tuple[bool, ...], **values: Any) -> tuple[Tensor, ...]:
+        """Check named parameters, numbers or one per subject, and store them as columns."""
         tensors = []
         for must, (name, value) in zip(positive, values.items(), strict=True):
             column = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value, dtype=np.float64))
@@ -59,8 +79,7 @@ class _Parametric(_Formula):
         n = max(sizes)
         if any(size not in (1, n) for size in sizes):
             raise ValueError(f"Parameters must be for the same subjects; they have {sizes}.")
-        first, second = (column.expand(n)[:, None] for column in tensors)
-        self._columns = first, second
+        self._columns = tuple(column.expand(n)[:, None] for column in tensors)
         return self._columns
 
     def __len__(self) -> int:
@@ -74,9 +93,10 @@ class _Parametric(_Formula):
         return type(self)(*(column[rows, 0] for column in self._columns))
 
     def ranking(self) -> Tensor | None:
-        """Return the first parameter as the order of the curves if all subjects share the second."""
-        first, second = self._columns
-        return self._order * first[:, 0] if len(self) and bool((second == second[0]).all()) else None
+        """Return the first parameter as the order of the curves if all subjects share the others."""
+        first, *others = self._columns
+        same = all(bool((other == other[0]).all()) for other in others) if len(self) else False
+        return self._order * first[:, 0] if same else None
 
 
 class Weibull(_Parametric):
@@ -157,15 +177,15 @@ class LogLogistic(_Parametric):
 
 
 class Gompertz(_Parametric):
-    r"""A hazard that grows exponentially, λ(t) = level · exp(rate · t).
+    r"""A hazard that grows or falls exponentially, λ(t) = level · exp(rate · t).
 
     S(t) = exp(-level (exp(rate · t) - 1) / rate).
 
     Parameters
     ----------
     level, rate : float or array of shape (n,)
-        The hazard at time zero and its rate of growth, both positive; a rate towards zero gives the exponential
-        distribution.
+        The hazard at time zero, which is positive, and its rate of growth. A rate of zero gives the exponential
+        distribution; with a negative rate the event never happens for a share exp(level / rate) of the subjects.
 
     Examples
     --------
@@ -177,7 +197,7 @@ class Gompertz(_Parametric):
     _order = 1.0
 
     def __init__(self, level: Any, rate: Any) -> None:
-        self.level, self.rate = self._broadcast((True, True), level=level, rate=rate)
+        self.level, self.rate = self._broadcast((True, False), level=level, rate=rate)
 
     def _log_terms(self, t: Tensor) -> LogTerms:
         return gompertz(torch.log(self.level), self.rate, t)
@@ -185,11 +205,36 @@ class Gompertz(_Parametric):
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         unit = -level / self.level  # when a constant hazard would get there
         growth = self.rate * unit
-        huge, none = torch.isinf(growth), growth < 1e-30
-        safe = torch.where(huge | none, 1.0, growth)
+        huge, none = growth == math.inf, growth.abs() < 1e-30
+        safe = torch.where(huge | none | (growth <= -1.0), 1.0, growth)
         near = unit * torch.where(none, 1.0, torch.log1p(safe) / safe)
-        far = torch.log(torch.where(huge, -level, 1.0)) + torch.log(self.rate) - torch.log(self.level)
-        return torch.where(huge, far / self.rate, near)
+        far = torch.log(torch.where(huge, -level, 1.0)) + torch.log(self.rate.abs()) - torch.log(self.level)
+        return torch.where(growth <= -1.0, math.inf, torch.where(huge, far / self.rate, near))
+
+
+class GeneralisedGamma(_Parametric):
+    r"""log T = mu + sigma w, with exp(q w) / q² gamma-distributed with shape 1 / q².
+
+    Parameters
+    ----------
+    mu, sigma, q : float or array of shape (n,)
+        Location and scale of log T, and the shape: 1 for a Weibull, 0 for a log-normal and sigma for a gamma
+        distribution. sigma is positive, and q lies between -10 and 10.
+
+    Examples
+    --------
+    >>> d = GeneralisedGamma(mu=0.0, sigma=0.5, q=[0.0, 1.0])
+    >>> d.survival(2.0).round(6), LogNormal(0.0, 0.5).survival(2.0).round(6), Weibull(1.0, 2.0).survival(2.0).round(6)
+    (array([0.082829, 0.018316]), array([0.082829]), array([0.018316]))
+    """
+
+    def __init__(self, mu: Any, sigma: Any, q: Any) -> None:
+        self.mu, self.sigma, self.q = self._broadcast((False, True, False), mu=mu, sigma=sigma, q=q)
+        if bool((self.q.abs() > 10.0).any()):
+            raise ValueError(f"q must be between -10 and 10; got {float(self.q[self.q.abs() > 10.0][0])}.")
+
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        return generalised_gamma(self.mu, torch.log(self.sigma), self.q, t)
 
 
 class Normal(_Parametric):
@@ -251,3 +296,42 @@ class ProportionalHazards(_Formula):
 
     def _log_terms(self, t: Tensor) -> LogTerms:
         return proportional_hazards(self.log_risk[:, None], self.log_power, *self.log_baseline(t), self._log_start)
+
+
+class RoystonParmar(_Formula):
+    r"""A restricted cubic spline of the log cumulative hazard over log t.
+
+    Parameters
+    ----------
+    coefficients : Tensor of shape (n, m)
+        γ of each subject, one per knot: the constant, the slope before the first knot, and one for each inner knot.
+    knots : Tensor of shape (m,)
+        Log times, increasing.
+    """
+
+    def __init__(self, coefficients: Tensor, knots: Tensor) -> None:
+        if not bool(torch.isfinite(coefficients).all()) or not bool((spline_slopes(coefficients, knots) > 0).all()):
+            raise ValueError("The coefficients of a spline must be finite, and its slope positive everywhere.")
+        self.coefficients, self.knots = coefficients, knots
+
+    def __len__(self) -> int:
+        return len(self.coefficients)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.coefficients
+
+    @property
+    def _breaks(self) -> tuple[float, ...]:
+        return tuple(torch.exp(self.knots).tolist())
+
+    def _take(self, rows: Tensor) -> Self:
+        return type(self)(self.coefficients[rows], self.knots)
+
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        return spline([column[:, None] for column in self.coefficients.T], self.knots, t)
+
+    def ranking(self) -> Tensor | None:
+        """Return the constant as the order of the curves if all subjects share the other coefficients."""
+        others = self.coefficients[:, 1:]
+        return self.coefficients[:, 0] if len(self) and bool((others == others[0]).all()) else None

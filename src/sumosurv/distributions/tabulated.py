@@ -11,7 +11,6 @@ from torch import Tensor
 
 from sumosurv.distributions._arguments import as_tensor
 from sumosurv.distributions.base import SurvivalDistribution
-from sumosurv.distributions.rows import ProportionalRows, Rows
 
 __all__ = ["Between", "Tabulated"]
 
@@ -109,7 +108,8 @@ class Tabulated(SurvivalDistribution):
             table = torch.cat([table.new_ones(len(table), 1), table], dim=1)
             by_cause = None if by_cause is None else torch.cat([torch.zeros_like(by_cause[:, :1]), by_cause], dim=1)
         self.times = knots
-        self._rows: Rows | ProportionalRows = Rows(table)
+        self._values = table  # S, (n, m); or the risks, (n,), if there is a baseline
+        self._baseline: Tensor | None = None  # Λ of proportional hazards, (m,)
         self._by_cause: Tensor | None = by_cause  # F_k, (n, m, K)
         self._rises = [] if by_cause is None else _rises(by_cause)
         self.between: Between = between
@@ -141,13 +141,12 @@ class Tabulated(SurvivalDistribution):
         made = cls(times, torch.exp(-hazard), half_width=half_width)  # checks times and Λ
         if len(made.times) > len(hazard):
             hazard = torch.cat([hazard.new_zeros(1), hazard])
-        made._rows = ProportionalRows(hazard, risks)
-        return made
+        return made._with(risks, baseline=hazard)
 
     @property
     def table(self) -> Tensor:
         """S at the times, (n, m); for proportional hazards computed anew each time."""
-        return self._rows.table()
+        return self._values if self._baseline is None else torch.exp(-self._values[:, None] * self._baseline)
 
     @property
     def incidence(self) -> Tensor:
@@ -157,18 +156,25 @@ class Tabulated(SurvivalDistribution):
     @property
     def is_stored(self) -> bool:
         """Whether the table is in memory, and not computed from proportional hazards when needed."""
-        return isinstance(self._rows, Rows)
+        return self._baseline is None
+
+    @property
+    def _is_repeated(self) -> bool:
+        """Whether one row in memory serves all subjects."""
+        return self.is_stored and self._values.stride(0) == 0
 
     def ranking(self) -> Tensor | None:
         """The risks, for proportional hazards; zeros, for one curve that serves all."""
-        return self._rows.ranking()
+        if self._is_repeated:
+            return torch.zeros_like(self._values[:, 0])
+        return None if self.is_stored else self._values
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._values)
 
     @property
     def _like(self) -> Tensor:
-        return self._rows.like
+        return self._values
 
     @property
     def n_causes(self) -> int:
@@ -180,12 +186,14 @@ class Tabulated(SurvivalDistribution):
         return () if self._by_cause is None else tuple(self.times.tolist())
 
     def _take(self, rows: Tensor) -> Tabulated:
-        return self._with(self._rows.take(rows), None if self._by_cause is None else self._by_cause[rows])
+        repeated = self._is_repeated and len(self) > 0
+        values = self._values[:1].expand(len(rows), -1) if repeated else self._values[rows]
+        return self._with(values, None if self._by_cause is None else self._by_cause[rows], self._baseline)
 
-    def _with(self, rows: Rows | ProportionalRows, by_cause: Tensor | None = None) -> Tabulated:
+    def _with(self, values: Tensor, by_cause: Tensor | None = None, baseline: Tensor | None = None) -> Tabulated:
         """A copy with other rows, which were checked already; causes keep the times at which they rise."""
         made = copy.copy(self)
-        made._rows, made._by_cause = rows, by_cause
+        made._values, made._by_cause, made._baseline = values, by_cause, baseline
         return made
 
     def repeat(self, n: int) -> Tabulated:
@@ -193,7 +201,7 @@ class Tabulated(SurvivalDistribution):
         if len(self) != 1:
             raise ValueError(f"repeat is for a single curve; this has {len(self)}.")
         by_cause = None if self._by_cause is None else self._by_cause.expand(n, -1, -1)
-        return self._with(Rows(self.table.expand(n, -1)), by_cause)
+        return self._with(self.table.expand(n, -1), by_cause)
 
     def with_half_width(self, half_width: int) -> Tabulated:
         """The same curve with another half-width k of the interpolated density."""
@@ -215,7 +223,9 @@ class Tabulated(SurvivalDistribution):
 
     def _s(self, index: Tensor) -> Tensor:
         """S at table indices of shape (n or 1, m)."""
-        return self._rows.at(index)
+        if self._baseline is not None:
+            return torch.exp(-self._values[:, None] * self._baseline[index])
+        return self._values[:, index[0]] if index.shape[0] == 1 else self._values.gather(1, index)
 
     def _log_survival(self, t: Tensor) -> Tensor:
         i = self._cell(t)
@@ -366,7 +376,7 @@ class Tabulated(SurvivalDistribution):
         """1 - F of the cause in column k: steps on the times at which it rises, or lines on all."""
         assert self._by_cause is not None
         own = self._rises[k] if self.between == "step" else slice(None)
-        made = self._with(Rows((1.0 - self._by_cause[:, own, k]).clamp_min(0.0)))
+        made = self._with((1.0 - self._by_cause[:, own, k]).clamp_min(0.0))
         made.times = self.times[own]
         return made
 

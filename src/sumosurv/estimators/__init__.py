@@ -2,7 +2,6 @@
 
 from inspect import isabstract
 
-from sumosurv.estimators.aalen_johansen import *
 from sumosurv.estimators.base import SurvivalEstimator as SurvivalEstimator
 from sumosurv.estimators.cause_specific import *
 from sumosurv.estimators.conformal import *
@@ -11,14 +10,14 @@ from sumosurv.estimators.coxph import *
 from sumosurv.estimators.deephit import *
 from sumosurv.estimators.fine_gray import *
 from sumosurv.estimators.forest import *
-from sumosurv.estimators.gompertz import *
-from sumosurv.estimators.kaplan_meier import *
-from sumosurv.estimators.log_logistic import *
+from sumosurv.estimators.marginal import *
 from sumosurv.estimators.mixture import *
+from sumosurv.estimators.ode import *
 from sumosurv.estimators.parametric import *
-from sumosurv.estimators.soden import *
+from sumosurv.estimators.parametric_regression import *
+from sumosurv.estimators.summary import ModelSummary as ModelSummary
+from sumosurv.estimators.summary import compare_nested as compare_nested
 from sumosurv.estimators.sumonet import *
-from sumosurv.estimators.survnode import *
 
 METHODS: dict[str, type[SurvivalEstimator]] = {
     name: found

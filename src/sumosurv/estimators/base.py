@@ -11,23 +11,22 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.distributions import CovariatePath, SurvivalDistribution, Tabulated
 from sumosurv.estimators.predictions import Predictions
-from sumosurv.fitting.inputs import ONE_OUTCOME, check_learns_from, with_rows
-from sumosurv.fitting.members import Members, check_level, spread
+from sumosurv.fitting.members import Members, spread
 from sumosurv.fitting.parameters import Constraints, check_parameters
-from sumosurv.model_file import save
+from sumosurv.fitting.rows import ONE_OUTCOME, check_learns_from
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
-from sumosurv.outcome import Cells, Outcome, as_pandas, check_outcome
+from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
-from sumosurv.preprocessing import Preprocessor, telling_unseen
-from sumosurv.quantiles import quantiles
-from sumosurv.scores import evaluate, log_likelihood
-from sumosurv.sources import Roles, RowSource, count_rows, is_source, take_rows
-from sumosurv.stored import as_list, as_number, as_text, as_whole, tensor_of
+from sumosurv.preprocessing import LevelNotes, Preprocessor
+from sumosurv.quantiles import check_level, quantiles
+from sumosurv.scores import log_likelihood
+from sumosurv.sources import Source, as_source, in_memory, take_rows
+from sumosurv.stored import as_list, as_number, as_text, as_whole, save, tensor_of
 from sumosurv.streaming import PredictionTable, predict_to_parquet
 from sumosurv.warn import warn_user
 
@@ -74,9 +73,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
-        if is_source(X):
-            return self._fit_source(X, y, sample_weight, groups)
-        return self._fit_anew(X, with_rows(y, sample_weight, groups))
+        return self._fit_anew(as_source(X, y, sample_weight, groups))
 
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> None:
@@ -88,12 +85,18 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     @property
     def _device(self) -> torch.device:
-        """Where a fitted model computes its predictions."""
-        return torch.device("cpu")
+        """Where a fitted model computes its predictions; its parts are all in one place."""
+        parts = self._parts()
+        return parts[0]._device if parts else torch.device("cpu")
 
     def _on_cpu(self) -> Self:
         """A fitted model whose predictions are computed on the CPU: itself, or a copy."""
-        return self
+        parts = self._parts()
+        if not parts:
+            return self
+        made = copy.copy(self)
+        made._restore_parts([part._on_cpu() for part in parts])
+        return made
 
     def _check_settings(self) -> None:
         """Raise a ValueError that names an invalid parameter and the values that it may have."""
@@ -101,11 +104,36 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     def predict_distribution(self, X: Any) -> SurvivalDistribution:
         """The survival distribution of each row, in the unit of the training times."""
+        notes = LevelNotes()
+        predicted = self._predict(X, notes)
+        notes.warn()
+        return predicted
+
+    def _predict(self, X: Any, notes: LevelNotes | None = None) -> SurvivalDistribution:
+        """`predict_distribution` without warnings: levels that were not seen in training are noted."""
         check_is_fitted(self)
-        with torch.no_grad(), telling_unseen():
-            predicted = self._distribution(self._check_covariates(X, reset=False))
+        X = self._check_covariates(X, reset=False)
+        if notes is not None:
+            self._note_levels(X, notes)
+        with torch.no_grad():
+            predicted = self._distribution(X)
         predicted.last_time = self.last_time_
         return predicted
+
+    def _check_new_rows(self, X: Any) -> Any:
+        """The covariates of rows to predict, checked, with warnings of levels that were not seen in training."""
+        X, notes = self._check_covariates(X, reset=False), LevelNotes()
+        self._note_levels(X, notes)
+        notes.warn()
+        return X
+
+    def _note_levels(self, X: Any, notes: LevelNotes) -> None:
+        """Note levels of a checked X that this model, or a part of it, did not see in training."""
+        columns: Preprocessor | None = vars(self).get("preprocessor_")
+        if columns is not None:
+            columns.note_levels(X, notes)
+        for part in self._parts():
+            part._note_levels(X, notes)
 
     def predict_survival_band(
         self, X: Any, times: Any, level: float = 0.95
@@ -119,7 +147,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         ``level`` says (docs/uncertainty.md has figures). How far apart the *times* of such subjects are is another
         question, which the distribution itself answers.
 
-        Methods with one model have no members, and raise a ValueError.
+        `CoxPH` gives confidence limits instead. Other methods with one model have no members, and raise a ValueError.
         """
         check_level(level)
         members = self.predict_members(X)
@@ -137,8 +165,9 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         The members are the networks of an ensemble, of all kinds; a method that is a single model is its only member.
         """
         check_is_fitted(self)
-        with torch.no_grad(), telling_unseen():
-            found = self._members(self._check_covariates(X, reset=False))
+        X = self._check_new_rows(X)
+        with torch.no_grad():
+            found = self._members(X)
         for member in found.distributions:
             member.last_time = self.last_time_
         return found
@@ -166,9 +195,9 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             start of its first spell. What happens past the start of the last spell is said as if its covariates
             stayed as they are.
         """
-        subject = check_groups(groups, count_rows(X))
+        spells = self.predict_distribution(X)
         begin = check_time(start, "start", if_missing="say when each spell begins")
-        made = CovariatePath(self.predict_distribution(X), begin, subject)
+        made = CovariatePath(spells, begin, check_groups(groups, len(spells)))
         made.last_time = self.last_time_
         return made
 
@@ -178,15 +207,14 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         Of a model that took recorded times for cells (``SumoNet.resolution``) it is that of the cells; see
         `log_likelihood`.
         """
-        check_is_fitted(self)
-        if is_source(X):
-            found = evaluate(self, X, y, scores="log_likelihood", sample_weight=sample_weight)
-            return float(found["value"].iloc[0])
-        outcome, cells = check_outcome(y, n_rows=count_rows(X), sample_weight=sample_weight), self.cells_
-        values = self._by_blocks(
-            X, lambda distribution, rows: log_likelihood(distribution, outcome[rows], resolution=cells)
-        )
-        return float(values.mean() if outcome.weight is None else np.average(values, weights=outcome.weight))
+        values, weights, notes = [], [], LevelNotes()
+        for block in self._source(X, y, sample_weight).blocks(rows=self._rows_at_once(1)):
+            assert block.outcome is not None
+            found = self._predict(block.X, notes)
+            values.append(log_likelihood(found, block.outcome, resolution=self.cells_))
+            weights.append(block.outcome.weights)
+        notes.warn()
+        return float(np.average(np.concatenate(values), weights=np.concatenate(weights)))
 
     def predict_to_parquet(self, X: Any, path: str | Path, *, identifiers: Sequence[str] = (), **table: Any) -> int:
         """Write predictions of rows on disk to a Parquet file, one row for each; returns how many.
@@ -223,7 +251,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return {}
 
     def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
-        """Take over the fitted parts of a model file, before `restore`."""
+        """Take over fitted parts: those of a model file, before `_restore`."""
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit: plain values and tensors."""
@@ -247,6 +275,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             if len(names) != self.n_features_in_:
                 raise ValueError(f"{len(names)} names for {self.n_features_in_} columns")
             self.feature_names_in_ = np.array(names, dtype=object)
+        if any(part.n_features_in_ != self.n_features_in_ for part in self._parts()):
+            raise ValueError("its parts have different numbers of columns")
         self.n_causes_ = as_whole(fitted["n_causes_"], "n_causes_", low=1)
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
         self.last_time_ = as_number(fitted["last_time_"], "last_time_", low=0.0)
@@ -265,39 +295,40 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ fitting
 
-    def _fit_anew(self, *rows: Any) -> Self:
+    def _fit_anew(self, source: Source, *more: Any) -> Self:
         """Fit a copy and become it at the end: a fit that fails leaves the estimator as it was.
 
-        One that Ctrl-C ended early but that has something to show (``interrupted_``) is kept, and the interruption goes
-        on to the caller, who may be in the middle of many fits. Ctrl-C at any other moment is a failure like others;
-        so it is for an estimator of which a part was being fitted.
+        If Ctrl-C ended the fit early but it has something to show (``interrupted_``), it is kept, and the interruption
+        goes on to the caller, who may be in the middle of many fits. Ctrl-C at any other moment, and while a part of
+        the estimator is fitted, leaves it as it was.
         """
         self._check_settings()
         made = self._unfitted()
         try:
-            if isinstance(rows[0], RowSource):
-                made._fit_stream(*rows)
-            else:
-                made._fit(*rows)
+            made._fit_source(source, *more)
         except KeyboardInterrupt as stopped:
             raise KeyboardInterrupt(f"the fit was ended early; {type(self).__name__} is as it was before") from stopped
         self._become(made)
         if vars(self).get("interrupted_", False):
+            self._warn_of_interruption()
             raise KeyboardInterrupt("the fit was ended early; the estimator is fitted with what it had by then")
         return self
 
-    def _fit_source(self, X: Any, y: Any, sample_weight: Any, groups: Any, *more: Any) -> Self:
-        """Fit to rows that are read in pieces, if the method can."""
-        if not self._streams:
-            raise TypeError(
-                f"{type(self).__name__} looks at all rows at once and cannot be fitted to rows on disk; read the table "
-                "into memory, or fit SumoNet or another network whose rows have likelihoods of their own."
-            )
-        return self._fit_anew(RowSource.of(X), Roles.of(y, sample_weight, groups), *more)
+    def _fit_source(self, source: Source, *more: Any) -> None:
+        """Fit to rows from any source; methods that need all rows at once refuse rows on disk."""
+        self._fit(*source.whole(type(self).__name__), *more)
 
-    def _fit_stream(self, source: RowSource, roles: Roles) -> None:
-        """As `_fit`, from rows that are read in pieces."""
-        raise NotImplementedError
+    def _warn_of_interruption(self) -> None:
+        """Say what a fit that Ctrl-C ended early has kept."""
+
+    def _fitted_part(self, X: Any, outcome: Outcome) -> Self:
+        """A clone fitted as a part of another estimator, which Ctrl-C leaves without it."""
+        made: Self = clone(self)
+        made._check_settings()
+        made._fit_source(as_source(X, outcome))
+        if vars(made).get("interrupted_", False):
+            raise KeyboardInterrupt
+        return made
 
     def _unfitted(self) -> Self:
         """A copy with the same settings and no fitted attributes."""
@@ -336,12 +367,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         self.training_curve_ = coarse_aalen_johansen(outcome) if several else coarse_kaplan_meier(outcome)
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
-        if is_source(X):
-            raise TypeError(
-                "Curves are of rows in memory; of rows on disk, predict_* gives arrays and predict_to_parquet writes a "
-                "file."
-            )
-        X = as_pandas(X)
+        X = in_memory(X)
         if hasattr(X, "columns"):
             names = list(X.columns)
             if len(set(names)) < len(names):

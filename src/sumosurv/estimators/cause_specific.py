@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-import pandas as pd
 import torch
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
@@ -16,6 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution, cause_specific
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.coxph import CoxPH
+from sumosurv.estimators.summary import ModelSummary
+from sumosurv.fitting.parameters import NONE, Constraints, instance_of
 
 __all__ = ["CauseSpecific"]
 
@@ -59,64 +59,42 @@ class CauseSpecific(SurvivalEstimator):
     """
 
     _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "causes", "weights"})  # as the estimator
+    _parameter_constraints: ClassVar[Constraints] = {
+        "estimator": NONE | instance_of(SurvivalEstimator, "a survival estimator of this library, such as CoxPH()")
+    }
 
     def __init__(self, estimator: SurvivalEstimator | None = None) -> None:
         self.estimator = estimator
-
-    def _check_settings(self) -> None:
-        """Raise an error that names a setting which cannot be."""
-        if self.estimator is not None and not isinstance(self.estimator, SurvivalEstimator):
-            raise TypeError(
-                f"estimator is a survival estimator of this library, such as CoxPH(); got {self.estimator!r}."
-            )
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
         estimator = CoxPH() if self.estimator is None else self.estimator
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "All .* rows are censored", UserWarning)  # said by _start
-            self.estimators_ = [clone(estimator).fit(X, outcome.of_cause(k)) for k in range(1, outcome.n_causes + 1)]
+            self.estimators_ = [estimator._fitted_part(X, outcome.of_cause(k)) for k in range(1, outcome.n_causes + 1)]
 
     @available_if(_has_summary)  # type: ignore[untyped-decorator]
-    def summary(self, *arguments: Any, **options: Any) -> pd.DataFrame:
-        """The summaries of the models of all causes, one row per cause and term; only if the estimator has one."""
+    def summary(self, level: float = 0.95) -> ModelSummary:
+        """The summaries of the models of all causes; only if the estimator has one."""
         check_is_fitted(self)
-        parts = [estimator.summary(*arguments, **options) for estimator in self.estimators_]
-        return pd.concat(parts, keys=range(1, len(parts) + 1), names=["cause"])
+        parts = [estimator.summary(level) for estimator in self.estimators_]
+        return ModelSummary.by_cause(f"Cause-specific {parts[0].title}", parts)
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]
         return parts[0] if len(parts) == 1 else cause_specific(parts)
 
-    @property
-    def _device(self) -> torch.device:
-        """Where the models of all causes are."""
-        device: torch.device = self.estimators_[0]._device
-        return device
-
-    def _on_cpu(self) -> Self:
-        """A copy with the models of all causes on the CPU."""
-        made = copy.copy(self)
-        made.estimators_ = [estimator._on_cpu() for estimator in self.estimators_]
-        return made
-
     def _parts(self) -> list[SurvivalEstimator]:
-        """The model of each cause."""
         return self.estimators_
 
     @classmethod
     def _settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
-        """The estimator, which is the same for all causes."""
         return {} if default else {"estimator": clone(parts[0])}
 
     def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
-        """Take over the models of a file."""
         self.estimators_ = list(parts)
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`, for a model that has its parts already."""
         super()._restore(fitted, tensors)
         if len(self.estimators_) != self.n_causes_:
             raise ValueError(f"{len(self.estimators_)} parts for {self.n_causes_} causes")
-        if {part.n_features_in_ for part in self.estimators_} != {self.n_features_in_}:
-            raise ValueError("its parts have different numbers of columns")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +15,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import Recalibrated, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.lower_bound import BoundScores, choose_cutoff, just_before, score_rows
-from sumosurv.estimators.recalibration import probabilities, recalibration
+from sumosurv.estimators.recalibration import (
+    BoundScores,
+    choose_cutoff,
+    just_before,
+    probabilities,
+    recalibration,
+    score_rows,
+)
 from sumosurv.estimators.sumonet import SumoNet
 from sumosurv.fitting.members import Members
+from sumosurv.fitting.parameters import NONE, Constraints, instance_of, integer, number
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.quantiles import check_level
+from sumosurv.sources import take_rows
 from sumosurv.stored import as_number, as_whole, tensor_of
 from sumosurv.training import fold_rows, split_rows
 
@@ -36,7 +44,8 @@ class Conformal(SurvivalEstimator):
 
     If the model is right, S₀(T|x) is uniform on [0, 1]. g is the distribution function of S₀(T|x) among calibration
     rows, so that g(S₀(T|x)) is uniform in any case: D-calibrated. It is one increasing function for all subjects, which
-    keep their order at every time, and with it every concordance; and it is linear between its knots, so that there is
+    keep their order at every time, and with it `concordance_td` (`harrell_c` and `uno_c`, which order restricted means,
+    may change); and it is linear between its knots, so that there is
     a density and a likelihood. Below the smallest S₀(T|x) that was seen g is linear through the origin: there the model
     goes on as before.
 
@@ -81,11 +90,12 @@ class Conformal(SurvivalEstimator):
 
     Notes
     -----
-    **What is guaranteed.** With ``shrink=False``, without censoring, and for rows drawn independently from one
-    population, P(S(T|x) <= g(u)) = g(u) exactly at every knot u, for any model and any number of rows: at a knot that
-    is the k-th smallest of n calibration values g(u) is k / (n + 1). This holds on average over subjects, not for each
-    x. With censoring it holds in the limit of many rows if the censoring time says nothing about S₀(T|x), as it does
-    not where censoring is independent of x; elsewhere as far as the model is right.
+    **What is guaranteed.** With ``shrink=False``, without censoring, with continuous S₀(T|x) and for at least 20
+    calibration rows drawn independently from one population, P(S(T|x) <= g(u)) = g(u) at every knot u, for any model:
+    at a knot that is the k-th smallest of n calibration values g(u) is k / (n + 1). This holds on average over subjects
+    and over samples of calibration rows, not for each x. With censoring it holds in the limit of many rows if the
+    censoring time says nothing about S₀(T|x), as it does not if censoring is independent of x; otherwise as far as
+    the model is right.
 
     **What it costs.** The rows held out are not fitted to, and g has noise, of the order of one over the square root
     of the calibration rows: without shrinkage it makes a model worse that was calibrated already. With χ² the distance
@@ -115,6 +125,15 @@ class Conformal(SurvivalEstimator):
 
     _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})  # where the estimator does
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "estimator": NONE | instance_of(SurvivalEstimator, "a survival estimator of this library, such as CoxPH()"),
+        "fraction": number(above=0, below=1),
+        "cv": NONE | integer(2),
+        "bins": integer(2),
+        "censoring": NONE | instance_of(SurvivalEstimator, "a survival estimator of this library, such as CoxPH()"),
+        "cutoff": NONE | number(above=0),
+    }
+
     estimator: SurvivalEstimator | None = None
     fraction: float = 0.2
     cv: int | None = None
@@ -128,21 +147,6 @@ class Conformal(SurvivalEstimator):
     censoring_: SurvivalEstimator | None = field(init=False)
     scores_: BoundScores | None = field(init=False)
     cutoff_: float | None = field(init=False)
-
-    def _check_settings(self) -> None:
-        """Raise an error that names a setting which cannot be."""
-        for name in ("estimator", "censoring"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, SurvivalEstimator):
-                raise TypeError(f"{name} is a survival estimator of this library, such as CoxPH(); got {value!r}.")
-        if not 0.0 < self.fraction < 1.0:
-            raise ValueError(f"fraction is a share of the rows between 0 and 1; got {self.fraction!r}.")
-        if self.cv is not None and (not isinstance(self.cv, (int, np.integer)) or self.cv < 2):
-            raise ValueError(f"cv is None or a whole number of at least 2; got {self.cv!r}.")
-        if not isinstance(self.bins, (int, np.integer)) or self.bins < 2:
-            raise ValueError(f"bins is a whole number of at least 2; got {self.bins!r}.")
-        if self.cutoff is not None and not 0.0 < self.cutoff < np.inf:
-            raise ValueError(f"cutoff is a positive time; got {self.cutoff!r}.")
 
     @classmethod
     def of(cls, fitted: SurvivalEstimator, X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> Conformal:
@@ -180,30 +184,22 @@ class Conformal(SurvivalEstimator):
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
         seed = int(check_random_state(self.random_state).randint(0, 2**31 - 1))
-        take = X.iloc if hasattr(X, "iloc") else X
         estimator = SumoNet() if self.estimator is None else self.estimator
         if self.cv is not None:
-            self.estimator_ = clone(estimator).fit(X, outcome)
+            self.estimator_ = estimator._fitted_part(X, outcome)
             parts = []
-            for rows, held_out in fold_rows(outcome, seed, self.cv):
-                self._check_split(outcome, held_out)
-                other = clone(estimator).fit(take[rows], outcome[rows])
-                parts.append(probabilities(other.predict_distribution(take[held_out]), outcome[held_out]))
+            for rows, drawn in fold_rows(outcome, seed, self.cv):
+                held_out = _check_held_out(drawn, outcome)
+                other = estimator._fitted_part(take_rows(X, rows), outcome[rows])
+                parts.append(probabilities(other._predict(take_rows(X, held_out)), outcome[held_out]))
             self._learn_map(Outcome.join(parts))
             return
-        rows, held_out = split_rows(outcome, seed, self.fraction)
-        self._check_split(outcome, held_out)
-        own = take[rows], outcome[rows]
-        self.estimator_ = clone(estimator).fit(*own)
+        rows, drawn = split_rows(outcome, seed, self.fraction)
+        held_out = _check_held_out(drawn, outcome)
+        own = take_rows(X, rows), outcome[rows]
+        self.estimator_ = estimator._fitted_part(*own)
         self.last_time_ = self.estimator_.last_time_
-        self._calibrate(take[held_out], outcome[held_out], own)
-
-    @staticmethod
-    def _check_split(outcome: Outcome, held_out: Any) -> None:
-        if held_out is None:
-            raise ValueError(
-                f"Too few rows to hold out some for calibration: n_samples = {len(outcome)}; give ten subjects or more."
-            )
+        self._calibrate(take_rows(X, held_out), outcome[held_out], own)
 
     def _learn_map(self, known: Outcome) -> None:
         """Learn g from the probabilities F(t|x) of rows that the model did not see."""
@@ -213,23 +209,12 @@ class Conformal(SurvivalEstimator):
 
     def _calibrate(self, X: Any, outcome: Outcome, own: tuple[Any, Outcome]) -> None:
         """Learn g, and what ``lower_bound`` needs, from the calibration rows, and from those of the fit."""
-        base = self.estimator_.predict_distribution(X)
+        base = self.estimator_._predict(X)
         self._learn_map(probabilities(base, outcome))
         if outcome.entry is None and outcome.upper is None:
             self._learn_bound(base, X, outcome, own)
 
     # ------------------------------------------------------------------ prediction
-
-    @property
-    def _device(self) -> torch.device:
-        """Where the model is."""
-        return self.estimator_._device
-
-    def _on_cpu(self) -> Self:
-        """A copy with the model on the CPU."""
-        made = copy.copy(self)
-        made.estimator_ = self.estimator_._on_cpu()
-        return made
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return Recalibrated.of(self.estimator_._distribution(X), self.levels_, self.values_)
@@ -276,8 +261,7 @@ class Conformal(SurvivalEstimator):
         known, and all events before c₀ count: the shift is one of x and min(T, c₀) together.
         """
         check_is_fitted(self)
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level is a probability between 0 and 1, such as 0.9; got {level!r}.")
+        check_level(level)
         scores = self.scores_
         if self.cv is not None:
             raise ValueError("Lower bounds need rows that are held out for good; fit with cv=None.")
@@ -294,14 +278,14 @@ class Conformal(SurvivalEstimator):
         X_fit, fitted_to = own
         curve = kaplan_meier(fitted_to, censoring=True)
         if self.censoring is not None:
-            self.censoring_ = clone(self.censoring).fit(X_fit, replace(fitted_to, event=~fitted_to.event))
+            self.censoring_ = self.censoring._fitted_part(X_fit, replace(fitted_to, event=~fitted_to.event))
 
         def followed(rows: Any, times: Array) -> Array:
-            return just_before(curve if self.censoring_ is None else self.censoring_.predict_distribution(rows), times)
+            return just_before(curve if self.censoring_ is None else self.censoring_._predict(rows), times)
 
         cutoff = self.cutoff
         if cutoff is None:
-            cutoff = choose_cutoff(self.estimator_.predict_distribution(X_fit), fitted_to, X_fit, followed)
+            cutoff = choose_cutoff(self.estimator_._predict(X_fit), fitted_to, X_fit, followed)
         self.scores_, self.cutoff_ = score_rows(base, outcome, X, followed, cutoff), cutoff
         self.followed_ = float(just_before(curve, np.array([cutoff]))[0])
 
@@ -310,22 +294,19 @@ class Conformal(SurvivalEstimator):
         if self.censoring_ is None:
             return np.full(len(X), 1.0 / self.followed_)
         with np.errstate(divide="ignore"):
-            return np.asarray(1.0 / just_before(self.censoring_.predict_distribution(X), np.full(len(X), cutoff)))
+            return np.asarray(1.0 / just_before(self.censoring_._predict(X), np.full(len(X), cutoff)))
 
     # ------------------------------------------------------------------ model files
 
     def _parts(self) -> list[SurvivalEstimator]:
-        """The estimator, and that of the censoring distribution."""
         return [self.estimator_] + ([] if self.censoring_ is None else [self.censoring_])
 
     @classmethod
     def _settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
-        """The settings that hold estimators."""
         names = ("estimator", "censoring")
         return {name: clone(part) for name, part in zip(names, parts) if not (default and name == "estimator")}
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a model file keeps of the calibration."""
         fitted, tensors = super()._state()
         fitted["n_calibration_"] = self.n_calibration_
         for name in ("levels_", "values_"):  # with the ends of the map: no tensor of a file is empty
@@ -337,7 +318,6 @@ class Conformal(SurvivalEstimator):
         return fitted, tensors
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`, for a model that has its parts already."""
         super()._restore(fitted, tensors)
         self.n_calibration_ = as_whole(fitted["n_calibration_"], "n_calibration_", low=1)
         levels = tensor_of(tensors, "levels_", increasing=True, low=0.0, high=1.0).numpy()
@@ -351,11 +331,16 @@ class Conformal(SurvivalEstimator):
             self.followed_ = as_number(fitted["bound"]["followed_"], "followed_", above=0.0)
         self.cutoff_ = None if self.scores_ is None else self.scores_.cutoff
         self.cells_ = self.estimator_.cells_
-        if self.estimator_.n_features_in_ != self.n_features_in_:
-            raise ValueError("its parts have different numbers of columns")
 
     def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
-        """Take over the fitted parts of a model file."""
         if len(parts) != 1 + (self.censoring is not None):
             raise ValueError(f"it has {len(parts)} parts")
         self.estimator_, self.censoring_ = parts[0], parts[1] if len(parts) > 1 else None
+
+
+def _check_held_out(rows: npt.NDArray[np.int64] | None, outcome: Outcome) -> npt.NDArray[np.int64]:
+    if rows is None:
+        raise ValueError(
+            f"Too few rows to hold out some for calibration: n_samples = {len(outcome)}; give ten subjects or more."
+        )
+    return rows

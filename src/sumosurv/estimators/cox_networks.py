@@ -13,13 +13,12 @@ import torch
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.method import Generators
 from sumosurv.fitting.parameters import Constraints, integer, number, one_of, widths
+from sumosurv.fitting.rows import time_features
 from sumosurv.networks import Encoder, PopulationNetwork, TimeFeatures
 from sumosurv.networks.case_control import CaseControl
-from sumosurv.networks.cox_time import CoxTimeNetwork
-from sumosurv.networks.risk import RiskNetwork
-from sumosurv.networks.time import TimeFeatureKind
+from sumosurv.networks.layers import TimeFeatureKind
+from sumosurv.networks.risk import CoxTimeNetwork, RiskNetwork
 from sumosurv.outcome import Outcome
-from sumosurv.preprocessing import time_features
 
 __all__ = ["CoxCC", "CoxTime", "DeepSurv"]
 
@@ -51,12 +50,9 @@ class DeepSurv(_CoxNet):
     ----------
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
-        The networks, as in `SumoNet`.
-    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
-        Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
-    device, random_state, verbose
-        As in `SumoNet`.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`; early stopping looks at the partial likelihood of the
+        validation rows.
 
     Examples
     --------
@@ -103,12 +99,9 @@ class CoxCC(_CaseControlNet):
         Penalty on the mean of \|g\| over case and controls: only differences of g matter, this holds its level.
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
-        The networks, as in `SumoNet`.
-    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
-        Their training, as in `SumoNet`; early stopping looks at the partial likelihood of the validation rows.
-    device, random_state, verbose
-        As in `SumoNet`.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`; early stopping looks at the partial likelihood of the
+        validation rows.
 
     Examples
     --------
@@ -150,13 +143,9 @@ class CoxTime(_CaseControlNet):
         Penalty on the mean of \|g\| over case and controls.
     half_width : int
         k of the interpolated density; see `Tabulated`.
-    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
-        The networks, as in `SumoNet`.
-    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
-        Their training, as in `SumoNet`; early stopping looks at the same loss with controls drawn, once and
-        for all, among the validation rows.
-    device, random_state, verbose
-        As in `SumoNet`.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`; early stopping looks at the same loss with controls
+        drawn, once and for all, among the validation rows.
 
     Examples
     --------

@@ -3,43 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy.stats import chi2
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.design import Basis, Design, RidgeBasis
+from sumosurv.estimators.cox_inference import (
+    CoxLimits,
+    TimeTransform,
+    score_tests,
+    training_concordance,
+    transformed_times,
+)
+from sumosurv.estimators.design import Basis, Design, RidgeBasis, within_strata
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk
 from sumosurv.estimators.regression import (
+    LINEAR_CONSTRAINTS,
     Fit,
     Missing,
     check_complete,
-    check_linear_settings,
-    coefficient_table,
     complete_cases,
     fit_coefficients,
+    row_counts,
     warn_of_dropped,
 )
 from sumosurv.estimators.strata import Strata
-from sumosurv.fitting.inputs import check_learns_from
-from sumosurv.nonparametric import is_robust, is_whole, kaplan_meier
+from sumosurv.estimators.summary import (
+    ModelSummary,
+    coefficient_table,
+    restored_covariance,
+    restored_numbers,
+    summarise,
+)
+from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, one_of
+from sumosurv.fitting.rows import check_learns_from
+from sumosurv.nonparametric import is_robust
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.preprocessing import Preprocessor
+from sumosurv.preprocessing import LevelNotes, Preprocessor
+from sumosurv.quantiles import check_level
 from sumosurv.sources import take_rows
-from sumosurv.stored import as_flag, as_list, as_number, as_whole, tensor_of
+from sumosurv.stored import as_flag, as_list, as_whole, tensor_of
 
 __all__ = ["CoxPH"]
 
 Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
-TimeTransform = Literal["km", "rank", "identity", "log"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -98,6 +112,8 @@ class CoxPH(SurvivalEstimator):
     standard_errors_ : ndarray of shape (p,)
         From the observed information (with the ridge penalty, if any), or from the sandwich; nan for a column that is
         left out, infinity if the likelihood has no maximum in this coefficient.
+    covariance_ : ndarray of shape (p, p) or None
+        Of the coefficients, as the standard errors; None with a ridge penalty.
     robust_ : bool
         Whether standard errors come from the sandwich.
     strata_ : list of tuple of str, or None
@@ -121,6 +137,13 @@ class CoxPH(SurvivalEstimator):
 
     _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
 
+    _parameter_constraints: ClassVar[Constraints] = LINEAR_CONSTRAINTS | {
+        "ties": one_of("efron", "breslow"),
+        "robust": one_of("auto") | BOOLEAN,
+        "penalty": one_of("ridge", "firth"),
+        "half_width": integer(1),
+    }
+
     ties: Ties = "efron"
     strata: Hashable | Sequence[Hashable] | None = None
     robust: bool | Literal["auto"] = "auto"
@@ -132,14 +155,7 @@ class CoxPH(SurvivalEstimator):
     half_width: int = 2
 
     def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        if self.ties not in ("efron", "breslow"):
-            raise ValueError(f"ties is 'efron' or 'breslow'; got {self.ties!r}.")
-        if self.robust not in ("auto", True, False):
-            raise ValueError(f"robust is 'auto', True or False; got {self.robust!r}.")
-        if self.penalty not in ("ridge", "firth"):
-            raise ValueError(f"penalty must be 'ridge' or 'firth'; got {self.penalty!r}.")
-        check_linear_settings(self)
+        super()._check_settings()
         if self.penalty == "firth" and self.alpha > 0:
             raise ValueError(f"alpha is the strength of penalty='ridge'; got alpha={self.alpha!r} with 'firth'.")
 
@@ -160,13 +176,17 @@ class CoxPH(SurvivalEstimator):
         self.centre_ = raw.mean(axis=0) if outcome.weight is None else np.average(raw, axis=0, weights=outcome.weight)
         self.robust_ = is_robust(outcome) if self.robust == "auto" else bool(self.robust)
         fit = self._fit_coefficients(raw, outcome, stratum)
-        self.coef_, self.standard_errors_ = fit.coef, fit.standard_errors
-        self.log_likelihood_, self.n_iter_ = fit.log_likelihood, fit.n_iter
+        self.coef_, self.standard_errors_, self.covariance_ = fit.coef, fit.standard_errors, fit.covariance
+        self.log_likelihood_, self.n_iter_ = fit.numbers["log_likelihood"], fit.n_iter
         risk = (raw - self.centre_) @ self.coef_
+        self._numbers = fit.numbers | row_counts(outcome, n_rows) | training_concordance(risk, outcome, stratum)
         baselines = PartialLikelihood(risk[:, None], outcome, self.ties, stratum).baseline(np.ones(1))
         self.baseline_times_ = np.concatenate([times for times, _ in baselines])
         self.baseline_ = np.concatenate([hazard for _, hazard in baselines])
         self._sizes = [len(times) for times, _ in baselines]
+        if self.covariance_ is not None:
+            likelihood = PartialLikelihood(raw - self.centre_, outcome, self.ties, stratum)
+            self._moments = likelihood.baseline_moments(self.coef_)
 
     def _fit_coefficients(self, raw: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
         basis: Basis | RidgeBasis
@@ -176,7 +196,7 @@ class CoxPH(SurvivalEstimator):
             # a difference among rows that are in no risk set does not enter the likelihood
             seen = ever_at_risk(outcome, stratum)
             raw, outcome, stratum = raw[seen], outcome[seen], None if stratum is None else stratum[seen]
-            basis = Basis(raw if stratum is None else _within_strata(raw, stratum))
+            basis = Basis(raw if stratum is None else within_strata(raw, stratum))
             if basis.dropped and outcome.event.any():
                 warn_of_dropped(basis, self.terms_)
         return fit_coefficients(
@@ -189,10 +209,11 @@ class CoxPH(SurvivalEstimator):
             firth=self.penalty == "firth",
         )
 
-    def summary(self, level: float = 0.95) -> pd.DataFrame:
-        """Coefficients, hazard ratios with confidence limits, standard errors, z and two-sided p-values, by term.
+    def summary(self, level: float = 0.95) -> ModelSummary:
+        """Coefficients, hazard ratios, tests and measures of fit, as a printable summary.
 
-        All nan for a column that is left out; p = 1 if the standard error is infinite.
+        Coefficients are nan for a column that is left out; p = 1 if the standard error is infinite. Tests, standard
+        errors and concordance are those of R's ``summary(coxph(...))``.
 
         Parameters
         ----------
@@ -200,7 +221,60 @@ class CoxPH(SurvivalEstimator):
             Confidence level of ``hazard_ratio_lower`` and ``hazard_ratio_upper``.
         """
         check_is_fitted(self)
-        return coefficient_table(self.coef_, self.standard_errors_, level, pd.Index(self.terms_, name="term"))
+        strata = f", strata of {', '.join(map(str, self._strata.columns))}" if self._strata.columns else ""
+        penalty = ", Firth's penalty" if self.penalty == "firth" else f", ridge penalty {self.alpha:g}"
+        penalised = self.penalty == "firth" or self.alpha > 0
+        return summarise(
+            f"Cox regression, ties by {self.ties.title()}'s method{strata}{penalty if penalised else ''}",
+            coefficient_table(self.coef_, self.standard_errors_, level, pd.Index(self.terms_, name="term")),
+            self.covariance_,
+            Design(self.preprocessor_).sources,
+            self._numbers,
+            level=level,
+            robust=self.robust_,
+            penalised=penalised,
+        )
+
+    def predict_survival_band(self, X: Any, times: Any, level: float = 0.95) -> tuple[Array, Array]:
+        """Confidence limits of S(t|x) at single times, each of shape (rows, times).
+
+        Limits are symmetric in log(-log S) and allow for the uncertainty of coefficients and baseline, as R's
+        ``survfit(fit, newdata, conf.type="log-log")``. With robust standard errors, the robust covariance is used for
+        the coefficients only, as in R. Limits require a fit without a ridge penalty. They are not available after a
+        model is loaded from a file, because files do not contain the risk sets.
+        """
+        return self._limits(X, level).survival(self._check_grid(times))
+
+    def predict_median_limits(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
+        """Confidence limits of the median, each of shape (rows,): the times at which the limits of S fall to 0.5.
+
+        A limit is infinite if the limit of S does not fall to 0.5; see `predict_survival_band`.
+        """
+        return self._limits(X, level).median()
+
+    def predict_restricted_mean_limits(self, X: Any, horizon: float, level: float = 0.95) -> tuple[Array, Array]:
+        """Confidence limits of the expected time lived up to the horizon, each of shape (rows,).
+
+        Limits are symmetric, from the delta method, and cut at 0 and the horizon; see `predict_survival_band`.
+        """
+        if not 0.0 < horizon < np.inf:
+            raise ValueError(f"horizon must be a positive time; got {horizon!r}.")
+        return self._limits(X, level).restricted_mean(horizon)
+
+    def _limits(self, X: Any, level: float) -> CoxLimits:
+        check_is_fitted(self)
+        check_level(level)
+        if self.covariance_ is None:
+            raise ValueError("A ridge penalty biases the coefficients, so that there are no limits; fit with alpha=0.")
+        if not hasattr(self, "_moments"):
+            raise ValueError(
+                "Limits need the risk sets of the fit, which model files do not contain. Use the fitted model, or "
+                "fit it again."
+            )
+        X = self._check_covariates(X, reset=False)
+        check_complete(X, self.missing)
+        x = Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_
+        return CoxLimits(self._moments, self.coef_, self.covariance_, x, self._strata.find(X), level)
 
     def test_proportionality(
         self, X: Any, y: Any, *, transform: TimeTransform = "km", sample_weight: Any = None
@@ -252,7 +326,7 @@ class CoxPH(SurvivalEstimator):
         counted = np.flatnonzero(outcome.weights > 0)
         X = take_rows(X, counted)
         X, outcome = complete_cases(X, outcome[counted], self.missing)
-        g = _transformed_times(outcome, transform)
+        g = transformed_times(outcome, transform)
         if not outcome.event.any() or np.ptp(g[outcome.event]) == 0:
             raise ValueError("All events have the same time, so that a change of hazard ratios cannot be tested.")
         design = Design(self.preprocessor_)
@@ -262,21 +336,9 @@ class CoxPH(SurvivalEstimator):
         centred = g - np.average(g[outcome.event], weights=outcome.weights[outcome.event])
         score, information = likelihood.time_interaction(self.coef_[kept], centred)
         finite = np.flatnonzero(np.isfinite(self.standard_errors_[kept]))
-        source, p = np.array(design.sources, dtype=object)[kept], len(kept)
+        source = np.array(design.sources, dtype=object)[kept]
         tested = {name: finite[source[finite] == name] for name in dict.fromkeys(design.sources)} | {"global": finite}
-        statistic, df = np.full(len(tested), np.nan), np.zeros(len(tested), dtype=np.int64)
-        for i, columns in enumerate(tested.values()):
-            both = np.concatenate([finite, p + columns])
-            unit = np.sqrt(np.maximum(np.diag(information)[both], np.finfo(np.float64).tiny))
-            u = np.concatenate([np.zeros(len(finite)), score[columns]]) / unit
-            matrix = information[np.ix_(both, both)] / np.outer(unit, unit)
-            df[i] = len(columns)
-            if df[i]:
-                statistic[i] = float(u @ np.linalg.pinv(matrix, rcond=1e-12, hermitian=True) @ u)
-        return pd.DataFrame(
-            {"statistic": statistic, "df": df, "p": chi2.sf(statistic, np.maximum(df, 1))},
-            index=pd.Index(list(tested), name="term"),
-        )
+        return score_tests(score, information, finite, tested)
 
     def log_risk(self, X: Any) -> Array:
         """β·(x - centre) of each row: the log of its hazard relative to a subject at the centre."""
@@ -287,6 +349,9 @@ class CoxPH(SurvivalEstimator):
         check_complete(X, self.missing)
         result: Array = (Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_) @ self.coef_
         return result
+
+    def _note_levels(self, X: Any, notes: LevelNotes) -> None:
+        self.preprocessor_.note_levels(self._strata.without(X), notes)
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         stratum = self._strata.find(X)
@@ -315,10 +380,12 @@ class CoxPH(SurvivalEstimator):
         fitted, tensors = super()._state()
         fitted |= {
             "preprocessor_": self.preprocessor_.state(),
-            "log_likelihood_": self.log_likelihood_,
             "n_iter_": self.n_iter_,
             "robust_": self.robust_,
+            "numbers": self._numbers,
         }
+        if self.covariance_ is not None:
+            tensors["covariance_"] = torch.from_numpy(self.covariance_).flatten()
         if self.strata_ is not None:
             fitted |= {"strata_": [list(label) for label in self.strata_], "baseline_sizes": self._sizes}
         arrays = ("coef_", "standard_errors_", "centre_", "baseline_times_", "baseline_")
@@ -333,9 +400,11 @@ class CoxPH(SurvivalEstimator):
         if len(self.preprocessor_.columns) + len(self._strata.columns) != self.n_features_in_:
             raise ValueError(f"{len(self.preprocessor_.columns)} columns are described beside those of the strata")
         self.terms_ = Design(self.preprocessor_).names
-        self.log_likelihood_ = as_number(fitted["log_likelihood_"], "log_likelihood_")
         self.n_iter_ = as_whole(fitted["n_iter_"], "n_iter_")
         p = len(self.terms_)
+        self._numbers = restored_numbers(fitted["numbers"])
+        self.log_likelihood_ = self._numbers["log_likelihood"]
+        self.covariance_ = None if self.alpha > 0 else restored_covariance(tensors, "covariance_", p)
         self.coef_, self.centre_ = tensor_of(tensors, "coef_", p).numpy(), tensor_of(tensors, "centre_", p).numpy()
         self.standard_errors_ = tensor_of(tensors, "standard_errors_", p, low=0.0, may_be_nan=True).numpy()
         self.robust_ = as_flag(fitted["robust_"], "robust_")
@@ -350,31 +419,3 @@ class CoxPH(SurvivalEstimator):
         for at, values in zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends)):
             if (np.diff(at) <= 0).any() or (np.diff(values) < 0).any():
                 raise ValueError("the times of a baseline do not increase, or it falls")
-
-
-def _transformed_times(outcome: Outcome, transform: TimeTransform) -> Array:
-    """g(t) at the time of each row."""
-    if transform == "identity":
-        return outcome.time
-    if transform == "log":
-        if not (outcome.time[outcome.event] > 0).all():
-            raise ValueError("transform='log' requires event times above zero; choose another, such as 'km'.")
-        return np.log(np.where(outcome.time > 0, outcome.time, 1.0))
-    if not is_whole(outcome.weights):
-        outcome = replace(outcome, weight=None)
-    if transform == "km":
-        before = kaplan_meier(outcome).survival(np.nextafter(outcome.time, 0.0))[0]
-        return np.where(outcome.time > 0, 1.0 - before, 0.0)
-    _, place = np.unique(outcome.time, return_inverse=True)
-    counts = np.bincount(place, weights=outcome.weights)
-    return np.asarray((np.cumsum(counts) - 0.5 * counts)[place], dtype=np.float64)
-
-
-def _within_strata(matrix: Array, stratum: Whole) -> Array:
-    """Columns less their means in each stratum; zero where a column is constant in all."""
-    _, place = np.unique(stratum, return_inverse=True)
-    sums = np.zeros((int(place.max(initial=-1)) + 1, matrix.shape[1]))
-    np.add.at(sums, place, matrix)
-    centred = matrix - (sums / np.bincount(place)[:, None])[place]
-    constant = np.abs(centred).max(axis=0, initial=0.0) <= 1e-12 * np.abs(matrix).max(axis=0, initial=0.0)
-    return np.where(constant, 0.0, centred)

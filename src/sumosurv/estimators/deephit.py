@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.causes import cause_shares, rows_of_cause
-from sumosurv.fitting.method import Generators
+from sumosurv.fitting.method import Generators, cause_shares, rows_of_cause
 from sumosurv.fitting.parameters import Constraints, integer, number, one_of
 from sumosurv.networks import Encoder
 from sumosurv.networks.discrete import DiscreteNetwork, Interpolation
@@ -48,12 +47,8 @@ class DeepHit(NetworkEstimator):
     interpolation : {"hazard", "density"}
         Constant hazard or constant density inside an interval. With "hazard" the last one goes on past the largest
         training time; with "density" the curve stays there, and later events have density zero.
-    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
-        The networks, as in `SumoNet`.
-    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
-        Their training, as in `SumoNet`; early stopping looks at the same objective on validation rows.
-    device, random_state, verbose
-        As in `SumoNet`.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`; early stopping looks at the same objective on validation rows.
 
     Attributes
     ----------

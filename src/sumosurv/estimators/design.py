@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 
 from sumosurv.preprocessing import NumericColumn, Preprocessor
 
-__all__ = ["Basis", "Design", "RidgeBasis"]
+__all__ = ["Basis", "Design", "RidgeBasis", "within_strata"]
 
 _CONSTANT = 1e-12  # spread of a column relative to its largest value
 _DEPENDENT = 1e-7  # what other columns leave of one, relative to its own length; that of R's lm
@@ -177,3 +177,13 @@ class RidgeBasis:
             u, d, v = np.linalg.svd(self.columns, full_matrices=False)
             self.columns, self.transform = u * d, v.T / scale[:, None]
             self.outside = np.maximum(1.0 - (v**2).sum(axis=0), 0.0) / (alpha * scale**2)
+
+
+def within_strata(matrix: npt.NDArray[np.float64], stratum: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Columns less their means in each stratum; zero where a column is constant in all."""
+    _, place = np.unique(stratum, return_inverse=True)
+    sums = np.zeros((int(place.max(initial=-1)) + 1, matrix.shape[1]))
+    np.add.at(sums, place, matrix)
+    centred = matrix - (sums / np.bincount(place)[:, None])[place]
+    constant = np.abs(centred).max(axis=0, initial=0.0) <= 1e-12 * np.abs(matrix).max(axis=0, initial=0.0)
+    return np.where(constant, 0.0, centred)

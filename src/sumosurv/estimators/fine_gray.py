@@ -15,19 +15,27 @@ from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Basis, Design, RidgeBasis
 from sumosurv.estimators.regression import (
+    LINEAR_CONSTRAINTS,
     Fit,
     Missing,
     check_complete,
-    check_linear_settings,
-    coefficient_table,
     complete_cases,
     fit_coefficients,
+    row_counts,
     warn_of_dropped,
 )
+from sumosurv.estimators.summary import (
+    ModelSummary,
+    coefficient_table,
+    restored_covariance,
+    restored_numbers,
+    summarise,
+)
+from sumosurv.fitting.parameters import Constraints, integer
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor
-from sumosurv.stored import tensor_of
+from sumosurv.stored import as_list, tensor_of
 
 __all__ = ["FineGray"]
 
@@ -42,8 +50,9 @@ class FineGray(SurvivalEstimator):
 
     A row with an event of another cause at z stays in the risk set of cause k with the weight G(t-) / G(z-), G being
     the Kaplan-Meier curve of the censoring times (events come first among ties), and ties are treated as by Breslow:
-    the estimates of ``finegray`` in R's survival, and of R's cmprsk if no event and censoring share a time. Censoring
-    must depend neither on the covariates nor on the event.
+    the estimates of ``finegray`` in R's survival, and of R's cmprsk if no event and censoring share a time. G is
+    weighted by ``sample_weight`` (``finegray`` does not weight G). Censoring must depend neither on the covariates nor
+    on the event.
 
     The models of several causes need not fit together: far from the centre of the data, or at late times, their
     incidences can sum to more than one. The joint distribution follows them up to the time at which they would; there
@@ -72,6 +81,8 @@ class FineGray(SurvivalEstimator):
         From the sandwich, with the censoring weights taken as known, as in R's survival; the rows of a group
         (``fit(..., groups=)``) may be dependent. Nan for a column that is left out, infinity if the likelihood has no
         maximum in this coefficient.
+    covariances_ : list of ndarray of shape (p, p), or of None
+        Of the coefficients of each cause, as the standard errors; None with a ridge penalty.
     terms_ : list of str
         Names of the columns; ``name[level]`` for categories.
     log_likelihood_ : ndarray of shape (K,)
@@ -89,21 +100,18 @@ class FineGray(SurvivalEstimator):
     >>> from sumosurv import FineGray, Surv
     >>> y = Surv.from_arrays(event=[1, 2, 0, 1, 2, 1], time=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     >>> model = FineGray(alpha=0.1).fit([[0.0], [1.0], [1.5], [0.5], [0.2], [0.9]], y)
-    >>> model.coef_.shape, list(model.summary().columns)
-    ((2, 1), ['coef', 'hazard_ratio', 'hazard_ratio_lower', 'hazard_ratio_upper', 'standard_error', 'z', 'p'])
+    >>> model.coef_.shape, model.summary().coefficients.shape
+    ((2, 1), (2, 7))
     """
 
     _learns_from: ClassVar[frozenset[str]] = frozenset({"causes", "weights"})
+    _parameter_constraints: ClassVar[Constraints] = LINEAR_CONSTRAINTS | {"half_width": integer(1)}
 
     missing: Missing = "drop"
     alpha: float = 0.0
     max_iter: int = 100
     tol: float = 1e-16
     half_width: int = 2
-
-    def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
-        check_linear_settings(self)
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)
@@ -119,7 +127,11 @@ class FineGray(SurvivalEstimator):
         fits = [self._fit_cause(raw, outcome, k) for k in range(1, outcome.n_causes + 1)]
         self.coef_ = np.stack([fit.coef for fit, _, _ in fits])
         self.standard_errors_ = np.stack([fit.standard_errors for fit, _, _ in fits])
-        self.log_likelihood_ = np.array([fit.log_likelihood for fit, _, _ in fits])
+        self.covariances_ = [fit.covariance for fit, _, _ in fits]
+        self._numbers = [
+            fit.numbers | row_counts(outcome.of_cause(k), n_rows) for k, (fit, _, _) in enumerate(fits, start=1)
+        ]
+        self.log_likelihood_ = np.array([numbers["log_likelihood"] for numbers in self._numbers])
         self.baselines_ = [(times, baseline) for _, times, baseline in fits]
 
     def _fit_cause(self, raw: Array, outcome: Outcome, k: int) -> tuple[Fit, Array, Array]:
@@ -138,10 +150,12 @@ class FineGray(SurvivalEstimator):
         times, rises = likelihood.baseline((raw - self.centre_) @ fit.coef)
         return fit, times, np.cumsum(rises)
 
-    def summary(self, level: float = 0.95) -> pd.DataFrame:
-        """Coefficients, subdistribution hazard ratios with confidence limits, standard errors, z and p-values.
+    def summary(self, level: float = 0.95) -> ModelSummary:
+        """Coefficients, subdistribution hazard ratios, tests and measures of fit by cause, as a printable summary.
 
-        One row per cause and term; all nan for a column that is left out, p = 1 if the standard error is infinite.
+        Coefficients are nan for a column that is left out; p = 1 if the standard error is infinite. Likelihood ratio
+        and score tests take the censoring weights as known, and the log-likelihood is a weighted partial likelihood, so
+        that there is no AIC or BIC.
 
         Parameters
         ----------
@@ -149,8 +163,21 @@ class FineGray(SurvivalEstimator):
             Confidence level of ``hazard_ratio_lower`` and ``hazard_ratio_upper``.
         """
         check_is_fitted(self)
-        index = pd.MultiIndex.from_product([range(1, self.n_causes_ + 1), self.terms_], names=["cause", "term"])
-        return coefficient_table(self.coef_.reshape(-1), self.standard_errors_.reshape(-1), level, index)
+        index, title = pd.Index(self.terms_, name="term"), "Fine-Gray regression"
+        parts = [
+            summarise(
+                title,
+                coefficient_table(self.coef_[k], self.standard_errors_[k], level, index),
+                self.covariances_[k],
+                Design(self.preprocessor_).sources,
+                self._numbers[k],
+                level=level,
+                robust=True,
+                penalised=True,
+            )
+            for k in range(self.n_causes_)
+        ]
+        return ModelSummary.by_cause(title, parts)
 
     def log_risk(self, X: Any) -> Array:
         """β_k·(x - centre), shape (rows, K): the log of the subdistribution hazards relative to the centre."""
@@ -175,10 +202,12 @@ class FineGray(SurvivalEstimator):
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
-        fitted |= {"preprocessor_": self.preprocessor_.state()}
-        tensors |= {name: torch.from_numpy(getattr(self, name)) for name in ("centre_", "log_likelihood_")}
+        fitted |= {"preprocessor_": self.preprocessor_.state(), "numbers": self._numbers}
+        tensors["centre_"] = torch.from_numpy(self.centre_)
         for k, (times, baseline) in enumerate(self.baselines_):
             own = {"coef": self.coef_[k], "errors": self.standard_errors_[k], "times": times, "baseline": baseline}
+            if (covariance := self.covariances_[k]) is not None:
+                own["covariance"] = covariance.flatten()
             tensors |= {f"{name}_{k}": torch.from_numpy(values) for name, values in own.items()}
         return fitted, tensors
 
@@ -189,7 +218,12 @@ class FineGray(SurvivalEstimator):
         self._check_columns(self.preprocessor_)
         self.terms_ = Design(self.preprocessor_).names
         p, causes = len(self.terms_), range(self.n_causes_)
-        self.log_likelihood_ = tensor_of(tensors, "log_likelihood_", self.n_causes_).numpy()
+        self._numbers = [restored_numbers(numbers) for numbers in as_list(fitted["numbers"], "numbers")]
+        if len(self._numbers) != self.n_causes_:
+            raise ValueError(f"numbers of {len(self._numbers)} fits for {self.n_causes_} causes")
+        known = self.alpha == 0
+        self.covariances_ = [restored_covariance(tensors, f"covariance_{k}", p) if known else None for k in causes]
+        self.log_likelihood_ = np.array([numbers["log_likelihood"] for numbers in self._numbers])
         self.centre_ = tensor_of(tensors, "centre_", p).numpy()
         self.coef_ = np.stack([tensor_of(tensors, f"coef_{k}", p).numpy() for k in causes])
         errors = [tensor_of(tensors, f"errors_{k}", p, low=0.0, may_be_nan=True).numpy() for k in causes]

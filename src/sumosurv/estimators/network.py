@@ -15,17 +15,15 @@ from sklearn.utils import check_random_state
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.fitting.components import FittedComponents, fit_components
-from sumosurv.fitting.inputs import check_validation_data, with_rows
 from sumosurv.fitting.members import Members
 from sumosurv.fitting.method import NetworkMethod
-from sumosurv.fitting.plan import FitPlan
-from sumosurv.fitting.rows import Learned, PreparedRows, read_rows
+from sumosurv.fitting.plan import FitPlan, FittedComponents, fit_components
+from sumosurv.fitting.rows import Learned, PreparedRows, check_validation_data, read_rows
 from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import PopulationNetwork
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.preprocessing import Preprocessor
-from sumosurv.sources import Roles, RowSource, is_source
+from sumosurv.sources import Source, StoredRows, as_source
 from sumosurv.streaming.fitting import fit_stream
 from sumosurv.training import ALONE, Checkpoints, Workers
 from sumosurv.warn import warn_user
@@ -107,10 +105,8 @@ class NetworkEstimator(NetworkMethod, _FittedNetwork):
             can be used at once. Before that, and on a second Ctrl-C, the estimator is unchanged.
         """
         resources = Checkpoints.of(checkpoint), workers
-        if is_source(X):
-            return self._fit_source(X, y, sample_weight, groups, validation_data, resources)
         check_validation_data(validation_data)
-        return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data, resources)
+        return self._fit_anew(as_source(X, y, sample_weight, groups), validation_data, resources)
 
     def _fit(
         self,
@@ -126,28 +122,35 @@ class NetworkEstimator(NetworkMethod, _FittedNetwork):
         random = check_random_state(self.random_state)
         self._keep(rows, fit_components(self, plans, rows, random, own_validation=given))
 
+    def _fit_source(self, source: Source, *more: Any) -> None:
+        """Fit to all rows at once, or to rows that are read in pieces."""
+        if self._streams and isinstance(source, StoredRows):
+            self._fit_stream(source, *more)
+        else:
+            super()._fit_source(source, *more)
+
     def _fit_stream(
         self,
-        source: RowSource,
-        roles: Roles,
+        source: StoredRows,
         validation_data: tuple[Any, ...] | None = None,
         resources: tuple[Checkpoints | None, Workers] = (None, ALONE),
     ) -> None:
         ((name, method),) = self._components_on_disk(source.n_rows).items()
         plan = FitPlan(method, name, *resources)
-        self._keep(*fit_stream(self, plan, source, roles, validation_data, self._known_of))
+        self._keep(*fit_stream(self, plan, source, validation_data, self._known_of))
 
     def _keep(self, rows: PreparedRows, made: FittedComponents) -> None:
         """Set the fitted attributes."""
         self.__dict__.update(rows.known)
         self.__dict__.update(made.attributes())
         self._note_learned(made.stack.learned)
-        if self.interrupted_:
-            epochs = len(self.history_.groupby(["component", "epoch"]))
-            warn_user(
-                f"Training was interrupted after {epochs} epochs; the model is fitted with the best weights so far.",
-                RuntimeWarning,
-            )
+
+    def _warn_of_interruption(self) -> None:
+        epochs = len(self.history_.groupby(["component", "epoch"]))
+        warn_user(
+            f"Training was interrupted after {epochs} epochs; the model is fitted with the best weights so far.",
+            RuntimeWarning,
+        )
 
     def _note_learned(self, learned: Learned) -> None:
         self.preprocessor_, self.cells_ = learned.preprocessor, learned.cells

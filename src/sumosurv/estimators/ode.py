@@ -1,10 +1,10 @@
-"""What estimators share whose networks are right-hand sides of ordinary differential equations."""
+"""SODEN and SurvNODE: networks as the right-hand sides of ordinary differential equations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,15 @@ import torch
 
 from sumosurv.distributions.ode import clock
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.parameters import Constraints, integer, one_of, widths
-from sumosurv.networks.solvers import Gradient, Solver
+from sumosurv.fitting.method import Generators
+from sumosurv.fitting.parameters import Constraints, integer, number, one_of, widths
+from sumosurv.networks import Encoder
+from sumosurv.networks.ode import CoxHazardOde, GeneralHazardOde, Gradient, HazardOde, LatentHazardOde, Solver
 from sumosurv.outcome import Outcome
 
-__all__ = ["OdeEstimator"]
+__all__ = ["Soden", "SurvNode"]
 
-_OFFSET = 0.01  # c of the logarithmic clock, scaled time
+_OFFSET = 0.01  # c of the logarithmic time scale, in scaled time
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -71,9 +73,146 @@ class OdeEstimator(NetworkEstimator):
         }
 
     def _check_settings(self) -> None:
-        """Raise a ValueError that names an invalid setting."""
         super()._check_settings()
         if self.solver == "rk4" and self.gradient == "adjoint":
             raise ValueError(
                 "gradient='adjoint' is for solver='dopri5'; the steps of 'rk4' are differentiated directly."
             )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Soden(OdeEstimator):
+    r"""SODEN: the hazard is the right-hand side of an ordinary differential equation for the cumulative hazard.
+
+    .. math:: \frac{dΛ(t|x)}{dt} = q(Λ(t|x), t, x) > 0, \qquad Λ(0|x) = 0, \qquad S(t|x) = e^{-Λ(t|x)},
+
+    trained on the right-censored log-likelihood :math:`d \log q(Λ(z|x), z, x) - Λ(z|x)`. All rows of a batch are
+    solved in one call, each over its own [0, z] by time rescaled. Densities are exact,
+    :math:`f = q e^{-Λ}`, and ``n_members`` networks predict as their equal mixture.
+
+    Parameters
+    ----------
+    form : {"general", "cox", "cox-network"}
+        q = softplus(network(Λ, t, code(x))); or a baseline softplus(network(t)) times exp(linear(x)); or
+        times exp(network(x)). "cox" has no covariate layers and no periodic features.
+    hazard_layers : sequence of int
+        Hidden widths (tanh) of the network for q or its baseline.
+    clock : {"log", "linear"}
+        The time τ in which the equation is solved: log(1 + t/c) / log(1 + 1/c) with t scaled to [0, 1] and
+        c = 0.01, so that steps are short where events are many; or t itself. The network reads both t and τ.
+    solver : {"rk4", "dopri5"}
+        In training: ``steps`` steps of equal length by the classical method of Runge and Kutta, or torchdiffeq's
+        adaptive steps (``pip install 'sumosurv[ode]'``; on a GPU no graph can hold a step of training then).
+        Predictions use neither, but steps of order five, doubled in number until Λ is accurate to 1e-6 and
+        better.
+    steps : int
+        Of "rk4".
+    gradient : {"direct", "adjoint"}
+        Of "dopri5": through its steps, or by the adjoint equation.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`.
+
+    Notes
+    -----
+    Past the last training time T each member goes on from its hazard at T, λ(t|x) = λ(T|x) e^{g (t - T)}, with a
+    growth g that all subjects share, as in `SumoNet`: S(∞) = 0, mean and quantiles are finite. In the general
+    form the network reads log(1 + Λ), and its tanh layers bound q, so that the equation always has a solution.
+
+    References
+    ----------
+    W. Tang, J. Ma, Q. Mei, J. Zhu. SODEN: a scalable continuous-time survival model through ordinary
+    differential equation networks. JMLR 23 (2022).
+
+    Examples
+    --------
+    >>> from sumosurv import Soden, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = Soden(n_members=2, max_epochs=5, steps=4, random_state=0).fit(data.X, data.y)
+    >>> model.predict_survival_function(data.X[:2], times=[0.0, 0.5, 1.0]).shape
+    (2, 3)
+    """
+
+    form: Literal["general", "cox", "cox-network"] = "general"
+
+    _parameter_constraints: ClassVar[Constraints] = {"form": one_of("general", "cox", "cox-network")}
+
+    def _alone(self, n_rows: int) -> Self:
+        if self.form != "cox" or self.encoder is not None:
+            return self
+        return self._with(covariate_layers=(), frequencies=0, dropout=0.0)  # "cox" is linear in x
+
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> HazardOde:
+        kind = GeneralHazardOde if self.form == "general" else CoxHazardOde
+        return kind(generators, encoder, self.hazard_layers, **self._options(start))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class SurvNode(OdeEstimator):
+    r"""SurvNODE: a Markov process with the states alive and event, whose rate follows a latent neural ODE.
+
+    .. math::
+        m(0) = network(x), \qquad \Big(\frac{dm}{dt}, r\Big) = network(Λ, m, m(0), t), \qquad
+        λ(t|x) = softplus(r) > 0.
+
+    Kolmogorov's forward equation for the probability P of being alive is dP/dt = -λ P, so that with
+    dΛ/dt = λ, S(t|x) = P = exp(-Λ(t|x)), and the density λ exp(-Λ) is exact. Trained on the right-censored
+    log-likelihood less a regulariser,
+
+    .. math::
+        d \log λ(z|x) - Λ(z|x) - ρ \Big\|\Big(\frac{dΛ}{dτ}, \frac{dm}{dτ}\Big)\Big\|_{τ = 1},
+
+    the length of the vector of all rates at the last training time, to which the path of every row is followed past
+    its own time: the process is pulled towards a state of rest. τ is the solver's clock, below. Validation
+    rows are judged by their likelihood alone. ``n_members`` networks predict as their equal mixture.
+
+    Parameters
+    ----------
+    latent_size : int
+        Entries of m.
+    regularisation : float
+        ρ; zero leaves the regulariser out, and a third of the cost of a step with it.
+    hazard_layers : sequence of int
+        Hidden widths (tanh) of the network that gives dm/dt and the hazard.
+    clock : {"log", "linear"}
+        The time τ in which the equation is solved, as in `Soden`.
+    solver, steps, gradient
+        As in `Soden`.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`.
+
+    Notes
+    -----
+    Past the last training time the curve goes on as in `Soden`.
+
+    References
+    ----------
+    S. Groha, S. M. Schmon, A. Gusev. A general framework for survival analysis and multi-state modelling.
+    arXiv 2006.04893 (2020).
+
+    Examples
+    --------
+    >>> from sumosurv import SurvNode, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = SurvNode(n_members=2, max_epochs=5, steps=4, random_state=0).fit(data.X, data.y)
+    >>> model.predict_median(data.X[:2]).shape
+    (2,)
+    """
+
+    latent_size: int = 8
+    regularisation: float = 1e-4
+
+    _parameter_constraints: ClassVar[Constraints] = {"latent_size": integer(1), "regularisation": number(low=0)}
+
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> HazardOde:
+        return LatentHazardOde(
+            generators,
+            encoder,
+            self.hazard_layers,
+            latent=int(self.latent_size),
+            regularisation=float(self.regularisation),
+            **self._options(start),
+        )

@@ -1,4 +1,4 @@
-"""Weibull and log-normal regression by networks: parameters from covariates, exact densities."""
+"""Parametric families by networks: parameters from covariates, exact densities."""
 
 from __future__ import annotations
 
@@ -9,28 +9,38 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize_scalar
 
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.method import Generators
 from sumosurv.fitting.parameters import Constraints, number, one_of
+from sumosurv.fitting.rows import time_features
 from sumosurv.networks import Encoder
-from sumosurv.networks.parametric import LogNormalNetwork, LogTimeNetwork, WeibullNetwork
+from sumosurv.networks.layers import TimeFeatures
+from sumosurv.networks.parametric import (
+    GompertzNetwork,
+    LogLogisticNetwork,
+    LogNormalNetwork,
+    LogTimeNetwork,
+    ProportionalHazardsNetwork,
+    WeibullNetwork,
+)
 from sumosurv.outcome import Outcome
 from sumosurv.quantiles import mean_and_width
 
-__all__ = ["LogNormalNet", "WeibullNet"]
+__all__ = ["GompertzNet", "LogLogisticNet", "LogNormalNet", "WeibullNet"]
+
+_RATES = (0.01, 50.0)  # start values of the Gompertz rate; scaled time ends at 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ParametricNet(NetworkEstimator):
-    """A family of distributions of log T with two parameters, both from a network of x.
-
-    A method defines ``_network``, the family's `LogTimeNetwork`, and ``_start_values``.
-    """
+    """A family of distributions of log T with two parameters, both from a network of x."""
 
     offset: float | Literal["auto"] = "auto"
 
     _parameter_constraints: ClassVar[Constraints] = {"offset": one_of("auto") | number(low=0)}
+    _network: ClassVar[type[LogTimeNetwork]]  # the family
 
     def _check_rows(self, outcome: Outcome) -> None:
         super()._check_rows(outcome)
@@ -49,11 +59,7 @@ class ParametricNet(NetworkEstimator):
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
     ) -> LogTimeNetwork:
-        return self._network()(generators, encoder, tuple(start["values"]), start["offset"])
-
-    @abstractmethod
-    def _network(self) -> type[LogTimeNetwork]:
-        """The family."""
+        return self._network(generators, encoder, tuple(start["values"]), start["offset"])
 
     @abstractmethod
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
@@ -67,23 +73,19 @@ class WeibullNet(ParametricNet):
     .. math:: S(t|x) = \exp(-(t / λ(x))^{k(x)}), \qquad \log λ(x), \log k(x) \text{ outputs of a network of } x.
 
     The parameters depend on x alone, so that each subject's distribution is a Weibull distribution; the
-    likelihood is exact. With ``covariate_layers=(), frequencies=0, dropout=0`` it is the accelerated failure
-    time model with a linear predictor for scale and shape. ``n_members`` networks predict as their equal
-    mixture.
+    likelihood is exact. With ``covariate_layers=(), frequencies=0, dropout=0`` both are linear in the scaled columns;
+    because of weight decay and early stopping, this is not a regression by maximum likelihood, and its estimates
+    differ from those of R's ``survreg``. ``n_members`` networks predict as their equal mixture.
 
     Parameters
     ----------
     offset : float or "auto"
-        The clock starts ``offset`` before time zero, in the unit of the times: T + offset is Weibull, given
+        The time scale starts ``offset`` before time zero, in the unit of the times: T + offset is Weibull, given
         T + offset > offset. "auto" is half the smallest distance between recorded times (zero among them):
         next to nothing for continuous times, half a day for times in whole days, whose record "0" then is a
         possible event and not one of density zero or infinity. 0 for the plain family.
-    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
-        The networks, as in `SumoNet`.
-    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
-        Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
-    device, random_state, verbose
-        As in `SumoNet`.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`.
 
     Examples
     --------
@@ -94,11 +96,10 @@ class WeibullNet(ParametricNet):
     (2,)
     """
 
-    def _network(self) -> type[LogTimeNetwork]:
-        return WeibullNetwork
+    _network: ClassVar[type[LogTimeNetwork]] = WeibullNetwork
 
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
-        return float(np.log(time_per_event(outcome))), 0.0
+        return float(np.log(_time_per_event(outcome))), 0.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -107,20 +108,14 @@ class LogNormalNet(ParametricNet):
 
     .. math:: S(t|x) = Φ((μ(x) - \log t) / σ(x)), \qquad μ(x), \log σ(x) \text{ outputs of a network of } x.
 
-    The parameters depend on x alone, so that each subject's distribution is a log-normal distribution; the
-    likelihood is exact. With ``covariate_layers=(), frequencies=0, dropout=0`` it is the accelerated failure
-    time model with a linear predictor for both. ``n_members`` networks predict as their equal mixture.
+    Otherwise as `WeibullNet`.
 
     Parameters
     ----------
     offset : float or "auto"
         As in `WeibullNet`.
-    n_members, covariate_layers, dropout, frequencies, numeric_scaling, encoder
-        The networks, as in `SumoNet`.
-    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
-        Their training, as in `SumoNet`; ``batch_size="full"`` takes all rows at each step.
-    device, random_state, verbose
-        As in `SumoNet`.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`.
 
     Examples
     --------
@@ -131,15 +126,47 @@ class LogNormalNet(ParametricNet):
     (2, 3)
     """
 
-    def _network(self) -> type[LogTimeNetwork]:
-        return LogNormalNetwork
+    _network: ClassVar[type[LogTimeNetwork]] = LogNormalNetwork
 
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
         seen = outcome[outcome.event & (outcome.time > 0)]
         return (mean_and_width(np.log(seen.time), seen.weight)[0], 0.0) if len(seen) else (0.0, 0.0)
 
 
-def time_per_event(outcome: Outcome) -> float:
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogLogisticNet(ParametricNet):
+    r"""Log-logistic regression: median and shape from covariates by a network.
+
+    .. math:: S(t|x) = \frac{1}{1 + (t / λ(x))^{k(x)}}, \qquad \log λ(x), \log k(x) \text{ outputs of a network of } x.
+
+    The median is λ(x). The hazard rises and then falls if k(x) > 1, and falls from the start if k(x) ≤ 1; the tail is
+    heavy, and the mean is infinite if k(x) ≤ 1: ask for medians or restricted means. If k is the same for all x, odds
+    are proportional: the odds of having had the event by t, (1 - S(t|x)) / S(t|x) = (t / λ(x))^k, differ between
+    subjects by a constant factor, so that effects on the hazard fade with time. Otherwise as `WeibullNet`.
+
+    Parameters
+    ----------
+    offset : float or "auto"
+        As in `WeibullNet`.
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`.
+
+    Examples
+    --------
+    >>> from sumosurv import LogLogisticNet, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = LogLogisticNet(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model.predict_median(data.X[:2]).shape
+    (2,)
+    """
+
+    _network: ClassVar[type[LogTimeNetwork]] = LogLogisticNetwork
+
+    def _start_values(self, outcome: Outcome) -> tuple[float, float]:
+        return float(np.log(_time_per_event(outcome) * np.log(2.0))), 0.0  # the median under a constant hazard
+
+
+def _time_per_event(outcome: Outcome) -> float:
     """Time at risk for each event: the mean under a constant hazard."""
     at_risk = outcome.time if outcome.entry is None else outcome.time - outcome.entry
     weight = 1.0 if outcome.weight is None else outcome.weight
@@ -150,3 +177,83 @@ def _half_resolution(times: npt.NDArray[np.float64]) -> float:
     """Half the smallest distance between recorded times, zero among them."""
     distinct = np.unique(np.append(times, 0.0))
     return float(0.5 * np.diff(distinct).min()) if len(distinct) > 1 else 0.5
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GompertzNet(NetworkEstimator):
+    r"""Gompertz regression: a hazard that grows exponentially, its level and rate from covariates by a network.
+
+    .. math:: λ(t|x) = \text{level}(x) \, e^{\text{rate}(x) t}, \qquad
+       S(t|x) = \exp\left(-\frac{\text{level}(x)}{\text{rate}(x)} \left(e^{\text{rate}(x) t} - 1\right)\right),
+
+    level and rate positive, so that S falls to zero. The outputs of the network are the log-hazard at the mean
+    time c of the training events, :math:`a(x) = \log \text{level}(x) + \text{rate}(x) c`, and b(x), with
+    :math:`\text{rate}(x) = \log(1 + e^{b(x)})` in units of the largest training time.
+
+    It is for adult mortality, whose hazard doubles every so many years, and for equipment that ages. The likelihood is
+    exact, also of events at time zero. If the rate is the same for all x, hazards are proportional; with
+    ``covariate_layers=(), frequencies=0, dropout=0`` a and b are linear in the scaled columns, but not fitted by
+    maximum likelihood; see `WeibullNet`. ``n_members`` networks predict as their equal mixture. It does not fit hazards
+    that fall, such as those after surgery: use `WeibullNet`, `LogNormalNet`, `LogLogisticNet` or `SumoNet`.
+
+    Parameters
+    ----------
+    n_members, ..., verbose
+        The networks and their training, as in `SumoNet`.
+
+    Examples
+    --------
+    >>> from sumosurv import GompertzNet, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = GompertzNet(n_members=2, max_epochs=10, random_state=0).fit(data.X, data.y)
+    >>> model.predict_mean(data.X[:2]).shape
+    (2,)
+    """
+
+    def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        scaled = outcome.at_midpoints().on_clock(unit=unit)
+        seen = scaled[scaled.event]
+        centre = mean_and_width(seen.time, seen.weight)[0] if len(seen) else 0.5
+        log_level, rate = _gompertz_for_all(scaled)
+        return {"values": (log_level + rate * centre, float(np.log(np.expm1(rate)))), "centre": centre}
+
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> GompertzNetwork:
+        return GompertzNetwork(generators, encoder, tuple(start["values"]), start["centre"])
+
+
+def _gompertz_for_all(outcome: Outcome) -> tuple[float, float]:
+    """Log-level and rate of highest likelihood for all subjects alike, the rate within bounds.
+
+    Given the rate r, the level is (number of events) / Σ (exp(r tᵢ) - exp(r entryᵢ)) / r; what is left is concave in r.
+    """
+    times, event, entry = outcome.time, outcome.event, outcome.entry
+    weight = 1.0 if outcome.weight is None else outcome.weight
+    count, total = max(float((weight * event).sum()), 0.5), float((weight * times)[event].sum())
+
+    def log_level(rate: float) -> float:
+        exposure = np.expm1(rate * times) - (0.0 if entry is None else np.expm1(rate * entry))
+        return float(np.log(count) - np.log(max((weight * exposure).sum() / rate, 1e-12)))
+
+    best = minimize_scalar(lambda rate: -count * log_level(rate) - rate * total, bounds=_RATES, method="bounded")
+    return log_level(best.x), float(best.x)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ProportionalHazardsNet(NetworkEstimator):
+    r"""Proportional hazards: the log risk from covariates by a network, a smooth baseline from all training rows.
+
+    .. math:: Λ(t|x) = e^{r(x)} (H(t)^p - H(0)^p),
+
+    with H the smoothed cumulative hazard of all training rows and p learned. Unlike `DeepSurv` it is trained on the
+    likelihood of the times themselves, has a density, and learns from intervals. It is a component of `SumoNet`.
+    """
+
+    def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
+        return {"time_features": time_features("marginal", outcome, unit).state()}
+
+    def _build_network(
+        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
+    ) -> ProportionalHazardsNetwork:
+        return ProportionalHazardsNetwork(generators, encoder, TimeFeatures.from_state(start["time_features"]))

@@ -11,13 +11,34 @@ import numpy.typing as npt
 from sumosurv.nonparametric import is_whole
 from sumosurv.outcome import Outcome
 
-__all__ = ["PartialLikelihood", "Ties", "ever_at_risk"]
+__all__ = ["BaselineMoments", "PartialLikelihood", "Ties", "ever_at_risk"]
 
 Ties = Literal["efron", "breslow"]
 Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 
 _LARGEST = 690.0  # log of a cumulative hazard that is a number
+
+
+@dataclass(frozen=True)
+class BaselineMoments:
+    """The baseline of one stratum at its m event times, for subjects with x = 0.
+
+    Attributes
+    ----------
+    times : ndarray of shape (m,)
+    hazard : ndarray of shape (m,)
+        Cumulative hazard Λ₀.
+    variance : ndarray of shape (m,)
+        Variance of Λ₀ if the coefficients were known.
+    means : ndarray of shape (m, p)
+        ∫ x̄ dΛ₀, with the weighted mean x̄ of the rows at risk.
+    """
+
+    times: Array
+    hazard: Array
+    variance: Array
+    means: Array
 
 
 class PartialLikelihood:
@@ -44,7 +65,8 @@ class PartialLikelihood:
         self._rows: list[Any] = [slice(None)]
         if stratum is not None:
             order = np.argsort(stratum, kind="stable")
-            self._rows = [part for part in np.split(order, np.cumsum(np.bincount(stratum))[:-1]) if len(part)]
+            parts = np.split(order, np.cumsum(np.bincount(stratum))[:-1])
+            self._rows = [part for part in parts if len(part)] or [order]  # without events, no rows are left
         self._parts = [_Stratum(x[rows], y[rows], ties) for rows in self._rows]
 
     def __call__(self, beta: Array) -> tuple[float, Array, Array]:
@@ -70,6 +92,10 @@ class PartialLikelihood:
     def baseline(self, beta: Array) -> list[tuple[Array, Array]]:
         """Event times and cumulative baseline hazard (at x = 0) of each stratum, with the same treatment of ties."""
         return [part.baseline(beta) for part in self._parts]
+
+    def baseline_moments(self, beta: Array) -> list[BaselineMoments]:
+        """What limits of predicted curves need of each stratum."""
+        return [part.baseline_moments(beta) for part in self._parts]
 
     def time_interaction(self, beta: Array, g: Array) -> tuple[Array, Array]:
         """Score and information (2p, 2p) for the columns x and x g(t), whose coefficients are beta and zero.
@@ -173,6 +199,17 @@ class _Stratum:
             jumps = rises > 0
             hazard = np.exp(np.minimum(np.log(np.cumsum(rises[jumps])) - sums.shift, _LARGEST))
         return self.times[::-1][jumps], hazard
+
+    def baseline_moments(self, beta: Array) -> BaselineMoments:
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            sums = self._sums(beta)
+            rise = self.mean_weight / sums.total * np.exp(-sums.shift)
+            each = np.column_stack([rise, rise / sums.total * np.exp(-sums.shift), rise[:, None] * sums.mean])
+        added = np.zeros((self.n_groups, each.shape[1]))
+        np.add.at(added, self.at, each)
+        jumps = np.flatnonzero(added[:, 0] > 0)[::-1]
+        total = np.cumsum(added[jumps], axis=0)
+        return BaselineMoments(self.times[jumps], total[:, 0], total[:, 1], total[:, 2:])
 
     def time_interaction(self, beta: Array, g: Array) -> tuple[Array, Array]:
         sums, at_event = self._sums(beta), g[self.order][self.rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -11,33 +12,40 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators.frames import framed, incidence_frame
-from sumosurv.estimators.gathering import Gathered, ResultType, check_result
-from sumosurv.preprocessing import telling_unseen
-from sumosurv.sources import RowSource, count_rows, is_source, opened, take_rows
+from sumosurv.distributions.continued import is_mean_extrapolated
+from sumosurv.outcome.checks import without_mask
+from sumosurv.preprocessing import LevelNotes
+from sumosurv.sources import Source, as_source
+from sumosurv.warn import warn_user
 
-__all__ = ["Precision", "Predictions"]
+__all__ = ["Gathered", "Precision", "Predictions"]
 
 Precision = Literal["double", "single"]
 Predicted: TypeAlias = "npt.NDArray[np.float64] | pd.Series | pd.DataFrame"
 
+ResultType = Literal["float64", "float32"]
+
 _BLOCK = 20_000  # rows predicted at a time
+_IN_FLIGHT = 2  # blocks whose copies from a device may be under way
 
 
 class Predictions(ABC):
     """Predictions of whoever gives a distribution.
 
     With ``as_frame=True`` a prediction is a DataFrame with the index of X, and with the times, levels or horizons that
-    were asked for as columns; a Series where there is one number for each row.
+    were asked for as columns. Quantiles, medians and means that rest on extrapolation beyond ``last_time_`` cause a
+    warning that counts them; their table has a column ``extrapolated`` that is True in the rows with such a number.
     """
 
+    last_time_: float
     risk_times_: npt.NDArray[np.float64]
 
     @abstractmethod
-    def predict_distribution(self, X: Any) -> SurvivalDistribution:
-        """The survival distribution of each row."""
+    def _predict(self, X: Any, notes: LevelNotes | None = None) -> SurvivalDistribution:
+        """The survival distribution of each row; levels that were not seen in training are noted."""
 
     def predict_survival_function(
         self,
@@ -93,21 +101,29 @@ class Predictions(ABC):
     def predict_quantile(self, X: Any, q: Any, *, as_frame: bool = False) -> Predicted:
         """The time by which a share q of such subjects has had the event: (rows,), or (rows, levels)."""
         found = self._by_blocks(X, lambda distribution, rows: distribution.quantile(q))
-        return framed(found, X, "quantile", q) if as_frame else found
+        made = framed(found, X, "quantile", q) if as_frame else found
+        return self._marked(made, found > self.last_time_, "quantiles lie")
 
     def predict_median(self, X: Any, *, as_frame: bool = False) -> Predicted:
         """The median survival time of each row."""
-        found = self.predict_quantile(X, 0.5)
-        return framed(found, X, "median") if as_frame else found
+        found = self._by_blocks(X, lambda distribution, rows: distribution.median())
+        made = framed(found, X, "median") if as_frame else found
+        return self._marked(made, found > self.last_time_, "medians lie")
 
     def predict_mean(self, X: Any, *, as_frame: bool = False) -> Predicted:
         """Life expectancy ∫ S(t|x) dt of each row.
 
-        It rests on the tail past the last training time (``last_time_``), which no data support; where much of the
-        curve lies there, `predict_restricted_mean` is the safer question.
+        It includes the tail beyond the last training time (``last_time_``), which is extrapolated. A mean counts as
+        extrapolated if more than 1 % of it lies there; `predict_restricted_mean` avoids the extrapolation.
         """
-        found = self._by_blocks(X, lambda distribution, rows: distribution.mean())
-        return framed(found, X, "mean") if as_frame else found
+
+        def both(distribution: SurvivalDistribution, rows: slice) -> npt.NDArray[np.float64]:
+            within = distribution.restricted_mean(self.last_time_)
+            return np.column_stack([distribution.mean(), within])
+
+        found, within = self._by_blocks(X, both).T
+        made = framed(found, X, "mean") if as_frame else found
+        return self._marked(made, is_mean_extrapolated(found, within), "means include times")
 
     def predict_restricted_mean(
         self, X: Any, horizon: Any = None, *, own_horizons: Any = None, as_frame: bool = False
@@ -122,19 +138,34 @@ class Predictions(ABC):
         own_horizons : array of shape (rows,), optional
             Each row's own, instead of ``horizon``; gives shape (rows,).
         as_frame : bool
-            Give a Series, or a DataFrame with the horizons as columns, with the index of X.
+            Give a DataFrame with the index of X, the horizons as columns and a column ``extrapolated``.
         """
         if own_horizons is None:
             found = self._by_blocks(X, lambda distribution, rows: distribution.restricted_mean(horizon))
-            return framed(found, X, "horizon", horizon, name="restricted_mean") if as_frame else found
+            made = framed(found, X, "horizon", horizon, name="restricted_mean") if as_frame else found
+            beyond = np.broadcast_to(np.asarray(horizon) > self.last_time_, found.shape)
+            return self._marked(made, beyond, "restricted means include times")
         own = np.asarray(own_horizons, dtype=np.float64)
-        X = opened(X)
-        if own.shape != (count_rows(X),):
-            raise ValueError(f"own_horizons has one horizon for each of {count_rows(X)} rows; got shape {own.shape}.")
+        source = self._source(X)
+        if own.shape != (source.n_rows,):
+            raise ValueError(f"own_horizons has one horizon for each of {source.n_rows} rows; got shape {own.shape}.")
         found = self._by_blocks(
-            X, lambda distribution, rows: distribution.restricted_mean(horizon, own_horizons=own[rows])
+            source, lambda distribution, rows: distribution.restricted_mean(horizon, own_horizons=own[rows])
         )
-        return framed(found, X, "restricted_mean") if as_frame else found
+        made = framed(found, X, "restricted_mean") if as_frame else found
+        return self._marked(made, own > self.last_time_, "restricted means include times")
+
+    def _marked(self, made: Predicted, extrapolated: npt.NDArray[np.bool_], what: str) -> Predicted:
+        """Warn of extrapolated predictions, and mark their rows in a table."""
+        if count := int(extrapolated.sum()):
+            warn_user(
+                f"{count:,} of {extrapolated.size:,} {what} beyond the last training time ({self.last_time_:.6g}), "
+                "where predictions are extrapolated."
+            )
+        if isinstance(made, np.ndarray):
+            return made
+        frame = made.to_frame() if isinstance(made, pd.Series) else made
+        return frame.assign(extrapolated=extrapolated if extrapolated.ndim == 1 else extrapolated.any(axis=1))
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         r"""A risk score in [0, 1], higher for earlier events.
@@ -142,7 +173,6 @@ class Predictions(ABC):
         The mean of F(tⱼ|x) over quantiles tⱼ of the event times seen in training: the probability of
         having had the event, averaged over when events happen.
         """
-        check_is_fitted(self)
         return self._by_blocks(X, lambda distribution, rows: distribution.cdf(self.risk_times_).mean(axis=1))
 
     def predict_cumulative_incidence(self, X: Any, times: Any, *, as_frame: bool = False) -> Predicted:
@@ -153,7 +183,10 @@ class Predictions(ABC):
 
     @staticmethod
     def _check_grid(times: Any) -> npt.NDArray[np.float64]:
-        grid = np.atleast_1d(np.asarray(times, dtype=np.float64))
+        given = without_mask(times)
+        if given.dtype.kind in "mM":
+            raise ValueError("times are dates or durations; give numbers in the time unit of the training rows.")
+        grid = np.atleast_1d(np.asarray(given, dtype=np.float64))
         if grid.ndim != 1:
             raise ValueError(
                 f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times."
@@ -172,15 +205,15 @@ class Predictions(ABC):
     ) -> Predicted:
         if precision not in ("double", "single"):
             raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
-        X, grid = opened(X), self._check_grid(times)
-        out = check_result(out, dtype, (count_rows(X), len(grid)))
+        source, grid = self._source(X), self._check_grid(times)
+        out = check_result(out, dtype, (source.n_rows, len(grid)))
 
         def on_grid(distribution: SurvivalDistribution, rows: slice) -> torch.Tensor:
             wanted = distribution.single() if precision == "single" else distribution
             result: torch.Tensor = getattr(wanted, quantity)(torch.from_numpy(np.ascontiguousarray(grid)))
             return result
 
-        found = self._by_blocks(X, on_grid, dtype, out, n_times=len(grid))
+        found = self._by_blocks(source, on_grid, dtype, out, n_times=len(grid))
         return framed(found, X, "time", grid) if as_frame else found
 
     def _by_blocks(
@@ -192,21 +225,134 @@ class Predictions(ABC):
         n_times: int = 1,
     ) -> npt.NDArray[np.float64]:
         """A quantity of every row, some rows at a time: memory stays bounded for tables of any length."""
-        check_is_fitted(self)
-        step, parts = self._rows_at_once(n_times), iter([X])
-        if is_source(X):
-            source, names = RowSource.of(X), getattr(self, "feature_names_in_", None)
-            n, parts = source.n_rows, source.frames(None if names is None else list(names), rows=step)
-        elif (n := count_rows(X)) > step:
-            parts = (take_rows(X, slice(i, i + step)) for i in range(0, n, step))
-        gathered, done = Gathered(n, dtype, out), 0
-        with torch.no_grad(), telling_unseen():
-            for part in parts:
-                rows = slice(done, done + count_rows(part))
-                gathered.put(rows, quantity(self.predict_distribution(part), rows))
+        source, notes = self._source(X), LevelNotes()
+        gathered, done = Gathered(source.n_rows, dtype, out), 0
+        with torch.no_grad():
+            for block in source.blocks(rows=self._rows_at_once(n_times)):
+                rows = slice(done, done + len(block))
+                gathered.put(rows, quantity(self._predict(block.X, notes), rows))
                 done = rows.stop
+        notes.warn()
         return gathered.array()
+
+    def _source(self, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
+        """Rows in memory or on disk; of those on disk the columns that the model reads."""
+        check_is_fitted(self)
+        names, causes = getattr(self, "feature_names_in_", None), getattr(self, "n_causes_", None)
+        return as_source(X, y, sample_weight, n_causes=causes, columns=None if names is None else list(names))
 
     def _rows_at_once(self, n_times: int) -> int:
         """How many rows are predicted together, at so many times each."""
         return _BLOCK
+
+
+# ------------------------------------------------------------------ tables
+
+
+def framed(values: npt.NDArray[np.float64], X: Any, label: str, asked: Any = None, name: str | None = None) -> Any:
+    """A Series of one number for each row, or a DataFrame whose columns are the numbers that were asked for.
+
+    Parameters
+    ----------
+    values : array of shape (rows,) or (rows, m)
+    X : covariates
+        Whose index is kept, where it has one.
+    label : str
+        What the columns are: times, levels, horizons.
+    asked : array of shape (m,), optional
+    name : str, optional
+        Of a Series; the label by default.
+    """
+    if values.ndim == 1:
+        return pd.Series(values, index=_index(X), name=name or label)
+    return pd.DataFrame(values, index=_index(X), columns=pd.Index(np.asarray(asked, dtype=np.float64), name=label))
+
+
+def incidence_frame(values: npt.NDArray[np.float64], X: Any, times: npt.NDArray[np.float64]) -> Any:
+    """Incidences (rows, times, causes) with two levels of columns: cause, time."""
+    causes = np.arange(1, values.shape[2] + 1)
+    columns = pd.MultiIndex.from_product([causes, times], names=["cause", "time"])
+    return pd.DataFrame(values.transpose(0, 2, 1).reshape(len(values), -1), index=_index(X), columns=columns)
+
+
+def _index(X: Any) -> Any:
+    index = getattr(X, "index", None)
+    return index if isinstance(index, pd.Index) else None
+
+
+# ------------------------------------------------------------------ results of blocks in one array
+
+
+def check_result(out: Any, dtype: Any, shape: tuple[int, ...]) -> npt.NDArray[Any] | None:
+    """The array to be filled, or None; an error says what is wrong with what was asked for."""
+    if dtype not in ("float64", "float32"):
+        raise ValueError(f"dtype is 'float64' or 'float32'; got {dtype!r}.")
+    if out is None:
+        return None
+    wanted = f"out is a writable, contiguous array of float64 or float32 and shape {shape}"
+    if not isinstance(out, np.ndarray):
+        raise ValueError(f"{wanted}; got {type(out).__name__}.")
+    right = out.shape == shape and out.dtype in (np.float64, np.float32)
+    if not right or not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError(f"{wanted}; got {out.dtype} of shape {out.shape}.")
+    return out
+
+
+def start_copy(values: Tensor) -> tuple[Tensor, Callable[[], None] | None]:
+    """A copy in pinned memory that is under way, and what to call to wait for it; a tensor of the host as it is."""
+    if values.device.type == "cpu":
+        return values, None
+    staged = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    staged.copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+    return staged, copied.synchronize
+
+
+class Gathered:
+    """An array of the host, (rows, ...), that takes results of slices of its rows from any device.
+
+    Copies from a device go through pinned memory and are not waited for until there are several of them.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows.
+    dtype : {"float64", "float32"}
+        Of the array, where it is made.
+    out : ndarray, optional
+        The array to fill.
+    """
+
+    def __init__(self, n: int, dtype: ResultType = "float64", out: npt.NDArray[Any] | None = None) -> None:
+        self._n, self._dtype, self._array = n, dtype, out
+        self._under_way: deque[tuple[slice, Tensor, Callable[[], None]]] = deque()
+
+    def put(self, rows: slice, part: Any) -> None:
+        """Take the result of some rows."""
+        values = torch.as_tensor(part).detach()
+        if self._array is None:
+            self._array = np.empty((self._n, *values.shape[1:]), dtype=self._dtype)
+        staged, wait = start_copy(values)
+        if wait is None:
+            self._write(rows, staged)
+            return
+        self._under_way.append((rows, staged, wait))
+        if len(self._under_way) > _IN_FLIGHT:
+            self._finish_first()
+
+    def array(self) -> npt.NDArray[Any]:
+        """The whole, when all rows were put."""
+        while self._under_way:
+            self._finish_first()
+        assert self._array is not None
+        return self._array
+
+    def _finish_first(self) -> None:
+        rows, values, wait = self._under_way.popleft()
+        wait()
+        self._write(rows, values)
+
+    def _write(self, rows: slice, values: Tensor) -> None:
+        assert self._array is not None
+        torch.from_numpy(self._array)[rows].copy_(values)  # changes the precision on the way

@@ -1,4 +1,4 @@
-"""Coefficients of models that are linear in x: complete cases, Newton's method, standard errors, summary tables."""
+"""Coefficients of models that are linear in x: complete cases, Newton's method, standard errors."""
 
 from __future__ import annotations
 
@@ -9,28 +9,32 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import erfc, ndtri
 from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv.estimators.design import Basis, RidgeBasis
+from sumosurv.fitting.parameters import Constraints, integer, number, one_of
 from sumosurv.nonparametric import is_whole, sum_by_subject
 from sumosurv.outcome import Outcome
 from sumosurv.sources import take_rows
 from sumosurv.warn import warn_user
 
 __all__ = [
+    "LINEAR_CONSTRAINTS",
     "Fit",
     "Missing",
     "check_complete",
-    "check_linear_settings",
-    "coefficient_table",
     "complete_cases",
     "fit_coefficients",
+    "listed",
+    "newton_step",
+    "row_counts",
+    "sandwich",
     "warn_of_dropped",
 ]
 
 Array = npt.NDArray[np.float64]
 Missing = Literal["drop", "error", "indicator"]
+Derivatives = tuple[float, Array, Array]  # value, gradient and information
 
 _NAMED = 5  # columns that a message names
 _FLAT = 1e-10  # information in a direction relative to that at β = 0, below which the likelihood has no maximum there
@@ -43,7 +47,7 @@ class Likelihood(Protocol):
 
     x: Array
 
-    def __call__(self, beta: Array) -> tuple[float, Array, Array]:
+    def __call__(self, beta: Array) -> Derivatives:
         """Value, gradient and information (minus the Hessian)."""
 
     def score_residuals(self, beta: Array) -> Array:
@@ -52,16 +56,20 @@ class Likelihood(Protocol):
 
 @dataclass(frozen=True)
 class Fit:
-    """Coefficients of p columns; 0 with a standard error of nan for a column that is left out."""
+    """Coefficients of p columns; 0 with a standard error of nan for a column that is left out.
+
+    ``covariance`` (p, p) is None with a ridge penalty; ``numbers`` are those that `summarise` takes.
+    """
 
     coef: Array
     standard_errors: Array
-    log_likelihood: float
+    covariance: Array | None
     n_iter: int
+    numbers: dict[str, float]
 
 
 class LinearSettings(Protocol):
-    """The settings that `CoxPH` and `FineGray` share."""
+    """The settings of a regression that `LINEAR_CONSTRAINTS` are of."""
 
     alpha: float
     max_iter: int
@@ -70,18 +78,12 @@ class LinearSettings(Protocol):
     missing: Missing
 
 
-def check_linear_settings(settings: LinearSettings) -> None:
-    """Raise a ValueError that names an invalid setting."""
-    if not settings.alpha >= 0:
-        raise ValueError(f"alpha must not be negative; got {settings.alpha!r}.")
-    if not settings.tol > 0:
-        raise ValueError(f"tol must be positive; got {settings.tol!r}.")
-    for name in ("max_iter", "half_width"):
-        value = getattr(settings, name)
-        if not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
-    if settings.missing not in ("drop", "error", "indicator"):
-        raise ValueError(f"missing must be 'drop', 'error' or 'indicator'; got {settings.missing!r}.")
+LINEAR_CONSTRAINTS: Constraints = {
+    "missing": one_of("drop", "error", "indicator"),
+    "alpha": number(low=0),
+    "max_iter": integer(1),
+    "tol": number(above=0),
+}
 
 
 # ------------------------------------------------------------------ missing values
@@ -92,7 +94,7 @@ def complete_cases(X: Any, outcome: Outcome, missing: Missing) -> tuple[Any, Out
     incomplete, columns = _incomplete(X, missing)
     if not incomplete.any():
         return X, outcome
-    told = f"{int(incomplete.sum())} of {len(outcome)} rows have missing values (in {_listed(columns)})"
+    told = f"{int(incomplete.sum())} of {len(outcome)} rows have missing values (in {listed(columns)})"
     if missing == "error" or incomplete.all():
         raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
     warn_user(
@@ -109,7 +111,7 @@ def check_complete(X: Any, missing: Missing) -> None:
     incomplete, columns = _incomplete(X, missing)
     if not incomplete.any():
         return
-    told = f"{int(incomplete.sum())} of {len(incomplete)} rows have missing values (in {_listed(columns)})"
+    told = f"{int(incomplete.sum())} of {len(incomplete)} rows have missing values (in {listed(columns)})"
     if missing == "error":
         raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
     warn_user(
@@ -127,6 +129,16 @@ def _incomplete(X: Any, missing: Missing) -> tuple[npt.NDArray[np.bool_], list[A
     names = list(X.columns) if hasattr(X, "columns") else list(range(absent.shape[1]))
     columns = [name for name, values in zip(names, absent.T) if values.any()]
     return np.asarray(absent.any(axis=1)), columns
+
+
+def row_counts(outcome: Outcome, n_rows: int) -> dict[str, float]:
+    """Rows and events that were fitted, each with its weight if weights are counts, and rows that were dropped."""
+    count = outcome.weights if is_whole(outcome.weights) else np.ones(len(outcome))
+    return {
+        "rows": float(count.sum()),
+        "rows_dropped": float(n_rows - len(outcome)),
+        "events": float(count[outcome.had_event].sum()),
+    }
 
 
 # ------------------------------------------------------------------ coefficients
@@ -164,11 +176,12 @@ def fit_coefficients(
         What is fitted, for warnings: " for cause 1".
     """
     likelihood = build(basis.columns)
-    beta, information, reference, n_iter, decrement = _maximise(likelihood, settings, firth)
-    values, vectors = np.linalg.eigh(information)
+    beta, start, end, n_iter, decrement = _maximise(likelihood, settings, firth)
+    values, vectors = np.linalg.eigh(end[2])
+    reference = float(np.diag(start[2]).mean()) if len(beta) else 0.0
     flat = values <= max(_FLAT * reference, 1e-12 * float(values.max(initial=0.0)))
     inverse = (vectors[:, ~flat] / values[~flat]) @ vectors[:, ~flat].T
-    covariance = _sandwich(likelihood.score_residuals(beta) @ inverse, outcome) if robust else inverse
+    covariance = sandwich(likelihood.score_residuals(beta) @ inverse, outcome) if robust else inverse
     coef, errors = np.zeros(len(names)), np.full(len(names), np.nan)
     coef[basis.kept] = basis.transform @ beta
     variances = ((basis.transform @ covariance) * basis.transform).sum(axis=1) + basis.outside
@@ -181,7 +194,7 @@ def fit_coefficients(
         remedy = "alpha > 0 or penalty='firth'" if hasattr(settings, "penalty") else "alpha > 0"
         warn_user(
             f"The likelihood{of} has no maximum: it keeps rising as the coefficients of "
-            f"{_listed([names[j] for j in basis.kept[infinite]])} go to infinity, because these columns separate the "
+            f"{listed([names[j] for j in basis.kept[infinite]])} go to infinity, because these columns separate the "
             "events from the other rows at risk. Their standard errors are infinite; "
             f"{remedy} gives finite estimates.",
             ConvergenceWarning,
@@ -192,44 +205,66 @@ def fit_coefficients(
             "leave out columns, or set alpha > 0.",
             ConvergenceWarning,
         )
-    return Fit(coef, errors, likelihood(beta)[0], n_iter)
+    penalised = firth or settings.alpha > 0
+    numbers = {
+        "parameters": float(len(beta)),
+        "log_likelihood": likelihood(beta)[0] if penalised else end[0],
+        "null_log_likelihood": likelihood(np.zeros_like(beta))[0] if penalised else start[0],
+    }
+    if settings.alpha > 0:
+        return Fit(coef, errors, None, n_iter, numbers)
+    moved = vectors[:, ~flat].T @ beta
+    numbers["likelihood_ratio"] = 2.0 * (end[0] - start[0])
+    numbers["wald"] = float(moved @ _inverse(vectors[:, ~flat].T @ covariance @ vectors[:, ~flat]) @ moved)
+    if not firth:
+        numbers["score"] = float(start[1] @ _inverse(start[2]) @ start[1])
+    if robust and not firth:
+        spread = sandwich(likelihood.score_residuals(np.zeros_like(beta)), outcome)
+        numbers["robust_score"] = float(start[1] @ _inverse(spread) @ start[1])
+    full = np.full((len(names), len(names)), np.nan)
+    full[np.ix_(basis.kept, basis.kept)] = basis.transform @ covariance @ basis.transform.T
+    full[np.isinf(errors)] = full[:, np.isinf(errors)] = np.inf
+    return Fit(coef, errors, full, n_iter, numbers)
+
+
+def _inverse(matrix: Array) -> Array:
+    return np.asarray(np.linalg.pinv(matrix, rcond=1e-12, hermitian=True))
 
 
 def _maximise(
     likelihood: Likelihood, settings: LinearSettings, firth: bool
-) -> tuple[Array, Array, float, int, float | None]:
-    """The maximum, the information there, the mean of its diagonal at zero, steps, and the decrement if it is large."""
+) -> tuple[Array, Derivatives, Derivatives, int, float | None]:
+    """The maximum, the penalised likelihood at zero and there, steps, and the decrement if it is large."""
     p = likelihood.x.shape[1]
     penalty = settings.alpha * np.eye(p)
 
-    def at(beta: Array) -> tuple[float, Array, Array]:
+    def at(beta: Array) -> Derivatives:
         value, gradient, information = likelihood(beta)
         if firth and np.isfinite(information).all():
             sign, log_determinant = np.linalg.slogdet(information)
             value = value + 0.5 * float(log_determinant) if sign > 0 else -np.inf
-            inverse = np.linalg.pinv(information, rcond=1e-12, hermitian=True)
-            gradient = gradient + 0.5 * likelihood.log_determinant_gradient(beta, inverse)  # type: ignore[attr-defined]
+            more = likelihood.log_determinant_gradient(beta, _inverse(information))  # type: ignore[attr-defined]
+            gradient = gradient + 0.5 * more
         return value - 0.5 * float(beta @ penalty @ beta), gradient - penalty @ beta, information + penalty
 
     beta = np.zeros(p)
-    value, gradient, information = at(beta)
-    reference = float(np.diag(information).mean()) if p else 0.0
+    start = value, gradient, information = at(beta)
     converged, decrement = False, np.inf
     for steps in range(settings.max_iter):
         n_iter = steps
-        step = np.linalg.pinv(information, rcond=1e-12, hermitian=True) @ gradient
+        step = _inverse(information) @ gradient
         decrement = float(gradient @ step)
         converged = decrement <= settings.tol * max(1.0, abs(value)) or p == 0
-        found = None if converged else _newton_step(at, beta, step, value)
+        found = None if converged else newton_step(at, beta, step, value)
         if found is None:
             break
         beta, (value, gradient, information) = found
-    return beta, information, reference, n_iter, None if converged else decrement
+    return beta, start, (value, gradient, information), n_iter, None if converged else decrement
 
 
-def _newton_step(
-    at: Callable[[Array], tuple[float, Array, Array]], beta: Array, step: Array, value: float
-) -> tuple[Array, tuple[float, Array, Array]] | None:
+def newton_step(
+    at: Callable[[Array], Derivatives], beta: Array, step: Array, value: float
+) -> tuple[Array, Derivatives] | None:
     """Coefficients after a step, halved until the likelihood does not fall; None if that fails."""
     for size in 0.5 ** np.arange(28.0):
         new = at(beta + size * step)
@@ -238,7 +273,7 @@ def _newton_step(
     return None
 
 
-def _sandwich(moved: Array, outcome: Outcome) -> Array:
+def sandwich(moved: Array, outcome: Outcome) -> Array:
     """Σ of the squares of what each subject contributes to β; ``moved`` is per row and unit of weight.
 
     With whole weights and no groups, a row of weight w stands for w subjects.
@@ -256,7 +291,7 @@ def warn_of_dropped(basis: Basis, names: Sequence[str]) -> None:
     reasons = []
     for column, of in list(basis.dropped.items())[:_NAMED]:
         relation = "constant" if not of else "a linear combination of " if len(of) > 1 else "a linear function of "
-        reasons.append(f"{names[column]!r} ({relation}{_listed([names[i] for i in of])})")
+        reasons.append(f"{names[column]!r} ({relation}{listed([names[i] for i in of])})")
     more = f"; and {len(basis.dropped) - _NAMED} more" if len(basis.dropped) > _NAMED else ""
     warn_user(
         f"Columns left out because they are redundant among the rows at risk: {'; '.join(reasons)}{more}. "
@@ -265,33 +300,7 @@ def warn_of_dropped(basis: Basis, names: Sequence[str]) -> None:
     )
 
 
-def _listed(names: Sequence[Any]) -> str:
+def listed(names: Sequence[Any]) -> str:
+    """The first names, quoted, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(map(repr, names[:_NAMED])) + more
-
-
-# ------------------------------------------------------------------ the table
-
-
-def coefficient_table(coef: Array, standard_errors: Array, level: float, index: pd.Index) -> pd.DataFrame:
-    """Coefficients, ratios with confidence limits, standard errors, z and two-sided p-values, one row per term.
-
-    All nan for a column that is left out.
-    """
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1, such as 0.95; got {level!r}.")
-    coef = np.where(np.isnan(standard_errors), np.nan, coef)
-    half = float(ndtri(0.5 + 0.5 * level)) * standard_errors
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        z = coef / standard_errors
-        ratios = np.exp(np.stack([coef, coef - half, coef + half]))
-    columns = {
-        "coef": coef,
-        "hazard_ratio": ratios[0],
-        "hazard_ratio_lower": ratios[1],
-        "hazard_ratio_upper": ratios[2],
-        "standard_error": standard_errors,
-        "z": z,
-        "p": erfc(np.abs(z) / np.sqrt(2.0)),
-    }
-    return pd.DataFrame(columns, index=index)

@@ -11,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.estimators.parametric import LogNormalNet
-from sumosurv.estimators.proportional_hazards import ProportionalHazardsNet
+from sumosurv.estimators.parametric import LogNormalNet, ProportionalHazardsNet
 from sumosurv.fitting.method import Generators, NetworkMethod
 from sumosurv.fitting.parameters import NONE, Constraints, number, one_of, widths
-from sumosurv.fitting.rows import Resolution, RowOptions, TimeOrigin
+from sumosurv.fitting.rows import Resolution, RowOptions, TimeOrigin, time_features
 from sumosurv.networks import Encoder, MixedNetwork, MonotoneNetwork, TimeFeatures
 from sumosurv.networks.layers import POSITIVE, Activation, Positive
 from sumosurv.networks.monotone import DERIVATIVES, Derivative
 from sumosurv.outcome import Outcome
-from sumosurv.preprocessing import NumericScaling, time_features
+from sumosurv.preprocessing import NumericScaling
 from sumosurv.training import batch_rows
 
 __all__ = ["PaperSumoNet", "SumoNet"]
@@ -34,7 +33,6 @@ _COMPANION_MEMBERS = 5
 _EPOCHS = 80  # of networks alone
 _DROPOUT, _DROPOUT_OF_MANY, _MANY_FOR_DROPOUT = 0.5, 0.1, 100_000
 _DISK_MEMBERS, _DISK_VISITS = 4, 2e7  # of a fit to rows on disk: networks, and rows that each visits
-_PRINCIPAL_COMPONENTS = 64  # of a wide table
 _SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "verbose", "numeric_scaling")
 
 
@@ -168,7 +166,7 @@ class SumoNet(_MonotoneNet):
 
     **Beyond the last training time** T there are no data. Each network continues from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
-    once the networks are final (`sumosurv.networks.tail`); the companions continue in the same way. Validation rows
+    once the networks are final; the companions continue in the same way. Validation rows
     past T are scored with g = 0 until then, so that ``best_valid_`` may differ slightly from ``score`` of the same
     rows. If all training rows are censored, the hazard past T is at least that of half an event in the whole
     follow-up. Life expectancy and all quantiles are finite. docs/tails.md compares tails on follow-up that was cut
@@ -212,10 +210,6 @@ class SumoNet(_MonotoneNet):
                 f"Only the component 'network' can use a custom encoder; got components={chosen!r}. Use "
                 "components='networks'."
             )
-
-    def _row_options(self) -> RowOptions:
-        most = _PRINCIPAL_COMPONENTS if self.encoder is None else None
-        return replace(super()._row_options(), max_components=most)
 
     def _component_names(self, n_rows: int) -> tuple[str, ...]:
         if self.components == "networks" or (self.components == "auto" and self.encoder is not None):
@@ -313,12 +307,8 @@ class PaperSumoNet(_MonotoneNet):
     derivative : {"forward", "autograd", "chain", "difference"}
         How ∂h/∂t is computed. "forward" carries it through the layers: exact, and one pass. The others are those that
         the paper compares.
-    n_members, covariate_layers, time_layers, dropout, frequencies, numeric_scaling, encoder, time_origin, resolution
-        The networks, as in `SumoNet`.
-    learning_rate, weight_decay, max_epochs, batch_size, patience, validation_fraction, refit
-        Their training, as in `SumoNet`.
-    device, random_state, verbose
-        As in `SumoNet`.
+    time_layers, time_origin, resolution, n_members, ..., verbose
+        The networks and their training, as in `SumoNet`.
 
     Examples
     --------

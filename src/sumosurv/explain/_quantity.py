@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -16,24 +18,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._rows import Rows
 from sumosurv.fitting.members import Members, limits
 from sumosurv.models import innermost, predict_distribution
-from sumosurv.preprocessing import telling_unseen
-
-__all__ = [
-    "Array",
-    "Precision",
-    "Quantity",
-    "QuantityName",
-    "QuantityPredictor",
-    "as_text",
-    "beyond",
-    "counted",
-    "explanation",
-    "mean_over_time",
-    "predict_members",
-    "quantity_predictor",
-    "spread_out",
-    "table_at_times",
-]
+from sumosurv.warn import warn_user
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -187,12 +172,17 @@ class QuantityPredictor:
 
 
 def explanation(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that predicts many times warn of unseen levels once, at its end."""
+    """Let a function that predicts many times warn once of each column with unseen levels, at its end."""
 
     @wraps(function)
     def warning_once(*args: P.args, **kwargs: P.kwargs) -> R:
-        with telling_unseen():
-            return function(*args, **kwargs)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = function(*args, **kwargs)
+        first = {re.sub(r"[\d,]+", "", str(one.message)): one for one in reversed(caught)}  # counts may differ
+        for one in reversed(first.values()):
+            warn_user(str(one.message), one.category)
+        return result
 
     return warning_once
 

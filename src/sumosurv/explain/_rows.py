@@ -13,8 +13,6 @@ from sumosurv.outcome import as_pandas
 from sumosurv.outcome.checks import check_weight
 from sumosurv.preprocessing import is_categorical
 
-__all__ = ["Kind", "Places", "Rows", "check_count", "drawn_rows"]
-
 Kind = Literal["number", "category"]
 Places = npt.NDArray[np.int64]
 
@@ -160,7 +158,7 @@ class Rows:
         cast = plain.astype(own.dtype) if own.dtype != object else plain
         return cast if (cast.eq(plain) | plain.isna()).all() else plain.astype(np.float64)
 
-    def grid(self, place: int, values: Any, n_values: int) -> pd.Series:
+    def grid(self, place: int, values: Any, n_values: int, weight: Any = None) -> pd.Series:
         """The values at which a column is looked: as given; else levels that occur, or quantiles from 2.5 to 97.5 %."""
         own = self.column(place)
         if values is not None:
@@ -168,18 +166,19 @@ class Rows:
             if not given:
                 raise ValueError(f"Give at least one value of column {own.name!r}, or leave values out.")
             return self.series(place, given)
-        present = own.dropna()
+        known = own.notna().to_numpy()
+        present = own[known]
         if len(present) == 0:
             raise ValueError(f"Column {own.name!r} has no value that is not missing.")
         if self.kind(place) == "category":
             if isinstance(own.dtype, pd.CategoricalDtype):
                 return self.series(place, [level for level in own.cat.categories if (present == level).any()])
             return self.series(place, sorted(present.unique(), key=lambda level: (str(type(level)), level)))
-        numbers = np.sort(present.to_numpy(dtype=np.float64))
+        numbers = present.to_numpy(dtype=np.float64)
         chosen = np.unique(numbers)
         if len(chosen) > n_values:
-            levels = np.linspace(0.025, 0.975, n_values)
-            chosen = np.unique(np.quantile(numbers, levels, method="inverted_cdf"))
+            share = np.ones(len(numbers)) if weight is None else weight[known]
+            chosen = distinct_quantiles(numbers, share, np.linspace(0.025, 0.975, n_values))
         return self.series(place, chosen.tolist())
 
 
@@ -198,6 +197,15 @@ def _joined(first: pd.Series, second: pd.Series) -> pd.Series:
         joint = pd.CategoricalDtype(levels, ordered=bool(first.cat.ordered))
         first, second = first.astype(joint), second.astype(joint)
     return pd.concat([first, second], ignore_index=True)
+
+
+def distinct_quantiles(
+    numbers: npt.NDArray[np.float64], weight: npt.NDArray[np.float64], levels: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the smallest numbers up to which at least the given shares of the weight lie, each once."""
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(weight[order])
+    return np.unique(numbers[order][np.searchsorted(ends, levels * ends[-1] * (1.0 - 1e-12))])  # rounding skips no row
 
 
 def drawn_rows(

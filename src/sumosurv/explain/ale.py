@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.explain._quantity import Array, QuantityName, QuantityPredictor, explanation, quantity_predictor
-from sumosurv.explain._rows import Rows, check_count, drawn_rows
+from sumosurv.explain._rows import Rows, check_count, distinct_quantiles, drawn_rows
 from sumosurv.explain.effects import Effect
-from sumosurv.fitting.members import check_level
+from sumosurv.quantiles import check_level
 
 __all__ = ["accumulated_local_effects"]
 
@@ -126,10 +126,7 @@ class _Steps:
 def _number_steps(rows: Rows, place: int, weight: Array, n_intervals: int) -> _Steps:
     """Intervals between quantiles; a row is moved to the two ends of its own."""
     numbers = rows.column(place).to_numpy(dtype=np.float64)
-    order = np.argsort(numbers, kind="stable")
-    ends = np.cumsum(weight[order])
-    wanted = np.linspace(0.0, 1.0, n_intervals + 1) * ends[-1] * (1.0 - 1e-12)  # rounding may not skip a row
-    edges = np.unique(numbers[order][np.searchsorted(ends, wanted)])
+    edges = distinct_quantiles(numbers, weight, np.linspace(0.0, 1.0, n_intervals + 1))
     if len(edges) == 1:
         raise ValueError(f"Column {rows.names[place]!r} has only the value {edges[0]:g}; an effect needs two values.")
     step = np.clip(np.searchsorted(edges, numbers, side="left") - 1, 0, len(edges) - 2)

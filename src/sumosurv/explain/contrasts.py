@@ -9,15 +9,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 from sklearn.base import clone
 
-from sumosurv.explain._quantity import Array, Quantity, as_text, beyond, explanation, spread_out
+from sumosurv.distributions import SurvivalDistribution
+from sumosurv.explain._quantity import (
+    Array,
+    Quantity,
+    QuantityName,
+    QuantityPredictor,
+    as_text,
+    beyond,
+    explanation,
+    predict_members,
+    quantity_predictor,
+    spread_out,
+)
 from sumosurv.explain._rows import Rows, drawn_rows
-from sumosurv.explain._sides import ContrastPredictor, Side, contrast_predictor
-from sumosurv.fitting.members import check_level, limits
+from sumosurv.fitting.members import limits
+from sumosurv.models import predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.quantiles import check_level
+from sumosurv.sources import take_rows
 
 __all__ = ["Contrast", "contrast", "standardised_contrast"]
+
+_STEPS = 32  # into which the search for a median divides an interval of time
+_ROWS = 1000  # averaged at once
 
 _ASSOCIATION = "A difference between predictions: an association, not the effect of changing anything."
 _STANDARDISED = (
@@ -137,10 +155,11 @@ def contrast(
     """
     level = check_level(level)
     rows = [_one_row(given) for given in (first, second)]
-    predictor = contrast_predictor(model, rows[0], times, horizons, cause)
-    found = [predictor.of_subject(own) for own in rows]
-    meaning = _ASSOCIATION
-    return _contrast(predictor, found, _two_labels(labels), predictor.curve.weights, level, "members", 1, meaning)
+    predictor = _ContrastPredictor.of(model, rows[0], times, horizons, cause)
+    found = [predictor.of_table(own.table, np.ones(1)) for own in rows]
+    sides, each = (np.stack([side[k] for side in found], axis=-2) for k in (0, 1))
+    weights, names = predictor.curve.weights, _two_labels(labels)
+    return _contrast(predictor, sides, each, names, weights, level, "members", 1, _ASSOCIATION)
 
 
 @explanation
@@ -209,41 +228,45 @@ def standardised_contrast(
     """
     level, whole, rng = check_level(level), Rows(X), np.random.default_rng(random_state)
     rows, weight = drawn_rows(whole, sample_weight, max_rows, rng)
-    predictor = contrast_predictor(model, rows, times, horizons, cause)
+    predictor = _ContrastPredictor.of(model, rows, times, horizons, cause)
     place = whole.place(column)
     pair = _two_values(whole, place, values)
     labels = _two_labels([f"{whole.names[place]} = {as_text(value)}" for value in pair])
-    found = [predictor.of_rows(rows, {place: value}, weight) for value in pair]
+    found = [predictor.averaged(rows, place, value, weight) for value in pair]
+    sides, each = (np.stack([side[k] for side in found], axis=-2) for k in (0, 1))
     weights, source = predictor.curve.weights, "members"
     if n_bootstrap:
         if y is None:
             raise ValueError("n_bootstrap fits the model to resampled rows: give their outcome, y=.")
         outcome = check_outcome(y, n_rows=len(whole), sample_weight=sample_weight, groups=groups)
         again = [_refitted(predictor, whole, outcome, place, pair, max_rows, rng) for _ in range(n_bootstrap)]
-        found = [own.with_replicates([both[i] for both in again]) for i, own in enumerate(found)]
-        weights, source = np.full(n_bootstrap, 1.0 / n_bootstrap), "bootstrap"
+        each, weights, source = np.stack(again), np.full(n_bootstrap, 1.0 / n_bootstrap), "bootstrap"
     meaning = _STANDARDISED if len(rows) > 1 else _ASSOCIATION
-    return _contrast(predictor, found, labels, weights, level, source, len(rows), meaning)
+    return _contrast(predictor, sides, each, labels, weights, level, source, len(rows), meaning)
 
 
 def _refitted(
-    predictor: ContrastPredictor,
+    predictor: _ContrastPredictor,
     rows: Rows,
     outcome: Outcome,
     place: int,
     pair: Sequence[Any],
     max_rows: int | None,
     rng: np.random.Generator,
-) -> list[Side]:
-    """Both sides by the same method, fitted to resampled subjects and averaged over them."""
+) -> Array:
+    """Return both sides by the same method, fitted to resampled subjects and averaged over them, (2, q)."""
     drawn, subject = _resampled(outcome, rng)
     own, observed = rows.take(drawn), outcome[drawn]
     if observed.group is not None:
         observed = replace(observed, group=subject)
     model = clone(predictor.curve.model).fit(own.table, observed)
-    again = predictor.of(model, own)
+    curve, mean = (
+        quantity_predictor(model, own, q.name, q.times, q.cause)
+        for q in (predictor.curve.quantity, predictor.mean.quantity)
+    )
+    again = _ContrastPredictor(curve, mean, predictor.last_time)
     averaged, weight = drawn_rows(own, observed.weight, max_rows, rng)
-    return [again.of_rows(averaged, {place: value}, weight) for value in pair]
+    return np.stack([again.averaged(averaged, place, value, weight)[0] for value in pair])
 
 
 def _resampled(outcome: Outcome, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -256,12 +279,82 @@ def _resampled(outcome: Outcome, rng: np.random.Generator) -> tuple[npt.NDArray[
     return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
 
 
-# ------------------------------------------------------------------ putting it together
+# ------------------------------------------------------------------ one side, and the contrast of two
+
+
+@dataclass(frozen=True, eq=False)
+class _ContrastPredictor:
+    """Predicts one side: the curve at m times, means up to h horizons and the median, as one vector of m + h + 1."""
+
+    curve: QuantityPredictor
+    mean: QuantityPredictor
+    last_time: float  # up to which the median of a mean curve is sought
+
+    @classmethod
+    def of(cls, model: Any, rows: Rows, times: Any, horizons: Any, cause: int | None) -> _ContrastPredictor:
+        curve = quantity_predictor(model, rows, None, times, cause)
+        name: QuantityName = "restricted_mean" if cause is None else "restricted_time_lost"
+        mean = quantity_predictor(model, rows, name, horizons, cause)
+        return cls(curve, mean, curve.quantity.last_time or float(curve.quantity.times[-1]))
+
+    def averaged(self, rows: Rows, place: int, value: Any, weight: Array | None) -> tuple[Array, Array]:
+        """Return means over rows with one column set, and those of each member."""
+        share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
+        return self.of_table(rows.replaced({place: rows.series(place, [value] * len(rows))}), share)
+
+    def of_table(self, table: Any, share: Array) -> tuple[Array, Array]:
+        """Return the means over the rows of a table, (q,), and those of each member, (k, q)."""
+        parts = [slice(start, start + _ROWS) for start in range(0, len(share), _ROWS)]
+        whole, each = np.zeros(()), np.zeros(())
+        for part in parts:
+            found = [predictor.with_members(take_rows(table, part)) for predictor in (self.curve, self.mean)]
+            values, by_member = (np.concatenate([own[k] for own in found], axis=-1) for k in (0, 1))
+            whole, each = whole + share[part] @ values, each + share[part] @ by_member
+        median, medians = np.nan, np.full(len(each), np.nan)
+        if self.curve.quantity.cause is None:
+            median, medians = self._medians([take_rows(table, part) for part in parts], share)
+        return np.append(whole, median), np.column_stack([each, medians])
+
+    def _medians(self, tables: Sequence[Any], share: Array) -> tuple[float, Array]:
+        """Return the median of the mean curve and of that of each member; nan if it is not reached."""
+        with torch.no_grad():
+            members = zip(*(predict_members(self.curve.model, rows).distributions for rows in tables))
+            medians = np.array([_median(parts, share, self.last_time) for parts in members])
+            if len(medians) == 1:
+                return float(medians[0]), medians
+            whole = [predict_distribution(self.curve.model, rows) for rows in tables]
+            return _median(whole, share, self.last_time), medians
+
+
+def _median(parts: Sequence[SurvivalDistribution], share: Array, last: float) -> float:
+    """Where the mean curve of all rows, which come in parts, reaches one half; NaN if that is after the last time."""
+    if len(share) == 1:
+        median = float(parts[0].median()[0])
+        return median if np.isfinite(median) else float("nan")
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    shares = np.split(share, ends)
+
+    def mean(times: Array) -> Array:
+        return np.asarray(sum(own @ np.asarray(part.survival(times)) for own, part in zip(shares, parts)))
+
+    low, high = 0.0, last
+    if mean(np.array([high]))[0] > 0.5:
+        return float("nan")
+    while high - low > 1e-10 * high:
+        times = np.linspace(low, high, _STEPS + 1)
+        place = int(np.argmax(np.append(mean(times[1:-1]), 0.0) <= 0.5))
+        low, high = float(times[place]), float(times[place + 1])
+    steps = parts[0].step_table()
+    if steps is None:
+        return high
+    knots = np.asarray(steps[0], dtype=np.float64)
+    return float(knots[max(int(np.searchsorted(knots, high, side="right")) - 1, 0)])
 
 
 def _contrast(
-    predictor: ContrastPredictor,
-    found: Sequence[Side],
+    predictor: _ContrastPredictor,
+    values: Array,
+    each: Array,
     labels: tuple[str, str],
     weights: Array,
     level: float,
@@ -269,39 +362,30 @@ def _contrast(
     n_rows: int,
     meaning: str,
 ) -> Contrast:
-    a, b = found
-    several = len(weights) > 1
+    """Make the contrast of two sides, values (2, q), by members or fits, each (k, 2, q)."""
+    quantity, horizons = predictor.curve.quantity, predictor.mean.quantity.times
+    m, several = len(quantity.times), len(weights) > 1
+    difference = values[0] - values[1]
     low = high = difference_low = difference_high = None
     if several:
-        low, high = limits(np.stack([a.curves, b.curves], axis=1), weights, level)
-        difference_low, difference_high = limits(a.curves - b.curves, weights, level)
-    quantity, horizons = predictor.curve.quantity, predictor.mean.quantity.times
+        low, high = (limit[:, :m] for limit in limits(each, weights, level))
+        difference_low, difference_high = limits(each[:, 0] - each[:, 1], weights, level)
     word = "restricted mean to" if quantity.cause is None else "time lost to"
-    lines = {
-        f"{word} {h:.6g}": (a.means[i], b.means[i], a.each_means[:, i], b.each_means[:, i])
-        for i, h in enumerate(horizons)
-    }
-    if quantity.cause is None:
-        lines = {"median": (a.median, b.median, a.medians, b.medians)} | lines
-    numbers = pd.DataFrame(
-        index=list(lines), columns=["first", "second", "difference", "low", "high"], dtype=np.float64
-    )
-    for name, (one, other, ones, others) in lines.items():
-        ends = (
-            limits(ones - others, weights, level) if several and np.isfinite(ones - others).all() else (np.nan, np.nan)
-        )
-        numbers.loc[name] = [one, other, one - other, *map(float, ends)]
-    reach = np.concatenate([quantity.times, horizons, [a.median, b.median]])
+    columns = {"first": values[0], "second": values[1], "difference": difference}
+    columns |= {} if difference_low is None else {"low": difference_low, "high": difference_high}
+    numbers = pd.DataFrame(columns).iloc[m:].set_axis([*(f"{word} {h:.6g}" for h in horizons), "median"])
+    numbers = numbers.iloc[:-1] if quantity.cause is not None else numbers.iloc[[-1, *range(len(horizons))]]
+    reach = np.concatenate([quantity.times, horizons, values[:, -1]])
     return Contrast(
         labels,
         quantity,
-        np.stack([a.curve, b.curve]),
+        values[:, :m],
         low,
         high,
-        a.curve - b.curve,
-        difference_low,
-        difference_high,
-        numbers if several else numbers.drop(columns=["low", "high"]),
+        difference[:m],
+        None if difference_low is None else difference_low[:m],
+        None if difference_high is None else difference_high[:m],
+        numbers,
         source if several else "none",
         level,
         n_rows,

@@ -23,7 +23,7 @@ from sumosurv.explain._quantity import (
     table_at_times,
 )
 from sumosurv.explain._rows import Kind, Rows, check_count, drawn_rows
-from sumosurv.fitting.members import check_level
+from sumosurv.quantiles import check_level
 
 __all__ = ["Effect", "partial_dependence"]
 
@@ -167,7 +167,7 @@ def partial_dependence(
     given = [None] * len(places) if values is None else list(values) if len(places) == 2 else [values]
     if len(given) != len(places):
         raise ValueError(f"values must have an array for each column, ([...], [...]); got {len(given)}.")
-    grids = [rows.grid(place, own, n_values) for place, own in zip(places, given)]
+    grids = [rows.grid(place, own, n_values, weight) for place, own in zip(places, given)]
     shape = tuple(len(grid) for grid in grids)
     settings = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1).reshape(-1, len(places))
     mean, by_member, individual = _at_settings(predictor, rows, weight, places, grids, settings, keep=len(places) == 1)

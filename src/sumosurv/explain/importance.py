@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,13 @@ import torch
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._quantity import Array, explanation
 from sumosurv.explain._rows import Rows
-from sumosurv.fitting.members import check_level
 from sumosurv.models import cells_of, predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.quantiles import check_level, check_resamples
 from sumosurv.scores import SCORES, Bootstrap
+from sumosurv.scores.blocks import HeldRows
+from sumosurv.scores.evaluation import score_held
+from sumosurv.scores.score import Request, find_score
 
 __all__ = ["Importance", "permutation_importance"]
 
@@ -127,8 +131,9 @@ def permutation_importance(
     1      x  brier   1.0
     """
     level, rows = check_level(level), Rows(X)
-    if n_repeats < 1 or n_bootstrap < 0:
-        raise ValueError(f"n_repeats is at least 1 and n_bootstrap 0 or more; got {n_repeats} and {n_bootstrap}.")
+    check_resamples(n_bootstrap)
+    if n_repeats < 1:
+        raise ValueError(f"n_repeats must be 1 or more; got {n_repeats}.")
     outcome = check_outcome(y, n_rows=len(rows), sample_weight=sample_weight, groups=groups)
     if outcome.weight is not None and not outcome.weight.all():
         kept = np.flatnonzero(outcome.weight)
@@ -140,63 +145,32 @@ def permutation_importance(
     with torch.no_grad():
         whole = predict_distribution(model, rows.table)
         measures = list(_measures(model, whole, outcome, scores, times, cause, censoring))
-        judge = _Judge(outcome, measures, Bootstrap(outcome, n_bootstrap, rng))
-        full, full_draws = judge.scores(whole)
-        _check_finite(measures, full)
+        signs = np.array([1.0 if request.score.greater_is_better else -1.0 for request, _ in measures])
+        bootstrap = Bootstrap(outcome, n_bootstrap, rng)
+
+        def judge(distribution: SurvivalDistribution) -> tuple[Array, Array]:
+            """Return one value per score, more is better, (s,), and those of the resamples, (s, r)."""
+            requests = {place: request for place, (request, _) in enumerate(measures)}
+            found = list(score_held(HeldRows({"": distribution}, outcome), requests, bootstrap).values())
+            values = signs * np.array([estimate.value for estimate in found])
+            return values, signs[:, None] * np.stack([estimate.draws for estimate in found])
+
+        full, full_draws = judge(whole)
+        _check_finite(measures, signs * full)
         found = []
         for places in players.values():
-            lost = [judge.scores(predict_distribution(model, _shuffled(rows, places, rng))) for _ in range(n_repeats)]
-            values = np.stack([full - one for one, _ in lost])  # (repeats, measures)
-            draws = np.stack([full_draws - one for _, one in lost])  # (repeats, measures, resamples)
+            lost = [judge(predict_distribution(model, _shuffled(rows, places, rng))) for _ in range(n_repeats)]
+            values = np.stack([full - one for one, _ in lost])  # (repeats, scores)
+            draws = np.stack([full_draws - one for _, one in lost])  # (repeats, scores, resamples)
             chosen = rng.integers(n_repeats, size=(n_bootstrap, n_repeats))
             again = [draws[own, :, b].mean(axis=0) for b, own in enumerate(chosen)]
             found.append((values.mean(axis=0), np.stack(again) if again else None))
-    return Importance(_table(list(players), measures, found, level), _full(measures, full), n_repeats, level)
+    lines = [(request.score.name, request.cause, at, value) for (request, at), value in zip(measures, signs * full)]
+    before = pd.DataFrame(lines, columns=["score", "cause", "time", "value"])
+    return Importance(_table(list(players), measures, found, level), before, n_repeats, level)
 
 
-class _Terms(Protocol):
-    """What subjects contribute to a score: `sumosurv.scores.score.Score.terms`."""
-
-    @property
-    def value(self) -> float: ...
-
-    def resampled(self, resamples: Any) -> Array: ...
-
-
-@dataclass(frozen=True)
-class _Measure:
-    """One score, at one time if it is taken at times, signed so that more is better."""
-
-    score: str
-    cause: int | None
-    time: float
-    sign: float
-    terms: Callable[[SurvivalDistribution, Outcome], _Terms]
-    since_entry: bool
-
-
-class _Judge:
-    """Scores of predictions for the same rows, and in the same resamples of them."""
-
-    def __init__(self, outcome: Outcome, measures: Sequence[_Measure], bootstrap: Bootstrap) -> None:
-        self.outcome, self.measures, self.bootstrap = outcome, measures, bootstrap
-        self.later, self.bootstrap_later = outcome, bootstrap
-        if outcome.entry is not None:
-            self.later = outcome.since_entry()
-            self.bootstrap_later = bootstrap.on_time_scale(self.later)
-
-    def scores(self, distribution: SurvivalDistribution) -> tuple[Array, Array]:
-        """One value for each measure, and those of the resamples: (measures,), (measures, resamples)."""
-        late = self.outcome.entry is not None and any(measure.since_entry for measure in self.measures)
-        curves = distribution.remaining(self.outcome.entry) if late else distribution
-        values, draws = [], []
-        for measure in self.measures:
-            own = measure.since_entry and late
-            terms = measure.terms(curves if own else distribution, self.later if own else self.outcome)
-            resamples = self.bootstrap_later if own else self.bootstrap
-            values.append(measure.sign * terms.value)
-            draws.append(measure.sign * np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)]))
-        return np.array(values), np.stack(draws)
+Measure = tuple[Request, float]  # a score, and the single time at which it is taken or nan
 
 
 def _measures(
@@ -207,22 +181,17 @@ def _measures(
     times: Any,
     cause: int | None,
     censoring: SurvivalDistribution | None,
-) -> Iterator[_Measure]:
-    """The scores that were predictor for, one after the other, at each of their times."""
-    wanted = [names] if isinstance(names, str) else list(names)
+) -> Iterator[Measure]:
+    """Yield the requested scores, at each of their times."""
     horizons = None if times is None else np.atleast_1d(np.asarray(times, dtype=np.float64))
-    n_causes = whole.n_causes
-    for name in wanted:
-        if name not in SCORES:
-            raise ValueError(f"There is no score {name!r}; the scores are {', '.join(SCORES)}.")
-        score, options = SCORES[name], dict[str, Any]()
+    for name in [names] if isinstance(names, str) else names:
+        score, options = find_score(name), dict[str, Any]()
         if cause is not None:
             if not score.of_causes:
                 raise ValueError(f"{name} is of all causes together; leave it out, or cause={cause}.")
             options["cause"] = cause
         if censoring is not None and score.needs_censoring:
             options["censoring"] = censoring
-        sign = 1.0 if score.greater_is_better else -1.0
         if name == _AT_HORIZONS:
             cells = cells_of(model)
             if cells is not None and outcome.upper is None:
@@ -232,26 +201,23 @@ def _measures(
                 if t <= first:
                     raise ValueError(
                         f"By time {t:g} nothing is known of any row: the first comes under observation at {first:g}. "
-                        "Horizons of the log-likelihood are on the clock of y, not times since entry."
+                        "Horizons of the log-likelihood are on the time scale of y, not times since entry."
                     )
-                yield _Measure(name, None, t, sign, _likelihood(options, t), False)
+                by_then = score if np.isnan(t) else replace(score, by_subject=partial(_terms_by, t))
+                yield Request(by_then, options, ""), t
             continue
         if horizons is not None:
             if score.times == "none":
                 raise ValueError(f"{name} is taken at no particular time; leave it out, or times=.")
             options[score.times_option] = tuple(horizons) if score.times == "range" else horizons
         later = outcome.since_entry() if "entry" not in score.takes else outcome
-        for request in score.requests(later, options, n_causes):
-            at = float(request.options[score.times_option]) if score.times == "single" else np.nan
-            yield _Measure(name, request.cause, at, sign, request.terms, "entry" not in score.takes)
+        for request in score.requests(later, options, whole.n_causes):
+            yield request, float(request.options[score.times_option]) if score.times == "single" else np.nan
 
 
-def _likelihood(options: dict[str, Any], horizon: float) -> Callable[[SurvivalDistribution, Outcome], _Terms]:
-    def terms(distribution: SurvivalDistribution, outcome: Outcome) -> _Terms:
-        seen = outcome if np.isnan(horizon) else known_by(outcome, horizon)
-        return SCORES[_AT_HORIZONS].terms(distribution, seen, **options)
-
-    return terms
+def _terms_by(horizon: float, distribution: SurvivalDistribution, outcome: Outcome, **options: Any) -> Any:
+    """Return what rows contribute to the likelihood of what was known at a horizon."""
+    return SCORES[_AT_HORIZONS].terms(distribution, known_by(outcome, horizon), **options)
 
 
 def known_by(outcome: Outcome, horizon: float) -> Outcome:
@@ -275,13 +241,13 @@ def known_by(outcome: Outcome, horizon: float) -> Outcome:
     )
 
 
-def _check_finite(measures: Sequence[_Measure], full: Array) -> None:
-    for measure, value in zip(measures, full):
+def _check_finite(measures: Sequence[Measure], full: Array) -> None:
+    for (request, _), value in zip(measures, full):
         if not np.isfinite(value):
             raise ValueError(
-                f"{measure.score} of the rows as they are is {measure.sign * value}: no loss can be told from it. A "
-                "step curve (Cox, Kaplan-Meier) gives a row outside its steps the likelihood zero; take another score, "
-                "such as scores='integrated_brier'."
+                f"{request.score.name} of the rows as they are is {value}, so that no loss is defined. A step curve "
+                "(Cox, Kaplan-Meier) gives a row outside its steps the likelihood zero; use another score, such as "
+                "scores='integrated_brier'."
             )
 
 
@@ -294,26 +260,22 @@ def _shuffled(rows: Rows, places: Sequence[int], rng: np.random.Generator) -> An
 
 
 def _table(
-    names: Sequence[str], measures: Sequence[_Measure], found: Sequence[tuple[Array, Array | None]], level: float
+    names: Sequence[str], measures: Sequence[Measure], found: Sequence[tuple[Array, Array | None]], level: float
 ) -> pd.DataFrame:
     tail = 0.5 * (1.0 - level)
     lines = []
     for name, (values, draws) in zip(names, found):
-        for k, (measure, value) in enumerate(zip(measures, values)):
+        for k, ((request, at), value) in enumerate(zip(measures, values)):
             low = high = error = np.nan
             if draws is not None:
                 low, high = np.quantile(draws[:, k], [tail, 1.0 - tail])
+                low, high = min(low, value), max(high, value)
                 error = draws[:, k].std(ddof=1) if len(draws) > 1 else np.nan
-            lines.append((name, measure.score, measure.cause, measure.time, value, low, high, error))
+            lines.append((name, request.score.name, request.cause, at, value, low, high, error))
     columns = ["column", "score", "cause", "time", "value", "low", "high", "std_error"]
     made = pd.DataFrame(lines, columns=columns)
-    first = made[made["score"] == measures[0].score]  # scores have scales of their own: the first one decides
+    first = made[made["score"] == measures[0][0].score.name]  # scores have scales of their own: the first one decides
     mean = first.groupby("column")["value"].mean()
     rank = made["column"].map(mean.rank(ascending=False, method="first"))
     order = np.lexsort((made["time"].to_numpy(), rank.to_numpy(), pd.factorize(made["score"])[0]))
     return made.iloc[order].reset_index(drop=True)
-
-
-def _full(measures: Sequence[_Measure], values: Array) -> pd.DataFrame:
-    lines = [(m.score, m.cause, m.time, m.sign * value) for m, value in zip(measures, values)]
-    return pd.DataFrame(lines, columns=["score", "cause", "time", "value"])

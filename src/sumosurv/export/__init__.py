@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.export.inputs import onnx_inputs
-from sumosurv.export.program import check_exportable
-from sumosurv.files import check_writable
+from sumosurv.export.program import SurvivalProgram, check_exportable, described, preprocessor_of
+from sumosurv.files import check_writable, replacing
 
 __all__ = ["export_onnx", "export_torch", "onnx_inputs"]
 
 Precision = Literal["double", "single"]
+
+_ROWS, _TIMES = 3, 5  # of the example that torch.export follows; neither is fixed by it
 
 
 def export_onnx(model: SurvivalEstimator, path: str | Path, *, precision: Precision = "double") -> None:
@@ -56,9 +61,21 @@ def export_torch(model: SurvivalEstimator, path: str | Path, *, precision: Preci
     As `export_onnx`, but categories are codes, (rows, columns) in int64; the extra file ``sumosurv.json`` lists them.
     """
     model = _check(model, path, precision)
-    from sumosurv.export.torch_file import write_torch
-
-    write_torch(model, path, precision)
+    program = SurvivalProgram(model, precision)
+    columns, about = preprocessor_of(model), described(model)
+    times = torch.linspace(0.0, model.last_time_, _TIMES, dtype=torch.float64)
+    given: tuple[torch.Tensor, ...]
+    if columns.row_shape is not None:
+        given = torch.zeros(_ROWS, *columns.row_shape), times
+    else:
+        numbers = torch.zeros(_ROWS, len(about["numbers"]), dtype=torch.float64)
+        given = numbers, torch.zeros(_ROWS, len(about["categories"]), dtype=torch.long), times
+    open_axes: Any = ({0: torch.export.Dim.DYNAMIC},) * len(given)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's, of its own names
+        made = torch.export.export(program, given, dynamic_shapes=(open_axes,), strict=False)
+        with replacing(Path(path)) as partial, partial.open("wb") as file:
+            torch.export.save(made, file, extra_files={"sumosurv.json": json.dumps(about, allow_nan=False)})
 
 
 def _check(model: SurvivalEstimator, path: str | Path, precision: str) -> SurvivalEstimator:

@@ -75,17 +75,21 @@ Dim = int | Size
 
 
 class Graph:
-    """Nodes one after another, each with a name of its own; equal constants are kept once."""
+    """Nodes one after another, each with a name of its own; equal nodes and constants are kept once."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
+        self.known: dict[str, str] = {}  # names of nodes by what they compute
         self.constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self.initializers: list[Any] = []
         self.sizes: dict[str, str] = {}  # names of numbers of rows and times, and of the values that hold them
 
     def add(self, operator: str, inputs: Sequence[str], *, domain: str = "", **attributes: Any) -> str:
-        """A node with one output; its name."""
-        name = f"v{len(self.nodes)}"
+        """A node with one output; its name. A node that is there already serves again."""
+        key = repr((operator, list(inputs), domain, attributes))
+        if key in self.known:
+            return self.known[key]
+        self.known[key] = name = f"v{len(self.nodes)}"
         # nodes have names, since onnxruntime 1.20 calls what it fuses after them, and wants these to differ
         self.nodes.append(helper.make_node(operator, list(inputs), [name], name=name, domain=domain, **attributes))
         return name

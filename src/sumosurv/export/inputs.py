@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 __all__ = ["onnx_inputs"]
+
+_LARGEST = 1e300  # as in training: larger numbers overflow
+_DATES = (date, time, timedelta, np.datetime64, np.timedelta64)
 
 
 def onnx_inputs(model: Any, rows: Any, times: Any) -> dict[str, np.ndarray]:
@@ -24,6 +30,12 @@ def onnx_inputs(model: Any, rows: Any, times: Any) -> dict[str, np.ndarray]:
     times : sequence of float
         In the unit of the training times.
 
+    Raises
+    ------
+    ValueError
+        If a table does not have a column, or has it twice, and if a value is not of the type that its column had in
+        training: anything but a finite number in a numeric column, or a date in a category.
+
     Examples
     --------
     >>> about = {"row_shape": None, "numbers": ["age"], "categories": [{"name": "stage"}]}
@@ -36,22 +48,55 @@ def onnx_inputs(model: Any, rows: Any, times: Any) -> dict[str, np.ndarray]:
     given = {"times": np.array(times, dtype=np.float64)}
     if model["row_shape"] is not None:
         return given | {"array": np.asarray(rows, dtype=np.float32)}
-    numbers, categories = model["numbers"], [column["name"] for column in model["categories"]]
+    numbers, categories = model["numbers"], model["categories"]
+    names = numbers + [column["name"] for column in categories]
     records: Sequence[Mapping[str, Any]] = rows
     if hasattr(rows, "to_dict"):
-        records = rows[numbers + categories].to_dict("records")
+        for name in names:
+            if (count := list(rows.columns).count(name)) != 1:
+                raise ValueError(f"The table has {count} columns named {name!r}; the model needs exactly one.")
+        records = rows[names].to_dict("records")
     if numbers:
-        values = [[_value(row, name, np.nan) for name in numbers] for row in records]
+        values = [[_number(row, name) for name in numbers] for row in records]
         given["numbers"] = np.array(values, dtype=np.float64).reshape(len(records), -1)
     if categories:
-        text = [[str(_value(row, name, "")) for name in categories] for row in records]
+        text = [[_text(row, column) for column in categories] for row in records]
         given["categories"] = np.array(text, dtype=object).reshape(len(records), -1)
     return given
 
 
-def _value(row: Mapping[str, Any], name: str, missing: Any) -> Any:
-    value = row.get(name)
+def _number(row: Mapping[str, Any], name: str) -> float:
+    value = _value(row, name)
+    if value is None:
+        return np.nan
+    if not isinstance(value, (Real, Decimal)) or isinstance(value, (bool, np.timedelta64)):
+        raise ValueError(f"Column {name!r} was numeric in training and now holds {value!r}; give it as numbers.")
     try:
-        return missing if value is None or bool(value != value) else value
-    except TypeError:  # pandas.NA is neither true nor false
-        return missing
+        number = float(value)
+    except OverflowError:  # a Fraction or an integer beyond the range of floats
+        number = np.inf
+    if abs(number) > _LARGEST:
+        raise ValueError(f"Column {name!r} holds {value!r}; replace such values or mark them as missing (NaN).")
+    return number
+
+
+def _text(row: Mapping[str, Any], column: Mapping[str, Any]) -> str:
+    """The text of a level; 1 and True, and 0 and False, stand for each other."""
+    value, codes = _value(row, column["name"]), column.get("codes", {})
+    if value is None:
+        return ""
+    if isinstance(value, _DATES):
+        raise ValueError(f"Column {column['name']!r} was a category in training and now holds the date {value!r}.")
+    if str(value) not in codes and isinstance(value, (Real, np.bool_)) and value in (0, 1):
+        other = str(int(value)) if isinstance(value, (bool, np.bool_)) else str(bool(value))
+        return other if other in codes else str(value)
+    return str(value)
+
+
+def _value(row: Mapping[str, Any], name: str) -> Any:
+    """A value, or None if it is missing."""
+    value: Any = row.get(name)
+    try:
+        return None if value is None or bool(value != value) else value
+    except (TypeError, ValueError):  # pandas.NA is neither true nor false; arrays are neither either
+        return None if np.ndim(value) == 0 else value

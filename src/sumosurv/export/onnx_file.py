@@ -13,9 +13,8 @@ from onnx import TensorProto, helper
 
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
-from sumosurv.export.description import described, spellings
 from sumosurv.export.graph import Graph
-from sumosurv.export.program import SurvivalProgram, preprocessor_of
+from sumosurv.export.program import SurvivalProgram, described, preprocessor_of, spellings
 from sumosurv.export.tracing import Value
 from sumosurv.files import replacing
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn

@@ -1,44 +1,42 @@
-"""A fitted model as one torch module: raw columns and times in, S, f and risk out."""
+"""A fitted model as one torch module: raw columns and times in, S, f and risk out. And a description of its columns."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from sumosurv.distributions.continued import continued_log_terms, with_horizon
+from sumosurv._version import __version__
+from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.estimators import SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.stack import FittedPopulation
-from sumosurv.networks import CausesNetwork, GridNetwork, Inputs, ModuleEncoder
-from sumosurv.preprocessing import CategoricalColumn, ColumnReader, Preprocessor
+from sumosurv.networks import CausesNetwork, Inputs, LikelihoodNetwork, ModuleEncoder
+from sumosurv.networks.monotone import MonotoneNetwork
+from sumosurv.networks.parametric import ParametricNetwork, ProportionalHazardsNetwork
+from sumosurv.networks.population import Curves
+from sumosurv.preprocessing import CategoricalColumn, ColumnReader, Preprocessor, ways_to_write
 
-__all__ = ["SurvivalProgram", "check_exportable", "preprocessor_of"]
-
-
-class Curves(NamedTuple):
-    """S and f of each row at each time, (n, m); where causes compete, the incidence of each too, (n, m, causes)."""
-
-    survival: Tensor
-    density: Tensor
-    incidence: Tensor | None
-    cause_density: Tensor | None
+__all__ = ["SurvivalProgram", "check_exportable", "described", "preprocessor_of", "spellings"]
 
 
 class SurvivalProgram(nn.Module):
-    """A fitted estimator, preprocessing and mixture included.
+    """A fitted estimator, preprocessing included: it evaluates the distribution that the estimator predicts.
 
-    ``forward(numbers, codes, times)`` gives survival (n, m), density (n, m), risk (n,) and, where causes compete, the
+    ``forward(numbers, codes, times)`` gives survival (n, m), density (n, m), risk (n,) and, if causes compete, the
     cumulative incidences (n, m, causes). Models of arrays (images, sequences) have ``forward(array, times)``.
 
     Parameters
     ----------
     model : SurvivalEstimator
-        Fitted, of a kind that `check_exportable` lets pass.
+        Fitted, and accepted by `check_exportable`.
     precision : {"double", "single"}
-        Of the networks. Columns and clock are in double precision either way.
+        Of the networks. Columns, mixtures and the time scale are in double precision.
     """
 
     risk_times: Tensor
@@ -46,152 +44,144 @@ class SurvivalProgram(nn.Module):
     def __init__(self, model: SurvivalEstimator, precision: str = "double") -> None:
         super().__init__()
         check_exportable(model)
-        self.dtype = {"double": torch.float64, "single": torch.float32}[precision]
-        self.reads_arrays = preprocessor_of(model).row_shape is not None
         self.register_buffer("risk_times", torch.from_numpy(model.risk_times_))
-        self.model = _part(model, self.dtype)
+        self.model = _program_of(model, {"double": torch.float64, "single": torch.float32}[precision])
         self.eval()
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """Survival, density, risk, and incidences where causes compete."""
+        """Survival, density, risk, and incidences if causes compete."""
         *covariates, times = given
         grid = torch.cat([times, self.risk_times])
-        curves = self.model(*covariates, grid.clamp_min(0.0))
-        survival = torch.where(grid < 0, 1.0, curves.survival)
-        density = torch.where(grid < 0, 0.0, curves.density)
+        with _ComputeOnce():
+            distribution: SurvivalDistribution = self.model(*covariates)
+            t = grid.clamp_min(0.0)
+            survival = torch.where(grid < 0, 1.0, distribution.survival(t))
+            density = torch.where(grid < 0, 0.0, distribution.density(t))
+            incidence = None if distribution.n_causes == 1 else distribution.cumulative_incidence(t)
         m = times.shape[0]
         result = survival[:, :m], density[:, :m], (1.0 - survival[:, m:]).mean(dim=1)
-        return result if curves.incidence is None else (*result, curves.incidence[:, :m])
+        return result if incidence is None else (*result, incidence[:, :m])
+
+
+class _ComputeOnce(TorchFunctionMode):
+    """Results of torch functions are used again if the same function is called with the same arguments.
+
+    S, f and incidences share most of their operations, and every operation takes long to trace.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[Any, tuple[Any, Any]] = {}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = args, sorted((kwargs or {}).items())
+        key = function, _key(given)
+        if key not in self.known:
+            self.known[key] = function(*args, **(kwargs or {})), given  # the arguments live on, so that ids stay unique
+        return self.known[key][0]
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_key, value))
+    return id(value) if isinstance(value, Tensor) else repr(value)
 
 
 class _Networks(nn.Module):
-    """The members of one population as their equal mixture, on the user's clock."""
+    """The networks of one estimator, behind what turns raw columns into their inputs."""
 
-    def __init__(self, population: FittedPopulation, dtype: torch.dtype) -> None:
+    def __init__(self, model: NetworkEstimator, dtype: torch.dtype) -> None:
         super().__init__()
-        self.network: Any = copy.deepcopy(population.network).to("cpu").to(dtype)
-        self.origin, self.unit, self.dtype = population.learned.time_origin, population.learned.time_unit, dtype
-        for part in self.network.modules():
-            if isinstance(part, ModuleEncoder):
-                part.run_member_by_member()
-
-    def forward(self, inputs: Inputs, times: Tensor) -> Curves:
-        """At times in the user's unit."""
-        own = ((times - self.origin).clamp_min(0.0) / self.unit).to(self.dtype)
-        shared = Inputs(inputs.numeric.to(self.dtype), inputs.codes).shared()
-        embedding = self.network.encoder(shared)
-        incidence = cause_density = None
-        if isinstance(self.network, CausesNetwork):
-            causes: Any = self.network.causes
-            pairs = [part.log_terms_on_grid(embedding, own) for part in causes]
-            shares = torch.exp(self.network.shares(embedding))[:, :, None]
-            each = torch.stack([torch.exp(pair[0]) for pair in pairs], dim=3)
-            survival, incidence = (shares * each).sum(3), (shares * (1.0 - each)).mean(0).double()
-            densities = shares * torch.stack([torch.exp(pair[1]) for pair in pairs], dim=3)
-            density, cause_density = densities.sum(3), densities.mean(0).double() / self.unit
-        else:
-            assert isinstance(self.network, GridNetwork)
-            survival, density = (torch.exp(part) for part in self.network.log_terms_on_grid(embedding, own))
-        made = Curves(survival.mean(0).double(), density.mean(0).double() / self.unit, incidence, cause_density)
-        if self.origin == 0:
-            return made
-        early = times < self.origin
-        return Curves(
-            torch.where(early, 1.0, made.survival),
-            torch.where(early, 0.0, made.density),
-            *(None if part is None else torch.where(early[:, None], 0.0, part) for part in made[2:]),
-        )
-
-
-class _Continued(nn.Module):
-    """Another part up to a time T; past it the hazard goes on from its value there, growing exponentially."""
-
-    def __init__(self, part: nn.Module, last: float, growth: float, least: float = 0.0) -> None:
-        super().__init__()
-        self.part, self.last, self.growth, self.least = part, last, growth, least
-
-    def forward(self, inputs: Inputs, times: Tensor) -> Curves:
-        """At times in the user's unit."""
-        survival, density, incidence, cause_density = self.part(inputs, with_horizon(times, self.last))
-        near = torch.log(survival), torch.log(density)
-        terms = continued_log_terms(*near, self.growth, times, self.last, self.least)
-        late, made = times > self.last, [torch.exp(part) for part in terms]
-        if incidence is None:
-            return Curves(made[0], made[1], None, None)
-        at_last = cause_density[:, -1:]
-        total = at_last.sum(2, keepdim=True)
-        # where nobody is left, or nothing happens, the causes share alike
-        share = torch.where(total > 0, at_last / total, 1.0 / at_last.shape[2])
-        far = incidence[:, -1:] + share * (survival[:, -1:] - made[0])[:, :, None]
-        return Curves(
-            made[0],
-            made[1],
-            torch.where(late[:, None], far, incidence[:, :-1]),
-            torch.where(late[:, None], share * made[1][:, :, None], cause_density[:, :-1]),
-        )
-
-
-class _Mixture(nn.Module):
-    """The weighted mixture of several parts."""
-
-    def __init__(self, parts: list[nn.Module], weights: list[float]) -> None:
-        super().__init__()
-        self.parts, self.weights = nn.ModuleList(parts), weights
-
-    def forward(self, *given: Any) -> Curves:
-        """At times in the user's unit."""
-        made = [part(*given) for part in self.parts]
-        return Curves(*(None if column[0] is None else self._weigh(column) for column in zip(*made)))  # type: ignore[arg-type]
-
-    def _weigh(self, values: tuple[Tensor, ...]) -> Tensor:
-        total, whole = self.weights[0] * values[0], self.weights[0]
-        for weight, part in zip(self.weights[1:], values[1:]):
-            total, whole = total + weight * part, whole + weight
-        return total / whole  # where all are one, so is the sum to the last bit
-
-
-class _Reading(nn.Module):
-    """A part behind what turns raw columns into its inputs."""
-
-    def __init__(self, columns: Preprocessor, part: nn.Module) -> None:
-        super().__init__()
-        self.columns = None
+        columns, self.columns = model.preprocessor_, None
         if columns.row_shape is None:
             projection = None if columns.projection is None else torch.from_numpy(columns.projection)
             self.columns = ColumnReader(columns.columns, one_hot=columns.one_hot, projection=projection)
-        self.part = part
+        populations = [replace(part, network=_traceable(part, dtype)) for part in model.stack_.populations]
+        self.networks = nn.ModuleList(part.network for part in populations)
+        self.stack = replace(model.stack_, populations=tuple(populations))
 
-    def forward(self, *given: Tensor) -> Curves:
-        """Of numbers, codes and times, or of an array and times."""
-        *covariates, times = given
+    def forward(self, *covariates: Tensor) -> SurvivalDistribution:
+        """The distribution of rows of numbers and codes, or of an array."""
         if self.columns is not None:
-            inputs = self.columns(*covariates)
-        else:
-            codes = torch.zeros(1, 0, dtype=torch.long)  # an encoder of arrays reads none
-            inputs = Inputs(covariates[0].to(torch.float32), codes)
-        made: Curves = self.part(inputs, times)
-        return made
+            return self.stack.distribution(self.columns(*covariates))
+        codes = torch.zeros(1, 0, dtype=torch.long)  # an encoder of arrays reads none
+        return self.stack.distribution(Inputs(covariates[0].to(torch.float32), codes))
 
 
-def _part(model: SurvivalEstimator, dtype: torch.dtype) -> nn.Module:
+class _Mixture(nn.Module):
+    """The weighted mixture of several estimators."""
+
+    def __init__(self, model: SurvivalMixture, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.parts, self.weights = (
+            nn.ModuleList(_program_of(part, dtype) for part in model.estimators_),
+            model._shares(),
+        )
+
+    def forward(self, *covariates: Tensor) -> SurvivalDistribution:
+        """The distribution of rows of numbers and codes, or of an array."""
+        return Mixture.of([part(*covariates) for part in self.parts], self.weights)
+
+
+def _program_of(model: SurvivalEstimator, dtype: torch.dtype) -> nn.Module:
     if isinstance(model, SurvivalMixture):
-        shares = [1.0] * len(model.estimators_) if model.weights is None else [float(w) for w in model.weights]
-        weights = [share / sum(shares) for share in shares]
-        return _Mixture([_part(part, dtype) for part in model.estimators_], weights)
+        return _Mixture(model, dtype)
     assert isinstance(model, NetworkEstimator)
-    return _Reading(model.preprocessor_, _networks(model, dtype))
+    return _Networks(model, dtype)
 
 
-def _networks(model: NetworkEstimator, dtype: torch.dtype) -> nn.Module:
-    """The stack of populations of one estimator."""
-    stack, parts = model.stack_, list[nn.Module]()
-    for part in stack.populations:
-        made = _Networks(part, dtype)
-        growth = None if part.growth is None else part.growth / model.time_unit_
-        parts.append(made if growth is None else _Continued(made, part.last_time, growth))
-    mixed = parts[0] if len(parts) == 1 else _Mixture(parts, stack.weights.tolist())
-    least = stack.minimum_hazard
-    return mixed if least == 0 else _Continued(mixed, stack.populations[0].last_time, 0.0, least)
+def _traceable(population: FittedPopulation, dtype: torch.dtype) -> Any:
+    """A copy of the network of a population whose members are evaluated together, by the curves of training."""
+    network = copy.deepcopy(population.network).to("cpu").to(dtype)
+    for part in network.modules():
+        if isinstance(part, ModuleEncoder):
+            part.run_member_by_member()
+        if isinstance(part, MonotoneNetwork):
+            part.derivative = "forward"  # the others cannot be traced
+        if isinstance(part, LikelihoodNetwork):
+            vars(part)["member_distributions"] = partial(_members, part, dtype)
+    return network
+
+
+def _members(network: LikelihoodNetwork, dtype: torch.dtype, embedding: Tensor) -> list[SurvivalDistribution]:
+    terms, n = _Terms(network.curves(embedding), dtype), embedding.shape[1]
+    return [_Member(terms, k, n if isinstance(n, int) else 1) for k in range(network.members)]
+
+
+class _Terms:
+    """log S and log f of all members, (K, n, m), for times (1, m); evaluated once if each member asks for them."""
+
+    def __init__(self, curves: Curves, dtype: torch.dtype) -> None:
+        self.curves, self.dtype = curves, dtype
+        self.found: tuple[Tensor | None, list[Tensor]] = None, []
+
+    def __call__(self, t: Tensor) -> list[Tensor]:
+        if self.found[0] is not t:
+            self.found = t, [part.double() for part in self.curves.log_terms(t.to(self.dtype)[None])]
+        return self.found[1]
+
+
+class _Member(SurvivalDistribution):
+    """The distribution of one member; its length is 1 while the number of rows is open."""
+
+    def __init__(self, terms: _Terms, member: int, n: int) -> None:
+        self.terms, self.member, self.n = terms, member, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def _like(self) -> Tensor:
+        return torch.zeros((), dtype=torch.float64)
+
+    def _take(self, rows: Tensor) -> SurvivalDistribution:
+        raise NotImplementedError
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        return self.terms(t)[0][self.member]
+
+    def _log_density(self, t: Tensor) -> Tensor:
+        return self.terms(t)[1][self.member]
 
 
 def preprocessor_of(model: SurvivalEstimator) -> Preprocessor:
@@ -226,9 +216,43 @@ def check_exportable(model: SurvivalEstimator) -> None:
     each = [
         part for network in networks for part in (network.causes if isinstance(network, CausesNetwork) else [network])
     ]
-    if not each or not all(isinstance(network, GridNetwork) for network in each):
+    exportable = MonotoneNetwork, ParametricNetwork, ProportionalHazardsNetwork
+    if not each or not all(isinstance(network, exportable) for network in each):
         raise TypeError(
             f"{type(model).__name__} cannot be exported: its curves are steps or the solution of an equation. SumoNet, "
             "WeibullNet, LogNormalNet, LogLogisticNet, GompertzNet and mixtures of them can; for others, save(path) "
             "writes a file that sumosurv reads."
         )
+
+
+def described(model: SurvivalEstimator) -> dict[str, Any]:
+    """The columns in their order, the levels of categories with their codes, and the last training time."""
+    columns = preprocessor_of(model)
+    return {
+        "version": __version__,
+        "method": type(model).__name__,
+        "last_time": model.last_time_,
+        "causes": model.n_causes_,
+        "row_shape": columns.row_shape,
+        "numbers": [c.name for c in columns.columns if not isinstance(c, CategoricalColumn)],
+        "categories": [
+            {"name": c.name, "codes": spellings(c)} for c in columns.columns if isinstance(c, CategoricalColumn)
+        ],
+    }
+
+
+def spellings(column: CategoricalColumn) -> dict[str, int]:
+    """The text of each level, in all ways that it may be written, and its code.
+
+    A level's own text counts before another way to write some other level. Empty text is a missing value, unless it is
+    a level.
+    """
+    first = column.n_codes - len(column.levels)
+    found = {str(level): code for code, level in enumerate(column.levels, start=first)}
+    other: dict[str, set[int]] = {}
+    for code, level in enumerate(column.levels, start=first):
+        for text in ways_to_write(level):
+            other.setdefault(text, set()).add(code)
+    found |= {text: codes.pop() for text, codes in other.items() if text not in found and len(codes) == 1}
+    found.setdefault("", column.missing_code)
+    return found

@@ -6,7 +6,8 @@ operation that is not here raises a TypeError that names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -16,6 +17,12 @@ from sumosurv.export.graph import Dim, Graph, Size, onnx_type
 __all__ = ["Value", "joint"]
 
 Shape = tuple[Dim, ...]
+
+_COMPARISONS = ("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")
+
+
+def _operator(name: str, *, swap: bool = False) -> Callable[[Value, Any], Value]:
+    return lambda value, other: value.binary(name, other, swap=swap)
 
 
 class Value:
@@ -52,17 +59,17 @@ class Value:
     @property
     def T(self) -> Value:  # noqa: N802  (torch's name)
         """Rows and columns exchanged."""
-        return self.new("Transpose", [self.name], self.shape[::-1], perm=[1, 0])
+        return self.movedim(0, 1)
 
     def __len__(self) -> int:
         return int(self.shape[0])  # type: ignore[arg-type]  # an open size is an error
 
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self.unbind())
+
     def numel(self) -> Dim:
         """The number of elements."""
-        total: Dim = 1
-        for size in self.shape:
-            total = size * total
-        return total
+        return _product(self.shape)
 
     # ------------------------------------------------------------------ making values
 
@@ -80,8 +87,11 @@ class Value:
         tensor = tensor.detach()
         return Value(self.graph, self.graph.constant(tensor.numpy()), tuple(tensor.shape), tensor.dtype)
 
-    def to(self, kind: torch.dtype | Value | torch.Tensor) -> Value:
-        """Another type."""
+    def to(self, *kinds: torch.dtype | torch.device | Value | torch.Tensor) -> Value:
+        """Another type; the device does not matter."""
+        kind = kinds[-1]
+        if isinstance(kind, torch.device):
+            return self
         dtype = kind if isinstance(kind, torch.dtype) else kind.dtype
         return self if dtype == self.dtype else self.new("Cast", [self.name], self.shape, dtype, to=onnx_type(dtype))
 
@@ -135,6 +145,12 @@ class Value:
         shape[axis] = last - first
         return self.new("Slice", [self.name, g.size(first), g.size(last), g.numbers(axis)], shape)
 
+    def movedim(self, source: int, destination: int) -> Value:
+        """One axis moved to another place."""
+        order = list(range(self.ndim))
+        order.insert(destination % self.ndim, order.pop(source))
+        return self.new("Transpose", [self.name], [self.shape[axis] for axis in order], perm=order)
+
     def unsqueeze(self, axis: int) -> Value:
         """A new axis of one."""
         shape = list(self.shape)
@@ -148,26 +164,19 @@ class Value:
 
     def reshape(self, *shape: Any) -> Value:
         """Another shape; one size may be -1."""
-        wanted: list[Any] = list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], (int, Size)) else list(shape)
+        wanted = _listed(shape)
         if -1 in wanted:
-            known: Dim = 1
-            for size in wanted:
-                known = known if size == -1 else size * known
-            total = self.numel()
-            open_size = total // known if isinstance(known, int) else _quotient(total, known)
-            wanted[wanted.index(-1)] = open_size
+            total, known = self.numel(), _product(size for size in wanted if size != -1)
+            wanted[wanted.index(-1)] = total // known if isinstance(known, int) else _quotient(total, known)
         return self.new("Reshape", [self.name, self.graph.shape(wanted)], wanted)
 
     def flatten(self, start: int = 0, end: int = -1) -> Value:
         """The axes from one on as one."""
-        joined: Dim = 1
-        for size in self.shape[start:]:
-            joined = size * joined
-        return self.reshape(*self.shape[:start], joined)
+        return self.reshape(*self.shape[:start], _product(self.shape[start:]))
 
     def expand(self, *shape: Any) -> Value:
         """Repeated along axes of one."""
-        wanted: list[Any] = list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], (int, Size)) else list(shape)
+        wanted = _listed(shape)
         own = [1] * (len(wanted) - self.ndim) + list(self.shape)
         wanted = [size if new == -1 else new for new, size in zip(wanted, own)]
         return (
@@ -194,39 +203,32 @@ class Value:
 
     # ------------------------------------------------------------------ arithmetic
 
-    def binary(self, operator: str, other: Any, *, swap: bool = False, dtype: torch.dtype | None = None) -> Value:
+    def binary(self, operator: str, other: Any, *, swap: bool = False) -> Value:
         """An operator of this value and another, one of which may be repeated to the shape of the other."""
         a, b = self, self.like(other)
         if a.dtype != b.dtype:
             common = torch.promote_types(a.dtype, b.dtype)
             a, b = a.to(common), b.to(common)
-        shape = joint(a.shape, b.shape)
         names = [b.name, a.name] if swap else [a.name, b.name]
-        return a.new(operator, names, shape, dtype or a.dtype)
+        return a.new(operator, names, joint(a.shape, b.shape), torch.bool if operator in _COMPARISONS else a.dtype)
 
     def unary(self, operator: str, dtype: torch.dtype | None = None) -> Value:
         """An operator of each element."""
         return self.new(operator, [self.name], self.shape, dtype)
 
-    def __add__(self, other: Any) -> Value:
-        return self.binary("Add", other)
+    __add__ = __radd__ = _operator("Add")
+    __sub__, __rsub__ = _operator("Sub"), _operator("Sub", swap=True)
+    __truediv__, __rtruediv__ = _operator("Div"), _operator("Div", swap=True)
+    __and__, __or__ = _operator("And"), _operator("Or")
+    __lt__, __gt__ = _operator("Less"), _operator("Greater")
+    __le__, __ge__ = _operator("LessOrEqual"), _operator("GreaterOrEqual")
+    __eq__ = _operator("Equal")  # type: ignore[assignment]  # as torch has it
+    __hash__ = object.__hash__
 
     def __mul__(self, other: Any) -> Value:
         return self.binary("And" if self.dtype == torch.bool else "Mul", other)
 
-    def __sub__(self, other: Any) -> Value:
-        return self.binary("Sub", other)
-
-    def __rsub__(self, other: Any) -> Value:
-        return self.binary("Sub", other, swap=True)
-
-    def __truediv__(self, other: Any) -> Value:
-        return self.binary("Div", other)
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return self.binary("Div", other, swap=True)
-
-    __radd__, __rmul__ = __add__, __mul__
+    __rmul__ = __mul__
 
     def __pow__(self, power: int) -> Value:
         made = self
@@ -237,31 +239,8 @@ class Value:
     def __neg__(self) -> Value:
         return self.unary("Neg")
 
-    def __and__(self, other: Any) -> Value:
-        return self.binary("And", other)
-
-    def __or__(self, other: Any) -> Value:
-        return self.binary("Or", other)
-
     def __invert__(self) -> Value:
         return self.unary("Not")
-
-    def __lt__(self, other: Any) -> Value:
-        return self.binary("Less", other, dtype=torch.bool)
-
-    def __gt__(self, other: Any) -> Value:
-        return self.binary("Greater", other, dtype=torch.bool)
-
-    def __le__(self, other: Any) -> Value:
-        return self.binary("LessOrEqual", other, dtype=torch.bool)
-
-    def __ge__(self, other: Any) -> Value:
-        return self.binary("GreaterOrEqual", other, dtype=torch.bool)
-
-    def __eq__(self, other: Any) -> Value:  # type: ignore[override]  # as torch has it
-        return self.binary("Equal", other, dtype=torch.bool)
-
-    __hash__ = object.__hash__
 
     def clamp(self, low: float | None = None, high: float | None = None) -> Value:
         """Kept within two limits."""
@@ -299,11 +278,25 @@ class Value:
         """Over one axis."""
         return self._reduced("ReduceMean", dim, keepdim)
 
+    def all(self, dim: int, keepdim: bool = False) -> Value:
+        """Over one axis."""
+        return self.to(torch.int64)._reduced("ReduceMin", dim, keepdim) > 0
+
     def __matmul__(self, other: Any) -> Value:
         b = self.like(other)
         return self.new(
             "MatMul", [self.name, b.name], (*joint(self.shape[:-2], b.shape[:-2]), self.shape[-2], b.shape[-1])
         )
+
+
+def _listed(shape: tuple[Any, ...]) -> list[Any]:
+    """A shape that was given as one argument or as several."""
+    return list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], (int, Size)) else list(shape)
+
+
+def _product(sizes: Iterable[Dim]) -> Dim:
+    one: Dim = 1
+    return reduce(lambda total, size: size * total, sizes, one)
 
 
 def _place(at: Dim, size: Dim) -> Any:

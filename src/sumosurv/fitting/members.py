@@ -11,7 +11,7 @@ import torch
 
 from sumosurv.distributions import SurvivalDistribution
 
-__all__ = ["Members", "check_level", "limits", "spread"]
+__all__ = ["Members", "limits", "spread"]
 
 Array = npt.NDArray[np.float64]
 
@@ -61,7 +61,10 @@ def spread(members: Members, times: Array, level: float) -> tuple[Array, Array]:
 
 
 def limits(values: Array, weights: Array, level: float) -> tuple[Array, Array]:
-    """Between which values the central share ``level`` of the members lies, by weight, for every element.
+    """Return the values between which the central share ``level`` of the members lies, by weight, for every element.
+
+    A quantile is averaged over a window of levels as wide as the weight of a typical member. It does not increase if no
+    value increases, so that the limits of survival curves are monotone.
 
     Parameters
     ----------
@@ -73,28 +76,17 @@ def limits(values: Array, weights: Array, level: float) -> tuple[Array, Array]:
     Returns
     -------
     lower, upper : arrays of shape (...)
-        Each value stands at the middle of its weight, linear in between; levels before the first middle get the
-        smallest value, those past the last one the largest.
+        With equal weights, each value stands at the middle of its weight, with linear interpolation between them.
     """
     order = np.argsort(values, axis=0, kind="stable")
-    ordered, own = np.take_along_axis(values, order, axis=0), weights[order]
-    middle = np.cumsum(own, axis=0) - 0.5 * own
-    lower, upper = (_between(ordered, middle, q) for q in (0.5 - 0.5 * level, 0.5 + 0.5 * level))
+    ordered, ends = np.take_along_axis(values, order, axis=0), np.cumsum(weights[order], axis=0)
+    width = float(np.square(weights).sum())
+    lower, upper = (_mean_quantile(ordered, ends, q, width) for q in (0.5 - 0.5 * level, 0.5 + 0.5 * level))
     return lower, upper
 
 
-def _between(ordered: Array, middle: Array, level: float) -> Array:
-    if len(ordered) == 1:
-        return np.asarray(ordered[0])
-    above = np.clip((middle < level).sum(axis=0), 1, len(ordered) - 1)[None]  # the first that is not below it
-    ends = [(np.take_along_axis(ordered, k, 0), np.take_along_axis(middle, k, 0)) for k in (above - 1, above)]
-    (low, first), (high, last) = ends
-    share = np.clip((level - first) / (last - first), 0.0, 1.0)
-    return np.asarray((low + share * (high - low))[0])
-
-
-def check_level(level: float) -> float:
-    """A share between zero and one."""
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
-    return float(level)
+def _mean_quantile(ordered: Array, ends: Array, level: float, width: float) -> Array:
+    """Return the mean quantile over a window around a level, inside [0, 1]."""
+    first = min(max(level - 0.5 * width, 0.0), 1.0 - width)
+    share = np.diff(np.clip((ends - first) / width, 0.0, 1.0), axis=0, prepend=0.0)
+    return np.asarray(np.clip((share * ordered).sum(axis=0), ordered[0], ordered[-1]))  # despite rounding

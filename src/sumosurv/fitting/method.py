@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -13,8 +13,6 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from sumosurv.fitting.causes import cause_shares, rows_of_cause
-from sumosurv.fitting.inputs import check_learns_from
 from sumosurv.fitting.parameters import (
     FRACTION,
     NONE,
@@ -26,17 +24,20 @@ from sumosurv.fitting.parameters import (
     one_of,
     widths,
 )
-from sumosurv.fitting.rows import RowOptions
+from sumosurv.fitting.rows import RowOptions, check_learns_from
 from sumosurv.networks import CausesNetwork, Encoder, LikelihoodNetwork, NoEncoder, PopulationNetwork
 from sumosurv.networks.layers import Activation
+from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import NumericScaling
 from sumosurv.stored import as_list
 from sumosurv.training import Epoch
 
-__all__ = ["Generators", "NetworkMethod"]
+__all__ = ["Generators", "NetworkMethod", "cause_shares", "rows_of_cause"]
 
 Generators = Sequence[torch.Generator]
+
+_PRINCIPAL_COMPONENTS = 64  # that networks read of a wide table
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -160,7 +161,8 @@ class NetworkMethod(ABC):
 
     def _row_options(self) -> RowOptions:
         """The settings that decide how rows are read."""
-        return RowOptions(self.numeric_scaling, one_hot=self.encoder is not None)
+        own = self.encoder is not None
+        return RowOptions(self.numeric_scaling, one_hot=own, max_components=None if own else _PRINCIPAL_COMPONENTS)
 
     def _alone(self, n_rows: int) -> Self:
         """The settings with which its networks train by themselves on so many rows: no rule is left open."""
@@ -184,3 +186,33 @@ class NetworkMethod(ABC):
         for name, value in settings.items():
             setattr(made, name, value)
         return made
+
+
+# ------------------------------------------------------------------ competing risks, one cause at a time
+
+
+def rows_of_cause(outcome: Outcome, k: int) -> Outcome:
+    """The rows with an event of cause k, weighted by 1 / P(not censored before it).
+
+    Their weighted distribution function is the Aalen-Johansen estimate of the incidence, up to its last value.
+    """
+    rows = np.flatnonzero(outcome.cause == k) if outcome.cause is not None else np.zeros(0, dtype=np.intp)
+    weight = _inverse_probability(outcome)[rows]
+    own = outcome[rows]
+    weight = weight * (own.total / weight.sum()) if len(rows) else weight
+    return replace(own, entry=None, cause=None, group=None, weight=weight)
+
+
+def cause_shares(outcome: Outcome) -> npt.NDArray[np.float64]:
+    """The share of each cause among events, had no row been censored; none is zero."""
+    assert outcome.cause is not None
+    sums = np.bincount(outcome.cause, weights=_inverse_probability(outcome), minlength=outcome.n_causes + 1)[1:]
+    sums = np.maximum(sums, 0.5)
+    return np.asarray(sums / sums.sum(), dtype=np.float64)
+
+
+def _inverse_probability(outcome: Outcome) -> npt.NDArray[np.float64]:
+    """Weights of events: 1 / G just before each, with G the Kaplan-Meier curve of censoring."""
+    known = replace(outcome.at_midpoints(), cause=None, entry=None, group=None)
+    left = kaplan_meier(known, censoring=True).survival(np.nextafter(known.time, 0.0))[0]
+    return np.asarray(known.weights / np.maximum(left, 1.0 / known.total), dtype=np.float64)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "BOOLEAN",
     "FRACTION",
     "NONE",
     "Allowed",
@@ -37,6 +38,7 @@ class Allowed:
 Constraints = dict[str, Allowed]  # by the names of the parameters
 
 NONE = Allowed("None", lambda value: value is None)
+BOOLEAN = Allowed("True or False", lambda value: isinstance(value, (bool, np.bool_)))
 
 
 def integer(low: int) -> Allowed:

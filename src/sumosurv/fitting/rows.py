@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.interpolate import PchipInterpolator
+from scipy.special import logit
 
 from sumosurv.networks import Inputs, Observed, Table
+from sumosurv.networks.layers import LOG_OFFSET, TimeFeatureKind, TimeFeatures
+from sumosurv.nonparametric import marginal_curve
 from sumosurv.outcome import Cells, Outcome
-from sumosurv.preprocessing import NumericScaling, Preprocessor, time_unit
+from sumosurv.preprocessing import LevelNotes, NumericScaling, Preprocessor
+from sumosurv.quantiles import quantiles
 from sumosurv.stored import as_number
 from sumosurv.training import Batches, Member
-from sumosurv.training.data import RowNumbers
+from sumosurv.training.schedule import RowNumbers
 
 __all__ = [
+    "ONE_OUTCOME",
     "Learned",
     "PreparedRows",
     "Resolution",
     "RowOptions",
     "TimeOrigin",
+    "check_learns_from",
+    "check_validation_data",
     "event_share",
     "find_time_scale",
     "for_training",
     "read_rows",
+    "time_features",
+    "time_unit",
 ]
 
 TimeOrigin = Literal["zero", "first"]
 Resolution = float | Literal["auto"] | None
 
+ONE_OUTCOME = "Give time and event as one: fit(X, Surv.from_arrays(event, time))."
+
+_FEATURES = {
+    "entry": "delayed entry (left truncation)",
+    "intervals": "interval-censored events",
+    "causes": "competing risks",
+    "weights": "sample weights",
+}
+
+_TIME_KNOTS, _EVENTS_PER_KNOT = 10, 8  # of the marginal feature of time
+_CLOSEST = 1e-2  # least distance of two knots in log time
 _SHORTEST = 1e-4  # interval, in scaled time, whose probability single precision resolves
 
 
@@ -160,6 +181,9 @@ def read_rows(
     ).fit(X, outcome.weight)
     inputs = preprocessor.transform(X)
     if validation_rows is not None:
+        notes = LevelNotes()
+        preprocessor.note_levels(validation_rows[0], notes)
+        notes.warn()
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
         outcome = Outcome.join([outcome, validation_rows[1]])
     cells, origin = find_time_scale(options, outcome[:n], [outcome])
@@ -217,3 +241,78 @@ def for_training(outcome: Outcome, mean_weight: float | None) -> Outcome:
     short = outcome.in_interval & (np.where(outcome.in_interval, outcome.upper, np.inf) - outcome.time < _SHORTEST)
     time = np.where(short, outcome.at_midpoints().time, outcome.time)
     return replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))
+
+
+# ------------------------------------------------------------------ time
+
+
+def time_unit(outcome: Outcome) -> float:
+    """The largest training time, which becomes 1 in scaled time (1 if all times are zero).
+
+    In scaled time t' = t / unit, the density is f(t) = f'(t') / unit.
+    """
+    return outcome.last_time or 1.0
+
+
+def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int | None = None) -> TimeFeatures:
+    """Time features fitted to the outcome of the training rows; see `TimeFeatures`.
+
+    "marginal" has ``n_knots`` knots, by default one for every eight events and ten at most. It needs two distinct
+    event times; with fewer it falls back to "log".
+    """
+    y = y.on_clock(unit=unit)
+    if kind == "linear":
+        low, high = float(y.time.min()), y.last_time
+        return TimeFeatures("linear", torch.tensor([[[low], [high - low if high > low else 1.0]]]))
+    if kind == "log":
+        return TimeFeatures("log")
+    middle = y.at_midpoints()
+    events, weight = middle.time[middle.event], None if y.weight is None else y.weight[middle.event]
+    count = float(weight.sum()) if weight is not None else len(events)
+    if n_knots is None:
+        n_knots = int(np.clip(count // _EVENTS_PER_KNOT, 2, _TIME_KNOTS))
+    levels = (np.arange(n_knots) + 0.5) / n_knots
+    places = quantiles(events, levels, weight) if len(events) else np.zeros(0)
+    places = places[np.diff(np.log(places + LOG_OFFSET), prepend=-np.inf) > _CLOSEST]
+    if len(places) < 2:
+        return TimeFeatures("log")
+    curve = marginal_curve(y)
+    before = curve.cdf(np.nextafter(places, -np.inf).clip(0))[0]
+    least = 0.5 / max(y.total, 2.0)
+    share = np.clip(0.5 * (before + curve.cdf(places)[0]), least, 1 - least)
+    x, odds = np.log(places + LOG_OFFSET), 0.5 * logit(share)
+    slopes = PchipInterpolator(x, odds).derivative()(x)
+    return TimeFeatures("marginal", torch.from_numpy(np.stack([x, odds, np.maximum(slopes, 1e-3)]))[None])
+
+
+# ------------------------------------------------------------------ checks of what users pass to fit
+
+
+def check_validation_data(given: Any) -> None:
+    """Raise a ValueError unless ``validation_data`` is None, (X, y) or (X, y, weights)."""
+    if given is None:
+        return
+    fits = isinstance(given, (tuple, list)) and len(given) in (2, 3)
+    if fits and len(given) == 3 and not isinstance(given[1], Outcome):
+        y = np.asarray(given[1])
+        fits = y.ndim != 1 or y.dtype.names is not None  # a plain array of times is followed by events, not by weights
+    if not fits:
+        size = f" of length {len(given)}" if hasattr(given, "__len__") else ""
+        raise ValueError(
+            f"validation_data is a pair (X, y) of rows for early stopping, or (X, y, sample_weight); got "
+            f"{type(given).__name__}{size}. {ONE_OUTCOME}"
+        )
+
+
+def check_learns_from(name: str, able: Collection[str], outcome: Outcome) -> None:
+    """Raise a ValueError if the outcome has a feature that a method does not support."""
+    present = {
+        "entry": outcome.entry is not None,
+        "intervals": outcome.upper is not None,
+        "causes": outcome.cause is not None,
+        "weights": outcome.weight is not None,
+    }
+    for feature, found in present.items():
+        if found and feature not in able:
+            extra = f" For one model per cause, use CauseSpecific({name}())." if feature == "causes" else ""
+            raise ValueError(f"{name} does not support {_FEATURES[feature]}; SumoNet does.{extra}")

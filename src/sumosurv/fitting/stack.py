@@ -16,8 +16,7 @@ from sumosurv.distributions import Continued, Delayed, Mixture, Rescaled, Surviv
 from sumosurv.fitting.members import Members
 from sumosurv.fitting.rows import Learned, PreparedRows
 from sumosurv.networks import Inputs, Observed, PopulationNetwork, select_members
-from sumosurv.networks.layers import at_most
-from sumosurv.networks.tail import TailedNetwork
+from sumosurv.networks.population import TailedNetwork
 from sumosurv.stored import as_list, as_number, as_text, as_whole, check_values
 from sumosurv.training import explain_memory, find_device, threads
 
@@ -251,8 +250,8 @@ def _stored_population(
     weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     if len(learned.preprocessor.levels) > len(weights):
         raise ValueError("it has fewer tensors than categories")
-    with at_most(sum(value.numel() for value in weights.values())):
-        check_weights(build(learned, np.zeros(1, dtype=np.int64)), members, weights)
+    # a population of no members has all shapes and no weights, whatever widths the file asks for
+    check_weights(build(learned, np.zeros(0, dtype=np.int64)), members, weights)
     network = _filled(build(learned, np.zeros(members, dtype=np.int64)).double(), weights)
     network.requires_grad_(False).eval().to(find_device(device))
     population = FittedPopulation(described["name"], learned, network, weight)
@@ -267,7 +266,7 @@ def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]
     Parameters
     ----------
     sketch : nn.Module
-        The network with one member; its weights are not looked at.
+        The network with any number of members; its weights are not read.
     members : int
         K: parameters have a leading axis of K, buffers one of K or of 1.
     weights : mapping

@@ -3,16 +3,14 @@
 from sumosurv.networks.causes import CausesNetwork
 from sumosurv.networks.data import Batch, Inputs, Observed, Rows, Table
 from sumosurv.networks.encoders import Encoder, ModuleEncoder, NoEncoder, TableEncoder
-from sumosurv.networks.layers import select_members
+from sumosurv.networks.layers import TimeFeatures, select_members
 from sumosurv.networks.monotone import MixedNetwork, MonotoneNetwork
-from sumosurv.networks.population import GridNetwork, LikelihoodNetwork, PopulationNetwork, TrainingError
-from sumosurv.networks.time import TimeFeatures
+from sumosurv.networks.population import LikelihoodNetwork, PopulationNetwork, TrainingError
 
 __all__ = [
     "Batch",
     "CausesNetwork",
     "Encoder",
-    "GridNetwork",
     "Inputs",
     "LikelihoodNetwork",
     "MixedNetwork",

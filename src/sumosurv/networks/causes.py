@@ -11,8 +11,16 @@ from sumosurv.distributions import CauseMixture, Mixture, SurvivalDistribution
 from sumosurv.networks.data import Batch, Inputs, Observed
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear
-from sumosurv.networks.population import Curves, LikelihoodNetwork, PopulationNetwork, log_difference
-from sumosurv.networks.tail import BLOCK, TailedNetwork, at_risk, expected_events
+from sumosurv.networks.population import (
+    BLOCK,
+    Curves,
+    LikelihoodNetwork,
+    PopulationNetwork,
+    TailedNetwork,
+    at_risk,
+    expected_events,
+    observed_terms,
+)
 
 __all__ = ["CausesNetwork", "cause_log_likelihood_terms"]
 
@@ -50,9 +58,7 @@ class CausesNetwork(PopulationNetwork):
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.share = MemberLinear(generators, encoder.width, len(causes))
-        with torch.no_grad():
-            self.share.weight.mul_(0.1)
+        self.share = MemberLinear(generators, encoder.width, len(causes), scale=0.1)
         self.causes = nn.ModuleList(causes)
         self.register_buffer("log_shares", torch.tensor(list(log_shares), dtype=torch.float64)[None, None])
 
@@ -65,7 +71,7 @@ class CausesNetwork(PopulationNetwork):
         """The log-likelihood of each row."""
         embedding = self.encoder(batch.inputs)
         curves = [part.curves(embedding) for part in self._parts()]
-        return cause_log_likelihood_terms(self.shares(embedding), curves, batch.outcome)
+        return cause_log_likelihood_terms(self.shares(embedding), curves, batch.outcome[..., None])[..., 0]
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:
         """The equal mixture of the members' distributions, in scaled time."""
@@ -116,7 +122,7 @@ class CausesNetwork(PopulationNetwork):
 
 
 def cause_log_likelihood_terms(log_shares: Tensor, curves: Sequence[Curves], outcome: Observed) -> Tensor:
-    r"""The log-likelihood of each row where causes compete, (members, b).
+    r"""Return the log-likelihood of each row under competing risks, (members, b, 1).
 
     .. math::
         \log π_k + \log f(t|k), \quad \log \sum_k π_k S(t|k) \quad \text{or} \quad
@@ -130,24 +136,17 @@ def cause_log_likelihood_terms(log_shares: Tensor, curves: Sequence[Curves], out
     curves : sequence of Curves
         One for each cause.
     outcome : Observed
-        With causes.
+        With causes, of shape (members, b, 1).
     """
-    t, event, cause = outcome.time, outcome.event, outcome.cause
+    cause = outcome.cause
     assert cause is not None
-    each = []
-    for k, part in enumerate(curves):
-        own = cause == k + 1
-        term = part.observed(t, event & own)
-        if outcome.upper is not None:
-            inside = torch.isfinite(outcome.upper) & ~event & own
-            end = part.log_survival(torch.where(inside, outcome.upper, t))
-            term = torch.where(inside, log_difference(term, end, inside), term)
-        each.append(term + log_shares[:, :, k])
+    shares = log_shares[..., None].unbind(2)
+    each = [observed_terms(part, outcome, cause == k + 1) + shares[k] for k, part in enumerate(curves)]
     parts = torch.stack(each)
-    # rows with an event are asked for their own cause: the others' terms stay out of its gradient
+    # only the own cause of a row with an event enters its gradient
     of_own = parts.gather(0, (cause - 1).clamp_min(0).expand(parts.shape[1:])[None])[0]
     terms = torch.where(cause > 0, of_own, torch.logsumexp(parts, dim=0))
     if outcome.entry is not None:
-        reach = torch.stack([part.log_survival(outcome.entry) + log_shares[:, :, k] for k, part in enumerate(curves)])
+        reach = torch.stack([part.log_survival(outcome.entry) + own for part, own in zip(curves, shares)])
         terms = terms - torch.logsumexp(reach, dim=0)
     return terms

@@ -138,9 +138,7 @@ class DiscreteNetwork(PopulationNetwork):
         super().__init__()
         self.encoder, self.alpha, self.sigma, self.n_causes = encoder, alpha, sigma, n_causes
         self.between: Interpolation = between
-        self.head = MemberLinear(generators, encoder.width, n_causes * (len(cuts) + 1))
-        with torch.no_grad():
-            self.head.weight.mul_(0.1)
+        self.head = MemberLinear(generators, encoder.width, n_causes * (len(cuts) + 1), scale=0.1)
         self.register_buffer("cuts", cuts.double()[None])
         self.register_buffer("start", start.double()[None, None])
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from sumosurv.networks.data import Inputs
-from sumosurv.networks.hand_gradients import WITH_SLOPE, hidden_layer
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
 
 __all__ = ["Encoder", "ModuleEncoder", "NoEncoder", "TableEncoder"]
@@ -99,31 +98,12 @@ class TableEncoder(nn.Module):
     def forward(self, inputs: Inputs) -> Tensor:
         """Codes (K, n, width) of inputs with a member axis (K or 1)."""
         a = self._features(inputs)
-        if self.training and self._has_fast_gradients:
-            return self._with_fast_gradients(a)
         act = ACTIVATIONS[self.activation]
         for place, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
             new = dropout(act(layer(a)))
             # inputs and first layer are never joined: that their widths agree is an accident, of padding for example
             new = a + new if self.residual and place and new.shape == a.shape else new
             a = torch.where(self.active[:, place, None, None], new, a) if place and self.active.numel() else new
-        return a
-
-    @property
-    def _has_fast_gradients(self) -> bool:
-        """Whether gradients by hand are worth it: on the CPU, where all members have the same layers."""
-        return self.activation in WITH_SLOPE and self.active.device.type == "cpu" and not self.active.numel()
-
-    def _with_fast_gradients(self, a: Tensor) -> Tensor:
-        """The layers of `forward`."""
-        for place, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
-            assert isinstance(layer, MemberLinear)
-            assert isinstance(dropout, MemberDropout)
-            weight = layer.weight
-            a = a.expand(len(weight), -1, -1)
-            mask = dropout.mask((a.shape[1], weight.shape[2]), a.dtype)
-            residual = self.residual and place > 0 and weight.shape[1] == weight.shape[2]
-            a = hidden_layer(a, weight, layer.bias, mask, self.activation, residual=residual)
         return a
 
     def check_stored(self, members: int) -> None:
@@ -183,20 +163,21 @@ class ModuleEncoder(nn.Module):
     ) -> None:
         super().__init__()
         with _explained(inputs_in_words):
-            copies = [_fresh_copy(module, seed, example) for seed in seeds]
+            copies = [_fresh_copy(module, seed, example) for seed in seeds or [0]]
         self._skeleton = [copy.deepcopy(copies[0])]  # in a list, so that its own weights are not the population's
         self._names = [name for name, _ in copies[0].named_parameters()]
         self._buffer_names = [name for name, _ in copies[0].named_buffers()]
         per_copy = [dict(c.named_parameters()) for c in copies]
         buffers = [dict(c.named_buffers()) for c in copies]
+        own = slice(len(seeds))
         self.stacked = nn.ParameterList(
             nn.Parameter(
-                torch.stack([p[name].detach() for p in per_copy]), requires_grad=per_copy[0][name].requires_grad
+                torch.stack([p[name].detach() for p in per_copy])[own], requires_grad=per_copy[0][name].requires_grad
             )
             for name in self._names
         )
         for i, name in enumerate(self._buffer_names):
-            self.register_buffer(f"buffer_{i}", torch.stack([b[name] for b in buffers]))
+            self.register_buffer(f"buffer_{i}", torch.stack([b[name] for b in buffers])[own])
         self._loop = False
         with torch.no_grad(), _explained(inputs_in_words):
             copies[0].eval()

@@ -1,35 +1,37 @@
-"""Layers with a leading member axis, and random numbers that depend on (member, step, place) alone.
+"""Layers with a leading member axis, features of time, and random numbers.
 
-A population draws its dropout masks and its shuffles from a counter-based hash and not from a running generator.
-Member i then sees the same numbers whether it trains alone or beside a thousand others, on the CPU or on a GPU, and
-nothing has to be synchronised between steps.
+A population draws its dropout masks and its shuffles from a counter-based hash of (member, step, place) and not from a
+running generator. Member i then sees the same numbers whether it trains alone or beside a thousand others, on the CPU
+or on a GPU, and nothing has to be synchronised between steps.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 __all__ = [
     "ACTIVATIONS",
+    "LOG_OFFSET",
     "POSITIVE",
     "Activation",
     "MemberDropout",
     "MemberLinear",
     "MemberStream",
     "Positive",
-    "at_most",
+    "TimeFeatureKind",
+    "TimeFeatures",
     "keep_mask",
     "normal_parameter",
     "positive_parameter",
@@ -37,6 +39,8 @@ __all__ = [
     "random_bits",
     "select_members",
     "stream_key",
+    "tangent_layer",
+    "weighted_sum",
 ]
 
 
@@ -121,25 +125,9 @@ POSITIVE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-_room: ContextVar[list[int] | None] = ContextVar("room", default=None)
+TimeFeatureKind = Literal["linear", "log", "marginal"]
 
-
-@contextmanager
-def at_most(count: int) -> Iterator[None]:
-    """Within it a network of more parameters is a ValueError, raised before they are made."""
-    token = _room.set([count])
-    try:
-        yield
-    finally:
-        _room.reset(token)
-
-
-def _claim(members: int, *shape: int) -> None:
-    room = _room.get()
-    if room is not None:
-        room[0] -= members * math.prod(shape)
-        if room[0] < 0:
-            raise ValueError("the settings ask for more weights than there are")
+LOG_OFFSET = 1e-3  # in log(t + 0.001), t being scaled so that the last training time is 1
 
 
 def positive_weight(raw: Tensor, positive: Positive) -> Tensor:
@@ -147,23 +135,25 @@ def positive_weight(raw: Tensor, positive: Positive) -> Tensor:
     return POSITIVE[positive](raw)
 
 
-def normal_parameter(generators: Sequence[torch.Generator], shape: tuple[int, ...], std: float) -> nn.Parameter:
-    """(K, *shape) normal numbers, member k's from its own generator."""
-    _claim(len(generators), *shape)
-    return nn.Parameter(torch.stack([torch.randn(shape, generator=g) * std for g in generators]))
+def normal_parameter(
+    generators: Sequence[torch.Generator], shape: tuple[int, ...], std: float, mean: float = 0.0
+) -> nn.Parameter:
+    """Return (K, *shape) normal numbers, member k's from its own generator."""
+    drawn = [mean + std * torch.randn(shape, generator=g) for g in generators]
+    # a population of no members has the shapes of its weights, and takes no memory
+    return nn.Parameter(torch.stack(drawn) if drawn else torch.empty(0, *shape))
 
 
 def positive_parameter(
     generators: Sequence[torch.Generator], shape: tuple[int, int], positive: Positive, total: float
 ) -> nn.Parameter:
-    """Raw weights (K, in, out) whose non-negative images sum to about ``total`` over the inputs."""
+    """Return raw weights (K, in, out) whose non-negative images sum to about ``total`` over the inputs."""
     mean = total / shape[0]
     if positive == "softplus":
-        _claim(len(generators), *shape)
-        centre = math.log(math.expm1(mean))
-        return nn.Parameter(torch.stack([centre + 0.5 * torch.randn(shape, generator=g) for g in generators]))
-    std = math.sqrt(mean) if positive == "square" else mean * math.sqrt(math.pi / 2)
-    return normal_parameter(generators, shape, std)
+        return normal_parameter(generators, shape, 0.5, math.log(math.expm1(mean)))
+    return normal_parameter(
+        generators, shape, math.sqrt(mean) if positive == "square" else mean * math.sqrt(math.pi / 2)
+    )
 
 
 def select_members(module: _Module, members: slice | Sequence[int]) -> _Module:
@@ -184,16 +174,17 @@ def select_members(module: _Module, members: slice | Sequence[int]) -> _Module:
 class MemberLinear(nn.Module):
     """y = x W + b for each member: x (K, n, in) or (1, n, in), W (K, in, out), y (K, n, out).
 
-    The last ``n_last`` outputs are apart from a layer's units: they stay last when narrow layers are stacked into
-    a wide one.
+    Initial weights are multiplied by ``scale``. The last ``n_last`` outputs are apart from a layer's units: they stay
+    last when narrow layers are stacked into a wide one.
     """
 
-    def __init__(self, generators: Sequence[torch.Generator], n_in: int, n_out: int, n_last: int = 0) -> None:
+    def __init__(
+        self, generators: Sequence[torch.Generator], n_in: int, n_out: int, *, scale: float = 1.0, n_last: int = 0
+    ) -> None:
         super().__init__()
         self.n_last = n_last
-        bound = 1.0 / math.sqrt(max(n_in, 1))
-        self.weight = normal_parameter(generators, (n_in, n_out), bound)
-        _claim(len(generators), n_out)
+        self.weight = normal_parameter(generators, (n_in, n_out), 1.0 / math.sqrt(max(n_in, 1)))
+        self.weight.data.mul_(scale)
         self.bias = nn.Parameter(torch.zeros(len(generators), 1, n_out))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -248,3 +239,188 @@ class MemberDropout(MemberStream):
         """Zero entries of x (K, n, w) at random while training; the rest grows by 1 / (1 - rate)."""
         mask = self.mask(tuple(x.shape[1:]), x.dtype)
         return x if mask is None else x * mask
+
+
+class TimeFeatures(nn.Module):
+    r"""τ(t): increasing functions of scaled time.
+
+    - "linear": t itself, shifted and scaled;
+    - "log": t and log(t + 0.001), which gives early times room;
+    - "marginal": these two and the log-odds of the event in the whole training set, ½ logit F(t), with
+      F from Kaplan-Meier at a few quantiles of the event times and a monotone cubic in log(t + 0.001)
+      between them (straight lines beyond). The network starts from the shape that all subjects share
+      and learns how each departs from it.
+
+    Parameters
+    ----------
+    kind : {"linear", "log", "marginal"}
+    table : Tensor of shape (1 or K, 2 or 3, J)
+        Of "linear": shift and width. Of "marginal": places, values and slopes at the knots. One table
+        for all members, or one each.
+    """
+
+    table: Tensor
+
+    def __init__(self, kind: TimeFeatureKind, table: Tensor | None = None) -> None:
+        super().__init__()
+        self.kind: TimeFeatureKind = kind
+        self.n_features = {"linear": 1, "log": 2, "marginal": 3}[kind]
+        self.register_buffer("table", torch.zeros(1, 0, 0) if table is None else table.float())
+
+    def forward(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """τ and τ' of times (K or 1, n or 1, m), a last axis of features added."""
+        one = torch.ones_like(t)
+        if self.kind == "linear":
+            shift, width = self.table[:, 0, :, None], self.table[:, 1, :, None]
+            return ((t - shift) / width)[..., None], (one / width)[..., None]
+        shifted = t + LOG_OFFSET
+        features, slopes = [t, torch.log(shifted)], [one, 1.0 / shifted]
+        if self.kind == "marginal":
+            value, slope = self._marginal(features[1])
+            features.append(value)
+            slopes.append(slope / shifted)
+        shape = features[-1].shape  # one table per member adds the member axis
+        return (
+            torch.stack([part.expand(shape) for part in features], dim=-1),
+            torch.stack([part.expand(shape) for part in slopes], dim=-1),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"kind": self.kind, "table": self.table.tolist() if self.table.numel() else None}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> TimeFeatures:
+        """The inverse of `state`."""
+        return cls(state["kind"], None if state["table"] is None else torch.tensor(state["table"]))
+
+    def check_stored(self, members: int) -> None:
+        """Raise a ValueError if a table that was read from a file is none of such features."""
+        rows = {"linear": 2, "log": 0, "marginal": 3}[self.kind]
+        knots = {"linear": self.table.shape[2] == 1, "log": True, "marginal": self.table.shape[2] >= 2}[self.kind]
+        if self.table.shape[1] != rows or not knots:
+            raise ValueError(f"the table of the time features has shape {tuple(self.table.shape)}")
+        falls = torch.diff(self.table, dim=2)  # of places and values
+        bad = (self.table[:, 1] <= 0) if self.kind == "linear" else (falls[:, :1] <= 0) | (falls[:, 1:2] < 0)
+        if bool(bad.any()) or bool((self.table[:, 2:] < 0).any()):
+            raise ValueError("the table of the time features does not increase")
+
+    def breaks(self) -> list[float]:
+        """Times at which a feature is not smooth (of the first member): the knots of the cubic."""
+        if self.kind != "marginal":
+            return []
+        return (torch.exp(self.table[0, 0].double()) - LOG_OFFSET).tolist()
+
+    def _marginal(self, log_t: Tensor) -> tuple[Tensor, Tensor]:
+        """The monotone cubic and its derivative, at log(t + 0.001)."""
+        x, y, d = self.table[:, 0], self.table[:, 1], self.table[:, 2]
+        shape = (max(len(x), len(log_t)), *log_t.shape[1:])
+        s = log_t.expand(len(x), -1, -1).flatten(1) if len(x) > 1 else log_t.reshape(1, -1)
+        right = torch.searchsorted(x.contiguous(), s.contiguous()).clamp(1, x.shape[1] - 1)
+        left = right - 1
+        x0, y0, d0 = x.gather(1, left), y.gather(1, left), d.gather(1, left)
+        x1, y1, d1 = x.gather(1, right), y.gather(1, right), d.gather(1, right)
+        width = x1 - x0
+        whole = (s - x0) / width
+        u = whole.clamp(0.0, 1.0)
+        value = (
+            y0 * (1 + 2 * u) * (1 - u) ** 2
+            + width * d0 * u * (1 - u) ** 2
+            + y1 * u**2 * (3 - 2 * u)
+            + width * d1 * u**2 * (u - 1)
+        )
+        slope = 6 * u * (1 - u) * (y1 - y0) / width + d0 * (1 - u) * (1 - 3 * u) + d1 * u * (3 * u - 2)
+        value = value + (whole - u) * width * torch.where(whole > 1, d1, d0)  # straight beyond the last knots
+        return value.reshape(shape), slope.reshape(shape)
+
+
+def tangent_layer(rows: Tensor, weight: Tensor, bias: Tensor, blocks: int, *, residual: bool) -> Tensor:
+    r"""Return tanh(x W + b) of blocks of values, and (1 - a²) x' W of the derivatives that follow them.
+
+    It is a single operation with gradients written by hand, for training on the CPU: autograd would keep some ten
+    arrays per layer. `MixedNetwork.value_and_slope` is the reference.
+
+    Parameters
+    ----------
+    rows : Tensor of shape (K, (blocks + 1) n, in)
+        ``blocks`` times n rows of values, and the time derivatives of the first n of them.
+    weight : Tensor of shape (K, in, out)
+    bias : Tensor of shape (K, 1 or n, out)
+        The same for each block of values; derivatives have none.
+    blocks : int
+    residual : bool
+        Add the rows themselves.
+
+    Returns
+    -------
+    Tensor of shape (K, (blocks + 1) n, out)
+    """
+    result: Tensor = _TangentLayer.apply(rows, weight, bias, blocks, residual)  # type: ignore[no-untyped-call]
+    return result
+
+
+def weighted_sum(rows: Tensor, weight: Tensor) -> Tensor:
+    """Rows (K, r, in) times one column of weights (K, in, 1), (K, r): a product of matrices is slow at that."""
+    result: Tensor = _WeightedSum.apply(rows, weight)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _WeightedSum(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return torch.bmm(weight.transpose(1, 2), rows.transpose(1, 2))[:, 0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        rows, weight = ctx.saved_tensors
+        of_weight = torch.bmm(gradient[:, None].contiguous(), rows)
+        return gradient[:, :, None] * weight.transpose(1, 2), of_weight.transpose(1, 2)
+
+
+class _TangentLayer(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, blocks: int, residual: bool) -> Tensor:
+        members, total, out = rows.shape[0], rows.shape[1], weight.shape[2]
+        n = total // (blocks + 1)
+        z = torch.bmm(rows, weight)
+        value, rate = z[:, : blocks * n], z[:, blocks * n :]
+        value.view(members, blocks, n, out).add_(bias[:, None])
+        value.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)  # tanh, at a third of its price
+        result = torch.empty_like(z)
+        torch.mul(value[:, :n], value[:, :n], out=result[:, blocks * n :])
+        result[:, blocks * n :].neg_().add_(1.0).mul_(rate)
+        if residual:
+            result[:, blocks * n :].add_(rows[:, blocks * n :])
+            torch.add(value, rows[:, : blocks * n], out=result[:, : blocks * n])
+        else:
+            result[:, : blocks * n] = value
+        ctx.save_for_backward(rows, weight, z)
+        ctx.blocks, ctx.residual, ctx.shared = blocks, residual, bias.shape[1] == 1
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        rows, weight, z = ctx.saved_tensors
+        members, total, out = z.shape
+        n = total // (ctx.blocks + 1)
+        end = ctx.blocks * n
+        value, rate = z[:, :end], z[:, end:]
+        steep = torch.mul(value, value).neg_().add_(1.0)  # 1 - tanh², the derivative of tanh
+        inner = torch.empty_like(z)
+        of_value, of_rate = inner[:, :end], inner[:, end:]
+        # the derivative (1 - a²) z' depends on a too: -2 a z' of it comes back to the first block
+        torch.mul(gradient[:, end:], rate, out=of_rate)
+        of_rate.mul_(value[:, :n]).mul_(-2.0).add_(gradient[:, :n])
+        torch.mul(of_rate, steep[:, :n], out=of_value[:, :n])
+        if ctx.blocks > 1:
+            torch.mul(gradient[:, n:end], steep[:, n:], out=of_value[:, n:])
+        torch.mul(gradient[:, end:], steep[:, :n], out=of_rate)
+        of_rows = torch.bmm(inner, weight.transpose(1, 2))
+        if ctx.residual:
+            of_rows.add_(gradient)
+        of_weight = torch.bmm(rows.transpose(1, 2), inner)
+        of_bias = of_value.view(members, ctx.blocks, n, out).sum((1, 2) if ctx.shared else 1)
+        return of_rows, of_weight, of_bias[:, None] if ctx.shared else of_bias, None, None

@@ -13,16 +13,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import Monotone, SurvivalDistribution
-from sumosurv.distributions.continued import continued_log_terms, with_horizon
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms
 from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
-from sumosurv.networks.hand_gradients import tangent_layer, weighted_sum
-from sumosurv.networks.layers import MemberLinear, Positive, positive_parameter, positive_weight, select_members
-from sumosurv.networks.population import Curves, GridNetwork
-from sumosurv.networks.tail import HORIZON, TailedNetwork
-from sumosurv.networks.time import TimeFeatures
+from sumosurv.networks.layers import (
+    MemberLinear,
+    Positive,
+    TimeFeatures,
+    positive_parameter,
+    positive_weight,
+    select_members,
+    tangent_layer,
+    weighted_sum,
+)
+from sumosurv.networks.population import HORIZON, Curves, TailedNetwork
 
 __all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
 
@@ -254,48 +259,47 @@ class MemberCurve:
 
 
 class MonotoneCurves(Curves):
-    """The curves of a batch under K networks that are monotone in time."""
+    """The curves of rows under K networks that are monotone in time."""
 
-    def __init__(self, network: MonotoneNetwork, code: Tensor) -> None:
+    def __init__(self, network: MonotoneNetwork, code: Tensor, batch: Batch | None) -> None:
         self.network, self.code = network, code
         self._known: tuple[Tensor, Tensor, Tensor] | None = None
-
-    def of_rows(self, batch: Batch) -> None:
-        """Look up the time features of rows of a table, where all members share them."""
-        features = self.network.mixed.features
-        if len(features.table) == 1 and self.network.mixed.has_fast_slopes:
+        features = network.mixed.features
+        if batch is not None and len(features.table) == 1 and network.mixed.has_fast_slopes:
             every = batch.table.remembered(features, self._features_of)
             value, slope = torch.split(every[batch.index], features.n_features, dim=2)
             self._known = value, slope, every[None, -1:, : features.n_features]
 
     @cached_property
     def log_start(self) -> Tensor | None:
-        """log S(0) before it is divided by itself, (K, b, 1)."""
+        """log S(0) before it is divided by itself, (K, n, 1)."""
         if not self.network.anchored:
             return None
         return functional.logsigmoid(-self.network.mixed.value(self.code, self.code.new_zeros(1, 1, 1)))
 
     def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return log S(t) and log f(t)."""
-        h, slope = self.network.mixed.jet(self.code, t[:, :, None], self.network.derivative)
+        h, slope = self.network.mixed.jet(self.code, t, self.network.derivative)
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
-        return log_survival[:, :, 0], log_density[:, :, 0]
+        if self.network.anchored:  # S(0) = 1 to the last bit
+            log_survival = torch.where(t > 0, log_survival.clamp_max(0.0), 0.0)
+        return log_survival, log_density
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """Return log f(t) for events and log S(t) for censored rows."""
-        h, slope = self._jet(t[:, :, None])
+        h, slope = self._jet(t)
         # a censored row has no use for its slope, and a slope of zero would spoil its gradient
-        slope = torch.where(event[:, :, None], slope, 1.0)
+        slope = torch.where(event, slope, 1.0)
         log_survival, log_density = monotone_log_likelihood_terms(h, slope, self.log_start)
-        return torch.where(event, log_density[:, :, 0], log_survival[:, :, 0])
+        return torch.where(event, log_density, log_survival)
 
     def log_survival(self, t: Tensor) -> Tensor:
         """Return log S(t), without the derivative."""
-        result = functional.logsigmoid(-self.network.mixed.value(self.code, t[:, :, None]))[:, :, 0]
-        return result if self.log_start is None else result - self.log_start[:, :, 0]
+        result = functional.logsigmoid(-self.network.mixed.value(self.code, t))
+        return result if self.log_start is None else result - self.log_start
 
     def _jet(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """h and its slope at one time of each row; where that comes at the same price, log S(0) is noted."""
+        """h and its slope at one time of each row; log S(0) is noted if it comes at the same price."""
         mixed, anchored = self.network.mixed, self.network.anchored
         if self.network.derivative != "forward" or not mixed.has_fast_slopes:
             return mixed.jet(self.code, t, self.network.derivative)
@@ -314,7 +318,7 @@ class MonotoneCurves(Curves):
         return torch.cat([part[0, :, 0] for part in both], dim=1)
 
 
-class MonotoneNetwork(TailedNetwork, GridNetwork):
+class MonotoneNetwork(TailedNetwork):
     """SuMo-net: covariate network, mixed network and survival head, for K members at once.
 
     Parameters
@@ -342,31 +346,15 @@ class MonotoneNetwork(TailedNetwork, GridNetwork):
         self.anchored, self.tail = anchored, tail
         self.derivative: Derivative = derivative
 
-    def curves_to_horizon(self, embedding: Tensor) -> MonotoneCurves:
+    def curves_to_horizon(self, embedding: Tensor, batch: Batch | None) -> MonotoneCurves:
         """Return the curves of rows with these embeddings."""
-        return MonotoneCurves(self, self.mixed.code(embedding))
+        return MonotoneCurves(self, self.mixed.code(embedding), batch)
 
     def members_to_horizon(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
         """Return each member's distribution of the same rows, in scaled time."""
         codes = self.mixed.code(embedding)
         fast = fused_curves(self.mixed, exact_slope=self.derivative == "forward")
         return [self._member(k, codes[k], fast[k]) for k in range(self.mixed.members)]
-
-    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log S and log f on a grid, the derivative carried forward."""
-        code = self.mixed.code(embedding)
-        if not self.tail:
-            return self._on_grid(code, t)
-        return continued_log_terms(*self._on_grid(code, with_horizon(t, HORIZON)), self.growth.to(t), t, HORIZON)
-
-    def _on_grid(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        grid = torch.cat([t, t.new_zeros(1)])[None, None]
-        h, slope = self.mixed.value_and_slope(code, grid)
-        log_start = functional.logsigmoid(-h[:, :, -1:]) if self.anchored else None
-        log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
-        if self.anchored:
-            log_survival = log_survival.clamp_max(0.0).masked_fill(grid == 0, 0.0)
-        return log_survival[:, :, :-1], log_density[:, :, :-1]
 
     def _member(self, k: int, code: Tensor, fast: FusedCurve) -> Monotone:
         curve = MemberCurve(self.mixed, k, self.derivative)

@@ -4,37 +4,57 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
+from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
-from sumosurv.networks.population import Curves
-from sumosurv.networks.solvers import (
-    DOPRI5,
-    REFINED,
-    RK4,
-    Gradient,
-    Solver,
-    adaptive,
-    refined_integral,
-    refined_path,
-    runge_kutta,
-)
-from sumosurv.networks.tail import TailedNetwork
+from sumosurv.networks.population import Curves, TailedNetwork
 
-__all__ = ["CoxHazardOde", "GeneralHazardOde", "HazardOde", "LatentHazardOde"]
+__all__ = ["CoxHazardOde", "GeneralHazardOde", "Gradient", "HazardOde", "LatentHazardOde", "Solver"]
 
 _ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}  # subjects solved at once: layers stay in cache, or fill the device
 
 Generators = Sequence[torch.Generator]
+REFINED = 4  # nodes of a refined path for each step
+
+Solver = Literal["rk4", "dopri5"]
+Gradient = Literal["direct", "adjoint"]
+Speed = Callable[[Any, Tensor], Tensor]  # (s, state) -> d state / ds
+
+
+class Tableau(NamedTuple):
+    """An explicit method of Runge and Kutta: where it looks, how it gets there, and how it sums up."""
+
+    places: tuple[float, ...]
+    stages: tuple[tuple[float, ...], ...]
+    weights: tuple[float, ...]
+
+
+RK4 = Tableau((0.0, 0.5, 0.5, 1.0), ((), (0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6))
+DOPRI5 = Tableau(
+    (0.0, 1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0),
+    (
+        (),
+        (1 / 5,),
+        (3 / 40, 9 / 40),
+        (44 / 45, -56 / 15, 32 / 9),
+        (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+        (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+    ),
+    (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
+)
 
 
 def _log_softplus(raw: Tensor) -> Tensor:
@@ -48,12 +68,9 @@ class _Layers(nn.Module):
 
     def __init__(self, generators: Generators, n_in: int, widths: Sequence[int], n_out: int) -> None:
         super().__init__()
-        self.entry = MemberLinear(generators, n_in, widths[0])
+        self.entry = MemberLinear(generators, n_in, widths[0], scale=2.0)
         self.hidden = nn.ModuleList(MemberLinear(generators, a, b) for a, b in pairwise(widths))
-        self.out = MemberLinear(generators, widths[-1], n_out)
-        with torch.no_grad():
-            self.entry.weight.mul_(2.0)
-            self.out.weight.mul_(0.3)
+        self.out = MemberLinear(generators, widths[-1], n_out, scale=0.3)
 
     def forward(self, x: Tensor, summand: Tensor | None = None) -> Tensor:
         """Outputs (K, n, n_out) of x (K or 1, n, n_in)."""
@@ -65,7 +82,7 @@ class _Layers(nn.Module):
 
 
 class OdeCurves(Curves):
-    """The curves of a batch under K networks whose cumulative hazard solves an equation."""
+    """The curves of rows under K networks whose cumulative hazard solves an equation, at one time of each row."""
 
     def __init__(self, network: HazardOde, code: Tensor) -> None:
         self.network, self.code = network, code
@@ -74,18 +91,18 @@ class OdeCurves(Curves):
         """Return log S(t) and log f(t), in training less the penalty."""
         network, code = self.network, self.code
         tau = clock(t, network.offset)
-        state = network.solve(code, tau)
-        log_hazard = network.log_hazard(tau[:, :, None], state, code)[:, :, 0] + clock_log_slope(t, network.offset)
-        log_survival = -state[:, :, 0]
+        state = network.solve(code, tau[:, :, 0])
+        log_hazard = network.log_hazard(tau, state, code) + clock_log_slope(t, network.offset)
+        log_survival = -state[:, :, :1]
         terms = log_survival, log_hazard + log_survival
         if not network.training:
             return terms
-        penalty = network.penalty(code, tau, state)
+        penalty = network.penalty(code, tau[:, :, 0], state)
         return terms[0] - penalty, terms[1] - penalty
 
     def log_survival(self, t: Tensor) -> Tensor:
         """Return log S(t)."""
-        return -self.network.solve(self.code, clock(t, self.network.offset))[:, :, 0]
+        return -self.network.solve(self.code, clock(t, self.network.offset)[:, :, 0])[:, :, :1]
 
 
 class HazardOde(TailedNetwork):
@@ -135,29 +152,30 @@ class HazardOde(TailedNetwork):
         start = rate if rate > 30 else math.log(math.expm1(rate))  # softplus(start) = rate
         self.register_buffer("start", torch.full((1, 1, 1), start))
 
-    # ------------------------------------------------------------------ what a model defines
-
     @abstractmethod
     def code(self, embedding: Tensor) -> Tensor:
-        """All that the equation needs of the covariates, (K, n, w)."""
+        """Return all that the equation needs of the covariates, (K, n, w)."""
 
     @abstractmethod
+    def outputs(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """Return r with dΛ/dτ = softplus(r + start), then the rates of all other states, at τ (K or 1, n or 1, 1)."""
+
     def initial(self, code: Tensor) -> Tensor:
-        """The state at τ = 0, (K, n, d), its first entry 0."""
+        """Return the state at τ = 0, (K, n, d), its first entry 0."""
+        return torch.zeros_like(code[:, :, :1])
 
-    @abstractmethod
     def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
-        """dy/dτ (K, n, d) at τ of shape (K or 1, n or 1, 1)."""
+        """Return dy/dτ (K, n, d) at τ of shape (K or 1, n or 1, 1)."""
+        out = self.outputs(tau, state, code)
+        return torch.cat([functional.softplus(out[:, :, :1] + self.start), out[:, :, 1:]], 2)
 
-    @abstractmethod
     def log_hazard(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
-        """log dΛ/dτ (K, n, 1) at τ of shape (K or 1, n or 1, 1)."""
+        """Return log dΛ/dτ (K, n, 1) at τ of shape (K or 1, n or 1, 1)."""
+        return _log_softplus(self.outputs(tau, state, code)[:, :, :1] + self.start)
 
     def penalty(self, code: Tensor, tau: Tensor, state: Tensor) -> Tensor | float:
-        """What is taken off the log-likelihood of each row in training, given its state at its own τ (K or 1, n)."""
+        """Return what is subtracted from each log-likelihood in training, (K, n, 1), given states at τ (K or 1, n)."""
         return 0.0
-
-    # ------------------------------------------------------------------ what follows
 
     @property
     def capturable(self) -> bool:
@@ -180,7 +198,7 @@ class HazardOde(TailedNetwork):
         # what the rates depend on; weights behind the code must not be named beside it, or they would count twice
         return adaptive(speed, state, self.tolerance, self.gradient, (code, *self.layers.parameters()))
 
-    def curves_to_horizon(self, embedding: Tensor) -> OdeCurves:
+    def curves_to_horizon(self, embedding: Tensor, batch: Batch | None) -> OdeCurves:
         """Return the curves of rows with these embeddings."""
         return OdeCurves(self, self.code(embedding))
 
@@ -230,22 +248,11 @@ class GeneralHazardOde(HazardOde):
         part: Tensor = self.read(embedding)
         return part
 
-    def initial(self, code: Tensor) -> Tensor:
-        """Λ = 0."""
-        return torch.zeros_like(code[:, :, :1])
-
-    def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
-        """The hazard q in τ."""
-        return functional.softplus(self._raw(tau, state, code))
-
-    def log_hazard(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
-        """log q."""
-        return _log_softplus(self._raw(tau, state, code))
-
-    def _raw(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+    def outputs(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """Return r."""
         read = [torch.log1p(state), *(time.expand_as(state) for time in self._times(tau))]
-        raw: Tensor = self.layers(torch.cat(read, 2), code) + self.start
-        return raw
+        out: Tensor = self.layers(torch.cat(read, 2), code)
+        return out
 
 
 class CoxHazardOde(HazardOde):
@@ -256,9 +263,7 @@ class CoxHazardOde(HazardOde):
 
     def __init__(self, generators: Generators, encoder: Encoder, widths: Sequence[int], **options: Any) -> None:
         super().__init__(encoder, **options)
-        self.risk = MemberLinear(generators, encoder.width, 1)
-        with torch.no_grad():
-            self.risk.weight.mul_(0.1)
+        self.risk = MemberLinear(generators, encoder.width, 1, scale=0.1)
         self.layers = _Layers(generators, 2, widths, 1)
 
     def code(self, embedding: Tensor) -> Tensor:
@@ -266,31 +271,28 @@ class CoxHazardOde(HazardOde):
         risk: Tensor = self.risk(embedding)
         return risk
 
-    def initial(self, code: Tensor) -> Tensor:
-        """Λ = 0."""
-        return torch.zeros_like(code)
+    def outputs(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """Return r of the baseline hazard, the same for all rows."""
+        out: Tensor = self.layers(torch.cat(self._times(tau), 2))
+        return out
 
     def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
-        """The hazard q in τ."""
-        return (functional.softplus(self._baseline(tau)) * torch.exp(code)).expand_as(state)
+        """Return the baseline hazard times the relative risk."""
+        return (super().speed(tau, state, code) * torch.exp(code)).expand_as(state)
 
     def log_hazard(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
-        """log q."""
-        return (_log_softplus(self._baseline(tau)) + code).expand_as(state)
+        """Return the logarithm of `speed`."""
+        return (super().log_hazard(tau, state, code) + code).expand_as(state)
 
     def solve(self, code: Tensor, tau: Tensor) -> Tensor:
         """The cumulative hazard of each row at its own τ."""
         if self.solver != "rk4":
             return super().solve(code, tau)
         places = torch.linspace(0.0, 1.0, 2 * self.steps + 1, dtype=tau.dtype, device=tau.device)
-        raw = self._baseline((tau[:, :, None] * places).reshape(len(tau), -1, 1))
+        raw = self.outputs((tau[:, :, None] * places).reshape(len(tau), -1, 1), tau, code) + self.start
         q = functional.softplus(raw).reshape(len(raw), tau.shape[1], -1)
         sums = q[:, :, 0] + 4.0 * q[:, :, 1::2].sum(2) + 2.0 * q[:, :, 2:-1:2].sum(2) + q[:, :, -1]
         return (tau * sums / (6 * self.steps))[:, :, None] * torch.exp(code)
-
-    def _baseline(self, tau: Tensor) -> Tensor:
-        raw: Tensor = self.layers(torch.cat(self._times(tau), 2)) + self.start
-        return raw
 
     def _member(self, k: int, code: Tensor) -> Ode:
         alone, nobody = select_members(self, slice(k, k + 1)), torch.zeros_like(code[:1])
@@ -333,16 +335,8 @@ class LatentHazardOde(HazardOde):
         """Λ = 0 and m(0)."""
         return functional.pad(code[:, :, : self.latent], (1, 0))
 
-    def speed(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
-        """The rates of (Λ, m)."""
-        out = self._out(tau, state, code)
-        return torch.cat([functional.softplus(out[:, :, :1] + self.start), out[:, :, 1:]], 2)
-
-    def log_hazard(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
-        """log dΛ/dτ."""
-        return _log_softplus(self._out(tau, state, code)[:, :, :1] + self.start)
-
-    def _out(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+    def outputs(self, tau: Tensor, state: Tensor, code: Tensor) -> Tensor:
+        """Return r and the rates of m."""
         times = [time.expand_as(state[:, :, :1]) for time in self._times(tau)]
         read = [torch.log1p(state[:, :, :1]), state[:, :, 1:], *times]
         out: Tensor = self.layers(torch.cat(read, 2), code[:, :, self.latent :])
@@ -355,5 +349,127 @@ class LatentHazardOde(HazardOde):
         end = torch.ones_like(tau)
         last = self._move(code, state, tau, end, max(1, self.steps // 2))
         rates = self.speed(end[:, :, None], last, code)
-        lengths: Tensor = torch.linalg.vector_norm(rates, dim=2)
+        lengths: Tensor = torch.linalg.vector_norm(rates, dim=2, keepdim=True)
         return self.regularisation * lengths
+
+
+# ---------------------------------------------------------------------- solvers, over s in [0, 1], for all rows at once
+
+
+def runge_kutta(speed: Speed, state: Tensor, steps: int, tableau: Tableau) -> list[Tensor]:
+    """The states at s = 0, 1/steps, ..., 1 by steps of equal length: no decision depends on a value.
+
+    Gradients go through the steps themselves, and a CUDA graph can hold them.
+
+    Examples
+    --------
+    >>> path = runge_kutta(lambda s, y: y, torch.ones(1, dtype=torch.float64), 16, DOPRI5)
+    >>> round(float(path[-1]), 6)
+    2.718282
+    """
+    path, length = [state], 1.0 / steps
+    for i in range(steps):
+        slopes: list[Tensor] = []
+        for place, stage in zip(tableau.places, tableau.stages):
+            slopes.append(speed((i + place) * length, _advance(state, length, stage, slopes)))
+        state = _advance(state, length, tableau.weights, slopes)
+        path.append(state)
+    return path
+
+
+def _advance(state: Tensor, length: float, weights: Sequence[float], slopes: Sequence[Tensor]) -> Tensor:
+    for weight, slope in zip(weights, slopes):
+        if weight:
+            state = torch.add(state, slope, alpha=length * weight)
+    return state
+
+
+def refined_path(path: Sequence[Tensor], slopes: Sequence[Tensor]) -> list[Tensor]:
+    """States at `REFINED` nodes for each step over [0, 1], from those at its ends and their slopes.
+
+    Polynomials of degree five through three states and slopes: each spans two steps, whose number is even.
+
+    Examples
+    --------
+    >>> s = torch.linspace(0, 1, 5, dtype=torch.float64)
+    >>> fine = refined_path(list(s**5), list(5 * s**4))
+    >>> len(fine), round(float(fine[6]), 9) == round((6 / 16) ** 5, 9)
+    (17, True)
+    """
+    weights, length = _between(), 1.0 / (len(path) - 1)
+    fine = []
+    for i in range(0, len(path) - 1, 2):
+        states, rates = torch.stack(list(path[i : i + 3])), torch.stack(list(slopes[i : i + 3]))
+        parts = torch.from_numpy(weights).to(states)
+        inner = torch.tensordot(parts[:, :3], states, 1) + length * torch.tensordot(parts[:, 3:], rates, 1)
+        for j in range(2 * REFINED):
+            fine.append(path[i + j // REFINED] if j % REFINED == 0 else inner[j])
+    return [*fine, path[-1]]
+
+
+def refined_integral(values: Tensor, slopes: Tensor) -> Tensor:
+    """A rising function at all nodes of a refined path, (n, m), from its values at the ends of the steps.
+
+    The slopes, known at all nodes, are integrated within each step as the polynomial through them.
+
+    Examples
+    --------
+    >>> s = torch.linspace(0, 1, 9, dtype=torch.float64)[None]
+    >>> fine = refined_integral(s[:, ::4] ** 5, 5 * s**4)
+    >>> bool((fine - s**5).abs().max() < 1e-12)
+    True
+    """
+    weights = torch.from_numpy(_inside()).to(slopes) * (1.0 / (slopes.shape[1] - 1))
+    inner = values[:, :-1, None] + slopes.unfold(1, REFINED + 1, REFINED) @ weights.T
+    fine = torch.cat([values[:, :-1, None], inner], 2).flatten(1)
+    # a polynomial may overshoot by a rounding error
+    return torch.cummax(torch.cat([fine, values[:, -1:]], 1), 1).values
+
+
+@lru_cache(maxsize=1)
+def _between() -> npt.NDArray[np.float64]:
+    """Weights of three values and three slopes, one step apart, in the polynomial's values between them."""
+    powers, nodes = np.arange(6), np.arange(3.0)[:, None]
+    conditions = np.vstack([nodes**powers, powers * nodes ** np.maximum(powers - 1, 0)])
+    places = np.arange(2 * REFINED)[:, None] / REFINED
+    return np.asarray((places**powers) @ np.linalg.inv(conditions))
+
+
+@lru_cache(maxsize=1)
+def _inside() -> npt.NDArray[np.float64]:
+    """Weights of the slopes at all nodes of a step in the integral up to each of the inner ones."""
+    powers, nodes = np.arange(REFINED + 1), np.arange(REFINED + 1.0)[:, None]
+    return np.asarray((nodes[1:-1] ** (powers + 1) / (powers + 1)) @ np.linalg.inv(nodes**powers))
+
+
+def adaptive(speed: Speed, state: Tensor, tolerance: float, gradient: Gradient, held: Sequence[Tensor]) -> Tensor:
+    """The state at s = 1 by torchdiffeq's dopri5, whose steps are as long as the tolerance lets them be.
+
+    Parameters
+    ----------
+    speed : callable
+        (s, state) to d state / ds.
+    state : Tensor
+        At s = 0.
+    tolerance : float
+        Relative error of a step; the absolute one is a tenth of it.
+    gradient : {"direct", "adjoint"}
+        Through the steps taken, or by solving the adjoint equation backwards, which needs no memory for them.
+    held : sequence of Tensor
+        What ``speed`` depends on beside its arguments; the adjoint equation needs to know.
+    """
+    try:
+        import torchdiffeq
+    except ImportError:
+        raise ImportError(
+            "solver='dopri5' needs the package torchdiffeq: pip install 'sumosurv[ode]'. solver='rk4' does without."
+        ) from None
+    span = torch.tensor([0.0, 1.0], dtype=state.dtype, device=state.device)
+    options: dict[str, Any] = {"rtol": tolerance, "atol": 0.1 * tolerance, "method": "dopri5"}
+    if gradient == "adjoint" and torch.is_grad_enabled():
+        tensors = tuple(tensor for tensor in held if tensor.requires_grad)
+        path = torchdiffeq.odeint_adjoint(speed, state, span, adjoint_params=tensors, **options)
+    else:
+        path = torchdiffeq.odeint(speed, state, span, **options)
+    last: Tensor = path[-1]
+    return last

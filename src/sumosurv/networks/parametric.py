@@ -22,9 +22,8 @@ from sumosurv.distributions import (
 from sumosurv.families import LogTerms, gompertz, log_logistic, log_normal, proportional_hazards, weibull
 from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
-from sumosurv.networks.layers import MemberLinear
-from sumosurv.networks.population import Curves, GridNetwork, LikelihoodNetwork
-from sumosurv.networks.time import TimeFeatures
+from sumosurv.networks.layers import MemberLinear, TimeFeatures
+from sumosurv.networks.population import Curves, LikelihoodNetwork
 
 __all__ = [
     "GompertzNetwork",
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 
-class ParametricNetwork(LikelihoodNetwork, GridNetwork):
+class ParametricNetwork(LikelihoodNetwork):
     r"""A covariate network and two outputs, a(x) and b(x), that are the parameters of a family of distributions.
 
     A family defines ``log_terms`` and ``_member``.
@@ -57,9 +56,7 @@ class ParametricNetwork(LikelihoodNetwork, GridNetwork):
     def __init__(self, generators: Sequence[torch.Generator], encoder: Encoder, start: tuple[float, float]) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = MemberLinear(generators, encoder.width, 2)
-        with torch.no_grad():
-            self.head.weight.mul_(0.1)
+        self.head = MemberLinear(generators, encoder.width, 2, scale=0.1)
         self.register_buffer("start", torch.tensor(start, dtype=torch.float32)[None, None])
 
     def outputs(self, embedding: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,14 +64,10 @@ class ParametricNetwork(LikelihoodNetwork, GridNetwork):
         both = self.head(embedding) + self.start
         return both[..., 0], both[..., 1]
 
-    def curves(self, embedding: Tensor) -> ParametricCurves:
+    def curves(self, embedding: Tensor, batch: Batch | None = None) -> ParametricCurves:
         """Return the curves of rows with these embeddings."""
-        return ParametricCurves(self, *self.outputs(embedding))
-
-    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log S and log f on a grid."""
         a, b = (part[:, :, None] for part in self.outputs(embedding))
-        return self.log_terms(a, b, t)[:2]
+        return ParametricCurves(self, a, b)
 
     def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
         """Return each member's distribution of the same rows, in scaled time."""
@@ -91,7 +84,7 @@ class ParametricNetwork(LikelihoodNetwork, GridNetwork):
 
 
 class ParametricCurves(Curves):
-    """The curves of a batch under K networks with outputs a and b, (K, b) each."""
+    """The curves of rows under K networks with outputs a and b, (K, n, 1) each."""
 
     def __init__(self, network: ParametricNetwork, a: Tensor, b: Tensor) -> None:
         self.network, self.a, self.b = network, a, b
@@ -231,19 +224,16 @@ class LogMarginalHazard(nn.Module):
 
 
 class ProportionalHazardsCurves(Curves):
-    """The curves of a batch under K networks with log risks (K, b)."""
+    """The curves of rows under K networks with log risks (K, n, 1)."""
 
-    def __init__(self, network: ProportionalHazardsNetwork, log_risk: Tensor) -> None:
-        self.network, self.log_risk = network, log_risk
+    def __init__(self, network: ProportionalHazardsNetwork, log_risk: Tensor, batch: Batch | None) -> None:
+        self.network, self.log_risk, self.log_power = network, log_risk, network.log_power[:, :, None]
         self._known: tuple[Tensor, Tensor, Tensor] | None = None
-
-    def of_rows(self, batch: Batch) -> None:
-        """Look up the baseline at the times of rows of a table, where all members share it."""
-        baseline = self.network.baseline
-        if len(baseline.features.table) == 1 and self.log_risk.device.type == "cpu":
+        baseline = network.baseline
+        if batch is not None and len(baseline.features.table) == 1 and log_risk.device.type == "cpu":
             every = batch.table.remembered(baseline, self._baseline_of)
-            log_hazard, log_slope = every[batch.index].unbind(2)
-            self._known = log_hazard, log_slope, every[None, -1:, 0]
+            log_hazard, log_slope = torch.split(every[batch.index], 1, dim=2)
+            self._known = log_hazard, log_slope, every[None, -1:, :1]
 
     def observed(self, t: Tensor, event: Tensor) -> Tensor:
         """Return log f(t) for events and log S(t) for censored rows."""
@@ -252,12 +242,13 @@ class ProportionalHazardsCurves(Curves):
 
     def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return log S(t) and log f(t)."""
-        baseline = self.network.baseline
-        log_hazard, log_slope = (part[:, :, 0] for part in baseline(t[:, :, None]))
-        return self._with_baseline(log_hazard, log_slope, baseline(t.new_zeros(1, 1, 1))[0][:, :, 0])
+        start = self.network.baseline(t.new_zeros(1, 1, 1))[0]
+        log_hazard, log_slope = self.network.baseline(t)
+        # at zero the two are the same to the last bit: a huge risk would make much of a small difference
+        return self._with_baseline(torch.where(t > 0, log_hazard, start), log_slope, start)
 
     def _with_baseline(self, log_hazard: Tensor, log_slope: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
-        return proportional_hazards(self.log_risk, self.network.log_power, log_hazard, log_slope, log_start)[:2]
+        return proportional_hazards(self.log_risk, self.log_power, log_hazard, log_slope, log_start)[:2]
 
     def _baseline_of(self, times: Tensor) -> Tensor:
         """c and log c' of each of the times, and below them those of time zero."""
@@ -265,7 +256,7 @@ class ProportionalHazardsCurves(Curves):
         return torch.cat([part[0] for part in both], dim=1)
 
 
-class ProportionalHazardsNetwork(LikelihoodNetwork, GridNetwork):
+class ProportionalHazardsNetwork(LikelihoodNetwork):
     r"""Λ(t|x) = e^{r(x)} (H(t)^p - H(0)^p): a log risk by a covariate network, the shape from all rows.
 
     Parameters
@@ -280,24 +271,13 @@ class ProportionalHazardsNetwork(LikelihoodNetwork, GridNetwork):
     def __init__(self, generators: Sequence[torch.Generator], encoder: Encoder, features: TimeFeatures) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = MemberLinear(generators, encoder.width, 1)
-        with torch.no_grad():
-            self.head.weight.mul_(0.1)
+        self.head = MemberLinear(generators, encoder.width, 1, scale=0.1)
         self.baseline = LogMarginalHazard(features)
         self.log_power = nn.Parameter(torch.zeros(len(generators), 1))
 
-    def curves(self, embedding: Tensor) -> ProportionalHazardsCurves:
-        """The curves of rows whose covariates were read."""
-        return ProportionalHazardsCurves(self, self.head(embedding)[:, :, 0])
-
-    def log_terms_on_grid(self, embedding: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """log S and log f on a grid."""
-        start = self.baseline(t.new_zeros(1, 1, 1))[0]
-        log_hazard, log_slope = self.baseline(t[None, None])
-        # at zero the two are the same to the last bit: a huge risk would make much of a small difference
-        log_hazard = torch.where(t > 0, log_hazard, start)
-        log_power = self.log_power[:, :, None]
-        return proportional_hazards(self.head(embedding), log_power, log_hazard, log_slope, start)[:2]
+    def curves(self, embedding: Tensor, batch: Batch | None = None) -> ProportionalHazardsCurves:
+        """Return the curves of rows with these embeddings."""
+        return ProportionalHazardsCurves(self, self.head(embedding), batch)
 
     def member_distributions(self, embedding: Tensor) -> Sequence[SurvivalDistribution]:
         """Each member's distribution of the same rows, in scaled time."""

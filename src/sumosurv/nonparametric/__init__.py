@@ -1,11 +1,18 @@
 """Curves that assume nothing about their shape: estimates from an outcome alone, and their confidence bands."""
 
-from sumosurv.nonparametric.bands import confidence_band
-from sumosurv.nonparametric.causes import CumulativeIncidence, aalen_johansen
+from sumosurv.nonparametric.bands import confidence_band, incidence_variance
 from sumosurv.nonparametric.coarse import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.nonparametric.comparison import LogrankTest, logrank_test
-from sumosurv.nonparametric.counts import at_risk_at, is_robust, is_whole, refuse_intervals, risk_table, sum_by_subject
-from sumosurv.nonparametric.curves import breslow, kaplan_meier, nelson_aalen
+from sumosurv.nonparametric.counts import (
+    at_risk_at,
+    is_robust,
+    is_whole,
+    refuse_intervals,
+    resampler,
+    risk_table,
+    sum_by_subject,
+)
+from sumosurv.nonparametric.curves import CumulativeIncidence, aalen_johansen, breslow, kaplan_meier, nelson_aalen
 from sumosurv.nonparametric.intervals import TurnbullIntervals, marginal_curve, turnbull, turnbull_intervals
 from sumosurv.nonparametric.restricted import RestrictedMeanTest, restricted_mean_test
 
@@ -20,6 +27,7 @@ __all__ = [
     "coarse_aalen_johansen",
     "coarse_kaplan_meier",
     "confidence_band",
+    "incidence_variance",
     "is_robust",
     "is_whole",
     "kaplan_meier",
@@ -27,6 +35,7 @@ __all__ = [
     "marginal_curve",
     "nelson_aalen",
     "refuse_intervals",
+    "resampler",
     "restricted_mean_test",
     "risk_table",
     "sum_by_subject",

@@ -10,13 +10,22 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from sumosurv.nonparametric.causes import aalen_johansen, cause_events
-from sumosurv.nonparametric.counts import Floats, at_risk_from, count, is_robust, jumps, shares, sum_by_subject
-from sumosurv.nonparametric.curves import product_limit
+from sumosurv.nonparametric.counts import (
+    Floats,
+    at_risk_from,
+    count,
+    is_robust,
+    jumps,
+    resampler,
+    shares,
+    sum_by_subject,
+)
+from sumosurv.nonparametric.curves import aalen_johansen, cause_events, product_limit
 from sumosurv.nonparametric.intervals import turnbull
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.quantiles import check_level, check_resamples
 
-__all__ = ["confidence_band"]
+__all__ = ["confidence_band", "incidence_variance"]
 
 Curve = Literal["kaplan_meier", "nelson_aalen", "aalen_johansen", "turnbull"]
 Kind = Literal["log-log", "log", "plain"]
@@ -47,7 +56,7 @@ def confidence_band(
     - These three with weights that are not whole numbers, or with several rows per subject: the infinitesimal
       jackknife, the sum over subjects of the squared derivative of the curve with respect to their weight, as in R's
       ``survfit(robust = TRUE)``.
-    - Turnbull: the limits are quantiles of the curve over bootstrap samples of the subjects.
+    - Turnbull: the limits are quantiles of the curve over bootstrap samples of the subjects, and contain the curve.
 
     Parameters
     ----------
@@ -93,8 +102,7 @@ def confidence_band(
     1   3.0     0.375  0.011  0.808
     2   4.0     0.000    NaN    NaN
     """
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1, such as 0.95; got {level!r}.")
+    check_level(level)
     if kind not in ("log-log", "log", "plain"):
         raise ValueError(f"kind must be 'log-log', 'log' or 'plain'; got {kind!r}.")
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
@@ -142,33 +150,39 @@ def _nelson_aalen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
 
 
 def _aalen_johansen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
+    parts = []
+    for k in range(1, outcome.n_causes + 1):
+        times, incidence, variance = incidence_variance(outcome, k)
+        parts.append(_limits(times, incidence, np.sqrt(variance), z, kind).assign(cause=k))
+    return pd.concat(parts, ignore_index=True)
+
+
+def incidence_variance(outcome: Outcome, cause: int) -> tuple[Floats, Floats, Floats]:
+    """Return the times of the Aalen-Johansen estimate, F_k at each and its variance as in `confidence_band`."""
     counts, curves = count(outcome), aalen_johansen(outcome)
     at = jumps(counts.events)
     times, events, n = counts.times[at], counts.events[at], counts.at_risk[at]
-    by_cause = cause_events(outcome, counts.times)[at]
+    f, d = curves.incidence[:, cause - 1], cause_events(outcome, counts.times)[at, cause - 1]
     before = np.append(1.0, curves.survival[:-1])
+    if is_robust(outcome):
+
+        def influence(rows: Outcome) -> Floats:
+            of_survival = _of_survival(rows, times, events, n, curves.survival)
+            of_before = np.hstack([np.zeros((len(rows), 1)), of_survival[:, :-1]])
+            own = before * _martingale(rows.of_cause(cause), times, d / n) / n
+            return np.cumsum(own + of_before * d / n, axis=1)
+
+        return times, f, _jackknife(outcome, times, influence)
     left = n - events
     # where nobody is left no incidence grows any more, and (F(t) - F(tᵢ))² is zero
     greenwood = np.divide(events, n * left, out=np.zeros_like(n), where=left > 1e-12 * n)
-    parts = []
-    for k in range(curves.n_causes):
-        f, d = curves.incidence[:, k], by_cause[:, k]
-        mixed = before * d / n**2
-        # Σ aᵢ (F(t) - Fᵢ)² and Σ bᵢ (F(t) - Fᵢ), F(t) outside the sums
-        first = f**2 * np.cumsum(greenwood) - 2 * f * np.cumsum(greenwood * f) + np.cumsum(greenwood * f**2)
-        third = f * np.cumsum(mixed) - np.cumsum(mixed * f)
-        variance = first + np.cumsum(before**2 * d * (n - d) / n**3) - 2 * third
-        if is_robust(outcome):
-
-            def influence(rows: Outcome, cause: int = k + 1, d: Floats = d) -> Floats:
-                of_survival = _of_survival(rows, times, events, n, curves.survival)
-                of_before = np.hstack([np.zeros((len(rows), 1)), of_survival[:, :-1]])
-                own = before * _martingale(rows.of_cause(cause), times, d / n) / n
-                return np.cumsum(own + of_before * d / n, axis=1)
-
-            variance = _jackknife(outcome, times, influence)
-        parts.append(_limits(curves.times, f, np.sqrt(np.maximum(variance, 0.0)), z, kind).assign(cause=k + 1))
-    return pd.concat(parts, ignore_index=True)
+    mixed = before * d / n**2
+    # Σ aᵢ (F(t) - Fᵢ)² and Σ bᵢ (F(t) - Fᵢ), F(t) outside the sums
+    first = f**2 * np.cumsum(greenwood) - 2 * f * np.cumsum(greenwood * f) + np.cumsum(greenwood * f**2)
+    third = f * np.cumsum(mixed) - np.cumsum(mixed * f)
+    second = np.cumsum(before**2 * d * (n - d) / n**3)
+    variance = first + second - 2 * third
+    return times, f, np.where(variance > 1e-12 * (f**2 * np.cumsum(greenwood) + second), variance, 0.0)  # else rounding
 
 
 def _jackknife(outcome: Outcome, times: Floats, influence: Callable[[Outcome], Floats]) -> Floats:
@@ -198,21 +212,20 @@ def _of_survival(rows: Outcome, times: Floats, events: Floats, at_risk: Floats, 
 
 
 def _turnbull(outcome: Outcome, level: float, n_bootstrap: int, random_state: Any) -> pd.DataFrame:
-    if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 1:
-        raise ValueError(f"n_bootstrap is a whole number of at least 1; got {n_bootstrap!r}.")
+    check_resamples(n_bootstrap, 1)
     curve = turnbull(outcome)
     times = curve.times.numpy()
-    rng = np.random.default_rng(random_state)
-    subject = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
-    n = int(subject.max()) + 1
+    rng, draw = np.random.default_rng(random_state), resampler(outcome)
     found = np.empty((n_bootstrap, len(times)))
     for b in range(n_bootstrap):
-        drawn = np.bincount(rng.integers(n, size=n), minlength=n)[subject] * outcome.weights
+        drawn = draw(rng)
         rows = drawn > 0
         found[b] = turnbull(replace(outcome[rows], weight=drawn[rows])).survival(times)[0]
+    estimate = curve.table[0].numpy()
     lower, upper = np.quantile(found, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+    lower, upper = np.minimum(lower, estimate), np.maximum(upper, estimate)
     keep = slice(1, None) if len(times) > 1 and times[0] == 0 and curve.table[0, 0] == 1 else slice(None)
-    return _frame(times[keep], curve.table[0].numpy()[keep], lower[keep], upper[keep])
+    return _frame(times[keep], estimate[keep], lower[keep], upper[keep])
 
 
 def _limits(times: Floats, estimate: Floats, error: Floats, z: float, kind: Kind) -> pd.DataFrame:

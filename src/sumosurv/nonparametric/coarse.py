@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from sumosurv.distributions import Tabulated
-from sumosurv.nonparametric.causes import aalen_johansen
 from sumosurv.nonparametric.counts import Floats
-from sumosurv.nonparametric.curves import kaplan_meier
+from sumosurv.nonparametric.curves import aalen_johansen, kaplan_meier
 from sumosurv.nonparametric.intervals import TurnbullIntervals, turnbull_intervals
 from sumosurv.outcome import Outcome, check_outcome
 
@@ -46,7 +45,7 @@ def coarse_kaplan_meier(y: Any) -> Tabulated:
     intervals = turnbull_intervals(outcome) if outcome.in_interval.any() else None
     n_events = float(weight[had].sum())
     edges = _edges(*_event_masses(outcome, intervals, n_events), n_events)
-    time = _middle(outcome)
+    time = outcome.at_midpoints().time
     entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
     start = float(edges[-1]) if len(edges) else 0.0
     # the mean time to the event in the last cell
@@ -101,15 +100,6 @@ def _edges(times: Floats, mass: Floats, n_events: float) -> Floats:
     places = np.searchsorted(np.cumsum(mass), wanted)
     places = np.unique(places[places < len(times) - 1])
     return np.unique(0.5 * (times[places] + times[places + 1]))
-
-
-def _middle(outcome: Outcome) -> Floats:
-    """Each row's time; of intervals the middle."""
-    if outcome.upper is None:
-        return outcome.time
-    return np.where(
-        outcome.in_interval, 0.5 * (outcome.time + np.where(outcome.had_event, outcome.upper, 0.0)), outcome.time
-    )
 
 
 def _by_exposure(outcome: Outcome, edges: Floats) -> tuple[Floats, Floats]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from sumosurv.nonparametric.counts import (
 )
 from sumosurv.nonparametric.curves import product_limit
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome.checks import without_mask
 
 __all__ = ["LogrankTest", "Weighting", "labels_of", "logrank_test"]
 
@@ -106,7 +107,9 @@ def logrank_test(
     -----
     All weightings use the exact (hypergeometric) variance with the factor (n - d)/(n - 1), as ``survdiff`` in R. The
     log-rank and Fleming-Harrington (rho = 1) tests agree with ``survdiff``, the others with their definition written
-    out in R (tests/r/curves.R). R's survMisc gives statistics that differ by up to 2e-3; the reason is not known.
+    out in R (tests/r/curves.R). R's survMisc (0.5.6) differs if
+    events of two groups are tied: its variance counts the events of each group by themselves, also in the log-rank
+    test.
 
     Examples
     --------
@@ -128,18 +131,16 @@ def logrank_test(
     names, group = labels_of(by, len(outcome), "by")
     kept = np.flatnonzero(outcome.weights > 0)
     stratum = np.zeros(len(outcome), dtype=np.intp) if strata is None else labels_of(strata, len(outcome), "strata")[1]
-    parts = []
+    (u, events, expected), v = np.zeros((3, len(names))), np.zeros((len(names), len(names)))
+    scores = np.zeros((len(outcome), len(names)))
     for s in np.unique(stratum[kept]):
         rows = kept[stratum[kept] == s]
-        parts.append(_Stratum.of(outcome[rows], group[rows], len(names), weighting, rho, gamma))
-    u = np.sum([part.observed - part.expected for part in parts], axis=0)
+        found = _stratum(outcome[rows], group[rows], len(names), lambda d, n: _weights(d, n, weighting, rho, gamma))
+        u, events, expected, v = u + found[0], events + found[1], expected + found[2], v + found[3]
+        scores[rows] = found[4]
     if is_robust(outcome):
-        rows = np.concatenate([kept[stratum[kept] == s] for s in np.unique(stratum[kept])])
-        scores = sum_by_subject(np.vstack([part.scores() for part in parts]), outcome[rows])
-        v = scores.T @ scores
-    else:
-        v = np.sum([part.variance for part in parts], axis=0)
-    expected = np.sum([part.plain_expected for part in parts], axis=0)
+        by_subject = sum_by_subject(scores, outcome)
+        v = by_subject.T @ by_subject
     compared = np.flatnonzero(expected > 0)
     if len(compared) < 2:
         raise ValueError(
@@ -149,16 +150,16 @@ def logrank_test(
     statistic = float(u[some] @ np.linalg.pinv(v[np.ix_(some, some)], hermitian=True) @ u[some])
     table = {
         "rows": np.bincount(group[kept], weights=outcome.weights[kept], minlength=len(names)),
-        "events": np.sum([part.events.sum(axis=0) for part in parts], axis=0),
+        "events": events,
         "expected": expected,
     }
-    found = pd.DataFrame(table, index=pd.Index(names, name="group"))
-    return LogrankTest(statistic, df, float(chi2.sf(statistic, df)), found)
+    by_group = pd.DataFrame(table, index=pd.Index(names, name="group"))
+    return LogrankTest(statistic, df, float(chi2.sf(statistic, df)), by_group)
 
 
 def labels_of(given: Any, n: int, name: str) -> tuple[list[Hashable], npt.NDArray[np.intp]]:
     """The groups there are, in order, and the number of each row's; an error for missing labels or a single group."""
-    values = pd.Series(np.asarray(given).tolist() if not isinstance(given, pd.Series) else given.to_numpy())
+    values = pd.Series(without_mask(given).tolist() if not isinstance(given, pd.Series) else given.to_numpy())
     if len(values) != n:
         raise ValueError(f"{name} has one group for each of the {n} rows; got {len(values)}.")
     if values.isna().any():
@@ -170,76 +171,45 @@ def labels_of(given: Any, n: int, name: str) -> tuple[list[Hashable], npt.NDArra
     return list(found), np.asarray(codes, dtype=np.intp)
 
 
-@dataclass(frozen=True)
-class _Stratum:
-    """What a stratum contributes: events (m, groups) with their weights W, rows at risk, and its rows."""
+def _weights(events: Floats, at_risk: Floats, weighting: Weighting, rho: float, gamma: float) -> Floats:
+    """Return W at each event time."""
+    if weighting == "gehan-breslow":
+        return at_risk
+    if weighting == "tarone-ware":
+        return np.sqrt(at_risk)
+    if weighting == "peto":
+        return np.cumprod(1.0 - events / (at_risk + 1.0), dtype=np.float64)
+    before = np.append(1.0, product_limit(events, at_risk))[:-1]
+    return np.asarray(before**rho * (1.0 - before) ** gamma)  # ones for the log-rank test, where both are zero
 
-    events: Floats
-    at_risk: Floats
-    weight: Floats
-    times: Floats
-    outcome: Outcome
-    group: npt.NDArray[np.intp]
 
-    @classmethod
-    def of(
-        cls, outcome: Outcome, group: npt.NDArray[np.intp], n: int, weighting: Weighting, rho: float, gamma: float
-    ) -> _Stratum:
-        counts = count(outcome)
-        at = np.flatnonzero(counts.events > 0)
-        times, d, total = counts.times[at], counts.events[at], counts.at_risk[at]
-        events, at_risk = np.zeros((2, len(times), n))
-        for g in range(n):
-            own = outcome[group == g]
-            if len(own):
-                at_risk[:, g] = at_risk_at(own, times)
-                place = np.searchsorted(times, own.time[own.event])
-                events[:, g] = np.bincount(place, weights=own.weights[own.event], minlength=len(times))
-        weight: Floats = np.ones(len(d))
-        if weighting == "gehan-breslow":
-            weight = total
-        elif weighting == "tarone-ware":
-            weight = np.sqrt(total)
-        elif weighting == "peto":
-            weight = np.cumprod(1.0 - d / (total + 1.0), dtype=np.float64)
-        elif weighting == "fleming-harrington":
-            before = np.append(1.0, product_limit(d, total))[:-1]
-            weight = before**rho * (1.0 - before) ** gamma
-        return cls(events, at_risk, weight, times, outcome, group)
-
-    @property
-    def share(self) -> Floats:
-        """Of each group among those at risk."""
-        return np.asarray(self.at_risk / self.at_risk.sum(axis=1, keepdims=True))
-
-    @property
-    def observed(self) -> Floats:
-        return np.asarray(self.weight @ self.events)
-
-    @property
-    def expected(self) -> Floats:
-        return np.asarray((self.weight * self.events.sum(axis=1)) @ self.share)
-
-    @property
-    def plain_expected(self) -> Floats:
-        return np.asarray(self.events.sum(axis=1) @ self.share)
-
-    @property
-    def variance(self) -> Floats:
-        d, n, share = self.events.sum(axis=1), self.at_risk.sum(axis=1), self.share
-        left = np.divide(n - d, n - 1.0, out=np.ones_like(n), where=n > 1)
-        factor = self.weight**2 * d * left
-        return np.asarray(np.diag(factor @ share) - (share * factor[:, None]).T @ share)
-
-    def scores(self) -> Floats:
-        """What each row adds to U, (rows, groups): W (1{own group} - share), integrated over its martingale."""
-        n_groups = self.events.shape[1]
-        own = np.eye(n_groups)[self.group]
-        hazard = self.weight * self.events.sum(axis=1) / self.at_risk.sum(axis=1)
-        steps = hazard[:, None] * np.column_stack([np.ones(len(hazard)), self.share])
-        passed = sums_at_risk(self.outcome, self.times, steps)
-        made = -(own * passed[:, :1] - passed[:, 1:])
-        seen = self.outcome.event
-        at = np.searchsorted(self.times, self.outcome.time[seen])
-        made[seen] += self.weight[at, None] * (own[seen] - self.share[at])
-        return np.asarray(made * self.outcome.weights[:, None])
+def _stratum(
+    outcome: Outcome,
+    group: npt.NDArray[np.intp],
+    n_groups: int,
+    weigh: Callable[[Floats, Floats], Floats],
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Return what a stratum contributes: U, events and expected events of each group, V, and the rows' shares of U."""
+    counts = count(outcome)
+    at = np.flatnonzero(counts.events > 0)
+    times, d, n = counts.times[at], counts.events[at], counts.at_risk[at]
+    events, at_risk = np.zeros((2, len(times), n_groups))
+    for g in range(n_groups):
+        rows = outcome[group == g]
+        if len(rows):
+            at_risk[:, g] = at_risk_at(rows, times)
+            place = np.searchsorted(times, rows.time[rows.event])
+            events[:, g] = np.bincount(place, weights=rows.weights[rows.event], minlength=len(times))
+    weight, share = weigh(d, n), at_risk / at_risk.sum(axis=1, keepdims=True)
+    left = np.divide(n - d, n - 1.0, out=np.ones_like(n), where=n > 1)
+    factor = weight**2 * d * left
+    variance = np.diag(factor @ share) - (share * factor[:, None]).T @ share
+    # the rows' shares: W (1{own group} - share), integrated over the martingale of each row
+    own, hazard = np.eye(n_groups)[group], weight * d / n
+    passed = sums_at_risk(outcome, times, hazard[:, None] * np.column_stack([np.ones(len(hazard)), share]))
+    scores = passed[:, 1:] - own * passed[:, :1]
+    seen = outcome.event
+    place = np.searchsorted(times, outcome.time[seen])
+    scores[seen] += weight[place, None] * (own[seen] - share[place])
+    u = weight @ (events - d[:, None] * share)
+    return u, events.sum(axis=0), d @ share, variance, scores * outcome.weights[:, None]

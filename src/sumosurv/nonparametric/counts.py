@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "is_whole",
     "jumps",
     "refuse_intervals",
+    "resampler",
     "risk_table",
     "shares",
     "sum_by_subject",
@@ -120,8 +122,23 @@ def is_whole(weight: Floats) -> bool:
 
 def is_robust(outcome: Outcome) -> bool:
     """Whether variances must be robust: subjects have several rows, or weights are not counts."""
-    several = outcome.group is not None and len(np.unique(outcome.group)) < len(outcome)
-    return several or (outcome.weight is not None and not is_whole(outcome.weight))
+    if not is_whole(outcome.weights):
+        return True
+    return outcome.group is not None and len(np.unique(outcome.group)) < outcome.weights.sum()
+
+
+def resampler(outcome: Outcome) -> Callable[[np.random.Generator], Floats]:
+    """Return a function that draws subjects with replacement and returns how often each row counts, (n,).
+
+    Whole-number weights are counts of rows, which are drawn one by one. Other weights, and those of subjects with
+    several rows, multiply the number of times that the subject was drawn.
+    """
+    if outcome.group is None and outcome.weight is not None and is_whole(outcome.weight):
+        total, share = int(outcome.total), outcome.weight / outcome.total
+        return lambda rng: rng.multinomial(total, share).astype(np.float64)
+    subject = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    size = int(subject.max()) + 1
+    return lambda rng: np.bincount(rng.integers(size, size=size), minlength=size)[subject] * outcome.weights
 
 
 def sum_by_subject(values: Floats, outcome: Outcome) -> Floats:

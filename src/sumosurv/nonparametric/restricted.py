@@ -14,6 +14,7 @@ from sumosurv.nonparametric.comparison import labels_of
 from sumosurv.nonparametric.counts import Floats, count, is_robust, refuse_intervals, sum_by_subject, sums_at_risk
 from sumosurv.nonparametric.curves import product_limit
 from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.quantiles import check_level
 
 __all__ = ["RestrictedMeanTest", "restricted_mean_test"]
 
@@ -92,8 +93,7 @@ def restricted_mean_test(
     """
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     refuse_intervals(outcome, "restricted means by Kaplan-Meier", "give exact or right-censored times")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is a probability between 0 and 1, such as 0.95; got {level!r}.")
+    check_level(level)
     if not (np.ndim(horizon) == 0 and 0.0 < float(horizon) < np.inf):
         raise ValueError(f"horizon is a positive time; got {horizon!r}.")
     names, group = labels_of(by, len(outcome), "by")
@@ -104,14 +104,13 @@ def restricted_mean_test(
         rows = outcome[kept & (group == g)]
         if not len(rows):
             raise ValueError(f"All rows of group {name!r} have a weight of zero.")
-        curve = _Curve.of(rows, float(horizon))
-        if rows.time.max() < horizon and curve.last > 0:
+        means[g], variances[g], last = _restricted_mean(rows, float(horizon), robust)
+        if rows.time.max() < horizon and last > 0:
             raise ValueError(
                 f"Group {name!r} is followed up to {rows.time.max():g}, and the horizon is {horizon:g}; give a horizon "
                 "that all groups reach."
             )
-        means[g], sizes[g] = curve.mean, rows.total
-        variances[g] = curve.jackknife() if robust else curve.greenwood()
+        sizes[g] = rows.total
     z = float(ndtri(0.5 + 0.5 * level))
     errors = np.sqrt(variances)
     table = {"rows": sizes, "restricted_mean": means, "standard_error": errors}
@@ -143,47 +142,24 @@ def _differences(names: list[Any], means: Floats, variances: Floats, z: float) -
     return pd.DataFrame(rows).set_index(["first", "second"])
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """Kaplan-Meier of one group up to the horizon: at its jumps, events, rows at risk, S, and ∫ S from there on."""
-
-    outcome: Outcome
-    times: Floats
-    events: Floats
-    at_risk: Floats
-    survival: Floats
-    area: Floats
-    mean: float
-
-    @classmethod
-    def of(cls, outcome: Outcome, horizon: float) -> _Curve:
-        counts = count(outcome)
-        at = (counts.events > 0) & (counts.times <= horizon)
-        times, events, at_risk = counts.times[at], counts.events[at], counts.at_risk[at]
-        survival = product_limit(events, at_risk)
-        pieces = survival * np.diff(np.append(times, horizon))
-        area = np.cumsum(pieces[::-1])[::-1]
-        first = float(times[0]) if len(times) else horizon
-        return cls(outcome, times, events, at_risk, survival, area, first + float(pieces.sum()))
-
-    @property
-    def last(self) -> float:
-        """S at the horizon."""
-        return float(self.survival[-1]) if len(self.survival) else 1.0
-
-    def greenwood(self) -> float:
-        """The variance of the mean; once S is zero nothing is left to be uncertain of."""
-        left = self.at_risk - self.events
-        share = np.divide(self.events, self.at_risk * left, out=np.zeros_like(left), where=left > 1e-12 * self.at_risk)
-        return float((self.area**2 * share).sum())
-
-    def jackknife(self) -> float:
-        """Σ over subjects of the square of what each adds to the mean, to first order."""
-        left = self.at_risk - self.events
-        # d log S = -dN / (n - d): what an event, and being at risk, change at each jump
-        per_event = np.divide(self.area, left, out=np.zeros_like(left), where=left > 1e-12 * self.at_risk)
-        hazard = per_event * self.events / self.at_risk
-        own = sums_at_risk(self.outcome, self.times, hazard)
-        seen = self.outcome.event & (self.outcome.time <= (self.times[-1] if len(self.times) else -1.0))
-        own[seen] -= per_event[np.searchsorted(self.times, self.outcome.time[seen])]
-        return float(np.square(sum_by_subject(own * self.outcome.weights, self.outcome)).sum())
+def _restricted_mean(outcome: Outcome, horizon: float, robust: bool) -> tuple[float, float, float]:
+    """Return the restricted mean of one group by Kaplan-Meier, its variance, and S at the horizon."""
+    counts = count(outcome)
+    at = (counts.events > 0) & (counts.times <= horizon)
+    times, events, at_risk = counts.times[at], counts.events[at], counts.at_risk[at]
+    if not len(times):
+        return horizon, 0.0, 1.0
+    survival = product_limit(events, at_risk)
+    pieces = survival * np.diff(np.append(times, horizon))
+    area = np.cumsum(pieces[::-1])[::-1]  # ∫ S from each jump on
+    left = at_risk - events
+    # d log S = -dN / (n - d): what an event changes at each jump; once S is zero nothing is uncertain
+    per_event = np.divide(area, left, out=np.zeros_like(left), where=left > 1e-12 * at_risk)
+    if robust:
+        own = sums_at_risk(outcome, times, per_event * events / at_risk)
+        seen = outcome.event & (outcome.time <= times[-1])
+        own[seen] -= per_event[np.searchsorted(times, outcome.time[seen])]
+        variance = float(np.square(sum_by_subject(own * outcome.weights, outcome)).sum())
+    else:
+        variance = float((area * per_event * events / at_risk).sum())
+    return float(times[0]) + float(pieces.sum()), variance, float(survival[-1])

@@ -1,11 +1,14 @@
-"""Pictures. matplotlib is an optional extra (``pip install "sumosurv[plots]"``), imported when a picture is drawn."""
+"""Pictures. matplotlib is imported when a picture is drawn."""
 
-from sumosurv.plots.calibration import plot_calibration
-from sumosurv.plots.curves import plot_incidences, plot_survival, plot_training
-from sumosurv.plots.effects import plot_effect
-from sumosurv.plots.explanations import plot_contrast, plot_importance, plot_survshap
-from sumosurv.plots.groups import plot_kaplan_meier, plot_risk_groups
-from sumosurv.plots.performance import plot_decision_curve, plot_hazard_ratios, plot_score
+from sumosurv.plots.curves import (
+    plot_incidences,
+    plot_kaplan_meier,
+    plot_risk_groups,
+    plot_survival,
+    plot_training,
+)
+from sumosurv.plots.explanations import plot_contrast, plot_effect, plot_importance, plot_survshap
+from sumosurv.plots.performance import plot_calibration, plot_decision_curve, plot_hazard_ratios, plot_score
 
 __all__ = [
     "plot_calibration",

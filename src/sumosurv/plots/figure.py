@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -20,6 +22,7 @@ __all__ = [
     "last_training_time",
     "line_handle",
     "patch_handle",
+    "picture",
     "shade_beyond",
     "time_label",
 ]
@@ -28,15 +31,30 @@ __all__ = [
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 SIZE = (7.2, 4.6)
 
+_SHARED_PARAMETERS = {
+    "unit": "str\n    Unit of time, for labels.",
+    "last_time": "float or False, optional\n    Last time in the training data: later times are shaded. False for no "
+    "shading; by\n    default the last time of the (first) distribution.",
+    "ax": "matplotlib Axes, optional\n    Axes to draw on; a new figure by default.",
+}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def picture(function: Function) -> Function:
+    """Complete the docstring of a plot function, which ends with the parameters that other pictures do not have."""
+    taken = inspect.signature(function).parameters
+    shared = [f"{name} : {text}" for name, text in _SHARED_PARAMETERS.items() if name in taken]
+    function.__doc__ = "\n".join([inspect.getdoc(function) or "", *shared, "\nReturns\n-------\nmatplotlib Axes"])
+    return function
+
 
 def axes(ax: Any, size: tuple[float, float] = SIZE) -> Any:
     """``ax``, or the axes of a new figure that pyplot knows of, so that ``plt.show`` and ``plt.savefig`` find it."""
     if ax is not None:
         return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError('Pictures need matplotlib: pip install "sumosurv[plots]".') from None
+    import matplotlib.pyplot as plt
+
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of performance: scores over time, net benefit, hazard ratios."""
+"""Pictures of performance: calibration, scores over time, net benefit, hazard ratios."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sumosurv.calibrate import SmoothCalibration
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import CoxPH
 from sumosurv.outcome import check_outcome
@@ -20,18 +21,146 @@ from sumosurv.plots.figure import (
     finish,
     last_training_time,
     patch_handle,
+    picture,
     shade_beyond,
     time_label,
 )
-from sumosurv.scores import DecisionCurve, evaluate
+from sumosurv.scores import (
+    Calibration,
+    DCalibration,
+    DecisionCurve,
+    IncidenceCalibration,
+    KMCalibration,
+    evaluate,
+)
 
-__all__ = ["plot_decision_curve", "plot_hazard_ratios", "plot_score"]
+__all__ = ["plot_calibration", "plot_decision_curve", "plot_hazard_ratios", "plot_score", "score_times"]
 
+_SQUARE = (4.2, 4.0)
+_IDEAL = {"color": "0.45", "ls": "--", "lw": 1.2}
 _TIMES = 40
 _AT_RISK = 0.05  # least share of the rows that is followed beyond the last time drawn
 _SCORES = {"brier": "Brier score (lower is better)", "cumulative_dynamic_auc": "AUC (higher is better)"}
 
 
+@picture
+def plot_calibration(
+    result: Calibration | DCalibration | KMCalibration | IncidenceCalibration | SmoothCalibration,
+    *,
+    label: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """A calibration result: on the dashed line, predictions and observations agree.
+
+    ==================================  ===============================================================================
+    result of                           picture
+    ==================================  ===============================================================================
+    `calibration`                       share of subjects with F(z|x) ≤ p against p
+    `d_calibration`                     share of subjects in each bin of F(T|x)
+    `km_calibration`                    Kaplan-Meier against mean predicted survival in groups, with 95 % limits
+    `incidence_calibration`             Aalen-Johansen against mean predicted incidence in groups, with 95 % limits
+    `calibrate.smooth_calibration`      smoothed observed risk against predicted risk, and a histogram of predictions
+    ==================================  ===============================================================================
+
+    Parameters
+    ----------
+    result : Calibration, DCalibration, KMCalibration, IncidenceCalibration or SmoothCalibration
+    label : str, optional
+        Name of the model in the legend, for several models on the same ``ax``.
+    """
+    for kind, draw in _DRAW.items():
+        if isinstance(result, kind):
+            ax = axes(ax, _SQUARE)
+            draw(ax, result, label)
+            if label is not None:
+                add_legend(ax, "inside")
+            return ax
+    raise TypeError(f"result must be a calibration result of sumosurv; got {type(result).__name__}.")
+
+
+def _draw_probabilities(ax: Any, result: Calibration, label: str | None) -> None:
+    _square(ax, 1.0, "probability p", "share of subjects with F(z|x) ≤ p")
+    score = f"score {result.score:.3g}"
+    ax.plot(result.expected, result.observed, "o-", color=_next_colour(ax), ms=5, label=label and f"{label}, {score}")
+    ax.set_title("Calibration" if label else f"Calibration, {score}")
+
+
+def _draw_bins(ax: Any, result: DCalibration, label: str | None) -> None:
+    style = {"align": "edge", "alpha": 0.75, "edgecolor": "w"}
+    ax.bar(result.edges[:-1], result.shares, np.diff(result.edges), color=_next_colour(ax), label=label, **style)
+    ax.axhline(1.0 / len(result.shares), **_IDEAL)
+    finish(ax, "F(T|x), censored rows spread above F(z|x)", "share of subjects", xlim=(0, 1))
+    ax.set_title(f"D-calibration, p = {result.p_value:.3g}")
+
+
+def _draw_survival_groups(ax: Any, result: KMCalibration, label: str | None) -> None:
+    test = f"p = {result.p_value:.3g}"
+    _draw_groups(ax, result, "S", "Kaplan-Meier", 1.0, label and f"{label}, {test}")
+    ax.set_title(f"At time {result.time:.4g}" + ("" if label else f", {test}"))
+
+
+def _draw_incidence_groups(ax: Any, result: IncidenceCalibration, label: str | None) -> None:
+    known = ~np.isnan(result.observed)
+    highest = np.append(result.observed[known] + np.nan_to_num(1.96 * result.std_error[known]), result.predicted)
+    _draw_groups(ax, result, _risk(result.cause), "Aalen-Johansen", min(1.0, 1.08 * float(highest.max())) or 1.0, label)
+    ax.set_title(f"{'Any cause' if result.cause is None else f'Cause {result.cause}'} at time {result.time:.4g}")
+
+
+def _draw_groups(
+    ax: Any, result: KMCalibration | IncidenceCalibration, of: str, estimate: str, top: float, label: str | None
+) -> None:
+    """Observed against predicted probabilities of groups, with 95 % limits cut at 0 and 1."""
+    _square(ax, top, f"predicted {of}({result.time:.4g}|x), mean of group", estimate)
+    known = ~np.isnan(result.observed)
+    observed, half = result.observed[known], 1.96 * result.std_error[known]
+    limits = [np.minimum(half, observed), np.minimum(half, 1.0 - observed)]
+    style = {"fmt": "o", "ms": 5, "capsize": 2, "lw": 1.2}
+    ax.errorbar(result.predicted[known], observed, yerr=limits, color=_next_colour(ax), label=label, **style)
+
+
+def _draw_smooth(ax: Any, result: SmoothCalibration, label: str | None) -> None:
+    reach = max(float(result.predicted.max()), float(result.curve.max()), float(np.nan_to_num(result.upper).max()))
+    predicted = f"predicted {_risk(result.cause)}({result.time:.4g}|x); bars: how many"
+    top = _square(ax, min(1.0, 1.05 * reach), predicted, "observed risk, smoothed")
+    shade, name = _next_colour(ax), label and f"{label}, ICI {result.ici:.3f}"
+    draw_curve(ax, result.grid, result.curve, result.lower, result.upper, colour=shade, label=name)
+    counts, edges = np.histogram(result.predicted, bins=40, range=(0.0, top))
+    bars = 0.12 * top * counts / counts.max()  # an eighth of the picture, under the curve
+    ax.bar(edges[:-1], bars, np.diff(edges), align="edge", color=shade, alpha=0.35, lw=0, zorder=1)
+    if label is None:
+        ax.set_title(f"ICI {result.ici:.3f}, E50 {result.e50:.3f}, E90 {result.e90:.3f}", fontsize=10)
+
+
+_DRAW: dict[type, Any] = {
+    Calibration: _draw_probabilities,
+    DCalibration: _draw_bins,
+    KMCalibration: _draw_survival_groups,
+    IncidenceCalibration: _draw_incidence_groups,
+    SmoothCalibration: _draw_smooth,
+}
+
+
+def _square(ax: Any, top: float, x_label: str, y_label: str) -> float:
+    """Axes of two probabilities with the diagonal, as large as the results drawn on them need."""
+    if ax.lines:
+        top = max(top, ax.get_xlim()[1])
+    else:
+        ax.plot([0, 1], [0, 1], **_IDEAL)
+    finish(ax, x_label, y_label, xlim=(0, top), ylim=(0, top))
+    ax.set_aspect("equal")
+    return top
+
+
+def _risk(cause: int | None) -> str:
+    return "F" if cause is None else f"F$_{{{cause}}}$"
+
+
+def _next_colour(ax: Any) -> str:
+    """The colour of the next model: each that is named in the legend has used one."""
+    return colour(len(ax.get_legend_handles_labels()[1]))
+
+
+@picture
 def plot_score(
     distribution: SurvivalDistribution | Mapping[str, SurvivalDistribution],
     y: Any,
@@ -68,19 +197,8 @@ def plot_score(
         Bootstrap resamples for the bands; 0 for no bands.
     confidence : float
         Level of the bands.
-    unit : str
-        Unit of time, for the axis.
-    last_time : float or False, optional
-        Last time in the training data: later times are shaded. By default the first distribution's own; False for no
-        shading.
     sample_weight : array of shape (n,), optional
         How many rows each row counts for.
-    ax : matplotlib Axes, optional
-        Axes to draw on; a new figure by default.
-
-    Returns
-    -------
-    matplotlib Axes
     """
     if score not in _SCORES:
         raise ValueError(f"score must be one of {', '.join(map(repr, _SCORES))}; got {score!r}.")
@@ -90,7 +208,7 @@ def plot_score(
     n_causes = max(d.n_causes for d in models.values())
     if cause is None and n_causes > 1:
         raise ValueError(f"The distribution has {n_causes} causes: choose one of them, for example cause=1.")
-    grid = _score_times(y, times)
+    grid = score_times(y, times)
     first = next(iter(models.values()))
     models = {name: at_times(one, grid) for name, one in models.items()}
     table = evaluate(
@@ -127,7 +245,7 @@ def plot_score(
     return ax
 
 
-def _score_times(y: Any, times: Any) -> Any:
+def score_times(y: Any, times: Any = None) -> Any:
     """The times of the picture: some follow-up must extend beyond each of them."""
     outcome = check_outcome(y)
     if outcome.entry is not None or outcome.upper is not None:
@@ -146,6 +264,7 @@ def _score_times(y: Any, times: Any) -> Any:
     return np.unique(given[given < ordered[-1]])
 
 
+@picture
 def plot_decision_curve(
     result: DecisionCurve | Mapping[str, DecisionCurve],
     *,
@@ -160,22 +279,6 @@ def plot_decision_curve(
         From `sumosurv.scores.decision_curve`, of the same subjects at the same time.
     thresholds : (low, high), optional
         Range of thresholds to draw; by default up to where no model treats more than one subject in a hundred.
-    ax : matplotlib Axes, optional
-        Axes to draw on; a new figure by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sumosurv import Surv
-    >>> from sumosurv.distributions import Weibull
-    >>> from sumosurv.scores import decision_curve
-    >>> y = Surv.from_arrays(np.ones(50, bool), np.linspace(0.1, 3, 50))
-    >>> plot_decision_curve(decision_curve(Weibull(np.linspace(0.5, 2, 50), 1.0), y, 1.0, n_bootstrap=20)).get_ylabel()
-    'net benefit'
     """
     several = {"model": result} if isinstance(result, DecisionCurve) else dict(result)
     if not several or len({(curve.time, curve.cause) for curve in several.values()}) != 1:
@@ -211,6 +314,7 @@ def plot_decision_curve(
     return ax
 
 
+@picture
 def plot_hazard_ratios(
     model: CoxPH, *, per: Mapping[str, float] | None = None, level: float = 0.95, ax: Any = None
 ) -> Any:
@@ -226,23 +330,10 @@ def plot_hazard_ratios(
         Units of a column per which its ratio is shown, instead of one: ``{"age": 10}``.
     level : float
         Level of the limits.
-    ax : matplotlib Axes, optional
-        Axes to draw on; a new figure by default.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Examples
-    --------
-    >>> from sumosurv import CoxPH, datasets
-    >>> data = datasets.simulate("weibull", 300, random_state=0)
-    >>> [text.get_text() for text in plot_hazard_ratios(CoxPH().fit(data.X, data.y)).get_yticklabels()]
-    ['x']
     """
     if not isinstance(model, CoxPH):
         raise TypeError(f"plot_hazard_ratios needs a fitted CoxPH; got {type(model).__name__}.")
-    table, per = model.summary(level), dict(per or {})
+    table, per = model.summary(level).coefficients, dict(per or {})
     if unknown := sorted(set(per) - set(table.index)):
         terms = ", ".join(map(repr, table.index))
         raise ValueError(f"per has the unknown terms {', '.join(map(repr, unknown))}; the terms are {terms}.")

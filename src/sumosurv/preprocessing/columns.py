@@ -1,10 +1,12 @@
-"""What is learned of one column, numeric or categorical, and how its values become network inputs."""
+"""Columns, numeric or categorical: their types, and how their values become network inputs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -15,9 +17,9 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from sumosurv.outcome.checks import rows_in_words
 from sumosurv.preprocessing.levels import find_rewritten
-from sumosurv.preprocessing.types import check_text, is_categorical, read_numbers
-from sumosurv.quantiles import mean_and_width, quantiles
+from sumosurv.quantiles import quantiles
 from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole
 
 __all__ = [
@@ -26,15 +28,18 @@ __all__ = [
     "NumericScaling",
     "Range",
     "column_from_state",
+    "is_categorical",
     "knot_ranks",
-    "learn_column",
+    "normal_scores",
+    "read_numbers",
 ]
 
 Floats = npt.NDArray[np.float64]
 NumericScaling = Literal["standard", "quantile"]
 
 UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
-_KNOTS = 257  # of the quantiles of a numeric column
+_LARGEST = 1e300  # larger numbers overflow when differences or sums are taken
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")  # of pandas.api.types.infer_dtype
 
 
 @dataclass(frozen=True)
@@ -164,47 +169,6 @@ class CategoricalColumn:
         return np.where(missing, self.missing_code, codes).astype(np.int64), rewritten
 
 
-def learn_column(
-    name: str, values: pd.Series, weight: Floats | None, scaling: NumericScaling
-) -> NumericColumn | CategoricalColumn:
-    """What is learned of one column; for rows on disk, of its distinct values with the weight of each."""
-    if is_categorical(values):
-        present = values.dropna()
-        levels = pd.unique(present.astype(object))
-        odd = next((level for level in levels if not isinstance(level, (str, bool, int, float, np.generic))), None)
-        if odd is not None:
-            raise ValueError(
-                f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
-                ".astype(str).astype('category')."
-            )
-        if not isinstance(values.dtype, pd.CategoricalDtype):
-            check_text(name, levels, len(present))
-        kinds = {type(level) for level in levels}
-        ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
-        common = _most_common(ordered, values, weight)
-        return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()), common)
-    numbers = read_numbers(values, name)
-    present = numbers[~np.isnan(numbers)]
-    indicator = len(present) < len(numbers)
-    if weight is not None:
-        weight = weight[~np.isnan(numbers)]
-    seen = Range.of(present, weight)
-    if seen is None or seen.low == seen.high:
-        return NumericColumn(name, 0.0 if seen is None else seen.low, 1.0, indicator, seen=seen)
-    # a thousand values mostly tell; sorting millions of them would take longer than an epoch
-    several = len(np.unique(present[:1000])) > 2 or len(np.unique(present)) > 2
-    if scaling == "quantile" and several:
-        count = len(present) if weight is None else max(2, round(float(weight.sum())))
-        places = quantiles(present, np.linspace(0, 1, min(_KNOTS, count)), weight)
-        knots = tuple(float(v) for v in places)
-        centre, width = mean_and_width(normal_scores([knots], present[None])[0], weight)
-        return NumericColumn(name, centre, width or 1.0, indicator, knots, seen)
-    size = float(np.abs(present).max())
-    size = size if size > 1e100 else 1.0  # squares of larger numbers overflow
-    centre, width = mean_and_width(present / size, weight)
-    return NumericColumn(name, size * centre, size * width or 1.0, indicator, seen=seen)
-
-
 def column_from_state(state: dict[str, Any]) -> NumericColumn | CategoricalColumn:
     """A column as a model file describes it."""
     name = as_text(state["name"], "a column's name")
@@ -231,14 +195,60 @@ def column_from_state(state: dict[str, Any]) -> NumericColumn | CategoricalColum
     )
 
 
-def _most_common(levels: list[Any], values: pd.Series, weight: Floats | None) -> int:
-    """The place of the level that most rows have; the first of several."""
-    places = pd.Index(levels, dtype=object).get_indexer(pd.Index(values.astype(object), dtype=object))
-    rows = places >= 0
-    counts = np.bincount(places[rows], None if weight is None else weight[rows], minlength=max(len(levels), 1))
-    return int(counts.argmax())
+# ------------------------------------------------------------------ types of columns
 
 
-def _plain(level: Any) -> Any:
-    """A level as a plain Python value that JSON can hold."""
-    return level.item() if isinstance(level, np.generic) else level
+def is_categorical(values: pd.Series) -> bool:
+    """Whether a column is read as categories: those of dtype category, object, string or bool, unless all numbers.
+
+    Raises a ValueError for dates, durations and complex numbers, and a TypeError for other objects.
+    """
+    dtype = values.dtype
+    if isinstance(dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(dtype):
+        return True
+    if pd.api.types.is_complex_dtype(dtype):
+        raise ValueError(f"Complex data not supported: column {values.name!r}.")
+    if pd.api.types.is_numeric_dtype(dtype):
+        return False
+    if pd.api.types.is_datetime64_any_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
+        raise _date_error(values.name)
+    if not pd.api.types.is_object_dtype(dtype):
+        return True
+    kind = pd.api.types.infer_dtype(values, skipna=True)
+    if kind == "string" or kind in _NUMBERS:
+        return bool(kind == "string")
+    present = values.dropna()
+    if any(isinstance(value, (date, time, timedelta)) for value in present):
+        raise _date_error(values.name)
+    for value in present:
+        if not isinstance(value, (str, bool, int, float, Decimal, np.generic)):
+            raise TypeError(
+                f"Column {values.name!r}: argument must be a string or a real number, not {type(value).__name__!r}."
+            )
+    numbers = (int, float, Decimal, np.number)  # Decimal: as databases give them
+    return not all(isinstance(v, numbers) and not isinstance(v, (bool, np.bool_)) for v in present)
+
+
+def read_numbers(values: pd.Series, name: str, rows: Any = None) -> npt.NDArray[np.float64]:
+    """A column that is numeric in training as float64, NaN where missing.
+
+    Raises a ValueError for values of another type, and for infinite or huge ones, with their row numbers: positions
+    in ``values``, or ``rows`` if given.
+    """
+    if is_categorical(values) and not values.isna().all():
+        example = values.dropna().iloc[0]
+        raise ValueError(
+            f"Column {name!r} was numeric in training and now holds {example!r}; give it as numbers, as in training."
+        )
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    wrong = np.abs(numbers) > _LARGEST
+    if wrong.any():
+        bad = np.flatnonzero(wrong)
+        what = "contains infinity" if np.isinf(numbers[bad]).all() else f"holds values beyond ±{_LARGEST:g}"
+        where = rows_in_words(bad if rows is None else np.asarray(rows)[bad])
+        raise ValueError(f"Column {name!r} {what} in rows {where}; replace these values or mark them as missing (NaN).")
+    return np.array(numbers)
+
+
+def _date_error(name: Any) -> ValueError:
+    return ValueError(f"Column {name!r} holds dates or durations; turn it into numbers first, for example days.")

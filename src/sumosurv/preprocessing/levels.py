@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.preprocessing.types import listed
+from sumosurv.warn import warn_user
 
-__all__ = ["find_rewritten", "note_rewritten", "note_unseen", "telling_unseen", "ways_to_write"]
+__all__ = ["LevelNotes", "find_rewritten", "listed", "ways_to_write"]
 
 _SHOWN = 5
 _UNSEEN = (
     "Column {name!r}: {rows:,} of {of:,} values were not seen in training ({values}), where it had levels such as "
-    "{levels}; predictions for them are those of no level in particular."
+    "{levels}; they are treated as an unknown level."
 )
 _REWRITTEN = (
     "Column {name!r}: {rows:,} of {of:,} values are written in another way than in training ({values}, where levels "
@@ -82,68 +79,43 @@ def _meaning(value: Any) -> float | str | None:
 class _Noted:
     rows: int = 0
     of: int = 0
-    values: dict[Any, None] = field(default_factory=dict)
+    values: dict[str, None] = field(default_factory=dict)
 
 
-# what is said, by whom, of which column with which levels
-_noted: ContextVar[dict[tuple[str, int, str, str], _Noted] | None] = ContextVar("notes on levels", default=None)
+class LevelNotes:
+    """Counts values that are not levels of training, or spelled in another way, over any number of blocks of rows."""
+
+    def __init__(self) -> None:
+        self._noted: dict[tuple[str, int, str, str], _Noted] = {}
+
+    def add(
+        self,
+        reader: int,
+        name: str,
+        levels: Sequence[Any],
+        values: pd.Series,
+        unseen: npt.NDArray[np.bool_],
+        rewritten: npt.NDArray[np.bool_],
+    ) -> None:
+        """Count the values of a column in some rows; readers of the same rows count on their own."""
+        known = ", ".join(map(repr, levels[:3]))
+        for text, rows in ((_UNSEEN, unseen), (_REWRITTEN, rewritten)):
+            entry = self._noted.setdefault((text, reader, name, known), _Noted())
+            entry.rows, entry.of = entry.rows + int(rows.sum()), entry.of + len(rows)
+            if rows.any() and len(entry.values) <= _SHOWN:
+                odd = values[rows].astype(object)
+                entry.values |= dict.fromkeys("missing" if pd.isna(value) else repr(value) for value in odd.unique())
+
+    def warn(self) -> None:
+        """Issue one warning per column and kind; the parts of a mixture say the same."""
+        for message in dict.fromkeys(
+            text.format(name=name, rows=found.rows, of=found.of, values=listed(list(found.values)), levels=known)
+            for (text, _, name, known), found in self._noted.items()
+            if found.rows
+        ):
+            warn_user(message)
 
 
-@contextmanager
-def telling_unseen() -> Iterator[None]:
-    """Gather what is noted of levels inside the block and warn at its end; inside another such block, at its end."""
-    if _noted.get() is not None:
-        yield
-        return
-    noted: dict[tuple[str, int, str, str], _Noted] = {}
-    token = _noted.set(noted)
-    try:
-        yield
-    finally:
-        _noted.reset(token)
-    for text in dict.fromkeys(  # the parts of a mixture say the same
-        said.format(name=name, rows=found.rows, of=found.of, values=listed(list(found.values)), levels=known)
-        for (said, _, name, known), found in noted.items()
-        if found.rows
-    ):
-        warnings.warn(text, UserWarning, stacklevel=4)
-
-
-def note_unseen(
-    reader: int, name: str, levels: Sequence[Any], values: pd.Series, unseen: npt.NDArray[np.bool_]
-) -> None:
-    """Note how many values of a column, and which, are none of its levels.
-
-    Parameters
-    ----------
-    reader : int
-        Who read the column: each counts on its own.
-    name : str
-    levels : sequence
-        Those of training.
-    values : Series
-    unseen : bool array of shape (rows,)
-    """
-    _note(_UNSEEN, reader, name, levels, values, unseen)
-
-
-def note_rewritten(
-    reader: int, name: str, levels: Sequence[Any], values: pd.Series, rewritten: npt.NDArray[np.bool_]
-) -> None:
-    """Note how many values of a column, and which, are levels written in another way; as `note_unseen`."""
-    _note(_REWRITTEN, reader, name, levels, values, rewritten)
-
-
-def _note(
-    said: str, reader: int, name: str, levels: Sequence[Any], values: pd.Series, rows: npt.NDArray[np.bool_]
-) -> None:
-    noted = _noted.get()
-    if noted is None:
-        with telling_unseen():
-            _note(said, reader, name, levels, values, rows)
-        return
-    entry = noted.setdefault((said, reader, name, ", ".join(map(repr, levels[:3]))), _Noted())
-    entry.rows, entry.of = entry.rows + int(rows.sum()), entry.of + len(rows)
-    if rows.any() and len(entry.values) <= _SHOWN:
-        odd = values[rows].astype(object)
-        entry.values |= dict.fromkeys("missing" if pd.isna(value) else repr(value) for value in odd.unique())
+def listed(names: Sequence[str]) -> str:
+    """The first names of a list."""
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

@@ -21,12 +21,12 @@ from sumosurv.preprocessing.columns import (
     NumericColumn,
     NumericScaling,
     column_from_state,
-    learn_column,
     normal_scores,
+    read_numbers,
 )
-from sumosurv.preprocessing.levels import note_rewritten, note_unseen
+from sumosurv.preprocessing.learning import TableSummary
+from sumosurv.preprocessing.levels import LevelNotes
 from sumosurv.preprocessing.reader import ColumnReader
-from sumosurv.preprocessing.types import read_numbers
 from sumosurv.stored import as_flag, as_list, as_whole, check_values
 
 __all__ = ["Preprocessor"]
@@ -78,11 +78,16 @@ class Preprocessor:
         if _is_tensor_like(X):
             self.row_shape = tuple(int(size) for size in X.shape[1:])
             return self
-        frame = _as_frame(X)
-        self.named = isinstance(X, pd.DataFrame)
-        self.columns = [learn_column(str(name), values, weight, self.scaling) for name, values in frame.items()]
+        frame, summary = _as_frame(X), TableSummary()
+        summary.add(frame, weight)
+        self.learn(summary, named=isinstance(X, pd.DataFrame))
         if self.max_components is not None and self.n_numeric > max(self.max_components, len(frame) / 4):
             self.projection = _principal_components(self.table(X)[0], self.max_components)
+        return self
+
+    def learn(self, summary: TableSummary, *, named: bool) -> Preprocessor:
+        """Learn from a summary of the training rows, whose columns have names or are those of an array."""
+        self.columns, self.named = summary.learned(self.scaling), named
         return self
 
     def transform(self, X: Any, device: torch.device | None = None) -> Inputs:
@@ -138,9 +143,7 @@ class Preprocessor:
             if isinstance(column, NumericColumn):
                 numbers += column.transform(next(scored))
                 continue
-            coded, rewritten = column.transform(values)
-            note_unseen(id(self), column.name, column.levels, values, coded == UNSEEN)
-            note_rewritten(id(self), column.name, column.levels, values, rewritten)
+            coded, _ = column.transform(values)
             if self.one_hot:
                 numbers += list((coded[:, None] == np.arange(column.n_codes)).astype(np.float64).T)
             else:
@@ -150,6 +153,17 @@ class Preprocessor:
             np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),
             np.stack(codes, axis=1) if codes else np.zeros((n, 0), np.int64),
         )
+
+    def note_levels(self, X: Any, notes: LevelNotes) -> None:
+        """Note values of categorical columns that training rows did not have."""
+        if self.row_shape is not None:
+            return
+        frame = self._checked_frame(X)
+        for j, column in enumerate(self.columns):
+            if isinstance(column, CategoricalColumn):
+                values = frame.iloc[:, j]
+                coded, rewritten = column.transform(values)
+                notes.add(id(self), column.name, column.levels, values, coded == UNSEEN, rewritten)
 
     def _scores(self, frame: pd.DataFrame) -> Iterator[npt.NDArray[np.float64]]:
         """The values of each numeric column, or their normal scores, which are computed for many columns at once."""

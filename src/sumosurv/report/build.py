@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from sumosurv.report.description import data_section, limits_section, model_sect
 from sumosurv.report.document import Section
 from sumosurv.report.explanations import drivers_section, subjects_section
 from sumosurv.report.groups import groups_section
-from sumosurv.report.inputs import ReportInputs, prepare
+from sumosurv.report.inputs import prepare
 from sumosurv.report.performance import performance_section
 
 __all__ = ["Report", "make_report"]
@@ -105,6 +105,8 @@ def make_report(
     -------
     Report
     """
+    from tqdm.auto import tqdm
+
     template = _template()
     inputs = prepare(
         model,
@@ -124,7 +126,12 @@ def make_report(
     makers = [data_section, performance_section, groups_section, drivers_section]
     makers += [subjects_section] if subjects else []
     makers += [limits_section, model_section]
-    sections = _make(makers, inputs, verbose)
+    sections = []
+    with tqdm(total=len(makers), unit="section", delay=2, disable=not verbose) as bar:
+        for make in makers:
+            bar.set_description(f"Report: {make.__name__.removesuffix('_section')}")
+            sections.append(make(inputs))
+            bar.update()
     html = template.render(
         title=title or f"Report on {inputs.name}",
         name=inputs.name,
@@ -133,31 +140,12 @@ def make_report(
         version=__version__,
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
     )
-    return Report(html, sections)
-
-
-def _make(
-    makers: Sequence[Callable[[ReportInputs], Section]], inputs: ReportInputs, verbose: bool
-) -> tuple[Section, ...]:
-    """All sections, with a progress bar that names the section in progress."""
-    if not verbose:
-        return tuple(make(inputs) for make in makers)
-    from tqdm.auto import tqdm
-
-    sections = []
-    with tqdm(total=len(makers), unit="section", delay=2) as bar:
-        for make in makers:
-            bar.set_description(f"Report: {make.__name__.removesuffix('_section')}")
-            sections.append(make(inputs))
-            bar.update()
-    return tuple(sections)
+    return Report(html, tuple(sections))
 
 
 def _template() -> Any:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError('A report needs Jinja2 and matplotlib: pip install "sumosurv[report]".') from None
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("sumosurv.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

@@ -87,27 +87,14 @@ def draw(
     legend: bool = True,
     **options: Any,
 ) -> Picture:
-    """The picture of a function of `sumosurv.plots`: a vector graphic, or pixels if that would be large.
+    """The picture that a function of `sumosurv.plots` draws: a vector graphic, or pixels if that would be large.
 
-    Parameters
-    ----------
-    alt : str
-        Description of the picture.
-    caption : str
-    plot : callable
-        Called with the arguments, the options and ``ax``.
-    half : bool
-        Whether two such pictures stand side by side if there is room.
-    formulas : bool
-        Whether dollar signs enclose formulas; not if text comes from the data.
-    legend : bool
-        Whether to keep the legend.
+    ``half``: two such pictures stand side by side if there is room. ``formulas``: dollar signs enclose formulas, which
+    is wrong if text comes from the data. ``legend=False`` removes the legend. Other options go to the function.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError('A report needs matplotlib and Jinja2: pip install "sumosurv[report]".') from None
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     settings: dict[Any, Any] = {"svg.hashsalt": "sumosurv", "text.parse_math": formulas, "text.usetex": False}
     with mpl.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that no font here has

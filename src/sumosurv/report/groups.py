@@ -10,6 +10,7 @@ import pandas as pd
 from sumosurv.nonparametric import aalen_johansen, confidence_band
 from sumosurv.outcome import Outcome
 from sumosurv.plots import plot_kaplan_meier, plot_risk_groups
+from sumosurv.plots.curves import known_until
 from sumosurv.plots.figure import at_times
 from sumosurv.report.document import Note, Picture, Section, Table, attempt, count, draw, in_percent, shown
 from sumosurv.report.inputs import ReportInputs
@@ -125,8 +126,8 @@ def _line(inputs: ReportInputs, label: str, rows: Any, risk: Any, cause: int | N
 
 
 def _observed_risk(outcome: Outcome, time: float, cause: int | None, n_causes: int) -> str:
-    """The observed risk with 95% limits; there is none beyond the last time of the group."""
-    if time > outcome.time.max():
+    """The observed risk with 95% limits, as far as it is known."""
+    if time > known_until(outcome):
         return "follow-up too short"
     if cause is None:
         band = confidence_band(outcome.any_cause())

@@ -25,46 +25,20 @@ _AT_RISK = 0.05  # least share of rows that is followed beyond a horizon
 
 @dataclass(frozen=True)
 class ReportInputs:
-    """A model, the rows on which it is evaluated, and predictions, which are made once.
+    """A model, the rows on which it is evaluated, and predictions, which are made once."""
 
-    Attributes
-    ----------
-    model : fitted estimator, pipeline or search
-    estimator : fitted estimator
-        The one inside of ``model``.
-    X : DataFrame or array
-    outcome : Outcome
-    name : str
-        Name of the model.
-    curves : dict of str to SurvivalDistribution
-        Predictions of the model, of the marginal curve of its training rows, and of the models to compare with.
-    since_entry, curves_since_entry
-        The outcome and the predictions with time counted from the entry of each row; the same if there is no delayed
-        entry.
-    times : ndarray
-        Horizons.
-    main : float
-        The horizon at which risks are shown.
-    unit : str
-        Unit of time.
-    causes : list of str
-        Names of the competing causes; empty if there is one.
-    n_bootstrap, max_rows, seed : int
-        As in `make_report`.
-    """
-
-    model: Any
-    estimator: Any
+    model: Any  # estimator, pipeline or search
+    estimator: Any  # the one inside of the model
     X: Any
     outcome: Outcome
     name: str
-    curves: dict[str, SurvivalDistribution]
-    since_entry: Outcome
+    curves: dict[str, SurvivalDistribution]  # of the model, the marginal curve of its training rows, and other models
+    since_entry: Outcome  # this and the next with time counted from the entry of each row
     curves_since_entry: dict[str, SurvivalDistribution]
-    times: Array
-    main: float
+    times: Array  # horizons
+    main: float  # the horizon at which risks are shown
     unit: str
-    causes: list[str]
+    causes: list[str]  # names of the competing causes; empty if there is one
     n_bootstrap: int
     max_rows: int
     seed: int

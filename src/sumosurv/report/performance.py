@@ -9,6 +9,8 @@ import pandas as pd
 
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.plots import plot_calibration, plot_decision_curve, plot_score
+from sumosurv.plots.figure import at_times
+from sumosurv.plots.performance import score_times
 from sumosurv.report.document import Note, Picture, Section, Table, attempt, draw, estimate, number
 from sumosurv.report.inputs import ReportInputs
 from sumosurv.scores import decision_curve, evaluate
@@ -25,6 +27,7 @@ _NAMES = {
     "d_calibration": "D-calibration",
 }
 _AT = ("brier", "cumulative_dynamic_auc")
+_NARROWEST = 0.05  # range of thresholds that is worth a sentence: limits are pointwise
 _MOST_RESAMPLES = 100  # of pictures, each with a regression of its own
 
 
@@ -62,11 +65,15 @@ def performance_section(inputs: ReportInputs) -> Section:
         section.items.append(
             Note("Some rows have delayed entry: in what follows, time is counted from the entry of each row.")
         )
+    grid = score_times(inputs.since_entry)
+    curves = {name: at_times(one, grid) for name, one in inputs.curves_since_entry.items()}
     for cause in inputs.cause_numbers:
         values = _values_in_words(inputs, table, "cumulative_dynamic_auc", cause)
         section.summary.append(f"AUC{_of(inputs, cause)}: {values} (0.5 is chance).")
         for score in ("cumulative_dynamic_auc", "brier"):
-            section.items += attempt(f"{_NAMES[score]} over time", _over_time, inputs, table, score, cause)
+            section.items += attempt(
+                f"{_NAMES[score]} over time", _over_time, inputs, table, curves, grid, score, cause
+            )
         section.items += attempt("Calibration", _calibration, inputs, cause)
         section.items += attempt("Decision curve", _decisions, inputs, cause)
     return section
@@ -140,7 +147,9 @@ def _scores(inputs: ReportInputs, table: pd.DataFrame) -> Table:
     )
 
 
-def _over_time(inputs: ReportInputs, table: pd.DataFrame, score: str, cause: int | None) -> Picture:
+def _over_time(
+    inputs: ReportInputs, table: pd.DataFrame, curves: dict[str, Any], grid: Any, score: str, cause: int | None
+) -> Picture:
     what = _NAMES[score]
     values, of = _values_in_words(inputs, table, score, cause), _of(inputs, cause)
     meaning = {
@@ -152,9 +161,10 @@ def _over_time(inputs: ReportInputs, table: pd.DataFrame, score: str, cause: int
         f"{what}{of} over time of {', '.join(inputs.curves)}. {inputs.name}: {values}.",
         f"{what}{of} over time: {meaning}. {inputs.name}: {values}. Bands: pointwise 95% intervals.",
         plot_score,
-        inputs.curves_since_entry,
+        curves,
         inputs.since_entry,
         score,
+        times=grid,
         cause=cause,
         unit=inputs.unit,
         n_bootstrap=min(inputs.n_bootstrap, _MOST_RESAMPLES),
@@ -180,11 +190,11 @@ def _calibration(inputs: ReportInputs, cause: int | None) -> Picture:
         random_state=inputs.seed,
     )
     low, high = found.ici_interval
-    noise = "" if np.isnan(low) else f"; {100 * low:.1f} to {100 * high:.1f} in resampled rows, where noise adds to it"
+    limits = f"; 95% interval {100 * low:.1f} to {100 * high:.1f}" if low <= found.ici <= high else ""
     of = _of(inputs, cause)
     text = (
         f"Predicted and observed risk{of} at {inputs.time(inputs.main)} differ by {100 * found.ici:.1f} percentage "
-        f"points on average (ICI{noise})"
+        f"points on average (ICI{limits})"
     )
     return draw(
         f"Calibration curve: observed against predicted risk. {text}.",
@@ -210,13 +220,7 @@ def _decisions(inputs: ReportInputs, cause: int | None) -> Picture:
         for name, curves in inputs.curves_since_entry.items()
         if name != marginal  # one risk for all: everyone is treated, or no one
     }
-    table = found[inputs.name].table
-    ranges = _ranges(table.index.to_numpy(), (table["advantage_lower"] > 0).to_numpy())
-    where = (
-        f"The net benefit is clearly above that of treating everyone or no one at thresholds of {ranges}."
-        if ranges
-        else "At no threshold is the net benefit clearly above that of treating everyone or no one."
-    )
+    where = _advantage(found[inputs.name].table)
     of = _of(inputs, cause)
     at = inputs.time(inputs.main)
     return draw(
@@ -228,11 +232,24 @@ def _decisions(inputs: ReportInputs, cause: int | None) -> Picture:
     )
 
 
-def _ranges(thresholds: Any, good: Any) -> str:
-    """Runs of thresholds in words."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], good.astype(int), [0]])))
+def _advantage(table: pd.DataFrame) -> str:
+    """At which thresholds the net benefit is above that of treating everyone or no one, by its pointwise limits."""
+    if table["advantage_lower"].isna().all():
+        return ""
+    thresholds, above = table.index.to_numpy(), (table["advantage_lower"] > 0).to_numpy()
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], above.astype(int), [0]])))
     runs = [(thresholds[a], thresholds[b - 1]) for a, b in zip(edges[::2], edges[1::2])]
-    return ", ".join(f"{low:.0%} to {high:.0%}" if high > low else f"{low:.0%}" for low, high in runs)
+    wide = [f"{low:.0%} to {high:.0%}" for low, high in runs if round(high - low, 6) >= _NARROWEST]
+    least = f"{100 * _NARROWEST:.0f} percentage points"
+    if not wide:
+        return (
+            f"At no range of thresholds of {least} or more is the lower 95% limit of the advantage over treating "
+            "everyone and treating no one above zero."
+        )
+    return (
+        f"At thresholds of {', '.join(wide)} the lower 95% limit of the advantage over treating everyone and treating "
+        f"no one is above zero. The limits are pointwise; ranges below {least} are not listed."
+    )
 
 
 def _of(inputs: ReportInputs, cause: int | None) -> str:

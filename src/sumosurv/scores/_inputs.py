@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,25 +14,6 @@ from scipy.stats import rankdata
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.outcome.checks import check_weight
-
-__all__ = [
-    "Array",
-    "check_rows",
-    "check_subjects",
-    "check_time",
-    "check_times",
-    "curve_blocks",
-    "median_time",
-    "of_cause",
-    "progress_bar",
-    "remembering",
-    "risk_at",
-    "risk_groups",
-    "step_columns",
-    "step_table",
-    "time_grid",
-    "times_weight",
-]
 
 Array = npt.NDArray[np.float64]
 
@@ -64,7 +43,7 @@ def check_subjects(
 
 
 def check_rows(y: Any, sample_weight: Any = None, *, entry: bool = False, intervals: bool = False) -> Outcome:
-    """Return the outcome with weights of mean one; raise ValueError if the score does not support it."""
+    """Return the outcome; raise ValueError if the score does not support it."""
     outcome = check_outcome(y, sample_weight=sample_weight)
     if outcome.entry is not None and not entry:
         raise ValueError(
@@ -76,8 +55,6 @@ def check_rows(y: Any, sample_weight: Any = None, *, entry: bool = False, interv
             "This score needs exact event times, and some events are interval-censored. Use a score that supports "
             "interval censoring, such as the log-likelihood."
         )
-    if outcome.weight is not None:
-        outcome = replace(outcome, weight=outcome.weight / outcome.weight.mean())
     return outcome
 
 
@@ -88,11 +65,13 @@ def times_weight(values: Array, sample_weight: Any) -> Array:
     weight = check_weight(sample_weight, len(values))
     if weight is None:
         return values
-    return np.asarray(values * (weight / weight.mean()).reshape(-1, *[1] * (values.ndim - 1)), dtype=np.float64)
+    scaled = (weight / weight.mean()).reshape(-1, *[1] * (values.ndim - 1))
+    with np.errstate(invalid="ignore"):  # an infinite score of a row with weight zero does not count
+        return np.where(scaled > 0, values * scaled, 0.0)
 
 
 def of_cause(
-    distribution: SurvivalDistribution, outcome: Outcome, cause: int | None
+    distribution: SurvivalDistribution, outcome: Outcome, cause: int | None, memory: CurveMemory | None = None
 ) -> tuple[SurvivalDistribution, npt.NDArray[np.bool_] | None]:
     """Return the time to an event of one cause, infinite if another cause comes first, and which rows had another.
 
@@ -105,7 +84,6 @@ def of_cause(
             f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y, and it has one; "
             "fit the model to rows with causes."
         )
-    memory = _MEMORY.get()
     curves = distribution.cause(cause) if memory is None else memory.cause(distribution, cause)
     if outcome.cause is None and distribution.n_causes > 1:
         raise ValueError(
@@ -132,11 +110,10 @@ def check_times(times: Any) -> Array:
 def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
     """Return the grid of an integrated score: an array as it is, a range (low, high) or None filled evenly.
 
-    None is the range of the positive times. Zero is left out because every curve is one there, so that the logarithmic
-    score of an event at time zero would be infinite.
+    None is `follow_up`.
     """
     if times is None:
-        low, high = float(time.min(initial=np.inf, where=time > 0)), float(time.max())
+        low, high = follow_up(time)
     elif isinstance(times, tuple) and len(times) == 2:
         low, high = (float(end) for end in times)
     else:
@@ -151,6 +128,15 @@ def time_grid(times: Any, time: Array, n_times: int = 100) -> Array:
             f"The time range is empty ({low:g} to {high:g}); pass times=(low, high) with low < high, or a grid."
         )
     return check_times(np.linspace(low, high, n_times))
+
+
+def follow_up(time: Array) -> tuple[float, float]:
+    """Return the default range of the integrated scores: from the smallest positive to just before the largest time.
+
+    Zero is left out because every curve is one there, so that the logarithmic score of an event at time zero would be
+    infinite. The largest time is left out because nobody is followed beyond it: only events would be scored there.
+    """
+    return float(time.min(initial=np.inf, where=time > 0)), float(np.nextafter(time.max(), 0.0))
 
 
 def median_time(outcome: Outcome) -> float:
@@ -210,28 +196,26 @@ def step_columns(knots: npt.NDArray[Any], times: Array) -> npt.NDArray[np.intp]:
 
 
 def curve_blocks(
-    distribution: SurvivalDistribution, times: Array, *, log: bool = False
+    distribution: SurvivalDistribution, times: Array, *, log: bool = False, memory: CurveMemory | None = None
 ) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
     """Yield (rows, S or log S on the grid) for blocks of subjects, so that no (n, m) array is needed."""
     n, rows = len(distribution), max(1, _CELLS // len(times))
-    known = step_table(distribution)
-    if known is not None:
-        knots, table = known
-        columns = step_columns(knots, times)
-        whole = len(columns) == table.shape[1] and bool((columns == np.arange(len(columns))).all())
-        for start in range(0, n, rows):
-            part = slice(start, min(start + rows, n))
-            block = table[part] if whole else table[part].take(columns, axis=1)
-            yield part, _log(block) if log else block
-        return
-    memory = _MEMORY.get()
-    if memory is not None and len(times) >= 2 and n * len(times) <= _KEPT:
+    known, kept = step_table(distribution), None
+    if known is None and memory is not None and n * len(times) <= _KEPT:
         kept = memory.log_survival(distribution, times)
-        for start in range(0, n, rows):
-            part = slice(start, min(start + rows, n))
+    for start in range(0, n, rows):
+        part = slice(start, min(start + rows, n))
+        if known is not None:
+            block = known[1][part].take(step_columns(known[0], times), axis=1)
+            with np.errstate(divide="ignore"):
+                made = np.log(block).astype(np.float64) if log else block
+            yield part, made
+        elif kept is not None:
             yield part, kept[part].copy() if log else np.exp(kept[part])
-        return
-    yield from _asked(distribution, times, log)
+        else:
+            with torch.no_grad():
+                some = distribution if part == slice(0, n) else distribution[part]
+                yield part, some.log_survival(times) if log else some.survival(times)
 
 
 def risk_at(distribution: SurvivalDistribution, time: float) -> Array:
@@ -242,19 +226,8 @@ def risk_at(distribution: SurvivalDistribution, time: float) -> Array:
     return risk
 
 
-def _asked(
-    distribution: SurvivalDistribution, times: Array, log: bool
-) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
-    n, rows = len(distribution), max(1, _CELLS // len(times))
-    for start in range(0, n, rows):
-        part = slice(start, min(start + rows, n))
-        with torch.no_grad():
-            some = distribution if part == slice(0, n) else distribution[part]
-            yield part, some.log_survival(times) if log else some.survival(times)
-
-
-class _Memory:
-    """The last evaluated curves on their grid, which the next score often needs again."""
+class CurveMemory:
+    """The last evaluated curves on their grid, up to 2²⁵ subjects × times, which the next score often needs again."""
 
     def __init__(self) -> None:
         self._distribution: SurvivalDistribution | None = None
@@ -262,10 +235,11 @@ class _Memory:
         self._causes: dict[int, tuple[SurvivalDistribution, SurvivalDistribution]] = {}
 
     def log_survival(self, distribution: SurvivalDistribution, times: Array) -> Array:
+        """Return log S at the times, (n, m)."""
         if self._distribution is not distribution or not np.array_equal(self._times, times):
             self._distribution, self._times = distribution, times.copy()
             self._table = np.empty((len(distribution), len(times)))
-            for part, block in _asked(distribution, times, log=True):
+            for part, block in curve_blocks(distribution, times, log=True):
                 self._table[part] = block
         return self._table
 
@@ -274,24 +248,6 @@ class _Memory:
         if cause not in self._causes or self._causes[cause][0] is not distribution:
             self._causes[cause] = (distribution, distribution.cause(cause))
         return self._causes[cause][1]
-
-
-_MEMORY: ContextVar[_Memory | None] = ContextVar("_MEMORY", default=None)
-
-
-@contextmanager
-def remembering() -> Iterator[None]:
-    """Keep the last evaluated curves, up to 2²⁵ subjects × times, while several scores are computed."""
-    token = _MEMORY.set(_Memory())
-    try:
-        yield
-    finally:
-        _MEMORY.reset(token)
-
-
-def _log(values: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(values), dtype=np.float64)
 
 
 @contextmanager

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from sumosurv.nonparametric import is_whole
 from sumosurv.scores._inputs import Array
 from sumosurv.scores._resampling import MeanTerms, share_of_pairs
-
-__all__ = [
-    "HARRELL",
-    "Pairs",
-    "SortedOutcome",
-    "TieRule",
-    "count_below",
-    "count_cell",
-    "count_cells",
-    "count_dense",
-    "count_later",
-    "pair_terms",
-]
 
 Index = npt.NDArray[np.intp]
 
@@ -49,23 +37,6 @@ class TieRule:
 
 
 HARRELL = TieRule(equal=0.5, censored=1.0, events=False)
-
-
-class Pairs:
-    """Concordant and comparable weight of each subject's pairs; half of a pair belongs to either subject.
-
-    Both are in the order of time. The concordance is the ratio of their sums. Weights of the partners are included
-    here; the sums are weighted with the subject's own weight.
-    """
-
-    def __init__(self, n: int, weight: Array | None = None) -> None:
-        self.concordant, self.comparable = np.zeros(n), np.zeros(n)
-        self.weight = np.ones(n) if weight is None else weight
-
-    def ratio(self) -> float:
-        """Return the concordance; nan if no pair can be compared."""
-        total = float((self.weight * self.comparable).sum())
-        return float((self.weight * self.concordant).sum()) / total if total > 0 else float("nan")
 
 
 class SortedOutcome:
@@ -101,6 +72,8 @@ class SortedOutcome:
                 np.append(time, np.nextafter(entry[late], np.inf)),
             )
         self.order: Index = np.lexsort((~event, time))
+        # the part of a row's weight that is not compared with the row itself: one of its copies, if weights are counts
+        self.itself: Any = 1.0 if weight is None or is_whole(weight) else weight[self.order]
         self.weight = None if weight is None else weight[self.order]
         self.event, self.time = event[self.order], time[self.order]
         self.start: Index = np.searchsorted(self.time, self.time, side="left")  # first subject with that time
@@ -115,6 +88,24 @@ class SortedOutcome:
             return right - left
         total = np.concatenate([[0.0], np.cumsum(self.weight)])
         return total[right] - total[left]
+
+
+class Pairs:
+    """Concordant and comparable weight of each subject's pairs; half of a pair belongs to either subject.
+
+    Both are in the order of time. The concordance is the ratio of their sums. Weights of the partners are included
+    here; the sums are weighted with the subject's own weight.
+    """
+
+    def __init__(self, y: SortedOutcome) -> None:
+        self.y = y
+        self.concordant, self.comparable = np.zeros((2, len(y.time)))
+
+    def ratio(self) -> float:
+        """Return the concordance; nan if no pair can be compared."""
+        weight = 1.0 if self.y.weight is None else self.y.weight
+        total = float((weight * self.comparable).sum())
+        return float((weight * self.concordant).sum()) / total if total > 0 else float("nan")
 
 
 def count_below(
@@ -156,30 +147,25 @@ def count_below(
 
 
 def count_cell(
-    pairs: Pairs,
-    y: SortedOutcome,
-    prediction: Array,
-    cell_start: Index,
-    cell_stop: Index,
-    rule: TieRule,
-    weights: Array | None = None,
+    pairs: Pairs, prediction: Array, start: Index, stop: Index, rule: TieRule, weights: Array | None = None
 ) -> None:
     """Add the pairs (i, j) whose later subject j lies in the same cell as the event i.
 
     ``prediction`` is in the order of time and such that larger means later; a cell is a stretch
-    [cell_start, cell_stop) of that order. ``weights`` are those of the event's side.
+    [start, stop) of that order. ``weights`` are those of the event's side.
     """
+    y = pairs.y
     rank: Index = np.unique(prediction, return_inverse=True)[1].astype(np.intp)
     events = np.flatnonzero(y.event)
     weight = np.ones(len(events)) if weights is None else weights[events]
     concordant, comparable = np.zeros(len(rank)), np.zeros(len(rank))
-    concordant[events], comparable[events] = weight * count_later(y, rank, cell_stop, rule)
+    concordant[events], comparable[events] = weight * count_later(y, rank, stop, rule)
     if y.weight is not None:
         weight, weights = weight * y.weight[events], y.weight
 
     # from the other side: the events before it in its cell, or at the time of its censoring
     before = y.n_events_before
-    sides = [(np.arange(len(rank)), cell_start, y.start, 1.0)]
+    sides = [(np.arange(len(rank)), start, y.start, 1.0)]
     if y.has_ties:
         sides.append((np.flatnonzero(~y.event), y.start, y.stop, rule.censored))
     mass = np.concatenate([[0.0], np.cumsum(weight)])
@@ -189,9 +175,9 @@ def count_cell(
         concordant[who] += worth * (below + rule.equal * equal)
         comparable[who] += worth * (mass[right] - mass[left])
 
-    if rule.events and y.has_ties:
+    if rule.events and (y.has_ties or y.weight is not None):  # copies of a row are tied
         left, right = y.start[events], y.censored_start[events]
-        itself = 1 if y.weight is None else y.weight[events]
+        itself = np.broadcast_to(y.itself, len(rank))[events]
         equal = count_below(rank, left, right, rank[events], y.weight)[1] - itself
         others = y.mass(left, right) - itself
         concordant[events] += 2 * (equal + 0.5 * (others - equal))
@@ -217,20 +203,21 @@ def count_later(y: SortedOutcome, rank: Index, cell_stop: Index, rule: TieRule) 
     return counted
 
 
-def count_cells(pairs: Pairs, y: SortedOutcome, table: npt.NDArray[Any], column: Index, rule: TieRule) -> None:
-    """Add all pairs of a table of shape (n, m), where the time of sorted subject p lies in ``column[p]``.
+def count_cells(y: SortedOutcome, cells: Iterable[tuple[int, int, npt.NDArray[Any]]], rule: TieRule) -> Pairs:
+    """Count all pairs, given the cells of time in which curves are compared at one time each.
 
-    For the events of one column, all subjects of later columns are looked up in the events' sorted
-    predictions; pairs within a column are left to `count_cell`.
+    A cell is a stretch [first, last) of the order, with the predictions of all subjects from ``first`` on at the time
+    of the cell; larger means later. Subjects of later cells are looked up in the sorted predictions of the cell's
+    events; pairs within a cell are left to `count_cell`.
     """
-    n = len(column)
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(column)) + 1, [n]])
-    own = np.asarray(table[y.order, column], dtype=np.float64)
-    for first, last in pairwise(edges):
+    n, pairs = len(y.time), Pairs(y)
+    own, start, stop = np.empty(n), np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
+    for first, last, prediction in cells:
+        own[first:last], start[first:last], stop[first:last] = prediction[: last - first], first, last
         events = first + np.flatnonzero(y.event[first:last])
         if len(events) == 0 or last == n:
             continue
-        later = table[y.order[last:], column[first]].astype(np.float64)
+        later = prediction[last - first :].astype(np.float64)
         values, position, copies = np.unique(own[events], return_inverse=True, return_counts=True)
         if y.weight is not None:
             copies = np.bincount(position, weights=y.weight[events])
@@ -248,49 +235,13 @@ def count_cells(pairs: Pairs, y: SortedOutcome, table: npt.NDArray[Any], column:
         above = total - np.cumsum(in_slot)[:-1]
         pairs.concordant[events] += 0.5 * (above + rule.equal * at_value)[position]
         pairs.comparable[events] += 0.5 * total
-    count_cell(pairs, y, own, np.repeat(edges[:-1], np.diff(edges)), np.repeat(edges[1:], np.diff(edges)), rule)
+    count_cell(pairs, own, start, stop, rule)
+    return pairs
 
 
-def count_dense(pairs: Pairs, y: SortedOutcome, events: Index, first: int, prediction: Array, rule: TieRule) -> None:
-    """Add the pairs of a block of events from the predictions of everyone at risk.
-
-    ``events`` are consecutive events in the order of time; ``prediction`` of shape (n - first, number of events)
-    has the subjects from ``first`` on, who are all those at risk at the block's first time.
-    """
-    own = prediction[events - first, np.arange(len(events))]
-    last = int(y.stop[events[-1]])
-    later = prediction[last - first :]
-    weights: npt.NDArray[Any] = np.ones(len(y.time), dtype=np.float32) if y.weight is None else y.weight
-    if len(later):
-        credit: npt.NDArray[Any] = (later > own).astype(weights.dtype)
-        equal = later == own
-        if equal.any():
-            credit += credit.dtype.type(rule.equal) * equal
-        pairs.concordant[last:] += 0.5 * (credit @ weights[events])
-        of_later = credit.sum(axis=0, dtype=np.float64) if y.weight is None else y.weight[last:] @ credit
-        pairs.concordant[events] += 0.5 * of_later
-        pairs.comparable[last:] += 0.5 * float(weights[events].sum())
-        pairs.comparable[events] += 0.5 * y.mass(np.array(last), np.array(len(y.time)))
-    # The few subjects whose times lie among the block's own: compare times as well.
-    near = slice(first, last)
-    time, seen, at = y.time[near, None], y.event[near, None], y.time[events]
-    above, equal = prediction[: last - first] > own, prediction[: last - first] == own
-    tied, itself = time == at, np.arange(first, last)[:, None] == events
-    weight = (time > at) + rule.censored * (tied & ~seen)
-    credit = weight * (above + rule.equal * equal)
-    if rule.events:
-        both = tied & seen & ~itself
-        weight = weight + both
-        credit = credit + both * np.where(equal, 1.0, 0.5)
-    of_event, of_other = (1.0, 1.0) if y.weight is None else (y.weight[events], y.weight[near, None])
-    pairs.concordant[near] += 0.5 * (credit * of_event).sum(axis=1)
-    pairs.comparable[near] += 0.5 * (weight * of_event).sum(axis=1)
-    pairs.concordant[events] += 0.5 * (credit * of_other).sum(axis=0)
-    pairs.comparable[events] += 0.5 * (weight * of_other).sum(axis=0)
-
-
-def pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
-    """Each subject's share of the pairs, in the order of the rows."""
+def pair_terms(pairs: Pairs) -> MeanTerms:
+    """Return each subject's share of the pairs, in the order of the rows."""
+    y = pairs.y
     counted = np.empty((len(y.order), 2))
     counted[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
     values = counted[: y.n_rows]
@@ -300,7 +251,7 @@ def pair_terms(pairs: Pairs, y: SortedOutcome) -> MeanTerms:
         ordered = np.empty(len(y.order))
         ordered[y.order] = y.weight
         weight = ordered[: y.n_rows]
-    whole = values.mean(axis=0) if weight is None else weight @ values / len(values)
+    whole = values.mean(axis=0) if weight is None else weight @ values / weight.sum()
 
     def combine(means: Array) -> Array:
         # Σᵢⱼ cᵢ cⱼ h(i, j) to first order about each subject's weight: its pairs change with it and with its partners

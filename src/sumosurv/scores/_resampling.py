@@ -12,27 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from sumosurv.nonparametric import is_robust, resampler, sum_by_subject
 from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array
-
-__all__ = [
-    "GROUPS",
-    "Bootstrap",
-    "Estimate",
-    "MeanTerms",
-    "Partial",
-    "PartialMeans",
-    "Resamples",
-    "SquareTerms",
-    "Terms",
-    "WeightedSums",
-    "incidence_limit",
-    "incidence_steps",
-    "product_limit",
-    "ratio",
-    "share_of_pairs",
-    "shrinkage",
-]
 
 GROUPS = 100  # of subjects, each left out once for the standard errors of rows that come in blocks
 _CELLS = 1 << 21  # resamples × subjects held at once
@@ -55,8 +37,8 @@ class Resamples:
 
     @classmethod
     def whole(cls, outcome: Outcome) -> Resamples:
-        """Return the sample itself: every subject once, or as often as its weight says."""
-        return cls(outcome, outcome.weights[None])
+        """Return the sample itself: every subject once, or in proportion to its weight; the counts sum to n."""
+        return cls(outcome, (outcome.weights * (len(outcome) / outcome.total))[None])
 
     def gone(self, times: Array) -> Array:
         """Return how many subjects of each resample have a time <= t, shape (r, m)."""
@@ -76,7 +58,8 @@ class Resamples:
 class Bootstrap:
     """Resamples of the subjects with replacement, a few at a time; the same ones in every iteration.
 
-    A subject is drawn with all of its rows. Weights multiply the number of times that a row is drawn.
+    A subject is drawn with all of its rows. Whole-number weights count rows, as if each row were repeated; other
+    weights multiply the number of times that a row is drawn.
 
     Parameters
     ----------
@@ -104,19 +87,13 @@ class Bootstrap:
     def _draw(self) -> Iterator[Resamples]:
         n = len(self.outcome)
         step = max(1, _CELLS // n)
-        group = self.outcome.group
-        subject = None if group is None else np.unique(group, return_inverse=True)[1]
-        size = n if subject is None else int(subject.max()) + 1
+        draw = resampler(self.outcome)
         for start in range(0, len(self._seeds), step):
             seeds = self._seeds[start : start + step]
             counts = np.empty((len(seeds), n))
             for row, seed in zip(counts, seeds):
-                drawn = np.bincount(np.random.default_rng(seed).integers(size, size=size), minlength=size)
-                row[:] = drawn if subject is None else drawn[subject]
-            if self.outcome.weight is not None:
-                counts *= self.outcome.weight
-            if self.outcome.weight is not None or subject is not None:
-                counts *= n / counts.sum(axis=1, keepdims=True)
+                row[:] = draw(np.random.default_rng(seed))
+            counts *= n / counts.sum(axis=1, keepdims=True)
             part = Resamples(self.outcome, counts)
             if len(seeds) == len(self._seeds):
                 self._kept = [part]
@@ -251,7 +228,7 @@ class MeanTerms:
     combine : callable
         From the means, one row per resample, shape (r, k), to the scores, shape (r,); the first mean by default.
     weight : array of shape (n,), optional
-        Of the subjects, with mean one.
+        Of the subjects.
     times, note : str
         The times of the comparison in words, and a note on its error, if the terms are not exact.
     """
@@ -266,7 +243,7 @@ class MeanTerms:
     def value(self) -> float:
         """The score of the sample itself."""
         if self.weight is not None:
-            return float(self.combine(self._sums(self.weight[None]) / len(self.values))[0])
+            return float(self.combine(self._sums(self.weight[None]) / self.weight.sum())[0])
         return float(self.combine(self.values.mean(axis=0, keepdims=True))[0])
 
     def resampled(self, resamples: Resamples) -> Array:
@@ -294,7 +271,7 @@ class SquareTerms:
     values : array of shape (n, k)
     target : array of shape (k,)
     weight : array of shape (n,), optional
-        Of the subjects, with mean one.
+        Of the subjects.
     """
 
     values: Array
@@ -304,9 +281,7 @@ class SquareTerms:
     @cached_property
     def means(self) -> Array:
         """The mean of each quantity."""
-        return np.asarray(
-            self.values.mean(axis=0) if self.weight is None else self.weight @ self.values / len(self.values)
-        )
+        return np.average(self.values, axis=0, weights=self.weight)
 
     @property
     def value(self) -> float:
@@ -319,11 +294,21 @@ class SquareTerms:
 
     def resampled(self, resamples: Resamples) -> Array:
         """Return the score of each resample, shape (r,)."""
-        n, means = len(self.values), self.means
-        spread = 1.0 if self.weight is None else float(np.square(self.weight).mean())  # weights make means noisier
-        kept = shrinkage(self.value, spread * float(self.values.var(axis=0).sum()) / n)
-        noise = resamples.counts @ self.values / n - means
+        means = self.means
+        kept = shrinkage(self.value, float(np.trace(covariance_of_means(self.values - means, resamples.outcome))))
+        noise = resamples.counts @ self.values / len(self.values) - means
         return np.asarray(np.square(noise + kept * (means - self.target)).sum(axis=1))
+
+
+def covariance_of_means(deviation: Array, outcome: Outcome) -> Array:
+    """Return the covariance (k, k) of weighted means of k quantities from the deviations of the rows, (n, k).
+
+    Subjects are independent. Whole-number weights count rows, as if each row were repeated.
+    """
+    if is_robust(outcome):
+        by_subject = sum_by_subject(outcome.weights[:, None] * deviation, outcome)
+        return np.asarray(by_subject.T @ by_subject / outcome.total**2)
+    return np.asarray((outcome.weights * deviation.T) @ deviation / outcome.total**2)
 
 
 def shrinkage(square: float, noise: float) -> float:
@@ -367,9 +352,14 @@ class Estimate:
             return Estimate(self.value - other.value, self.draws - other.draws, left_out)
 
     def interval(self, confidence: float) -> tuple[float, float, float]:
-        """Return the ends of the confidence interval and the standard error."""
+        """Return the ends of the confidence interval and the standard error.
+
+        Quantiles of the resamples are extended to the value if it lies outside, as a sum of squares does if it is
+        smaller than sampling noise makes it on average.
+        """
         if len(self.draws):
-            return _quantile_interval(self.draws, confidence)
+            low, high, error = _quantile_interval(self.draws, confidence)
+            return min(low, self.value), max(high, self.value), error
         error, n = self.std_error, len(self.left_out)
         if n:
             error = float(np.sqrt((n - 1) / n * np.square(self.left_out - self.left_out.mean()).sum()))

@@ -16,8 +16,6 @@ from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array
 from sumosurv.scores._resampling import Resamples
 
-__all__ = ["GridWeights", "OnZero", "Weighting"]
-
 OnZero = Literal["raise", "drop"]
 
 
@@ -136,15 +134,8 @@ class GridWeights:
         own = self._own
         if not self.weighting.normalize:
             return 1.0 if self.weighting.min_followed == 0 else self._one_over_kept(own, share)
-        if self.of_alive is not None:
-            order = np.argsort(self.time)
-            gone = np.searchsorted(self.time[order], self.grid, side="right")
-            of_event = np.concatenate([[0.0], np.cumsum((own * self.of_event)[order])])[gone]
-            left = own.sum() - np.concatenate([[0.0], np.cumsum(own[order])])[gone]
-            total = of_event + left * self.of_alive[0]
-        else:
-            blocks = (own[part] @ self.block(part, self.time[part, None] > self.grid) for part in self._parts())
-            total = np.sum(list(blocks), axis=0)
+        blocks = (own[part] @ self.block(part, self.time[part, None] > self.grid) for part in self._parts())
+        total = np.sum(list(blocks), axis=0)
         return np.divide(own.sum(), total, out=np.zeros_like(total), where=total > 0)
 
     def _parts(self) -> Iterator[slice]:

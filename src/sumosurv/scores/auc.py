@@ -15,6 +15,7 @@ from sumosurv.nonparametric import aalen_johansen, kaplan_meier
 from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import (
     Array,
+    CurveMemory,
     check_rows,
     check_subjects,
     check_times,
@@ -23,15 +24,14 @@ from sumosurv.scores._inputs import (
     time_grid,
 )
 from sumosurv.scores._resampling import Estimate, MeanTerms, Resamples, Terms, ratio, share_of_pairs
-from sumosurv.scores._weighting import OnZero, Weighting
+from sumosurv.scores._weighting import Weighting
 from sumosurv.sources import QuantileSketch
 
 __all__ = [
     "PartialAuc",
+    "auc_terms",
     "cumulative_dynamic_auc",
-    "cumulative_dynamic_auc_terms",
     "integrated_auc",
-    "integrated_auc_terms",
 ]
 
 _MARKERS = 65_536  # risks of cases and of controls from which the AUC of rows in blocks is computed
@@ -44,10 +44,8 @@ def cumulative_dynamic_auc(
     *,
     censoring: SurvivalDistribution,
     cause: int | None = None,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    min_followed: float = 0.0,
     sample_weight: Any = None,
+    **weighting: Any,
 ) -> Any:
     r"""Cumulative/dynamic AUC at given times; higher is better; not proper.
 
@@ -69,10 +67,10 @@ def cumulative_dynamic_auc(
         G, for example ``kaplan_meier(y_train, censoring=True)``; see `brier`.
     cause : int, optional
         Counted from one; an event is one of any cause by default.
-    left_limit, on_zero, min_followed
-        As in `brier`. With ``left_limit=False`` and ``on_zero="drop"``, without a cause, this is scikit-survival's.
     sample_weight : array of shape (n,), optional
         How many subjects each row counts for.
+    **weighting
+        As in `brier`. With ``left_limit=False`` and ``on_zero="drop"``, without a cause, this is scikit-survival's.
 
     Returns
     -------
@@ -93,17 +91,10 @@ def cumulative_dynamic_auc(
     """
     outcome = check_rows(y, sample_weight)
     grid = check_times(times)
-    weighting = Weighting(censoring, left_limit, on_zero, min_followed=min_followed)
     markers, other = _markers(distribution, outcome, grid, cause)
-    values = np.array([sides.value for sides in _all_sides(outcome, other, markers, grid, weighting)])
+    sides = _all_sides(outcome, other, markers, grid, Weighting(censoring, **weighting))
+    values = np.array([side.value for side in sides])
     return float(values[0]) if np.ndim(times) == 0 else values
-
-
-def cumulative_dynamic_auc_terms(
-    distribution: SurvivalDistribution, y: Any, *, times: float, cause: int | None = None, **weighting: Any
-) -> Terms:
-    """Return each subject's share of the pairs of `cumulative_dynamic_auc` at one time."""
-    return _auc_terms(distribution, check_rows(y), check_times(times), np.ones(1), cause, **weighting)
 
 
 def integrated_auc(
@@ -114,10 +105,8 @@ def integrated_auc(
     times: Any = None,
     n_times: int = 50,
     cause: int | None = None,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    min_followed: float = 0.0,
     sample_weight: Any = None,
+    **weighting: Any,
 ) -> float:
     r"""The cumulative/dynamic AUC averaged over times; higher is better; not proper.
 
@@ -128,11 +117,10 @@ def integrated_auc(
 
     Parameters
     ----------
-    distribution, y, censoring, cause, left_limit, on_zero, min_followed, sample_weight
+    distribution, y, censoring, cause, sample_weight, **weighting
         As in `cumulative_dynamic_auc`.
     times : array of shape (m,), tuple (low, high) or None
-        A grid; or a range, or None for that from the smallest positive to the largest time of y, filled with
-        ``n_times`` evenly spaced times.
+        As in `integrated_brier`.
     n_times : int
 
     Returns
@@ -154,32 +142,45 @@ def integrated_auc(
     """
     outcome = check_rows(y, sample_weight)
     grid = time_grid(times, outcome.time, n_times)
-    values = cumulative_dynamic_auc(
-        distribution,
-        outcome,
-        grid,
-        censoring=censoring,
-        cause=cause,
-        left_limit=left_limit,
-        on_zero=on_zero,
-        min_followed=min_followed,
-    )
+    values = cumulative_dynamic_auc(distribution, outcome, grid, censoring=censoring, cause=cause, **weighting)
     return float(_average(values[None], _event_shares(outcome, grid, cause))[0])
 
 
-def integrated_auc_terms(
+def auc_terms(
     distribution: SurvivalDistribution,
     y: Any,
     *,
     times: Any = None,
     n_times: int = 50,
     cause: int | None = None,
+    censoring: SurvivalDistribution | None = None,
+    memory: CurveMemory | None = None,
     **weighting: Any,
 ) -> Terms:
-    """Return each subject's share of the pairs of `integrated_auc`; the weights of the times stay in resamples."""
+    """Return each subject's share of the pairs of an AUC: integrated, or at one time, which is given as a number.
+
+    The weights of the times stay in resamples. Without ``censoring``, G is the Kaplan-Meier estimate of the rows
+    themselves.
+    """
     outcome = check_rows(y)
-    grid = time_grid(times, outcome.time, n_times)
-    return _auc_terms(distribution, outcome, grid, _event_shares(outcome, grid, cause), cause, **weighting)
+    grid = check_times(times) if isinstance(times, float) else time_grid(times, outcome.time, n_times)
+    share = np.ones(1) if len(grid) == 1 else _event_shares(outcome, grid, cause)
+    weigh = Weighting.of(outcome, censoring, **weighting)
+    markers, other = _markers(distribution, outcome, grid, cause, memory)
+    sides = _all_sides(outcome, other, markers, grid, weigh)
+    if censoring is None:
+        return _OwnWeightAuc(outcome, weigh, grid, share, sides)
+    n, m = len(outcome), len(grid)
+    values = np.column_stack([part for side in sides for part in side.parts(n)])
+    sums = np.array([side.sums for side in sides])
+    whole, cases, controls = sums[:, 2] / n**2, sums[:, 0] / n, sums[:, 1] / n
+
+    def combine(means: Array) -> Array:
+        # sums over pairs, each to first order: a subject's pairs change with it and with its partners
+        won, case, control = means.reshape(len(means), m, 3).transpose(2, 0, 1)
+        return _average(share_of_pairs(won - whole, case * controls + cases * control - cases * controls), share)
+
+    return MeanTerms(values, combine, outcome.weight)
 
 
 def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
@@ -197,47 +198,16 @@ def _average(values: Array, share: Array) -> Array:
     return ratio(np.where(known, values, 0.0) @ share, known @ share)
 
 
-def _auc_terms(
-    distribution: SurvivalDistribution,
-    outcome: Outcome,
-    grid: Array,
-    share: Array,
-    cause: int | None,
-    censoring: SurvivalDistribution | None = None,
-    **options: Any,
-) -> Terms:
-    """Return the terms of an average of AUCs; the options are those of `Weighting`.
-
-    Without ``censoring``, G is the Kaplan-Meier estimate of the rows themselves.
-    """
-    weighting = Weighting.of(outcome, censoring, **options)
-    markers, other = _markers(distribution, outcome, grid, cause)
-    sides = _all_sides(outcome, other, markers, grid, weighting)
-    if censoring is None:
-        return _OwnWeightAuc(outcome, weighting, grid, share, sides)
-    n, m = len(outcome), len(grid)
-    values = np.column_stack([part for side in sides for part in side.parts(n)])
-    sums = np.array([side.sums for side in sides])
-    whole, cases, controls = sums[:, 2] / n**2, sums[:, 0] / n, sums[:, 1] / n
-
-    def combine(means: Array) -> Array:
-        # sums over pairs, each to first order: a subject's pairs change with it and with its partners
-        won, case, control = means.reshape(len(means), m, 3).transpose(2, 0, 1)
-        return _average(share_of_pairs(won - whole, case * controls + cases * control - cases * controls), share)
-
-    return MeanTerms(values, combine, outcome.weight)
-
-
 def _markers(
-    distribution: Any, outcome: Outcome, grid: Array, cause: int | None
+    distribution: Any, outcome: Outcome, grid: Array, cause: int | None, memory: CurveMemory | None = None
 ) -> tuple[Array, npt.NDArray[np.bool_] | None]:
     """Return the risks at each time, (n, m), and which rows had an event of another cause."""
     n, m = len(outcome), len(grid)
     if isinstance(distribution, SurvivalDistribution):
         check_subjects(distribution, outcome)
-        curves, other = of_cause(distribution, outcome, cause)
+        curves, other = of_cause(distribution, outcome, cause, memory)
         made = np.empty((n, m))
-        for rows, curve in curve_blocks(curves, grid, log=True):
+        for rows, curve in curve_blocks(curves, grid, log=True, memory=memory):
             made[rows] = -curve
         return made, other
     risk = np.asarray(distribution, dtype=np.float64)
@@ -266,14 +236,13 @@ class _Sides:
     control: Array
     over: Array
     under: Array
-    weight: Array | None
+    weight: Array
 
     @property
     def sums(self) -> tuple[float, float, float]:
         """The weights of cases, of controls, and of concordant pairs."""
-        weight = np.ones(len(self.case)) if self.weight is None else self.weight
-        won = float((weight * self.case) @ self.over)
-        return float((weight * self.case).sum()), float((weight * self.control).sum()), won
+        case = self.weight * self.case
+        return float(case.sum()), float((self.weight * self.control).sum()), float(case @ self.over)
 
     @property
     def value(self) -> float:
@@ -313,11 +282,11 @@ def _sides(
         kept = weighting.kept(np.array([at]))[:, 0]
         case, control = np.where(kept, case, 0.0), np.where(kept, control, 0.0)
     _, place = np.unique(marker, return_inverse=True)
-    own = outcome.weights
+    own = Resamples.whole(outcome).counts[0]
     cases, controls = (np.bincount(place, weights=own * weight).astype(np.float64) for weight in (case, control))
     over = (np.cumsum(controls) - 0.5 * controls)[place]
     under = (cases.sum() - np.cumsum(cases) + 0.5 * cases)[place]
-    return _Sides(case, control, over, under, outcome.weight)
+    return _Sides(case, control, over, under, own)
 
 
 @dataclass(frozen=True)

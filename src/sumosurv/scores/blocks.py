@@ -15,7 +15,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import final_estimator, predict_distribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import check_rows, check_subjects, progress_bar, remembering, time_grid
+from sumosurv.scores._inputs import CurveMemory, check_rows, check_subjects, progress_bar, time_grid
 from sumosurv.scores._resampling import GROUPS, Estimate, Partial
 from sumosurv.scores.censoring import CensoringCheck, weigh_requests
 from sumosurv.scores.score import Request, Score
@@ -248,10 +248,11 @@ class BlockTask:
         group = (hashed(block.subjects, 1) % np.uint64(GROUPS)).astype(np.intp)
         partials = {}
         for name, model in self.models.items():
-            with remembering(), torch.no_grad():
+            memory = CurveMemory()
+            with torch.no_grad():
                 held = HeldRows({name: predict_distribution(model, _read(block.X, self.columns[name]))}, outcome)
                 for place, request in enumerate(self.requests):
-                    partial = request.partial(*held.seen_by(name, request.score), group)
+                    partial = request.partial(*held.seen_by(name, request.score), group, memory)
                     if partial is not None:
                         partials[place, name] = partial
         hashes = hashed(block.rows, 2)

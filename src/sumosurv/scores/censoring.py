@@ -73,16 +73,17 @@ class CensoringCheck:
         return replace(self, distribution=self.distribution[rows])
 
     def __str__(self) -> str:
-        found = "Censoring depends on the covariates" if self.depends else "No evidence that censoring depends on x"
         if not np.isfinite(self.gain):
             return (
                 "Whether censoring depends on x could not be tested: some censoring times of held-out rows have "
                 f"probability zero under {self.name} or Kaplan-Meier fitted to the other rows."
             )
-        higher = "a higher" if self.gain > 0 else "no higher"
+        found, more = "No evidence that censoring depends on x", "not more"
+        if self.depends:
+            found, more = "Censoring depends on the covariates", "more"
         return (
-            f"{found}: on held-out rows {self.name} fitted to the censoring times has {higher} likelihood than "
-            f"Kaplan-Meier ({self.gain:+.3f} nats per row, standard error {self.std_error:.3f})."
+            f"{found}: on held-out rows the gain in likelihood of {self.name} of the censoring times over Kaplan-Meier "
+            f"is {self.gain:+.3f} nats per row, {more} than two standard errors (standard error {self.std_error:.3f})."
         )
 
 
@@ -280,7 +281,7 @@ def _predicted(estimator: Any, X: Any, outcome: Outcome, held_out: npt.NDArray[n
     flipped = replace(outcome[others], event=~outcome.event[others], cause=None)
     y = flipped.array() if flipped.weight is None and flipped.group is None else flipped
     fitted = clone(estimator).fit(take_rows(X, others), y)
-    return predict_distribution(fitted, take_rows(X, held_out))
+    return predict_distribution(fitted, take_rows(X, held_out), quiet=True)  # a level may be in one fold alone
 
 
 def _edges(outcome: Outcome) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -28,22 +30,13 @@ from sumosurv.scores._pairs import (
     TieRule,
     count_cell,
     count_cells,
-    count_dense,
     count_later,
     pair_terms,
 )
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, share_of_pairs
 from sumosurv.scores._weighting import OnZero, Weighting
 
-__all__ = [
-    "concordance_td",
-    "concordance_td_terms",
-    "harrell_c",
-    "harrell_c_terms",
-    "risk_score",
-    "uno_c",
-    "uno_c_terms",
-]
+__all__ = ["concordance_td", "concordance_td_terms", "harrell_c", "harrell_c_terms", "uno_c", "uno_c_terms"]
 
 TdMethod = Literal["harrell", "adj_antolini", "antolini"]
 
@@ -58,17 +51,8 @@ _EXACT_TABLE = 1 << 26  # entries of a table of step curves, up to which it is c
 _TD_CELLS = 99  # of time, for more; a multiple of three
 
 
-def risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array:
-    r"""Return one number per subject, higher = earlier event: minus the restricted mean, -∫₀^horizon S(t|x) dt.
-
-    Parameters
-    ----------
-    distribution : SurvivalDistribution or array of shape (n,)
-        An array is used as risk scores.
-    y : outcome
-    horizon : float, optional
-        The largest time of y by default.
-    """
+def _risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array:
+    """Return one number per subject, as in `harrell_c`."""
     if isinstance(distribution, SurvivalDistribution):
         time = check_subjects(distribution, y, entry=True).time
         with torch.no_grad():
@@ -118,7 +102,7 @@ def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample
     0.6666666666666666
     """
     outcome = check_rows(y, sample_weight, entry=True)
-    return _risk_pairs(risk_score(distribution, outcome, horizon), outcome)[0].ratio()
+    return _risk_pairs(_risk_score(distribution, outcome, horizon), outcome).ratio()
 
 
 def uno_c(
@@ -169,33 +153,31 @@ def uno_c(
     0.5714
     """
     outcome = check_rows(y, sample_weight)
-    risk = risk_score(distribution, outcome, horizon)
+    risk = _risk_score(distribution, outcome, horizon)
     weight = Weighting(censoring, left_limit, on_zero).of_events(_counted(outcome, tau), outcome.time)
-    return _risk_pairs(risk, outcome, np.square(weight))[0].ratio()
+    return _risk_pairs(risk, outcome, np.square(weight)).ratio()
 
 
 def _counted(outcome: Outcome, tau: float | None) -> npt.NDArray[np.bool_]:
     return outcome.event if tau is None else outcome.event & (outcome.time < tau)
 
 
-def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> tuple[Pairs, SortedOutcome]:
+def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> Pairs:
     """Count the pairs of `harrell_c` and `uno_c` by subject."""
     outcome = check_rows(y, entry=True)
     ordered = SortedOutcome(outcome.event, outcome.time, outcome.weight, outcome.entry)
-    n = len(ordered.rows)
-    pairs = Pairs(n, ordered.weight)
-    cells = np.zeros(n, dtype=np.intp)
+    pairs, start = Pairs(ordered), np.zeros(len(ordered.rows), dtype=np.intp)
     weights = None if weight is None else weight[ordered.order]
-    count_cell(pairs, ordered, -risk[ordered.rows][ordered.order], cells, cells + n, HARRELL, weights)
-    return pairs, ordered
+    count_cell(pairs, -risk[ordered.rows][ordered.order], start, start + len(start), HARRELL, weights)
+    return pairs
 
 
 # ------------------------------------------------------------------ by subject
 
 
-def harrell_c_terms(distribution: SurvivalDistribution, y: Any, *, horizon: float | None = None) -> MeanTerms:
+def harrell_c_terms(distribution: Any, y: Any, *, horizon: float | None = None) -> MeanTerms:
     """Each subject's share of the pairs of `harrell_c`, shape (n, 2): the concordant, the comparable."""
-    return pair_terms(*_risk_pairs(risk_score(distribution, y, horizon), y))
+    return pair_terms(_risk_pairs(_risk_score(distribution, y, horizon), y))
 
 
 def uno_c_terms(
@@ -210,12 +192,12 @@ def uno_c_terms(
 ) -> Terms:
     """Each subject's share of the pairs of `uno_c`; without ``censoring`` G is that of the rows themselves."""
     outcome = check_rows(y)
-    risk = risk_score(distribution, outcome, horizon)
+    risk = _risk_score(distribution, outcome, horizon)
     weighting = Weighting.of(outcome, censoring, left_limit=left_limit, on_zero=on_zero)
     counted = _counted(outcome, tau)
     weight = np.square(weighting.of_events(counted, outcome.time))
-    pairs, ordered = _risk_pairs(risk, outcome, weight)
-    terms = pair_terms(pairs, ordered)
+    pairs = _risk_pairs(risk, outcome, weight)
+    terms, ordered = pair_terms(pairs), pairs.y
     if censoring is not None:
         return terms
     rank = np.unique(-risk[ordered.order], return_inverse=True)[1].astype(np.intp)
@@ -257,7 +239,7 @@ class _OwnWeightPairs:
         """The score of each resample, shape (r,)."""
         weight = np.square(self.weighting.of_resampled_events(resamples, self.rows))
         both = (resamples.counts[:, self.rows] * weight) @ self.later
-        both += resamples.counts @ self.earlier - self.outcome.weights @ self.earlier
+        both += (resamples.counts - Resamples.whole(self.outcome).counts) @ self.earlier
         return share_of_pairs(both[:, 0], both[:, 1])
 
 
@@ -340,17 +322,7 @@ def concordance_td(
     0.6666666666666666
     """
     outcome = check_rows(y, sample_weight, entry=True)
-    return _td_pairs(distribution, outcome, method=method, times=times, cause=cause).pairs.ratio()
-
-
-@dataclass(frozen=True)
-class _TdPairs:
-    """Pair counts of `concordance_td` by subject, with the error of comparing curves in cells of time."""
-
-    pairs: Pairs
-    ordered: SortedOutcome
-    n_cells: int | None = None
-    error: float = 0.0
+    return _td_pairs(distribution, outcome, method=method, times=times, cause=cause)[0].ratio()
 
 
 def _td_pairs(
@@ -361,8 +333,8 @@ def _td_pairs(
     times: Any = "auto",
     cause: int | None = None,
     with_error: bool = False,
-) -> _TdPairs:
-    """Count the pairs of `concordance_td` by subject; on request, bound the error of comparing in cells."""
+) -> tuple[Pairs, int, float]:
+    """Count the pairs of `concordance_td`; return the number of times, if not all, and a bound on the error too."""
     observed = check_subjects(distribution, y, entry=True)
     event, time = observed.event, observed.time
     distribution, other = of_cause(distribution, observed, cause)
@@ -373,41 +345,67 @@ def _td_pairs(
     rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight, observed.entry)
     if len(ordered.rows) > len(time):
         distribution = distribution[ordered.rows]
+    known, large = step_table(distribution), len(ordered.time) > _EXACT_ROWS and bool(event.any())
     if times is not None and not isinstance(times, str):
-        return _TdPairs(_count_table(ordered, *_tabulate(distribution, check_times(times)), rule), ordered)
-    if times not in (None, "auto", "exact"):
+        cells = _table_cells(ordered, *_tabulate(distribution, check_times(times)))
+    elif times not in (None, "auto", "exact"):
         raise ValueError(f'times is "auto", "exact" or an array of times; got {times!r}.')
-    if (ranking := distribution.ranking()) is not None:
-        return _TdPairs(_count_ranked(ordered, distribution, ranking.detach().cpu().numpy(), rule), ordered)
-    known, large = step_table(distribution), times == "auto" and len(ordered.time) > _EXACT_ROWS and bool(event.any())
-    if known is not None and not (large and known[1].size > _EXACT_TABLE):
-        return _TdPairs(_count_table(ordered, *known, rule), ordered)
-    if large:
-        return _count_in_cells(ordered, distribution, rule, with_error)
-    pairs = Pairs(len(ordered.time), ordered.weight)
-    _count_exactly(pairs, ordered, distribution, rule)
-    return _TdPairs(pairs, ordered)
+    elif (ranking := distribution.ranking()) is not None:
+        cells = _ranked_cells(ordered, distribution, ranking.detach().cpu().numpy())
+    elif known is not None and not (times == "auto" and large and known[1].size > _EXACT_TABLE):
+        cells = _table_cells(ordered, *known)
+    elif times == "auto" and large:
+        return _count_coarsely(ordered, distribution, rule, with_error)
+    else:
+        cells = _exact_cells(ordered, distribution)
+    return count_cells(ordered, cells, rule), 0, 0.0
 
 
-def _count_table(y: SortedOutcome, knots: npt.NDArray[Any], table: npt.NDArray[Any], rule: TieRule) -> Pairs:
-    pairs = Pairs(len(y.time), y.weight)
-    count_cells(pairs, y, table, step_columns(knots, y.time), rule)
-    return pairs
+Cells = Iterator[tuple[int, int, npt.NDArray[Any]]]  # as in `count_cells`
 
 
-def _count_ranked(y: SortedOutcome, distribution: SurvivalDistribution, ranking: Array, rule: TieRule) -> Pairs:
-    """Count pairs of curves that have one order at all times except early times at which all curves are one."""
+def _cells(y: SortedOutcome, table: npt.NDArray[Any], column: npt.NDArray[np.intp]) -> Cells:
+    """Yield the cells of a table (n, m), where the time of sorted subject p lies in ``column[p]``."""
+    edges = [0, *(np.flatnonzero(np.diff(column)) + 1), len(column)]
+    for first, last in pairwise(edges):
+        yield first, last, table[y.order[first:], column[first]]
+
+
+def _table_cells(y: SortedOutcome, knots: npt.NDArray[Any], table: npt.NDArray[Any]) -> Cells:
+    return _cells(y, table, step_columns(knots, y.time))
+
+
+def _ranked_cells(y: SortedOutcome, distribution: SurvivalDistribution, ranking: Array) -> Cells:
+    """Yield two cells: early times, at which all curves are one, and later ones, at which curves have one order."""
     with torch.no_grad():
         finite = np.where(np.isfinite(y.time), y.time, 0.0)
         begun = np.isinf(y.time) | (distribution[:1].log_survival(finite)[0] < 0)
-    pairs = Pairs(len(y.time), y.weight)
     table = np.column_stack([np.zeros(len(ranking)), -ranking])
-    count_cells(pairs, y, table, np.maximum.accumulate(begun).astype(np.intp), rule)
-    return pairs
+    return _cells(y, table, np.maximum.accumulate(begun).astype(np.intp))
 
 
-def _count_in_cells(y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule, with_error: bool) -> _TdPairs:
-    """Compare pairs at the middle event of each cell of time; on request, bound the error."""
+def _exact_cells(y: SortedOutcome, distribution: SurvivalDistribution) -> Cells:
+    """Yield one cell for each event time, with log S of everyone at risk; some times are evaluated together."""
+    n, starts = len(y.time), np.unique(y.start[y.event])
+    edges = np.concatenate([[0], starts[1:], [n]]) if len(starts) else np.array([0, n])
+    by_time, done = distribution[y.order], 0
+    while done < len(starts):
+        first = int(edges[done])
+        block = starts[done : done + max(1, _CELLS // (n - first))]
+        with torch.no_grad():
+            curves = by_time[slice(first, n)].log_survival(y.time[block])
+        for k in range(len(block)):
+            start, stop = int(edges[done + k]), int(edges[done + k + 1])
+            yield start, stop, curves[start - first :, k]
+        done += len(block)
+    if not len(starts):
+        yield 0, n, np.zeros(n)
+
+
+def _count_coarsely(
+    y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule, with_error: bool
+) -> tuple[Pairs, int, float]:
+    """Compare pairs at the middle event of each of 99 cells of time; on request, bound the error."""
     events = y.time[y.event]
     parts = np.array_split(np.arange(len(events)), min(_TD_CELLS, len(events)))
     at, first = np.unique(events[[part[len(part) // 2] for part in parts]], return_index=True)
@@ -417,16 +415,15 @@ def _count_in_cells(y: SortedOutcome, distribution: SurvivalDistribution, rule: 
         table[rows] = block
 
     def count(start: Array, table: npt.NDArray[Any]) -> Pairs:
-        pairs = Pairs(len(y.time), y.weight)
-        count_cells(pairs, y, table, np.maximum(np.searchsorted(start, y.time, side="right") - 1, 0), rule)
-        return pairs
+        column = np.maximum(np.searchsorted(start, y.time, side="right") - 1, 0)
+        return count_cells(y, _cells(y, table, column), rule)
 
     pairs, error = count(start, table), 0.0
     if with_error and len(at) >= 3:
         whole = 3 * (len(at) // 3)
         coarse = [count(start[:whole:3], table[:, k:whole:3]).ratio() for k in range(3)]
         error = max(abs(value - pairs.ratio()) for value in coarse)
-    return _TdPairs(pairs, y, len(at), error)
+    return pairs, len(at), error
 
 
 def _tabulate(distribution: SurvivalDistribution, times: Array) -> tuple[Array, Array]:
@@ -438,29 +435,10 @@ def _tabulate(distribution: SurvivalDistribution, times: Array) -> tuple[Array, 
     return knots, table
 
 
-def _count_exactly(pairs: Pairs, y: SortedOutcome, distribution: SurvivalDistribution, rule: TieRule) -> None:
-    """Count all pairs of curves that are not tables: log S of everyone at risk, a block of events at a time."""
-    n, events = len(y.time), np.flatnonzero(y.event)
-    with torch.no_grad():
-        by_time, done = distribution[y.order], 0
-        while done < len(events):
-            first = int(y.start[events[done]])
-            block = events[done : done + max(1, _CELLS // (n - first))]
-            at, column = np.unique(y.time[block], return_inverse=True)
-            curves = by_time[slice(first, n)].log_survival(at)
-            prediction = curves if len(at) == len(block) else curves[:, column]
-            count_dense(pairs, y, block, first, prediction, rule)
-            done += len(block)
-
-
 def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: Any) -> MeanTerms:
     """Each subject's share of the pairs of `concordance_td`, shape (n, 2): the concordant, the comparable."""
-    found = _td_pairs(distribution, y, with_error=True, **options)
-    terms = pair_terms(found.pairs, found.ordered)
-    if found.n_cells is None:
-        return terms
-    return replace(
-        terms,
-        times=f"{found.n_cells} times",
-        note=f"concordance_td compares curves at {found.n_cells} times; the error is below {found.error:.0e}.",
-    )
+    pairs, n_times, error = _td_pairs(distribution, y, with_error=True, **options)
+    if not n_times:
+        return pair_terms(pairs)
+    note = f"concordance_td compares curves at {n_times} times; the error is below {error:.0e}."
+    return replace(pair_terms(pairs), times=f"{n_times} times", note=note)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome
+from sumosurv.quantiles import check_level, check_resamples
 from sumosurv.scores._inputs import Array, check_subjects, check_time, of_cause, risk_at
 from sumosurv.scores._resampling import Bootstrap, incidence_limit
 
@@ -118,56 +119,41 @@ def decision_curve(
     p = np.arange(1, 100) / 100 if thresholds is None else np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
     if p.ndim != 1 or not len(p) or not ((p > 0) & (p < 1)).all():
         raise ValueError(f"thresholds must be risks above 0 and below 1; got {thresholds!r}.")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be a probability between 0 and 1, such as 0.95; got {level!r}.")
-    if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
-        raise ValueError(f"n_bootstrap must be a whole number, 0 or more; got {n_bootstrap!r}.")
+    check_level(level)
+    check_resamples(n_bootstrap)
     curves, other = of_cause(distribution, outcome, cause)
     risk = risk_at(curves, at)
-    benefit = _Benefit(outcome, outcome.event if other is None else outcome.event & ~other, risk, at, p)
-    found = {name: values[0] for name, values in benefit(outcome.weights[None]).items()}
-    treated = outcome.weights @ (risk[:, None] >= p) / outcome.total
-    limits = _limits(benefit, Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state)), level)
-    table = pd.DataFrame(found | limits | {"treated": treated}, index=pd.Index(p, name="threshold"))
-    order = [name + end for name in found for end in ("", "_lower", "_upper")]
-    return DecisionCurve(at, cause, level, table[[*order, "treated"]])
+    own = outcome.event if other is None else outcome.event & ~other
+    found = _net_benefit(outcome.weights[None], outcome, own, risk, at, p)
+    resamples = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
+    drawn = [_net_benefit(part.counts, outcome, own, risk, at, p) for part in resamples]
+    columns: dict[str, Any] = {}
+    for name, (value,) in found.items():
+        lower = upper = np.full(len(p), np.nan)
+        if drawn:
+            ends = [0.5 - 0.5 * level, 0.5 + 0.5 * level]
+            lower, upper = np.quantile(np.concatenate([part[name] for part in drawn]), ends, axis=0)
+        # limits are extended to the value if it lies outside
+        limits = {f"{name}_lower": np.minimum(lower, value), f"{name}_upper": np.maximum(upper, value)}
+        columns |= {name: value} | limits
+    columns["treated"] = outcome.weights @ (risk[:, None] >= p) / outcome.total
+    return DecisionCurve(at, cause, level, pd.DataFrame(columns, index=pd.Index(p, name="threshold")))
 
 
-@dataclass(frozen=True)
-class _Benefit:
-    """Net benefit of resamples of the subjects."""
-
-    outcome: Outcome
-    own: npt.NDArray[np.bool_]
-    risk: Array
-    time: float
-    thresholds: Array
-
-    def __call__(self, counts: Array) -> dict[str, Array]:
-        """By what is done, net benefit at each threshold: (r, thresholds)."""
-        order = np.lexsort((~self.outcome.event, self.outcome.time))
-        outcome, own, risk, drawn = self.outcome[order], self.own[order], self.risk[order], counts[:, order]
-        total, odds = drawn.sum(axis=1), self.thresholds / (1.0 - self.thresholds)
-        everyone = incidence_limit(drawn, outcome, own, self.time)
-        treat_all = everyone[:, None] - (1.0 - everyone[:, None]) * odds
-        model = np.empty_like(treat_all)
-        for j, threshold in enumerate(self.thresholds):
-            rows = np.flatnonzero(risk >= threshold)
-            some = drawn[:, rows]
-            share = some.sum(axis=1) / total
-            incidence = incidence_limit(some, outcome[rows], own[rows], self.time)
-            model[:, j] = np.where(share > 0, share * (incidence - (1.0 - incidence) * odds[j]), 0.0)
-        return {"net_benefit": model, "treat_all": treat_all, "advantage": model - np.maximum(treat_all, 0.0)}
-
-
-def _limits(benefit: _Benefit, bootstrap: Bootstrap, level: float) -> dict[str, Any]:
-    parts = [benefit(resamples.counts) for resamples in bootstrap]
-    made: dict[str, Any] = {}
-    for name in ("net_benefit", "treat_all", "advantage"):
-        if not parts:
-            made |= {f"{name}_lower": np.nan, f"{name}_upper": np.nan}
-            continue
-        values = np.concatenate([part[name] for part in parts])
-        lower, upper = np.quantile(values, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
-        made |= {f"{name}_lower": lower, f"{name}_upper": upper}
-    return made
+def _net_benefit(
+    counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_], risk: Array, time: float, thresholds: Array
+) -> dict[str, Array]:
+    """Return the net benefit in each resample at each threshold, (r, thresholds), of the model and of treating all."""
+    order = np.lexsort((~outcome.event, outcome.time))
+    outcome, own, risk, drawn = outcome[order], own[order], risk[order], counts[:, order]
+    total, odds = drawn.sum(axis=1), thresholds / (1.0 - thresholds)
+    everyone = incidence_limit(drawn, outcome, own, time)
+    treat_all = everyone[:, None] - (1.0 - everyone[:, None]) * odds
+    model = np.empty_like(treat_all)
+    for j, threshold in enumerate(thresholds):
+        rows = np.flatnonzero(risk >= threshold)
+        some = drawn[:, rows]
+        share = some.sum(axis=1) / total
+        incidence = incidence_limit(some, outcome[rows], own[rows], time)
+        model[:, j] = np.where(share > 0, share * (incidence - (1.0 - incidence) * odds[j]), 0.0)
+    return {"net_benefit": model, "treat_all": treat_all, "advantage": model - np.maximum(treat_all, 0.0)}

@@ -10,14 +10,15 @@ import numpy as np
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import cells_of, check_names
 from sumosurv.outcome import Cells, Outcome
-from sumosurv.scores._inputs import progress_bar, remembering
+from sumosurv.quantiles import check_level, check_resamples
+from sumosurv.scores._inputs import CurveMemory, progress_bar
 from sumosurv.scores._resampling import Bootstrap, Estimate
 from sumosurv.scores.blocks import BlockRows, HeldRows, MemoryRows, common_causes, rows_of
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.score import Request, RequestedScores, default_scores, make_requests
 from sumosurv.sources import as_source
 
-__all__ = ["evaluate", "evaluate_rows"]
+__all__ = ["evaluate", "evaluate_rows", "score_held"]
 
 
 def evaluate(
@@ -91,14 +92,15 @@ def evaluate(
         Times of every score that is taken at times and has no times among its own options. A number or a list of times
         for scores at single times (`brier`, `cumulative_dynamic_auc`, `km_calibration` and others), which get one row
         per time; a tuple (low, high) or a grid for the integrated scores. The default is the median time of y for
-        scores at single times, and the range from the smallest positive to the largest time of y for integrated scores.
+        scores at single times, and the range from the smallest positive to just before the largest time of y, beyond
+        which nobody is followed, for integrated scores.
     n_bootstrap : int
         Number of resamples; 0 for no intervals.
     confidence : float
         Confidence level of the intervals, which are quantiles of the resampled scores.
     random_state : seed or numpy.random.Generator
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        How many rows each row counts for. Whole numbers are counts: intervals are those of repeated rows.
     groups : array of shape (n,), optional
         The subject that each row belongs to: subjects are resampled with all of their rows.
     resolution : "auto", Cells or None
@@ -173,10 +175,8 @@ def evaluate_rows(
     verbose: bool = False,
 ) -> Evaluation:
     """Score rows that are in memory, on disk or on a cluster; the other parameters are those of `evaluate`."""
-    if not isinstance(n_bootstrap, (int, np.integer)) or n_bootstrap < 0:
-        raise ValueError(f"n_bootstrap must be a whole number, 0 or more; got {n_bootstrap!r}.")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be a probability between 0 and 1, such as 0.95; got {confidence!r}.")
+    check_resamples(n_bootstrap)
+    check_level(confidence, "confidence")
     if scores is None:
         scores, times = default_scores(rows.outcome, times, rows.n_causes)
     cells = _common_cells(rows.models) if isinstance(resolution, str) else resolution
@@ -190,22 +190,23 @@ def evaluate_rows(
         done = {place for place, _ in found}
         missing = {place: request for place, request in enumerate(requests) if place not in done}
         bootstrap = Bootstrap(held.outcome, n_bootstrap, np.random.default_rng(random_state))
-        found |= _resampled(held, missing, bootstrap, verbose)
+        found |= score_held(held, missing, bootstrap, verbose)
     notes += [*more, *dict.fromkeys(estimate.note for estimate in found.values() if estimate.note)]
     return Evaluation.of(list(_lines(requests, list(map(str, rows.models)), found, confidence)), notes)
 
 
-def _resampled(
-    held: HeldRows, requests: Mapping[int, Request], bootstrap: Bootstrap, verbose: bool
+def score_held(
+    held: HeldRows, requests: Mapping[int, Request], bootstrap: Bootstrap, verbose: bool = False
 ) -> dict[tuple[int, str], Estimate]:
     """Score rows in memory and resamples of them, by the position of the request and the name of the model."""
     found = {}
     since_entry = bootstrap.on_time_scale(held.since_entry)
-    with remembering(), progress_bar(len(requests) * len(held.curves), "score", verbose) as advance:
+    memory = CurveMemory()
+    with progress_bar(len(requests) * len(held.curves), "score", verbose) as advance:
         for name in held.curves:
             for place, request in requests.items():
                 distribution, outcome = held.seen_by(name, request.score)
-                terms = request.terms(distribution, outcome)
+                terms = request.terms(distribution, outcome, memory)
                 resamples = bootstrap if outcome is held.outcome else since_entry
                 draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
                 times, note = getattr(terms, "times", ""), getattr(terms, "note", "")  # of scores that are not exact
@@ -250,7 +251,7 @@ def _common_cells(models: Mapping[str, Any]) -> Cells | None:
 def _past_follow_up(requests: list[Request], outcome: Outcome) -> list[str]:
     """Return a note on scores at times beyond the end of follow-up."""
     last = float(outcome.time.max())
-    late = [r for r in requests if r.score.times == "single" and (r.horizon or 0.0) >= last]
+    late = [r for r in requests if (r.horizon or 0.0) >= last]
     if not late:
         return []
     names = list(dict.fromkeys(r.score.name for r in late))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.nonparametric import incidence_variance, is_robust
 from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import (
     Array,
@@ -22,7 +23,7 @@ from sumosurv.scores._inputs import (
     risk_at,
     risk_groups,
 )
-from sumosurv.scores._resampling import Resamples, incidence_limit, incidence_steps, product_limit, ratio, shrinkage
+from sumosurv.scores._resampling import Resamples, incidence_limit, product_limit, ratio, shrinkage
 
 __all__ = [
     "IncidenceCalibration",
@@ -49,7 +50,8 @@ class KMCalibration:
         predictions are right, and its p-value on as many degrees of freedom as groups were used.
     time : float
     predicted, observed, std_error : ndarray of shape (groups,)
-        Mean S(t|x), Kaplan-Meier estimate (nan if a group is not followed up to t) and its Greenwood standard error.
+        Mean S(t|x), Kaplan-Meier estimate (nan if a group is not followed up to t) and its standard error, as in
+        `confidence_band`.
     size : ndarray of shape (groups,)
     """
 
@@ -93,7 +95,7 @@ def km_calibration(
     groups : int
         Number of groups; fewer if there are fewer subjects.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for. Standard errors and the test are then nan.
+        How many subjects each row counts for. The test is nan unless the weights are whole numbers.
 
     Returns
     -------
@@ -123,12 +125,12 @@ def km_calibration(
     """
     terms = km_calibration_terms(distribution, check_rows(y, sample_weight), time=time, groups=groups)
     followed, deviation = ~np.isnan(terms.observed), terms.predicted - terms.observed
-    variance = _variance_of_the_model(distribution, terms, followed)
+    variance = _variance_of_the_model(distribution, terms)
     tested = followed & ((variance > 0) | (deviation != 0))  # S = 1 leaves no variance: there an event is impossible
     with np.errstate(divide="ignore"):
         statistic = float((np.square(deviation[tested]) / variance[tested]).sum())
     p_value = float(chi2.sf(statistic, int(tested.sum()))) if tested.any() else float("nan")
-    if terms.outcome.weight is not None:
+    if is_robust(terms.outcome):
         statistic, p_value = float("nan"), float("nan")
     return KMCalibration(
         terms.value, statistic, p_value, terms.time, terms.predicted, terms.observed, terms.std_error, terms.size
@@ -187,7 +189,7 @@ def incidence_calibration(
     groups : int
         Number of groups; fewer if there are fewer subjects.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for. Standard errors are then nan.
+        How many subjects each row counts for.
 
     Returns
     -------
@@ -264,9 +266,14 @@ class IncidenceGroups:
 
     @cached_property
     def std_error(self) -> Array:
-        """The standard error in each group; nan if follow-up ends before the time, or if rows are weighted."""
-        unknown = np.isnan(self.observed) | (self.outcome.weight is not None)
-        return np.where(unknown, np.nan, np.sqrt(self.variance))
+        """The standard error in each group; nan if follow-up ends before the time."""
+        return np.where(np.isnan(self.observed), np.nan, np.sqrt(self.variance))
+
+    @cached_property
+    def within(self) -> Array:
+        """The variance of the predictions within each group."""
+        square = [np.average(self.prediction[part] ** 2, weights=self.outcome.weights[part]) for part in self.parts]
+        return np.maximum(np.array(square) - self.predicted**2, 0.0)
 
     @property
     def value(self) -> float:
@@ -276,8 +283,7 @@ class IncidenceGroups:
     def resampled(self, resamples: Resamples) -> Array:
         """Return the score of each resample, shape (r,)."""
         deviation = self.predicted - self.observed
-        within = np.array([self.prediction[part].var() for part in self.parts]) / self.size
-        noise = np.where(np.isnan(deviation), np.nan, np.maximum(self.variance - within, 0.0))
+        noise = np.where(np.isnan(deviation), np.nan, np.maximum(self.variance - self.within / self.size, 0.0))
         kept = shrinkage(self.value, float(_weighted_mean(noise, self.size)))
         predicted, observed, size = self._groups(resamples.counts)
         return _weighted_mean(np.square(predicted - observed - (1.0 - kept) * deviation), size)
@@ -294,15 +300,9 @@ class IncidenceGroups:
 
     def _variance(self, part: npt.NDArray[np.intp]) -> float:
         """Return Aalen's variance of the estimate, which for events of any cause is Greenwood's."""
-        before, share = incidence_steps(np.ones((1, len(part))), self.outcome.event[part])
-        past = self.outcome.time[part] <= self.time
-        rise = np.where(past & self.own[part], before[0] * share[0], 0.0)
-        ahead = rise.sum() - np.cumsum(rise)  # F(t) - F after each row
-        n = np.arange(len(part), 0, -1.0)
-        event, own = past & self.outcome.event[part], past & self.own[part]
-        any_cause = np.divide(ahead**2, n * (n - 1), out=np.zeros_like(n), where=event & (n > 1))
-        this = np.where(own, before[0] ** 2 * (n - 1) / n**3 - 2.0 * ahead * before[0] / n**2, 0.0)
-        return max(float((any_cause + this).sum()), 0.0)
+        outcome = replace(self.outcome[part], cause=np.where(self.own[part], 1, 2) * self.outcome.event[part])
+        times, _, variance = incidence_variance(outcome, 1)
+        return float(np.append(0.0, variance)[np.searchsorted(times, self.time, side="right")])
 
 
 class SurvivalGroups(IncidenceGroups):
@@ -349,26 +349,24 @@ def incidence_calibration_terms(
     return IncidenceGroups(outcome, incidence, at, risk_groups(incidence, outcome, groups), own)
 
 
-def _variance_of_the_model(
-    distribution: SurvivalDistribution, terms: SurvivalGroups, followed: npt.NDArray[np.bool_]
-) -> Array:
+def _variance_of_the_model(distribution: SurvivalDistribution, terms: SurvivalGroups) -> Array:
     """Return V of `km_calibration` for the groups that are followed up to its time, 0 for the others."""
     early = terms.outcome.time[(terms.outcome.time > 0) & (terms.outcome.time < terms.time)]
-    grid = np.unique(np.append(np.quantile(early, np.linspace(0, 1, _GRID)) if len(early) else early, terms.time))
-    total, group = np.zeros((len(terms.parts), len(grid))), np.full(len(terms.outcome), -1, dtype=np.intp)
+    grid = np.unique(
+        np.append(np.quantile(np.unique(early), np.linspace(0, 1, _GRID)) if len(early) else early, terms.time)
+    )
+    weight, member = terms.outcome.weights, np.zeros((len(terms.parts), len(terms.outcome)))
     for g, part in enumerate(terms.parts):
-        group[part] = g
-    for rows, block in curve_blocks(distribution, grid):
-        for g in range(len(terms.parts)):
-            total[g] += block[group[rows] == g].sum(axis=0)
+        member[g, part] = weight[part]
+    curves = np.sum([member[:, rows] @ block for rows, block in curve_blocks(distribution, grid)], axis=0)
     variance = np.zeros(len(terms.parts))
     for g, part in enumerate(terms.parts):
-        if not followed[g] or total[g, -1] == 0:
+        if np.isnan(terms.observed[g]) or curves[g, -1] == 0:
             continue
-        curve = np.append(1.0, total[g] / len(part))
+        curve = np.append(1.0, curves[g] / terms.size[g])
         outcome = terms.outcome[part]
-        censoring = product_limit(np.ones((1, len(part))), ~outcome.event)[0]
+        censoring = product_limit(weight[None, part], ~outcome.event)[0]
         before = censoring[np.searchsorted(outcome.time, np.append(0.0, grid), side="left")]
         integral = np.diff(1.0 / curve) @ (0.5 / before[:-1] + 0.5 / before[1:])
-        variance[g] = max(curve[-1] ** 2 * integral - terms.prediction[part].var(), 0.0) / len(part)
+        variance[g] = max(curve[-1] ** 2 * integral - terms.within[g], 0.0) / terms.size[g]
     return variance

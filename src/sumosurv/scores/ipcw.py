@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
+from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.scores._inputs import Array, check_rows, check_times, times_weight
-from sumosurv.scores._losses import SQUARED, Losses, Rule, logarithmic, quadrature
-from sumosurv.scores._resampling import Terms
-from sumosurv.scores._weighting import OnZero, Weighting
+from sumosurv.outcome import Outcome
+from sumosurv.scores._inputs import (
+    Array,
+    CurveMemory,
+    check_rows,
+    check_subjects,
+    check_times,
+    curve_blocks,
+    of_cause,
+    time_grid,
+    times_weight,
+)
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, ratio
+from sumosurv.scores._weighting import GridWeights, Weighting
 
 __all__ = [
     "binomial_log_likelihood",
-    "binomial_log_likelihood_terms",
     "brier",
-    "brier_terms",
     "integrated_binomial_log_likelihood",
-    "integrated_binomial_log_likelihood_terms",
     "integrated_brier",
-    "integrated_brier_terms",
+    "loss_terms",
 ]
+
+Rule = Literal["trapezoid", "simpson"]
+Bools = npt.NDArray[np.bool_]
 
 
 def brier(
@@ -30,13 +44,9 @@ def brier(
     times: Any,
     *,
     censoring: SurvivalDistribution,
-    normalize: bool = False,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    max_weight: float = np.inf,
-    min_followed: float = 0.0,
     cause: int | None = None,
     sample_weight: Any = None,
+    **weighting: Any,
 ) -> Array:
     r"""Brier score at given times, of each subject; lower is better; proper only if G is right given x.
 
@@ -54,26 +64,26 @@ def brier(
         G, the distribution of the censoring time: one curve for all, such as ``kaplan_meier(y, censoring=True)`` of the
         training or the test rows, or one curve per row from a model of the censoring (`censoring_given_x`). Use the
         same G for all models that are compared.
-    normalize : bool
-        Divide by the mean weight at each time, as pycox does, so that the weights average to one.
-    left_limit : bool
-        Weight events by 1 / G(z-) = 1 / P(C >= z), the probability that an event at z is seen. False takes G(z), as
-        scikit-survival does: the same unless an event and a censoring share a time.
-    on_zero : {"raise", "drop"}
-        What to do if a row needs a weight 1/0, because the rows behind G were all censored earlier: raise an error that
-        names the time, or give the row the weight 0, as scikit-survival does.
-    max_weight : float
-        Largest weight. With a finite value, G = 0 gives this weight and no error is raised (pycox).
-    min_followed : float
-        Leave rows out at times t with a smaller G(t|x), and take the mean over the others. If no subject with such x is
-        followed up to t, only events are observed there, and a curve that falls to zero would gain; weights cannot
-        correct this. The default, 0, keeps all rows.
-    sample_weight : array of shape (n,), optional
-        How many rows each row counts for. Values are multiplied by weights scaled to a mean of one, so that their mean
-        is the weighted mean. Pass the same weights to G: ``kaplan_meier(y, censoring=True, sample_weight=...)``.
     cause : int, optional
         Score the cumulative incidence F_k of one cause, counted from one: S is then 1 - F_k, and a subject with an
         event of another cause at z <= t counts as event-free, with weight 1 / G(z-). The default is any cause.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for. Values are multiplied by weights scaled to a mean of one, so that their mean
+        is the weighted mean. Pass the same weights to G: ``kaplan_meier(y, censoring=True, sample_weight=...)``.
+    **weighting
+        How rows are weighted.
+
+        - normalize=False. True: divide by the mean weight at each time, as pycox does, so that the weights average to
+          one.
+        - left_limit=True: weight events by 1 / G(z-) = 1 / P(C >= z), the probability that an event at z is seen. False
+          takes G(z), as scikit-survival does: the same unless an event and a censoring share a time.
+        - on_zero="raise" or "drop": what to do if a row needs a weight 1/0, because the rows behind G were all censored
+          earlier: raise an error that names the time, or give the row the weight 0, as scikit-survival does.
+        - max_weight=inf: the largest weight. With a finite value, G = 0 gives this weight and no error is raised
+          (pycox).
+        - min_followed=0: leave rows out at times t with a smaller G(t|x), and take the mean over the others. If no
+          subject with such x is followed up to t, only events are observed there, and a curve that falls to zero would
+          gain; weights cannot correct this. The default, 0, keeps all rows.
 
     Returns
     -------
@@ -101,9 +111,8 @@ def brier(
            [0.0489, 0.    ],
            [0.0236, 0.6394]])
     """
-    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
-    losses = Losses.of(distribution, check_rows(y, sample_weight), SQUARED, cause)
-    return times_weight(losses.at_times(times, weighting), sample_weight)
+    losses = _Losses(distribution, check_rows(y, sample_weight), _squared, cause)
+    return times_weight(losses.at_times(times, Weighting(censoring, **weighting)), sample_weight)
 
 
 def binomial_log_likelihood(
@@ -113,13 +122,9 @@ def binomial_log_likelihood(
     *,
     censoring: SurvivalDistribution,
     floor: float | None = None,
-    normalize: bool = False,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    max_weight: float = np.inf,
-    min_followed: float = 0.0,
     cause: int | None = None,
     sample_weight: Any = None,
+    **weighting: Any,
 ) -> Array:
     r"""Binomial log-likelihood at given times, of each subject; higher is better; proper only if G is right given x.
 
@@ -129,7 +134,7 @@ def binomial_log_likelihood(
 
     Parameters
     ----------
-    distribution, y, times, censoring, normalize, left_limit, on_zero, max_weight, cause
+    distribution, y, times, censoring, cause, sample_weight, **weighting
         As in `brier`.
     floor : float, optional
         Move probabilities into [floor, 1 - floor] first (pycox: 1e-7).
@@ -151,9 +156,8 @@ def binomial_log_likelihood(
     >>> binomial_log_likelihood(d, y, 2.5, censoring=kaplan_meier(y, censoring=True)).round(4)
     array([-0.0857, -0.    , -1.6667])
     """
-    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
-    losses = Losses.of(distribution, check_rows(y, sample_weight), logarithmic(floor), cause)
-    return times_weight(losses.at_times(times, weighting), sample_weight)
+    losses = _Losses(distribution, check_rows(y, sample_weight), _logarithmic(floor), cause)
+    return times_weight(losses.at_times(times, Weighting(censoring, **weighting)), sample_weight)
 
 
 def integrated_brier(
@@ -164,13 +168,9 @@ def integrated_brier(
     times: Any = None,
     n_times: int = 100,
     rule: Rule = "trapezoid",
-    normalize: bool = False,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    max_weight: float = np.inf,
-    min_followed: float = 0.0,
     cause: int | None = None,
     sample_weight: Any = None,
+    **weighting: Any,
 ) -> Array:
     r"""Integrated Brier score (IBS) of each subject; lower is better; proper only if G is right given x.
 
@@ -178,11 +178,12 @@ def integrated_brier(
 
     Parameters
     ----------
-    distribution, y, censoring, normalize, left_limit, on_zero, max_weight, cause
+    distribution, y, censoring, cause, sample_weight, **weighting
         As in `brier`.
     times : array of shape (m,), tuple (low, high) or None
-        A grid; or a range, or None for that from the smallest positive to the largest time of y, filled with
-        ``n_times`` evenly spaced times.
+        A grid; or a range, or None for that from the smallest positive to just before the largest time of y, filled
+        with ``n_times`` evenly spaced times. Nobody is followed beyond the largest time, so that only events would be
+        scored there.
     n_times : int
     rule : {"trapezoid", "simpson"}
         How the grid is integrated: as scikit-survival does, or as pycox does.
@@ -191,7 +192,7 @@ def integrated_brier(
     -------
     ndarray of shape (n,)
         Their mean is the IBS. With ``normalize=True``, ``rule="simpson"``, Kaplan-Meier of the flipped events of the
-        test rows and times=None it is pycox's (and so the convention of the paper's tables).
+        test rows and ``times=(time.min(), time.max())`` it is pycox's (the convention of the paper's tables).
 
     Examples
     --------
@@ -200,11 +201,10 @@ def integrated_brier(
     >>> y = Surv.from_arrays(event=[True, False, True], time=[1.0, 2.0, 3.0])
     >>> d = Weibull([1.0, 2.0, 3.0], 1.0)
     >>> float(integrated_brier(d, y, censoring=kaplan_meier(y, censoring=True)).mean().round(4))
-    0.1889
+    0.1898
     """
-    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
-    losses = Losses.of(distribution, check_rows(y, sample_weight), SQUARED, cause)
-    return times_weight(losses.integrated(times, n_times, rule, weighting), sample_weight)
+    losses = _Losses(distribution, check_rows(y, sample_weight), _squared, cause)
+    return times_weight(losses.integrated(times, n_times, rule, Weighting(censoring, **weighting)), sample_weight)
 
 
 def integrated_binomial_log_likelihood(
@@ -216,13 +216,9 @@ def integrated_binomial_log_likelihood(
     n_times: int = 100,
     rule: Rule = "trapezoid",
     floor: float | None = None,
-    normalize: bool = False,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
-    max_weight: float = np.inf,
-    min_followed: float = 0.0,
     cause: int | None = None,
     sample_weight: Any = None,
+    **weighting: Any,
 ) -> Array:
     r"""Integrated binomial log-likelihood (IBLL) of each subject; higher is better; proper only if G is right given x.
 
@@ -230,7 +226,7 @@ def integrated_binomial_log_likelihood(
 
     Parameters
     ----------
-    distribution, y, censoring, times, n_times, rule, normalize, left_limit, on_zero, max_weight, cause
+    distribution, y, censoring, times, n_times, rule, cause, sample_weight, **weighting
         As in `integrated_brier`.
     floor : float, optional
         As in `binomial_log_likelihood`.
@@ -249,52 +245,12 @@ def integrated_binomial_log_likelihood(
     >>> float(score.mean().round(4))
     -0.5019
     """
-    weighting = Weighting(censoring, left_limit, on_zero, max_weight, normalize, min_followed)
-    losses = Losses.of(distribution, check_rows(y, sample_weight), logarithmic(floor), cause)
-    return times_weight(losses.integrated(times, n_times, rule, weighting), sample_weight)
+    losses = _Losses(distribution, check_rows(y, sample_weight), _logarithmic(floor), cause)
+    return times_weight(losses.integrated(times, n_times, rule, Weighting(censoring, **weighting)), sample_weight)
 
 
-# ------------------------------------------------------------------ by subject; G of the rows themselves without one
-
-_ONE = np.ones(1)
-
-
-def brier_terms(
-    distribution: SurvivalDistribution, y: Any, *, times: float, cause: int | None = None, **weighting: Any
-) -> Terms:
-    """Return what each subject contributes to `brier` at one time."""
-    return Losses.of(distribution, y, SQUARED, cause).terms(check_times(times), _ONE, **weighting)
-
-
-def binomial_log_likelihood_terms(
-    distribution: SurvivalDistribution,
-    y: Any,
-    *,
-    times: float,
-    floor: float | None = None,
-    cause: int | None = None,
-    **weighting: Any,
-) -> Terms:
-    """Return what each subject contributes to `binomial_log_likelihood` at one time."""
-    return Losses.of(distribution, y, logarithmic(floor), cause).terms(check_times(times), _ONE, **weighting)
-
-
-def integrated_brier_terms(
-    distribution: SurvivalDistribution,
-    y: Any,
-    *,
-    times: Any = None,
-    n_times: int = 100,
-    rule: Rule = "trapezoid",
-    cause: int | None = None,
-    **weighting: Any,
-) -> Terms:
-    """Return what each subject contributes to `integrated_brier`."""
-    losses = Losses.of(distribution, y, SQUARED, cause)
-    return losses.terms(*quadrature(times, losses.outcome.time, n_times, rule), **weighting)
-
-
-def integrated_binomial_log_likelihood_terms(
+def loss_terms(
+    kind: Literal["squared", "logarithmic"],
     distribution: SurvivalDistribution,
     y: Any,
     *,
@@ -303,8 +259,183 @@ def integrated_binomial_log_likelihood_terms(
     rule: Rule = "trapezoid",
     floor: float | None = None,
     cause: int | None = None,
+    memory: CurveMemory | None = None,
     **weighting: Any,
 ) -> Terms:
-    """Return what each subject contributes to `integrated_binomial_log_likelihood`."""
-    losses = Losses.of(distribution, y, logarithmic(floor), cause)
-    return losses.terms(*quadrature(times, losses.outcome.time, n_times, rule), **weighting)
+    """Return what each subject contributes to a loss: integrated, or at one time, which is given as a number.
+
+    Without ``censoring``, G is the Kaplan-Meier estimate of the rows themselves.
+    """
+    losses = _Losses(distribution, y, _squared if kind == "squared" else _logarithmic(floor), cause, memory)
+    if isinstance(times, float):
+        return losses.terms(check_times(times), np.ones(1), **weighting)
+    return losses.terms(*_quadrature(times, losses.outcome.time, n_times, rule), **weighting)
+
+
+# ------------------------------------------------------------------ losses
+
+_Loss = Callable[[Array, Bools], Array]  # of S or log S (k, m), and whether rows are still event-free
+
+
+def _squared(survival: Array, event_free: Bools) -> Array:
+    residual = survival - event_free
+    return np.multiply(residual, residual, out=residual)
+
+
+def _logarithmic(floor: float | None) -> _Loss:
+    """Log S if event-free and log(1 - S) otherwise, of probabilities moved into [floor, 1 - floor]."""
+    if floor is not None and not 0.0 < floor < 0.5:
+        raise ValueError(f"floor must lie between 0 and 1/2 (pycox: 1e-7); got {floor}.")
+
+    def loss(log_survival: Array, event_free: Bools) -> Array:
+        with np.errstate(divide="ignore"):
+            score = np.where(event_free, log_survival, np.log(-np.expm1(log_survival)))
+        return score if floor is None else np.clip(score, np.log(floor), np.log1p(-floor))
+
+    return loss
+
+
+class _Losses:
+    """A loss for the curves of one cause, or of any; ``other`` says which rows had an event of another cause."""
+
+    def __init__(
+        self,
+        distribution: SurvivalDistribution,
+        y: Any,
+        loss: _Loss,
+        cause: int | None,
+        memory: CurveMemory | None = None,
+    ) -> None:
+        self.outcome, self.loss, self.memory = check_subjects(distribution, y), loss, memory
+        self.curves, self.other = of_cause(distribution, self.outcome, cause, memory)
+
+    def unweighted(self, grid: Array) -> Iterator[tuple[slice, Array, Bools]]:
+        """Yield blocks of rows, their losses at the times of a grid, and whether they are followed past each time."""
+        for rows, curve in curve_blocks(self.curves, grid, log=self.loss is not _squared, memory=self.memory):
+            alive = self.outcome.time[rows, None] > grid
+            # who has an event of another cause is free of this one
+            free = alive if self.other is None else alive | self.other[rows, None]
+            yield rows, self.loss(curve, free), alive
+
+    def weighted(self, weights: GridWeights) -> Iterator[tuple[slice, Array, Array]]:
+        """Yield blocks of rows, their weighted losses and their weights."""
+        for rows, loss, alive in self.unweighted(weights.grid):
+            weight = weights.block(rows, alive)
+            if np.isinf(loss).any():  # 0 · inf is no contribution
+                loss = np.where(weight > 0, loss, 0.0)
+            yield rows, np.multiply(loss, weight, out=loss), weight
+
+    def at_times(self, times: Any, weighting: Weighting) -> Array:
+        """Return the weighted losses, of shape (n,) for a number or (n, m) for an array of times."""
+        grid = check_times(times)
+        weights = GridWeights(weighting, self.outcome, grid)
+        score = np.empty((len(self.outcome), len(grid)))
+        for rows, loss, _ in self.weighted(weights):
+            score[rows] = loss
+        score *= weights.scale()
+        return score[:, 0] if np.ndim(times) == 0 else score
+
+    def integrated(self, times: Any, n_times: int, rule: Rule, weighting: Weighting) -> Array:
+        """Return the weighted losses integrated over a range of times and divided by its length, of shape (n,)."""
+        grid, share = _quadrature(times, self.outcome.time, n_times, rule)
+        weights = GridWeights(weighting, self.outcome, grid)
+        share = share * weights.scale(share)
+        score = np.empty(len(self.outcome))
+        for rows, loss, _ in self.weighted(weights):
+            score[rows] = loss @ share
+        return score
+
+    def terms(self, grid: Array, share: Array, **options: Any) -> Terms:
+        """Return what each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ).
+
+        The options are those of `Weighting`. Without ``censoring``, G is the Kaplan-Meier estimate of the rows
+        themselves, and is estimated anew in each resample.
+        """
+        weighting = Weighting.of(self.outcome, **options)
+        if options.get("censoring") is None:
+            return self._own_weight_terms(grid, share, weighting)
+        outcome, m = self.outcome, len(grid)
+        weights = GridWeights(weighting, outcome, grid)
+        if weighting.normalize:
+            values = np.empty((len(outcome), 2 * m))
+            for rows, loss, weight in self.weighted(weights):
+                values[rows] = np.concatenate([loss, weight], axis=1)
+            return MeanTerms(values, lambda means: _mean_loss(means[:, :m], means[:, m:], share), outcome.weight)
+        values, share = np.empty((len(outcome), 1)), share * weights.scale(share)
+        for rows, loss, _ in self.weighted(weights):
+            values[rows] = (loss @ share)[:, None]
+        return MeanTerms(values, weight=outcome.weight)
+
+    def _own_weight_terms(self, grid: Array, share: Array, weighting: Weighting) -> Terms:
+        event, time = self.outcome.event, self.outcome.time
+        ended = np.flatnonzero(event & (time <= grid[-1]))
+        ended = ended[np.argsort(time[ended], kind="stable")]
+        of_ended = np.zeros((len(time), len(grid) if weighting.normalize else 1))
+        of_alive = np.empty((len(time), len(grid)))
+        for rows, loss, alive in self.unweighted(grid):
+            of_alive[rows] = np.where(alive, loss, 0.0)
+            loss = np.where(alive, 0.0, loss)
+            of_ended[rows] = loss if weighting.normalize else (loss @ share)[:, None]
+        losses = WeightedSums(of_ended[ended]), WeightedSums(of_alive)
+        return _OwnWeightLosses(self.outcome, weighting, grid, share, ended, *losses)
+
+
+def _quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Array, Array]:
+    """A grid, and weights q with Σ qₖ g(tₖ) ≈ the average of g over it: both rules are linear in g."""
+    grid = time_grid(times, time, n_times)
+    length = grid[-1] - grid[0]
+    if rule == "trapezoid":
+        half = 0.5 * np.diff(grid)
+        return grid, (np.append(half, 0.0) + np.insert(half, 0, 0.0)) / length
+    if rule == "simpson":
+        return grid, np.asarray(simpson(np.eye(len(grid)), x=grid, axis=1), dtype=np.float64) / length
+    raise ValueError(f"rule must be 'trapezoid' or 'simpson'; got {rule!r}.")
+
+
+def _mean_loss(loss: Array, weight: Array, share: Array) -> Array:
+    """Σₖ shareₖ lossₖ / weightₖ, where a time at which nobody has a weight adds nothing."""
+    return np.asarray(np.where(weight == 0, 0.0, ratio(loss, weight)) @ share)
+
+
+@dataclass(frozen=True)
+class _OwnWeightLosses:
+    """A weighted loss whose G is estimated in each resample: losses stay, weights change.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    weighting : Weighting
+    grid, share : array of shape (m,)
+    ended : array of shape (e,)
+        Events up to the end of the grid, in the order of time.
+    of_ended : WeightedSums
+        Of their losses from then on, shape (e, m); summed up with ``share`` unless the weights are normalized.
+    of_alive : WeightedSums
+        Of all subjects' losses before their times, shape (n, m).
+    """
+
+    outcome: Outcome
+    weighting: Weighting
+    grid: Array
+    share: Array
+    ended: npt.NDArray[np.intp]
+    of_ended: WeightedSums
+    of_alive: WeightedSums
+
+    @property
+    def value(self) -> float:
+        """The score of the sample itself."""
+        return float(self.resampled(Resamples.whole(self.outcome))[0])
+
+    def resampled(self, resamples: Resamples) -> Array:
+        """The score of each resample, shape (r,)."""
+        n, g = len(self.outcome), resamples.censoring(self.grid)
+        weight = resamples.counts[:, self.ended] * self.weighting.of_resampled_events(resamples, self.ended)
+        alive_weight = self.weighting.inverse(g, g > 0)  # G = 0: nobody is left
+        ended, alive = self.of_ended(weight), self.of_alive(resamples.counts) * alive_weight
+        if not self.weighting.normalize:
+            return np.asarray((ended[:, 0] + alive @ self.share) / n)
+        until = np.searchsorted(self.outcome.time[self.ended], self.grid, side="right")
+        total = np.pad(np.cumsum(weight, axis=1), ((0, 0), (1, 0)))[:, until]
+        total += (n - resamples.gone(self.grid)) * alive_weight
+        return _mean_loss(ended + alive, total, self.share)

@@ -15,7 +15,8 @@ from sklearn.base import clone
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import check_names
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.scores._inputs import median_time, progress_bar
+from sumosurv.quantiles import check_level
+from sumosurv.scores._inputs import follow_up, median_time, progress_bar
 from sumosurv.scores.blocks import MemoryRows
 from sumosurv.scores.censoring import CensoringTestError, check_censoring
 from sumosurv.scores.evaluation import evaluate
@@ -85,8 +86,9 @@ def cross_evaluate(
         ``split``.
     scores, times, censoring
         As in `evaluate`. Times are the same in all folds: by default the median time of y, or the range from the
-        smallest positive time to the largest that every fold reaches. If ``censoring`` is "auto" or an estimator,
-        whether censoring depends on x is tested once, on all rows. A distribution has one curve, or one per row.
+        smallest positive time to just before the largest that every fold reaches. If ``censoring`` is "auto" or an
+        estimator, whether censoring depends on x is tested once, on all rows. A distribution has one curve, or one per
+        row.
     n_repeats : int
         How often the cross-validation is repeated with new folds, if ``cv`` is a number.
     confidence : float
@@ -118,8 +120,7 @@ def cross_evaluate(
     """
     if not isinstance(estimators, Mapping) or not estimators:
         raise ValueError('estimators must be a mapping of names to estimators: {"cox": CoxPH(), "sumo": SumoNet()}.')
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1; got {confidence}.")
+    check_level(confidence, "confidence")
     if not isinstance(n_repeats, (int, np.integer)) or n_repeats < 1:
         raise ValueError(f"n_repeats must be a whole number, 1 or more; got {n_repeats!r}.")
     estimators = check_names(estimators)
@@ -208,8 +209,7 @@ def _with_times(
         scores, times = default_scores(outcome, times, outcome.n_causes)
     names = [scores] if isinstance(scores, str) else list(scores)
     made = {name: dict(scores[name]) if isinstance(scores, Mapping) else {} for name in names}
-    low = float(later.time.min(initial=np.inf, where=later.time > 0))
-    high = min(float(later.time[test].max()) for test in tests)
+    low, high = follow_up(later.time)[0], min(follow_up(later.time[test])[1] for test in tests)
     for name, options in made.items():
         score = find_score(name)
         if score.times == "none" or options.get(score.times_option) is not None:
@@ -360,9 +360,5 @@ def rank_correlation(
     signs = np.array([1.0 if better[name] else -1.0 for name in names])
     grouping = [by] if isinstance(by, str) or not isinstance(by, Sequence) else list(by)
     groups = [results] if by is None else [group for _, group in results.groupby(grouping, sort=False)]
-    matrices = [(group[names] * signs).corr(method="spearman").to_numpy() for group in groups]
-    stack = np.stack(matrices)
-    known = ~np.isnan(stack)
-    total, count = np.where(known, stack, 0.0).sum(axis=0), known.sum(axis=0)
-    mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    return pd.DataFrame(mean, index=names, columns=names)
+    matrices = pd.concat([(group[names] * signs).corr(method="spearman") for group in groups])
+    return matrices.groupby(level=0, sort=False).mean()

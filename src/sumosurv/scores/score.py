@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -14,14 +15,14 @@ import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells, Outcome
-from sumosurv.scores._inputs import check_rows, median_time, time_grid
+from sumosurv.scores._inputs import CurveMemory, check_rows, median_time, time_grid
 from sumosurv.scores._resampling import MeanTerms, Partial, PartialMeans, Terms
+from sumosurv.scores._weighting import Weighting
 from sumosurv.scores.auc import (
     PartialAuc,
+    auc_terms,
     cumulative_dynamic_auc,
-    cumulative_dynamic_auc_terms,
     integrated_auc,
-    integrated_auc_terms,
 )
 from sumosurv.scores.calibration import calibration, calibration_terms, d_calibration, d_calibration_terms
 from sumosurv.scores.concordance import (
@@ -41,13 +42,10 @@ from sumosurv.scores.group_calibration import (
 )
 from sumosurv.scores.ipcw import (
     binomial_log_likelihood,
-    binomial_log_likelihood_terms,
     brier,
-    brier_terms,
     integrated_binomial_log_likelihood,
-    integrated_binomial_log_likelihood_terms,
     integrated_brier,
-    integrated_brier_terms,
+    loss_terms,
 )
 from sumosurv.scores.likelihood import log_likelihood
 
@@ -124,7 +122,10 @@ class Score:
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the options: the arguments of ``function`` after the distribution and the outcome."""
-        return tuple(name for name in inspect.signature(self.function).parameters if name != "sample_weight")[2:]
+        names = [name for name in inspect.signature(self.function).parameters if name != "sample_weight"][2:]
+        if names and names[-1] == "weighting":
+            names[-1:] = [field.name for field in fields(Weighting) if field.name != "censoring"]
+        return tuple(names)
 
     @property
     def needs_censoring(self) -> bool:
@@ -151,8 +152,15 @@ class Score:
         facts += [f"needs {self.needs}"] if self.needs else []
         return "; ".join(facts)
 
-    def terms(self, distribution: SurvivalDistribution, y: Any, **options: Any) -> Terms:
-        """Return what the subjects contribute to the score, at one time if it is taken at times."""
+    def terms(
+        self, distribution: SurvivalDistribution, y: Any, memory: CurveMemory | None = None, **options: Any
+    ) -> Terms:
+        """Return what the subjects contribute to the score, at one time if it is taken at times.
+
+        ``memory`` keeps curves on a grid for other scores over the same range of times.
+        """
+        if memory is not None and self.times == "range":
+            options["memory"] = memory
         if self.by_subject is None:
             outcome = check_rows(y, entry=True, intervals=True)
             return MeanTerms(self.function(distribution, outcome, **options)[:, None], weight=outcome.weight)
@@ -236,18 +244,18 @@ class Request:
             return self
         return replace(self, options={**self.options, "censoring": g[np.flatnonzero(counted)]})
 
-    def terms(self, distribution: SurvivalDistribution, outcome: Outcome) -> Terms:
+    def terms(self, distribution: SurvivalDistribution, outcome: Outcome, memory: CurveMemory | None = None) -> Terms:
         """Return `Score.terms` with the options of this request."""
-        return self.score.terms(distribution, outcome, **self.options)
+        return self.score.terms(distribution, outcome, memory, **self.options)
 
     def partial(
-        self, distribution: SurvivalDistribution, outcome: Outcome, group: npt.NDArray[np.intp]
+        self, distribution: SurvivalDistribution, outcome: Outcome, group: npt.NDArray[np.intp], memory: CurveMemory
     ) -> Partial | None:
         """Return what a block of rows contributes; None if the score is computed on a sample of all rows."""
         if self.score.by_block == "sample":
             return None
         if self.score.by_block == "means":
-            return PartialMeans.of(self.terms(distribution, outcome), outcome.weights, group)
+            return PartialMeans.of(self.terms(distribution, outcome, memory), outcome.weights, group)
         return self.score.by_block(distribution, outcome, **self.options)
 
     @property
@@ -266,7 +274,7 @@ def _word(time: float) -> str:
 
 # ------------------------------------------------------------------ the scores
 
-_BY_WEIGHT = "only if G(t|x) is known; with one G for all, false where censoring depends on x"
+_BY_WEIGHT = "only if G(t|x) is known and positive; with one G for all, false where censoring depends on x"
 _GRAF = "Graf et al. 1999"
 _ALL = frozenset({"entry", "intervals"})
 _ENTRY = frozenset({"entry"})
@@ -286,22 +294,22 @@ _ROWS = (
           by_subject=uno_c_terms, by_block="sample", given_x=False),
     Score("cumulative_dynamic_auc", cumulative_dynamic_auc, True, False, "sees the order of the risks at t",
           "P(F(t|xᵢ) > F(t|xⱼ) | zᵢ <= t < zⱼ) + ½ P(=), weighted by 1/G", "Uno et al. 2007; Blanche et al. 2013",
-          "n m curve values", by_subject=cumulative_dynamic_auc_terms, by_block=PartialAuc.of, times="single"),
+          "n m curve values", by_subject=auc_terms, by_block=PartialAuc.of, times="single"),
     Score("integrated_auc", integrated_auc, True, False, "sees the order of the risks at each time",
           "Σₖ AUC(tₖ) ΔF(tₖ) / Σₖ ΔF(tₖ)", "Lambert and Chevret 2016", "n m curve values",
-          by_subject=integrated_auc_terms, by_block="sample", times="range"),
+          by_subject=auc_terms, by_block="sample", times="range"),
     Score("brier", brier, False, False, _BY_WEIGHT,
           "S(t|x)² 1{z<=t, d=1} / G(z-) + (1-S(t|x))² 1{z>t} / G(t)", _GRAF, "n m curve values",
-          by_subject=brier_terms, times="single"),
+          by_subject=partial(loss_terms, "squared"), times="single"),
     Score("binomial_log_likelihood", binomial_log_likelihood, True, False, _BY_WEIGHT,
           "log(1-S(t|x)) 1{z<=t, d=1} / G(z-) + log S(t|x) 1{z>t} / G(t)", _GRAF, "n m curve values",
-          by_subject=binomial_log_likelihood_terms, times="single"),
+          by_subject=partial(loss_terms, "logarithmic"), times="single"),
     Score("integrated_brier", integrated_brier, False, False, _BY_WEIGHT,
           "1/(t₂-t₁) ∫ Brier(t) dt", _GRAF, "n m curve values",
-          by_subject=integrated_brier_terms, times="range"),
+          by_subject=partial(loss_terms, "squared"), times="range"),
     Score("integrated_binomial_log_likelihood", integrated_binomial_log_likelihood, True, False, _BY_WEIGHT,
           "1/(t₂-t₁) ∫ BLL(t) dt", _GRAF, "n m curve values",
-          by_subject=integrated_binomial_log_likelihood_terms, times="range"),
+          by_subject=partial(loss_terms, "logarithmic"), times="range"),
     Score("survival_crps", survival_crps, False, False, "gains from any curve that falls to 0 past the censoring times",
           "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020", "n tables, or some 1000 n curve values"),
     Score("calibration", calibration, False, False, "counts censored times as events, so that earlier predictions gain",

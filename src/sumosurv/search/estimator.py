@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.inputs import check_validation_data, with_rows
 from sumosurv.fitting.members import Members
+from sumosurv.fitting.parameters import NONE, Allowed, Constraints, instance_of, integer, one_of
+from sumosurv.fitting.rows import check_validation_data
 from sumosurv.outcome import check_outcome
-from sumosurv.search.rounds import SearchResult, run_searches
+from sumosurv.preprocessing import LevelNotes
+from sumosurv.search.rounds import run_searches
 from sumosurv.search.run import SearchRun, SearchSettings
+from sumosurv.sources import as_source
 
 __all__ = ["NetworkSearch", "SumoNetSearch", "fit_folds"]
 
@@ -109,10 +112,18 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
     (4, (2,))
     """
 
-    best_estimator_: SurvivalEstimator
-    best_single_: SurvivalEstimator
-    cv_results_: dict[str, Any]
-    _run: SearchRun
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_trials": integer(1),
+        "method": one_of("random", "tpe", "halving"),
+        "mixture": one_of("auto") | integer(1),
+        "refit": instance_of(bool, "False or True") | one_of("cross"),
+        "refit_members": integer(1),
+        "cv": NONE | integer(2),
+        "layout": one_of("auto", "padded", "grouped"),
+        "storage": NONE | instance_of((str, Path), "a path or a URL"),
+        "trials_per_round": NONE | integer(1),
+        "cluster": NONE | Allowed("a sumosurv.cluster.Cluster", lambda value: hasattr(value, "executor")),
+    }
 
     def fit(  # type: ignore[override]  # the base accepts further arguments only to refuse them
         self,
@@ -141,7 +152,7 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
             Ctrl-C, the search stays as it was. A stored study keeps finished trials.
         """
         check_validation_data(validation_data)
-        return self._fit_anew(X, with_rows(y, sample_weight, groups), validation_data)
+        return self._fit_anew(as_source(X, y, sample_weight, groups), validation_data)
 
     def trial(self, place: int) -> SurvivalEstimator:
         """Return the fitted estimator of one trial, by its place in ``cv_results_``.
@@ -188,16 +199,7 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
                 f"estimator must be a network estimator such as SumoNet(); got {self.estimator!r}. Use scikit-learn's "
                 "GridSearchCV for methods without a network."
             )
-        for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
-        for name, (least, other) in _AT_LEAST.items():
-            value = getattr(self, name)
-            if value not in other and not (isinstance(value, (int, np.integer)) and value >= least):
-                also = "".join(f"{choice!r} or " for choice in other)
-                raise ValueError(f"{name} must be {also}an integer of at least {least}; got {value!r}.")
-        if self.cluster is not None and not hasattr(self.cluster, "executor"):
-            raise ValueError(f"cluster must be None or a sumosurv.cluster.Cluster; got {self.cluster!r}.")
+        super()._check_settings()
         if self.method == "halving" and self.storage is not None:
             raise ValueError("method='halving' cannot be stored; use method='tpe' or 'random' with a storage.")
 
@@ -205,10 +207,13 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         self._set_result(run_searches(self._settings(), [(X, y, validation_data)])[0])
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        return self.best_estimator_.predict_distribution(X)
+        return self.best_estimator_._distribution(X)
 
     def _members(self, X: Any) -> Members:
-        return self.best_estimator_.predict_members(X)
+        return self.best_estimator_._members(X)
+
+    def _note_levels(self, X: Any, notes: LevelNotes) -> None:
+        self.best_estimator_._note_levels(X, notes)
 
     def _searched(self) -> NetworkEstimator:
         """The estimator whose settings are searched."""
@@ -217,46 +222,31 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
     def _settings(self) -> SearchSettings:
         return SearchSettings(**(self.get_params(deep=False) | {"estimator": clone(self._searched())}))
 
-    def _set_result(self, result: SearchResult) -> None:
+    def _set_result(self, run: SearchRun) -> None:
         """Set the fitted attributes."""
-        run, choice = result.run, result.choice
-        numbers = sorted(result.scores)
+        numbers = sorted(run.scores)
         places = {number: place for place, number in enumerate(numbers)}
-        ranks = {number: rank + 1 for rank, number in enumerate(choice.order)}
-        self.cv_results_ = {
+        ranks = {number: rank + 1 for rank, number in enumerate(run.order)}
+        self.cv_results_: dict[str, Any] = {
             "trial": np.array(numbers),
             "params": [run.parameters[n] for n in numbers],
-            "valid_score": np.array([result.scores[n] for n in numbers]),
+            "valid_score": np.array([run.scores[n] for n in numbers]),
             "rank_valid_score": np.array([ranks.get(n, len(numbers)) for n in numbers]),
             "best_epoch": np.array([run.best_epoch(n) for n in numbers]),
         }
-        for name in result.space:
+        best = run.order[0]
+        for name in run.parameters[best]:
             column = np.empty(len(numbers), dtype=object)
             column[:] = [run.parameters[n].get(name) for n in numbers]
             self.cv_results_[f"param_{name}"] = column
-        best = choice.order[0]
-        self.best_index_, self.best_params_, self.best_score_ = places[best], run.parameters[best], result.scores[best]
-        self.mixture_ = [places[n] for n in choice.mixture]
-        self.mixture_scores_ = choice.mixture_scores
-        self.mixture_score_ = choice.mixture_scores[len(choice.mixture)]
-        self.best_single_, self.best_estimator_ = result.best_single, result.best_estimator
-        self.interrupted_ = result.interrupted
+        self.best_index_, self.best_params_, self.best_score_ = places[best], run.parameters[best], run.scores[best]
+        self.mixture_ = [places[n] for n in run.mixture]
+        self.mixture_scores_ = run.mixture_scores
+        self.mixture_score_ = run.mixture_scores[len(run.mixture)]
+        self.best_single_, self.best_estimator_ = run.best_single, run.best_estimator
+        self.interrupted_ = run.interrupted
         self.__dict__.update(run.job.rows({}).known)
         self._run = run
-
-
-_CHOICES = {
-    "method": ("random", "tpe", "halving"),
-    "refit": (False, True, "cross"),
-    "layout": ("auto", "padded", "grouped"),
-}
-_AT_LEAST: dict[str, tuple[int, tuple[Any, ...]]] = {  # least integer, and other values
-    "n_trials": (1, ()),
-    "refit_members": (1, ()),
-    "mixture": (1, ("auto",)),
-    "cv": (2, (None,)),
-    "trials_per_round": (1, (None,)),
-}
 
 
 @dataclass(eq=False, repr=False)
@@ -307,8 +297,8 @@ def fit_folds(search: NetworkSearch, folds: Sequence[tuple[Any, Any, tuple[Any, 
         )
     search._check_settings()
     searches = [clone(search) for _ in folds]
-    for fitted, result in zip(searches, run_searches(search._settings(), folds)):
-        if result.interrupted:
+    for fitted, run in zip(searches, run_searches(search._settings(), folds)):
+        if run.interrupted:
             raise KeyboardInterrupt
-        fitted._set_result(result)
+        fitted._set_result(run)
     return searches

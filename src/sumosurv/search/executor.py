@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ from sumosurv.scores import log_likelihood
 from sumosurv.search.trial import Job, TrialMember, Widths, group_members
 from sumosurv.training import Epoch, History, Member, find_device, threads, train
 
-__all__ = ["Cluster", "Executor", "LocalExecutor", "Population", "Result", "Task", "before_entry", "train_members"]
+__all__ = ["Executor", "Population", "Result", "Task", "before_entry", "train_members"]
 
 _MAX_MEMBERS = 4096  # of one population
 _MAX_ROWS = 4096  # scored at once
@@ -256,56 +255,32 @@ class Result:
     interrupted: bool
 
 
-class Executor(ABC):
-    """Runs tasks, ``capacity`` of them at a time, and returns results in any order."""
+class Executor:
+    """Runs tasks and returns their results in any order; this one trains a task when its result is requested."""
 
-    capacity: int = 1
-
-    @abstractmethod
-    def submit(self, task: Task) -> None:
-        """Start a task."""
-
-    @property
-    @abstractmethod
-    def pending(self) -> int:
-        """Number of tasks whose results have not been returned."""
-
-    @abstractmethod
-    def next_result(self) -> Result:
-        """Wait for the next result and return it."""
-
-    def close(self) -> None:  # noqa: B027 (the local executor holds no resources)
-        """Cancel pending tasks."""
-
-
-class Cluster(Protocol):
-    """Where executors in other processes come from; `sumosurv.cluster.Cluster` is one."""
-
-    def executor(self, jobs: Sequence[Job], widest: Widths, advance: Advance, passes: int) -> Executor | None:
-        """An executor, or None if ``passes`` over rows are too few for a cluster to be faster."""
-
-
-class LocalExecutor(Executor):
-    """Trains a task in this process when its result is requested; parameters as in `train_members`."""
+    capacity = 1  # tasks that run at a time
 
     def __init__(self, jobs: Sequence[Job], widest: Widths, advance: Advance) -> None:
         self._jobs, self._widest, self._advance = jobs, widest, advance
         self._tasks: deque[Task] = deque()
 
     def submit(self, task: Task) -> None:
-        """Queue a task."""
+        """Start a task."""
         self._tasks.append(task)
 
     @property
     def pending(self) -> int:
-        """Number of queued tasks."""
+        """Number of tasks whose results have not been returned."""
         return len(self._tasks)
 
     def next_result(self) -> Result:
-        """Train the first task of the queue."""
+        """Wait for the next result and return it."""
         task = self._tasks.popleft()
 
         def advance(networks: float) -> None:
             self._advance(task.share * networks)
 
         return Result(task, *train_members(task.members, self._jobs, self._widest, task.max_epochs, advance))
+
+    def close(self) -> None:
+        """Cancel pending tasks."""

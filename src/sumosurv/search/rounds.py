@@ -7,24 +7,21 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.utils import check_random_state
 
-from sumosurv.estimators import SurvivalEstimator
 from sumosurv.outcome import check_outcome
-from sumosurv.search.choose import Choice, rank_trials
-from sumosurv.search.executor import Executor, LocalExecutor, Population, Task
-from sumosurv.search.run import SearchRun, SearchSettings, assemble
+from sumosurv.search.executor import Executor, Population, Task
+from sumosurv.search.run import SearchRun, SearchSettings, assemble, rank_trials
 from sumosurv.search.space import Space, decode, default_space, draw, widest_layers
-from sumosurv.search.study import Layout, OptunaStudy, RandomStudy, Study
+from sumosurv.search.study import Layout, OptunaStudy, Study
 from sumosurv.search.trial import Job, TrialMember, Widths, choose_layout
 from sumosurv.warn import warn_user
 
-__all__ = ["SearchProgress", "SearchResult", "run_searches"]
+__all__ = ["SearchProgress", "run_searches"]
 
 _ROUND = {"tpe": 32, "random": 100}  # trials per round if later trials or a storage depend on results
 _POLL = 1.0  # seconds between two looks at trials that other processes run
@@ -34,20 +31,7 @@ _REDUCTION = 3  # one in so many trials is promoted to the next rung
 _TRAINED_AGAIN = 64  # best trials considered by mixture="auto" if another process trained some of them
 
 
-@dataclass
-class SearchResult:
-    """The outcome of a search: its trials, the choice and the fitted estimators."""
-
-    run: SearchRun
-    choice: Choice
-    scores: dict[int, float]  # of all trials, including those of other processes
-    space: Space
-    interrupted: bool
-    best_single: SurvivalEstimator
-    best_estimator: SurvivalEstimator
-
-
-def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]]) -> list[SearchResult]:
+def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]]) -> list[SearchRun]:
     """Run one search on each of several (X, y, validation_data), the trials of all in common populations."""
     seed = int(check_random_state(settings.random_state).randint(0, 2**31 - 1))
     space = _common_space(settings, rows)
@@ -67,10 +51,11 @@ def run_searches(settings: SearchSettings, rows: Sequence[tuple[Any, Any, Any]])
                 interrupted = True
             if interrupted:
                 _check_usable(runs)
-            results = [_choose(run, study, executor, space, interrupted) for run in runs]
+            for run in runs:
+                _choose(run, study, executor, interrupted)
             if settings.refit and not interrupted:
-                _refit(results, executor)
-    return results
+                _refit(runs, executor)
+    return runs
 
 
 # ---------------------------------------------------------------------- opening
@@ -102,7 +87,7 @@ def _trials_per_round(settings: SearchSettings, capacity: int = 1) -> int:
 
 def _open_study(settings: SearchSettings, space: Space, seed: int, layout: Layout, rows: tuple[Any, Any, Any]) -> Study:
     if settings.method != "tpe" and settings.storage is None:
-        return RandomStudy(space, seed, layout)
+        return Study(space, seed, layout)
     estimator = settings.estimator
     used = {name: value for name, value in estimator.get_params(deep=False).items() if name not in _IGNORED}
     return OptunaStudy(
@@ -141,9 +126,10 @@ def _executor(settings: SearchSettings, jobs: Sequence[Job], widest: Widths, pro
     """The executor of the cluster, if there is one and the search is large enough; otherwise this process."""
     if settings.cluster is not None:
         passes = settings.n_trials * sum(len(job.rows({}).outcome) * job.settings({}).max_epochs for job in jobs)
-        if (executor := settings.cluster.executor(jobs, widest, progress.advance, passes)) is not None:
+        executor: Executor | None = settings.cluster.executor(jobs, widest, progress.advance, passes)
+        if executor is not None:
             return executor
-    return LocalExecutor(jobs, widest, progress.advance)
+    return Executor(jobs, widest, progress.advance)
 
 
 # ---------------------------------------------------------------------- training
@@ -237,7 +223,7 @@ def _check_usable(runs: Sequence[SearchRun]) -> None:
     warn_user("The search was interrupted; it is fitted with the trials so far and can be used.", RuntimeWarning)
 
 
-def _choose(run: SearchRun, study: Study, executor: Executor, space: Space, interrupted: bool) -> SearchResult:
+def _choose(run: SearchRun, study: Study, executor: Executor, interrupted: bool) -> None:
     """Rank the trials and choose the mixture, after training candidates of other processes again."""
     scores = {trial: run.score(trial) for trial in run.networks}
     foreign = {trial.number: trial for trial in study.finished() if trial.number not in scores and not interrupted}
@@ -252,27 +238,27 @@ def _choose(run: SearchRun, study: Study, executor: Executor, space: Space, inte
         run.add(populations)
         if stopped:
             _check_usable([run])
-            return _choose(run, study, executor, space, interrupted=True)
+            _choose(run, study, executor, interrupted=True)
+            return
     run.parameters |= {n: trial.parameters for n, trial in foreign.items()}
-    choice = run.choose(order, most)
-    single, mixed = run.assemble(order[:1]), run.assemble(choice.mixture)
-    return SearchResult(run, choice, scores, space, interrupted, single, mixed)
+    run.choose(scores, order, most)
+    run.interrupted = interrupted
 
 
-def _refit(results: Sequence[SearchResult], executor: Executor) -> None:
-    """Train the chosen settings again on training and validation rows; Ctrl-C leaves the results unchanged."""
-    members = [m for result in results for m in result.run.members_on_all_rows(result.choice)]
+def _refit(runs: Sequence[SearchRun], executor: Executor) -> None:
+    """Train the chosen settings again on training and validation rows; Ctrl-C leaves the networks unchanged."""
+    members = [member for run in runs for member in run.members_on_all_rows()]
     populations, interrupted = _train(executor, members, share=0.0)
     if interrupted:
         warn_user(
             "Training on all rows was interrupted; the networks of the search are kept and can be used.", RuntimeWarning
         )
-    for result in results:
-        result.interrupted = interrupted
-        found = result.run.networks_in(populations).values()
+    for run in runs:
+        run.interrupted = interrupted
+        found = run.networks_in(populations).values()
         worked = [(p, i) for networks in found for p, i in networks if not p.history.failed[i]]
         if worked and not interrupted:
-            result.best_estimator = assemble(worked)
+            run.best_estimator = assemble(worked)
 
 
 class SearchProgress:

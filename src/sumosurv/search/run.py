@@ -1,7 +1,8 @@
-"""The state of one search: its settings, the networks of its trials and their scores."""
+"""The state of one search: the networks of its trials, their scores, and the choice of the trials that are mixed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -14,16 +15,25 @@ from sklearn.model_selection import StratifiedKFold
 from sumosurv.estimators import SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import Outcome
-from sumosurv.search.choose import Choice, choose, log_mixture, mean_of_rows
-from sumosurv.search.executor import Cluster, Population, before_entry
+from sumosurv.search.executor import Population, before_entry
 from sumosurv.search.space import Space
 from sumosurv.search.study import Layout
 from sumosurv.search.trial import Job, TrialMember
 from sumosurv.training import split_rows, subjects
 
-__all__ = ["Networks", "SearchRun", "SearchSettings", "assemble", "network_seed"]
+__all__ = [
+    "SearchRun",
+    "SearchSettings",
+    "assemble",
+    "choose_size",
+    "log_mixture",
+    "mixture_scores",
+    "network_seed",
+    "rank_trials",
+]
 
 _LAST_EPOCH = 10**9  # stop_after of networks without validation rows, for refit="cross" on very few rows
+_ROUNDING = 1e-12
 
 Networks = list[tuple[Population, int]]  # each network as a population and its place in it
 Floats = npt.NDArray[np.float64]
@@ -48,7 +58,7 @@ class SearchSettings:
     trials_per_round: int | None = None
     random_state: Any = None
     verbose: bool = False
-    cluster: Cluster | None = None
+    cluster: Any = None
 
 
 @dataclass
@@ -67,6 +77,14 @@ class SearchRun:
         Settings of each trial, by number.
     networks : dict
         Networks of each trial, one per split.
+    scores : dict
+        Scores of all trials, including those of other processes. This and all that follows is set after the choice.
+    order, mixture : list of int
+        Numbers of the trials with a finite score, best first, and of those in the mixture.
+    mixture_scores : dict
+        Mean log-likelihood of the mixture of the best 1, 2, 4, ... trials.
+    best_single, best_estimator : estimator
+        The best trial and the mixture.
     """
 
     settings: SearchSettings
@@ -76,6 +94,13 @@ class SearchRun:
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
     parameters: dict[int, dict[str, Any]] = field(default_factory=dict)
     networks: dict[int, Networks] = field(default_factory=dict)
+    scores: dict[int, float] = field(init=False)
+    order: list[int] = field(init=False)
+    mixture: list[int] = field(init=False)
+    mixture_scores: dict[int, float] = field(init=False)
+    interrupted: bool = field(init=False)
+    best_single: SurvivalEstimator = field(init=False)
+    best_estimator: SurvivalEstimator = field(init=False)
 
     @classmethod
     def open(cls, settings: SearchSettings, job: Job, number: int, seed: int) -> SearchRun:
@@ -132,7 +157,7 @@ class SearchRun:
         networks = self.networks.get(trial, [])
         if len(networks) < len(self.splits) or any(p.history.failed[i] for p, i in networks):
             return -np.inf
-        value = mean_of_rows(self._values(trial), self._valid_weight())
+        value = _mean(self._values(trial), self._valid_weight())
         return value if np.isfinite(value) else -np.inf
 
     def _values(self, trial: int) -> Floats:
@@ -144,14 +169,16 @@ class SearchRun:
         weight = self.job.rows({}).outcome.weight
         return None if weight is None else np.concatenate([weight[valid] for _, valid in self.splits])
 
-    def choose(self, order: list[int], most: int) -> Choice:
-        """Choose the mixture among the first ``most`` trials of an order."""
-        best = order[:most]
-        at_entry = None
+    def choose(self, scores: dict[int, float], order: list[int], most: int) -> None:
+        """Choose the mixture among the first ``most`` trials of an order, and assemble the estimators."""
+        best, weight, at_entry = order[:most], self._valid_weight(), None
         if self.job.rows({}).outcome.entry is not None:
             at_entry = np.stack([np.concatenate([p.at_entry[i] for p, i in self.networks[n]]) for n in best])
         values = np.stack([self._values(n) for n in best])
-        return choose(order, values, self.settings.mixture, self._valid_weight(), at_entry)
+        size = choose_size(values, weight, at_entry) if self.settings.mixture == "auto" else len(values)
+        self.scores, self.order, self.mixture = scores, order, order[:size]
+        self.mixture_scores = mixture_scores(values, weight, at_entry)
+        self.best_single, self.best_estimator = self.assemble(order[:1]), self.assemble(self.mixture)
 
     def best_epoch(self, trial: int) -> float:
         """Mean best epoch of a trial's networks; nan if another process trained them."""
@@ -177,12 +204,12 @@ class SearchRun:
         """One fitted estimator of all networks of some trials."""
         return assemble([network for trial in trials for network in self.networks[trial]])
 
-    def members_on_all_rows(self, choice: Choice) -> list[TrialMember]:
+    def members_on_all_rows(self) -> list[TrialMember]:
         """The networks that are trained again after the choice, on training and validation rows."""
         if self.settings.refit == "cross":
-            return self._cross_members(choice.mixture)
+            return self._cross_members(self.mixture)
         members = []
-        for trial in choice.mixture:
+        for trial in self.mixture:
             every = np.arange(len(self.job.rows(self.parameters[trial]).outcome))
             for population, place in self.networks[trial]:
                 member, last = population.members[place], int(population.history.best_epoch[place])
@@ -227,3 +254,72 @@ def assemble(networks: Networks) -> SurvivalEstimator:
 def network_seed(base: int, trial: int, split: int) -> int:
     """The seed of a network, from the study's seed, the trial's number and the split."""
     return int(np.random.SeedSequence([base, trial, split]).generate_state(1)[0] >> 1)
+
+
+# ---------------------------------------------------------------------- choosing
+
+
+def log_mixture(values: Floats, at_entry: Floats | None = None) -> Floats:
+    """Log-likelihood of each row under the equally weighted mixture of some trials.
+
+    Parameters
+    ----------
+    values : array of shape (trials, rows)
+        Log-likelihood of each row under each trial, best trial first.
+    at_entry : array of shape (trials, rows), optional
+        log S(entry), for rows with delayed entry. Their likelihood is conditional on survival until entry, so trials
+        under which a row is likely to reach its entry have a larger weight.
+    """
+    if at_entry is None:
+        return np.asarray(np.logaddexp.reduce(values, axis=0) - math.log(len(values)))
+    return np.asarray(np.logaddexp.reduce(values + at_entry, axis=0) - np.logaddexp.reduce(at_entry, axis=0))
+
+
+def _mean(values: Floats, weight: Floats | None) -> float:
+    """Mean over rows, weighted if there are weights."""
+    return float(values.mean() if weight is None else np.average(values, weights=weight))
+
+
+def rank_trials(scores: Mapping[int, float]) -> list[int]:
+    """Numbers of the trials with a finite score, best first."""
+    order = sorted((n for n, score in scores.items() if math.isfinite(score)), key=lambda n: (-scores[n], n))
+    if not order:
+        raise ValueError("No trial had a finite likelihood on the validation rows.")
+    return order
+
+
+def _mixtures(values: Floats, at_entry: Floats | None) -> dict[int, Floats]:
+    """Log-likelihoods of rows under the mixtures of the best 1, 2, 4, ... and of all trials."""
+    sizes = sorted({min(2**i, len(values)) for i in range(len(values).bit_length() + 1)})
+    return {n: log_mixture(values[:n], None if at_entry is None else at_entry[:n]) for n in sizes}
+
+
+def mixture_scores(values: Floats, weight: Floats | None = None, at_entry: Floats | None = None) -> dict[int, float]:
+    """Mean log-likelihood of the mixtures of the best 1, 2, 4, ... trials; arguments as in `log_mixture`."""
+    with np.errstate(invalid="ignore"):
+        return {size: _mean(row, weight) for size, row in _mixtures(values, at_entry).items()}
+
+
+def choose_size(values: Floats, weight: Floats | None = None, at_entry: Floats | None = None) -> int:
+    """The largest mixture within one standard error (of the paired difference) of the best one.
+
+    The best few trials owe part of their rank to chance, which the same rows cannot reveal; a larger mixture that is
+    as good within the noise is the safer choice.
+    """
+    rows = _mixtures(values, at_entry)
+    best = max(rows, key=lambda size: _mean(rows[size], weight))
+    chosen = best
+    for size, row in rows.items():
+        if size > chosen and len(row) > 1:
+            gap = rows[best] - row
+            if _mean(gap, weight) <= _standard_error(gap, weight) + _ROUNDING:
+                chosen = size
+    return chosen
+
+
+def _standard_error(values: Floats, weight: Floats | None) -> float:
+    """Standard error of the mean over rows."""
+    if weight is None:
+        return float(values.std(ddof=1) / math.sqrt(len(values)))
+    share = weight / weight.sum()
+    return float(np.sqrt(np.sum((share * (values - share @ values)) ** 2) * len(values) / (len(values) - 1)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 
 from sumosurv.search.space import Space, decode, draw, trial_seeds
 
-__all__ = ["FinishedTrial", "Layout", "OptunaStudy", "RandomStudy", "Study"]
+__all__ = ["FinishedTrial", "Layout", "OptunaStudy", "Study"]
 
 Layout = Literal["padded", "grouped"]  # how networks of different shapes train together
 
@@ -29,66 +28,45 @@ class FinishedTrial:
     score: float
 
 
-class Study(ABC):
-    """A source of numbered trials (0, 1, ...) that stores their scores.
+class Study:
+    """Numbered trials (0, 1, ...) and their scores: independent draws, kept in memory.
 
     A study of n trials is complete when the numbers below n are finished, regardless of which process ran them, in
     which order, and how many attempts each of them took.
     """
 
-    seed: int  # with a trial's number it determines the trial's settings and the seeds of its networks
-    layout: Layout  # the same for all trials, because scores depend on it
-
-    @abstractmethod
-    def ask(self, count: int, below: int) -> list[tuple[int, dict[str, Any]]]:
-        """Return at most ``count`` free trials with numbers below ``below``, as (number, settings)."""
-
-    @abstractmethod
-    def tell(self, number: int, score: float) -> None:
-        """Store the validation score of a trial (minus infinity if training failed)."""
-
-    @abstractmethod
-    def drop(self, number: int) -> None:
-        """Release an interrupted trial, so that it can be asked for again."""
-
-    @abstractmethod
-    def finished(self) -> list[FinishedTrial]:
-        """Return all finished trials, sorted by number."""
-
-    def unfinished(self, below: int) -> bool:
-        """Return whether any trial with a number below ``below`` is not finished."""
-        return sum(trial.number < below for trial in self.finished()) < below
-
-    def close(self) -> None:  # noqa: B027 (a study in memory holds no resources)
-        """Release trials without a score and close connections."""
-
-
-class RandomStudy(Study):
-    """Independent draws from the space, kept in memory."""
-
     def __init__(self, space: Space, seed: int, layout: Layout) -> None:
-        self.seed, self.layout, self._space = seed, layout, space
+        self.seed = seed  # with a trial's number it determines the trial's settings and the seeds of its networks
+        self.layout = layout  # the same for all trials, because scores depend on it
+        self._space = space
         self._asked: dict[int, dict[str, Any]] = {}
         self._scores: dict[int, float] = {}
 
     def ask(self, count: int, below: int) -> list[tuple[int, dict[str, Any]]]:
-        """Draw new points."""
+        """Return at most ``count`` free trials with numbers below ``below``, as (number, settings)."""
         numbers = [number for number in range(below) if number not in self._asked][:count]
         new = {number: decode(self._space, draw(self._space, self.seed, number)) for number in numbers}
         self._asked |= new
         return list(new.items())
 
     def tell(self, number: int, score: float) -> None:
-        """Store a score."""
+        """Store the validation score of a trial (minus infinity if training failed)."""
         self._scores[number] = score
 
     def drop(self, number: int) -> None:
-        """Release a trial."""
+        """Release an interrupted trial, so that it can be asked for again."""
         del self._asked[number]
 
     def finished(self) -> list[FinishedTrial]:
-        """Return the trials with a score."""
+        """Return all finished trials, sorted by number."""
         return [FinishedTrial(i, self._asked[i], self._scores[i]) for i in sorted(self._scores)]
+
+    def unfinished(self, below: int) -> bool:
+        """Return whether any trial with a number below ``below`` is not finished."""
+        return sum(trial.number < below for trial in self.finished()) < below
+
+    def close(self) -> None:
+        """Release what the study holds."""
 
 
 # ---------------------------------------------------------------------- studies in the storage of Optuna
@@ -119,21 +97,9 @@ class OptunaStudy(Study):
     Optuna's first trial belongs to no number. It holds the values that all processes share (seed, layout and what the
     study is about). If two processes create a study at the same time, the first insertion counts.
 
-    Parameters
-    ----------
-    space, seed
-        The space, and the seed of a new study.
-    sampler : {"tpe", "random"}
-        Optuna's proposals, or draws that depend on the seed and the number alone.
-    storage : path or URL, optional
-        SQLite file, or any URL that Optuna supports. None keeps the study in memory.
-    name : str
-    layout : {"padded", "grouped"}
-        Layout of a new study.
-    requested_layout : {"auto", "padded", "grouped"}
-        The user's setting; an error is raised if a stored study has another layout. "auto" accepts both.
-    rows, model : str
-        Fingerprints; a stored study with other fingerprints is refused.
+    ``sampler`` "random" draws by seed and number alone; "tpe" asks Optuna. ``seed`` and ``layout`` are those of a new
+    study; a stored one keeps its own, and is refused if ``requested_layout`` names another layout, or if it has another
+    space or other fingerprints ``rows`` and ``model``.
     """
 
     def __init__(
@@ -158,9 +124,8 @@ class OptunaStudy(Study):
         self._closed = threading.Event()
         self._heartbeat = threading.Thread(target=self._send_heartbeats, name="sumosurv heartbeat", daemon=True)
         try:
-            self._open(storage, name)
             own = {"seed": seed, "layout": layout, "space": _description(space), "rows": rows, "model": model}
-            shared = self._shared_values(own)
+            shared = self._open(storage, name, own)
             _check_same(name, own, shared, requested_layout)
         except BaseException:
             self.close()
@@ -288,7 +253,8 @@ class OptunaStudy(Study):
 
     # ------------------------------------------------------------------ opening
 
-    def _open(self, storage: str | Path | None, name: str) -> None:
+    def _open(self, storage: str | Path | None, name: str, own: dict[str, Any]) -> dict[str, Any]:
+        """Open or create the study and return the values that all of its processes share."""
         from sqlalchemy.exc import SQLAlchemyError
 
         for attempt in range(_OPEN_ATTEMPTS):  # two processes may create the tables at the same time
@@ -298,7 +264,8 @@ class OptunaStudy(Study):
                 self._study = self._optuna.create_study(
                     storage=self._storage, study_name=name, direction="maximize", load_if_exists=True
                 )
-                break
+                self._study_id = self._storage.get_study_id_from_name(name)
+                return self._shared_values(own)
             except (self._optuna.exceptions.OptunaError, SQLAlchemyError) as error:
                 text = f"{error} {error.__cause__ or ''}"
                 if attempt == _OPEN_ATTEMPTS - 1 or not any(words in text for words in _CONCURRENT_CREATION):
@@ -308,7 +275,7 @@ class OptunaStudy(Study):
                         "path of a new file or of an earlier study, or the URL of an existing database."
                     ) from error
                 time.sleep(0.1 * (attempt + 1))
-        self._study_id = self._storage.get_study_id_from_name(name)
+        raise AssertionError  # the last attempt returns or raises
 
     def _make_storage(self, storage: str | Path | None) -> Any:
         if storage is None:
@@ -390,5 +357,5 @@ def _import_optuna() -> Any:
         raise ModuleNotFoundError(
             "This search needs Optuna: pip install 'sumosurv[search]'; method='random' without storage does not."
         ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

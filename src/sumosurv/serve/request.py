@@ -107,10 +107,9 @@ class NumberField:
             return math.nan
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError(f"expected a number, or null if it is missing; got {_shown(value)}")
-        number = float(value)
-        if not math.isfinite(number):
+        if not _is_finite(value):
             raise ValueError("expected a finite number")
-        return number
+        return float(value)
 
     def remark(self, value: float) -> str | None:
         """A remark on a value that is unlike those of training."""
@@ -307,4 +306,12 @@ def _what(given: Any) -> str:
 
 
 def _is_time(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and value >= 0.0 and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and value >= 0.0 and _is_finite(value)
+
+
+def _is_finite(value: float) -> bool:
+    """Whether a number is finite as a float; JSON has integers of any length."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

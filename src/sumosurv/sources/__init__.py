@@ -1,11 +1,11 @@
 """Rows that are read in pieces, so that they need not fit into memory; and what is learned of them in one pass."""
 
-from sumosurv.sources.blocks import Block, Source, as_source, count_rows, opened, take_rows
+from sumosurv.sources.blocks import Block, Source, StoredRows, as_source, in_memory, take_rows
 from sumosurv.sources.hashing import hashed, uniform
 from sumosurv.sources.outcomes import OutcomeSketch, row_sample
 from sumosurv.sources.roles import Roles
 from sumosurv.sources.sketches import LevelSketch, Moments, QuantileSketch, RowSample
-from sumosurv.sources.source import RowSource, check_no_duplicates, digest_of, is_source
+from sumosurv.sources.source import RowSource, check_no_duplicates, digest_of
 
 __all__ = [
     "Block",
@@ -17,13 +17,12 @@ __all__ = [
     "RowSample",
     "RowSource",
     "Source",
+    "StoredRows",
     "as_source",
     "check_no_duplicates",
-    "count_rows",
     "digest_of",
     "hashed",
-    "is_source",
-    "opened",
+    "in_memory",
     "row_sample",
     "take_rows",
     "uniform",

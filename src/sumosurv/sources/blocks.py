@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
+from sumosurv.sources.hashing import hashed
+from sumosurv.sources.outcomes import row_sample
 from sumosurv.sources.roles import Roles
 from sumosurv.sources.source import RowSource, is_source
 
-__all__ = ["Block", "Source", "as_source", "count_rows", "opened", "take_rows"]
+__all__ = ["Block", "Source", "StoredRows", "as_source", "in_memory", "take_rows"]
 
 _ROWS = 65_536  # rows of a block on disk
 
@@ -57,18 +59,16 @@ class Source(ABC):
     n_causes : int
         The number of competing causes; 1 without an outcome.
     in_memory : bool
-        Whether `blocks` gives all rows as one block unless asked for fewer at a time.
+        Whether all rows fit into one block.
+    covariates : list of str or None
+        The names of the covariates; None for an array.
     """
 
     name: str
     n_rows: int
     n_causes: int
     in_memory: bool
-
-    @property
-    @abstractmethod
-    def covariates(self) -> list[str] | None:
-        """The names of the covariates; None for an array."""
+    covariates: list[str] | None
 
     @abstractmethod
     def blocks(self, columns: Sequence[str] | None = None, *, rows: int | None = None) -> Iterator[Block]:
@@ -82,6 +82,14 @@ class Source(ABC):
             The largest number of rows per block.
         """
 
+    @abstractmethod
+    def sample(self, size: int) -> tuple[Any, Outcome]:
+        """Covariates and outcome of a table in memory; of rows on disk a random sample of at most ``size`` rows."""
+
+    @abstractmethod
+    def whole(self, reader: str) -> tuple[Any, Outcome | None]:
+        """Covariates and outcome of all rows; a TypeError that names the reader if they are on disk."""
+
 
 class _Table(Source):
     """A table in memory."""
@@ -90,13 +98,10 @@ class _Table(Source):
 
     def __init__(self, X: Any, outcome: Outcome | None) -> None:
         self.name = type(X).__name__
-        self.n_rows = len(outcome) if outcome is not None else count_rows(X)
+        self.n_rows = len(outcome) if outcome is not None else _count_rows(X)
         self.n_causes = 1 if outcome is None else outcome.n_causes
+        self.covariates = list(X.columns) if isinstance(X, pd.DataFrame) else None
         self._X, self._outcome = X, outcome
-
-    @property
-    def covariates(self) -> list[str] | None:
-        return list(self._X.columns) if isinstance(self._X, pd.DataFrame) else None
 
     def blocks(self, columns: Sequence[str] | None = None, *, rows: int | None = None) -> Iterator[Block]:
         outcome = self._outcome
@@ -106,7 +111,7 @@ class _Table(Source):
         X = self._X if columns is None else self._X[list(columns)]
         subjects = np.arange(self.n_rows) if outcome is None or outcome.group is None else outcome.group
         step = rows or max(len(numbers), 1)
-        for start in range(0, len(numbers), step):
+        for start in range(0, max(len(numbers), 1), step):
             part = numbers[start : start + step]
             if len(part) == self.n_rows:
                 yield Block(X, outcome, part, subjects)
@@ -114,37 +119,80 @@ class _Table(Source):
                 some = None if X is None else take_rows(X, part)
                 yield Block(some, None if outcome is None else outcome[part], part, subjects[part])
 
+    def sample(self, size: int) -> tuple[Any, Outcome]:
+        assert self._outcome is not None
+        return self._X, self._outcome
 
-class _Streamed(Source):
-    """Rows on disk."""
+    def whole(self, reader: str) -> tuple[Any, Outcome | None]:
+        return self._X, self._outcome
+
+
+class StoredRows(Source):
+    """Rows on disk, with the columns that hold their outcome."""
 
     in_memory = False
 
     def __init__(self, source: RowSource, roles: Roles | None) -> None:
         self.name, self.n_rows = source.name, source.n_rows
         self.n_causes = 1 if roles is None else roles.n_causes
-        self.source, self.roles = source, roles
+        self.source, self._roles = source, roles
+        self.covariates: list[str] = list(source.columns) if roles is None else roles.covariates(source)
 
     @property
-    def covariates(self) -> list[str]:
-        return list(self.source.columns) if self.roles is None else self.roles.covariates(self.source)
+    def roles(self) -> Roles:
+        """The columns that hold the outcome; a TypeError if none were named."""
+        return Roles.of(self._roles)
 
     def blocks(self, columns: Sequence[str] | None = None, *, rows: int | None = None) -> Iterator[Block]:
+        """The rows in their order; see `Source.blocks`."""
         names = self.covariates if columns is None else list(columns)
-        roles = self.roles
+        return self._blocks(names, self.source.frames(self._wanted(names), rows=rows or _ROWS))
+
+    def shuffled_blocks(self, seed: int, *, buffer: int) -> Iterator[Block]:
+        """All rows in an order given by a seed; see `RowSource.shuffled_frames`."""
+        frames = self.source.shuffled_frames(seed, self._wanted(self.covariates), buffer=buffer)
+        return self._blocks(self.covariates, frames)
+
+    def sample(self, size: int) -> tuple[Any, Outcome]:
+        """A random sample of at most ``size`` rows."""
+        sample = row_sample(size)
+        for block in self.blocks():
+            assert block.outcome is not None
+            sample.add((block.X, block.outcome), hashed(block.rows, 1))
+        found = sample.rows()
+        assert found is not None  # a source without rows of positive weight is refused
+        return found
+
+    def whole(self, reader: str) -> tuple[Any, Outcome | None]:
+        """Raise a TypeError."""
+        raise TypeError(
+            f"{reader} needs all rows at once and cannot be fitted to rows on disk; read the table into memory, or fit "
+            "SumoNet or another network whose rows have likelihoods of their own."
+        )
+
+    def _wanted(self, names: list[str]) -> list[str]:
+        return list(dict.fromkeys([*names, *([] if self._roles is None else self._roles.names)]))
+
+    def _blocks(self, names: list[str], frames: Iterator[pd.DataFrame]) -> Iterator[Block]:
+        roles = self._roles
         if roles is None:
-            for frame in self.source.frames(names, rows=rows or _ROWS):
+            for frame in frames:
                 yield Block(frame, None, frame.index.to_numpy(), frame.index.to_numpy())
             return
-        wanted = list(dict.fromkeys([*names, *roles.names]))
-        for frame in roles.counted(self.source.frames(wanted, rows=rows or _ROWS)):
+        for frame in roles.counted(frames):
             yield Block(frame[names], roles.outcome(frame), frame.index.to_numpy(), roles.subject_names(frame))
 
 
 def as_source(
-    X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None, *, n_causes: int | None = None
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    groups: Any = None,
+    *,
+    n_causes: int | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Source:
-    """Anything that rows can be read from, as a source of blocks.
+    """Anything that rows can be read from, as a source of blocks; a source as it is.
 
     Parameters
     ----------
@@ -157,34 +205,40 @@ def as_source(
         The weight and the subject of each row; with a mapping ``y``, names of columns.
     n_causes : int, optional
         The number of causes of the model that reads the rows, which need not have all of them.
+    columns : sequence of str, optional
+        The covariates to read from rows on disk, which may have other columns; a table in memory is taken as it is.
     """
+    if isinstance(X, Source):
+        return X
     if is_source(X):
         source = RowSource.of(X)
+        if columns is not None:
+            source = source.with_columns(columns)
         roles = None if y is None else Roles.of(y, sample_weight, groups).read(source, n_causes)
-        return _Streamed(source, roles)
+        return StoredRows(source, roles)
     if X is None and y is None:
         raise ValueError("There are no rows: pass X, y or both.")
     X = as_pandas(X)
     if isinstance(X, pd.DataFrame) and isinstance(y, (Roles, Mapping)):
         roles = Roles.of(y, sample_weight, groups)
         return _Table(X[roles.covariates(X)], roles.table_outcome(X, n_causes))
-    n_rows = None if X is None else count_rows(X)
+    n_rows = None if X is None else _count_rows(X)
     outcome = None if y is None else check_outcome(y, n_rows=n_rows, sample_weight=sample_weight, groups=groups)
     return _Table(X, outcome)
 
 
-def opened(X: Any) -> Any:
-    """Rows on disk as a RowSource, so that they can be read more than once; a table in memory as it is."""
-    return RowSource.of(X) if is_source(X) else X
-
-
-def count_rows(X: Any) -> int:
-    """The number of rows of a table of any kind, or of a RowSource."""
-    if isinstance(X, RowSource):
-        return X.n_rows
+def in_memory(X: Any) -> Any:
+    """A table in memory, of pandas if it is of another library; a TypeError for rows on disk."""
     if is_source(X):
-        raise TypeError(f"Rows in memory are required, and {type(X).__name__} is read in pieces; read the table first.")
-    return int(X.shape[0]) if hasattr(X, "shape") and len(X.shape) else len(X)
+        raise TypeError(
+            f"Rows in memory are required, and {type(X).__name__} is read in pieces; read the table first. Of rows on "
+            "disk, predict_* methods give arrays and predict_to_parquet writes a file."
+        )
+    return as_pandas(X)
+
+
+def _count_rows(X: Any) -> int:
+    return int(X.shape[0]) if getattr(X, "shape", ()) else len(X if hasattr(X, "__len__") else np.asarray(X))
 
 
 def take_rows(X: Any, rows: npt.NDArray[np.intp] | slice) -> Any:

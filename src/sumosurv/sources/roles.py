@@ -14,7 +14,6 @@ import pandas as pd
 
 from sumosurv.outcome import Outcome, Surv, check_outcome
 from sumosurv.outcome.checks import check_causes, check_event_codes, check_groups, names_in_words
-from sumosurv.sources.hashing import hashed
 from sumosurv.sources.source import RowSource
 
 __all__ = ["Roles"]
@@ -216,7 +215,7 @@ class Roles:
         return made.filled(["cause"]) if roles.n_causes > 1 else made
 
     def outcome(self, frame: pd.DataFrame) -> Outcome:
-        """The outcome of some rows; every block has the same fields, without ``group`` (see `subjects`)."""
+        """The outcome of some rows; every block has the same fields, without ``group`` (see `subject_names`)."""
         with _rows_from(frame):
             weight = None if self.weight is None else frame[self.weight]
             made = check_outcome(self._surv(frame), sample_weight=weight)
@@ -261,10 +260,6 @@ class Roles:
                 yield kept
         if n_kept == 0:
             check_outcome(Outcome(np.zeros(1, dtype=bool), np.zeros(1)), sample_weight=np.zeros(1))
-
-    def subjects(self, frame: pd.DataFrame, seed: int) -> npt.NDArray[np.uint64]:
-        """A hash of the subject of each row."""
-        return hashed(self.subject_names(frame), seed)
 
     def subject_names(self, frame: pd.DataFrame) -> npt.NDArray[Any]:
         """The subject of each row; the row number if each row is a subject of its own."""

@@ -24,6 +24,8 @@ __all__ = ["RowSource", "check_no_duplicates", "digest_of", "is_source"]
 _ROWS = 65_536  # read at a time
 _WAYS = 16  # pieces that are read at the same time where rows are shuffled
 _SIGNED = 64  # row groups, and rows of each, that a signature reads
+# types that pandas would take for objects where values are missing
+_TYPES = {pa.string(): pd.StringDtype(), pa.large_string(): pd.StringDtype(), pa.bool_(): pd.BooleanDtype()}
 _SPOOLED = 262_144  # rows of a row group of record batches that are kept on disk
 
 
@@ -94,21 +96,13 @@ class RowSource:
 
     def with_columns(self, columns: Collection[str], categorical: Collection[str] = ()) -> Self:
         """The same rows with some of the columns, and further ones taken for categories."""
+        missing = [name for name in columns if name not in self.names]
+        if missing:
+            raise ValueError(f"{self.name} has no columns {names_in_words(missing)}.")
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
         made.columns, made.categorical = list(columns), self.categorical | set(categorical)
         return made
-
-    def is_category(self, name: str) -> bool | None:
-        """Whether a column holds categories: text, booleans, dictionaries, named columns. None for other types."""
-        kind = self._dataset.schema.field(name).type
-        if name in self.categorical or pa.types.is_dictionary(kind) or pa.types.is_boolean(kind):
-            return True
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return True
-        if any(of(kind) for of in (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_null)):
-            return False
-        return None
 
     @property
     def files(self) -> list[Path]:
@@ -169,7 +163,7 @@ class RowSource:
         for batch in batches:
             for begin in range(0, batch.num_rows, rows):
                 part = batch.slice(begin, rows)
-                frame = _without_decimals(part).to_pandas(ignore_metadata=True)
+                frame = _without_decimals(part).to_pandas(ignore_metadata=True, types_mapper=_TYPES.get)
                 for name in self.categorical.intersection(wanted):
                     frame[name] = frame[name].astype("category")
                 frame.index = pd.RangeIndex(first, first + len(frame))

@@ -1,4 +1,4 @@
-"""A fit to rows on disk: the walk of a fit in memory, with other rows beneath it."""
+"""A fit to rows on disk: one pass to learn columns and outcome, then the walk of a fit in memory."""
 
 from __future__ import annotations
 
@@ -8,106 +8,171 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.fitting.components import FittedComponents, stack_components
-from sumosurv.fitting.inputs import check_validation_data
 from sumosurv.fitting.method import NetworkMethod
-from sumosurv.fitting.plan import FitPlan
-from sumosurv.fitting.rows import Learned, PreparedRows, find_time_scale, for_training
+from sumosurv.fitting.plan import FitPlan, FittedComponents, stack_components
+from sumosurv.fitting.rows import Learned, PreparedRows, find_time_scale, for_training, time_unit
 from sumosurv.networks import Inputs, Observed, Table
-from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.preprocessing import Preprocessor, telling_unseen, time_unit
-from sumosurv.sources import Roles, RowSource, is_source
+from sumosurv.outcome import Outcome
+from sumosurv.preprocessing import Preprocessor, TableSummary, check_columns
+from sumosurv.sources import Block, Moments, OutcomeSketch, StoredRows, as_source, hashed, row_sample, uniform
 from sumosurv.streaming.batches import BUFFER, StreamBatches
-from sumosurv.streaming.learning import (
-    Summary,
-    held_out_share,
-    is_held_out,
-    learned_columns,
-    summarise,
-)
 from sumosurv.training import Batches, Member
 from sumosurv.warn import warn_user
 
 __all__ = ["fit_stream"]
 
+MOST_VALIDATION = 100_000  # rows that are held out at most
+SAMPLED = 100_000  # training rows that are kept for what needs whole rows
 _SORTED = 20.0  # how much more than at random the times of parts of a table may differ
 
 
 @dataclass(frozen=True)
-class _Stream:
-    """The training rows on disk, and how they are told from those that are held out."""
+class Split:
+    """Training and held-out rows: by a hash of the subject, the same in every pass."""
 
-    source: RowSource
-    roles: Roles
     seed: int
     share: float
 
+    @classmethod
+    def of(cls, seed: int, fraction: float, n_rows: int) -> Split:
+        """Hold out a share of the subjects, but not more rows than memory is meant for."""
+        return cls(seed, min(fraction, MOST_VALIDATION / n_rows))
+
+    def is_held_out(self, block: Block) -> npt.NDArray[np.bool_]:
+        """Which rows are held out."""
+        return np.asarray(uniform(hashed(block.subjects, self.seed)) < self.share)
+
 
 @dataclass(frozen=True)
+class Summary:
+    """What one pass tells of the rows.
+
+    Attributes
+    ----------
+    columns : TableSummary
+        Of the training rows.
+    outcome : Outcome
+        Represents the outcome of all training rows, with weights: few rows in place of many.
+    exact : bool
+        Whether it has every time of the rows with its weight.
+    n_train : int
+        Training rows whose weight is not zero.
+    mean_weight : float or None
+        Of the training rows; None if rows have no weights.
+    share_seen : float
+        The share of training rows whose event time is known exactly.
+    sample, validation : pair of DataFrame and Outcome, the latter or None
+        Some of the training rows, and the rows that are held out.
+    sorting : float
+        How much more the mean times of parts of the table differ than those of parts drawn at random: about 1 for rows
+        in no order.
+    """
+
+    columns: TableSummary
+    outcome: Outcome
+    exact: bool
+    n_train: int
+    mean_weight: float | None
+    share_seen: float
+    sample: tuple[pd.DataFrame, Outcome]
+    validation: tuple[pd.DataFrame, Outcome] | None
+    sorting: float
+
+
+def summarise(source: StoredRows, split: Split) -> Summary:
+    """Go through all rows once."""
+    columns, times = TableSummary(), OutcomeSketch(source.n_causes, two_times=source.roles.two_times)
+    sample, held_out = (row_sample(size) for size in (SAMPLED, 2 * MOST_VALIDATION))
+    n_seen, within, between = 0.0, Moments(), []
+    for block in source.blocks():
+        check_columns(block.X, block.rows)
+        assert block.outcome is not None
+        out = split.is_held_out(block)
+        held_out.add((block.X[out], block.outcome[out]), hashed(block.subjects[out], split.seed))
+        if out.all():
+            continue
+        X, outcome, rows = block.X[~out], block.outcome[~out], hashed(block.rows[~out], split.seed + 1)
+        columns.add(X, outcome.weight)
+        times.add(outcome, rows)
+        sample.add((X, outcome), rows)
+        within.add(outcome.time)
+        between.append((len(outcome), float(outcome.time.mean())))
+        n_seen += float(outcome.weights[outcome.event].sum())
+    whole = sample.rows()
+    if whole is None:
+        raise ValueError(f"{source.name} has no training rows: all of them are held out or have the weight zero.")
+    return Summary(
+        columns,
+        times.outcome(),
+        times.exact,
+        times.n_rows,
+        None if source.roles.weight is None else times.total / times.n_rows,
+        n_seen / times.total,
+        whole,
+        held_out.rows() if split.share > 0 else None,
+        _sorting(between, within),
+    )
+
+
+def _sorting(parts: list[tuple[int, float]], whole: Moments) -> float:
+    """The variance of the means of parts, relative to that of parts drawn at random (F of a one-way ANOVA)."""
+    if len(parts) < 2 or whole.width == 0.0:
+        return 1.0
+    n, mean = np.array(parts).T
+    return float((n * np.square(mean - whole.mean)).sum() / (len(parts) - 1) / whole.width**2)
+
+
+@dataclass(frozen=True, kw_only=True)
 class StreamedRows(PreparedRows):
     """As `PreparedRows`; its table has some of the training rows, then the validation rows. The others are on disk."""
 
-    stream: _Stream | None = None
-    summary: Summary | None = None
+    source: StoredRows
+    split: Split
+    summary: Summary
 
     @property
     def training(self) -> Outcome:
         """Rows with weights that represent the outcome of all training rows."""
-        return self._summary.outcome
-
-    @property
-    def _summary(self) -> Summary:
-        assert self.summary is not None
-        return self.summary
+        return self.summary.outcome
 
     def n_training(self, members: Sequence[Member]) -> int:
         """The number of training rows."""
-        return self._summary.n_train
+        return self.summary.n_train
 
     def event_shares(self, members: Sequence[Member]) -> npt.NDArray[np.float64]:
         """For each member, the share of training rows whose likelihood is a density."""
-        return np.full(len(members), self._summary.share_seen)
+        return np.full(len(members), self.summary.share_seen)
 
     def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches:
         """Batches that are read from disk."""
-        assert self.stream is not None
-        n = self._summary.n_train  # weights have mean one, so that all rows count for as many
-        signature = self.stream.source.signature()
+        n = self.summary.n_train  # weights have mean one, so that all rows count for as many
+        signature = self.source.source.signature()
         return StreamBatches(self._read, n, float(n), self.table, members, batch_size, device, BUFFER, signature)
 
     def _read(self, epoch: int) -> Iterator[Table]:
         """The training rows of an epoch, in the order in which they are read, as tables."""
-        stream, names = self.stream, [column.name for column in self.learned.preprocessor.columns]
-        assert stream is not None
-        with telling_unseen():
-            frames = stream.source.shuffled_frames(stream.seed + epoch, [*names, *stream.roles.names], buffer=BUFFER)
-            for frame in stream.roles.counted(frames):
-                if stream.share > 0:
-                    frame = frame[~is_held_out(stream.roles, frame, stream.seed, stream.share)]
-                if len(frame):
-                    yield self.rows_as_table(frame[names], stream.roles.outcome(frame))
+        for block in self.source.shuffled_blocks(self.split.seed + epoch, buffer=BUFFER):
+            kept = ~self.split.is_held_out(block)
+            if kept.any():
+                assert block.outcome is not None
+                yield self.rows_as_table(block.X[kept], block.outcome[kept])
 
     def rows_as_table(self, X: Any, outcome: Outcome) -> Table:
         """Some rows as networks read them."""
-        return Table(self.learned.preprocessor.transform(X), self.observed(outcome))
-
-    def observed(self, outcome: Outcome) -> Observed:
-        """An outcome on the networks' time scale."""
-        own, learned = outcome, self.learned
-        if learned.cells is not None:
-            own = learned.cells.of(own)
-        own = for_training(own.on_clock(learned.time_origin, learned.time_unit), self._summary.mean_weight)
-        return Observed.of(replace(own, group=None))
+        learned = self.learned
+        own = outcome if learned.cells is None else learned.cells.of(outcome)
+        own = for_training(own.on_clock(learned.time_origin, learned.time_unit), self.summary.mean_weight)
+        return Table(learned.preprocessor.transform(X), Observed.of(replace(own, group=None)))
 
 
 def fit_stream(
     model: NetworkMethod,
     plan: FitPlan,
-    source: RowSource,
-    roles: Roles,
+    source: StoredRows,
     validation_data: tuple[Any, ...] | None,
     known_of: Callable[[Any, Outcome], dict[str, Any]],
 ) -> tuple[PreparedRows, FittedComponents]:
@@ -120,66 +185,51 @@ def fit_stream(
         raise ValueError(
             "refit=True is not supported for rows on disk, of which at most 100,000 are held out; leave it out."
         )
-    roles = roles.read(source)
     random = check_random_state(model.random_state)
     seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.method.n_members)]
     seed = int(random.randint(0, 2**31 - 1))  # of the split, and of the order in which files are read
-    share = 0.0 if validation_data is not None else held_out_share(model.validation_fraction, source.n_rows)
-    stream = _Stream(source, roles, seed, share)
-    summary = summarise(source, roles, seed=seed, share=share)
+    fraction = 0.0 if validation_data is not None else model.validation_fraction
+    split = Split.of(seed, fraction, source.n_rows)
+    summary = summarise(source, split)
     if summary.sorting > _SORTED and summary.n_train > BUFFER:
         warn_user(
             f"The rows of {source.name} are nearly ordered by time. Training shuffles {BUFFER:,} rows at a time, "
             "from at least 16 row groups, which is then not enough: write the table in random order."
         )
-    rows = _prepared(model, stream, summary, validation_data, known_of)
+    model._check_rows(summary.outcome)
+    known = known_of(summary.sample[0], summary.outcome)
+    held_out = summary.validation if validation_data is None else _given_validation(source, validation_data)
+    if held_out is not None:
+        model._check_rows(held_out[1])
+    learned = _learn(model, summary, held_out)
+    outcomes = [part[1] for part in (summary.sample, held_out) if part is not None]
+    rows = StreamedRows(
+        learned, _NO_ROWS, Outcome.join(outcomes), len(outcomes[0]), known, source=source, split=split, summary=summary
+    )
+    tables = [rows.rows_as_table(*part) for part in (summary.sample, held_out) if part is not None]
+    rows = replace(rows, table=Table.join(tables))
     members = [plan.member(own, *rows.own_rows()) for own in seeds]
     trained = plan.fit(rows, members)
     return rows, stack_components(model, [trained], rows, interrupted=trained.interrupted)
 
 
-def _prepared(
-    model: NetworkMethod,
-    stream: _Stream,
-    summary: Summary,
-    validation_data: tuple[Any, ...] | None,
-    known_of: Callable[[Any, Outcome], dict[str, Any]],
-) -> StreamedRows:
-    """The rows of the fit as networks read them."""
-    X, outcome = summary.sample
-    model._check_rows(summary.outcome)
-    known = known_of(X, summary.outcome)
+def _learn(model: NetworkMethod, summary: Summary, held_out: tuple[Any, Outcome] | None) -> Learned:
+    """Columns and time scale."""
     options = model._row_options()
     if options.resolution == "auto" and not summary.exact:
         options = replace(options, resolution=None)  # more times than cells could have
-    preprocessor = learned_columns(Preprocessor(options.numeric_scaling, one_hot=options.one_hot), summary)
-    held_out = summary.validation
-    if validation_data is not None:
-        held_out = _given_validation(stream.roles, list(X.columns), validation_data)
-        model._check_rows(held_out[1])
+    columns = Preprocessor(options.numeric_scaling, one_hot=options.one_hot).learn(summary.columns, named=True)
     parts = [summary.outcome, *([] if held_out is None else [held_out[1].any_cause()])]
     cells, origin = find_time_scale(options, summary.outcome, parts)
     observed = summary.outcome if cells is None else cells.of(summary.outcome)
-    unit = time_unit(observed.on_clock(origin))
-    learned = Learned(preprocessor, origin, unit, {}, cells)
-    bare = StreamedRows(learned, _NO_ROWS, outcome, len(outcome), known, stream=stream, summary=summary)
-    tables = [bare.rows_as_table(X, outcome)]
-    if held_out is not None:
-        tables.append(bare.rows_as_table(*held_out))
-        outcome = Outcome.join([outcome, held_out[1]])
-    return replace(bare, table=Table.join(tables), outcome=outcome)
+    return Learned(columns, origin, time_unit(observed.on_clock(origin)), {}, cells)
 
 
-def _given_validation(roles: Roles, names: list[str], validation_data: tuple[Any, ...]) -> tuple[Any, Outcome]:
+def _given_validation(source: StoredRows, validation_data: tuple[Any, ...]) -> tuple[Any, Outcome]:
     """Validation rows that were given: in memory, or on disk, of which at most so many are read."""
-    if is_source(validation_data[0]):
-        source = RowSource.of(validation_data[0])
-        summary = summarise(source, roles.read(source, roles.n_causes), seed=0, share=0.0)
-        return summary.sample[0][names], summary.sample[1]
-    check_validation_data(validation_data)
-    weight = validation_data[2] if len(validation_data) == 3 else None
-    made = check_outcome(validation_data[1], n_rows=len(validation_data[0]), sample_weight=weight)
-    return validation_data[0], roles.with_fields(made)
+    given = as_source(*validation_data, n_causes=source.n_causes, columns=source.covariates)
+    X, outcome = given.sample(MOST_VALIDATION)
+    return X, source.roles.with_fields(outcome)
 
 
 _NO_ROWS = Table(

@@ -18,16 +18,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sumosurv.distributions.continued import is_mean_extrapolated
 from sumosurv.files import check_apart, check_writable, replacing
 from sumosurv.outcome.checks import names_in_words
-from sumosurv.preprocessing import telling_unseen
+from sumosurv.preprocessing import LevelNotes
 from sumosurv.sources import RowSource, check_no_duplicates, digest_of
 
 __all__ = ["PredictionTable", "predict_to_parquet"]
 
 _PART = 262_144  # rows of a part, which becomes a row group
 _BLOCK = 16_384  # rows predicted at a time
-_NEGLIGIBLE = 0.01  # a mean of which less than this lies past the last training time is not called extrapolated
 _SINGLE_RANGE = (1e-30, 1e30)  # last training times whose predictions float32 can hold
 
 
@@ -60,17 +60,24 @@ class PredictionTable:
     risk: bool = False
     precision: Literal["double", "single"] = "double"
 
-    def of_rows(self, model: Any, X: pd.DataFrame, identifiers: pd.DataFrame, beyond: Counter[str]) -> pd.DataFrame:
+    def of_rows(
+        self,
+        model: Any,
+        X: pd.DataFrame,
+        identifiers: pd.DataFrame,
+        beyond: Counter[str],
+        notes: LevelNotes | None = None,
+    ) -> pd.DataFrame:
         """The predictions of some rows, after their identifiers.
 
         The column "extrapolated" names the predictions of a row that extrapolate beyond the last training time;
-        ``beyond`` counts them by name.
+        ``beyond`` counts them by name. Levels that were not seen in training are added to ``notes``.
         """
         nothing = not (self.times or self.quantiles or self.mean or self.restricted_mean or self.risk)
         mean, levels = self.mean or nothing, self.quantiles or ([0.25, 0.5, 0.75] if nothing else [])
         horizon, last, n = self.restricted_mean, float(model.last_time_), len(X)
         single = self.precision == "single" and _SINGLE_RANGE[0] < last < _SINGLE_RANGE[1]
-        distribution = model.predict_distribution(X)
+        distribution = model._predict(X, notes)
         if single:
             distribution = distribution.single()
         columns: dict[str, Any] = {}
@@ -91,7 +98,7 @@ class PredictionTable:
                 columns |= {f"incidence_{k + 1}_{label}": values for k, values in enumerate(incidence.T)}
         if within is not None:
             columns["mean"] = distribution.mean()
-            past["mean"] = within < (1.0 - _NEGLIGIBLE) * columns["mean"]
+            past["mean"] = is_mean_extrapolated(columns["mean"], within)
         for q, label, values in zip(levels, _labels(levels), distribution.quantile(levels).T if levels else ()):
             name = "median" if q == 0.5 else f"quantile_{label}"
             columns[name], past[name] = values, values > last
@@ -165,7 +172,8 @@ def predict_to_parquet(
         raise ValueError(f"{folder} is where parts of {path} are kept, and it is read; name another file to write.")
     names = _columns(model, rows, identifiers)
     parts = _Parts(folder, _signature(model, table, identifiers))
-    with _bar(rows.n_rows, verbose) as advance, telling_unseen():
+    notes = LevelNotes()
+    with _bar(rows.n_rows, verbose) as advance:
         for frames in _in_parts(rows.frames(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK)):
             digest = digest_of(*frames)
             if parts.keep(digest):
@@ -174,9 +182,10 @@ def predict_to_parquet(
             own: Counter[str] = Counter()
             made = []
             for frame in frames:
-                made.append(table.of_rows(model, frame[names], frame[list(identifiers)], own))
+                made.append(table.of_rows(model, frame[names], frame[list(identifiers)], own, notes))
                 advance(len(frame))
             parts.write(pd.concat(made), own, digest)
+    notes.warn()
     if beyond is not None:
         beyond.update(parts.beyond)
     parts.join(target)

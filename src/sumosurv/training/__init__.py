@@ -1,13 +1,28 @@
 """Training a population of networks."""
 
 from sumosurv.networks import TrainingError
-from sumosurv.training.batches import Batches, TableBatches, member_seeds, shuffled, total_weight
+from sumosurv.training.batches import (
+    Batches,
+    TableBatches,
+    batch_rows,
+    fold_rows,
+    member_seeds,
+    shuffled,
+    split_rows,
+    subjects,
+)
 from sumosurv.training.checkpoint import Checkpoints
-from sumosurv.training.data import Epoch, Member, Schedule, batch_rows, fold_rows, split_rows, subjects
-from sumosurv.training.history import History, Shift
 from sumosurv.training.loop import held_out_terms, mean_terms, train
-from sumosurv.training.machine import explain_memory, find_device, threads
-from sumosurv.training.parallel import ALONE, Workers, launched_by_torchrun, torchrun_workers
+from sumosurv.training.machine import (
+    ALONE,
+    Workers,
+    explain_memory,
+    find_device,
+    launched_by_torchrun,
+    threads,
+    torchrun_workers,
+)
+from sumosurv.training.schedule import Epoch, History, Member, Schedule
 
 __all__ = [
     "ALONE",
@@ -17,7 +32,6 @@ __all__ = [
     "History",
     "Member",
     "Schedule",
-    "Shift",
     "TableBatches",
     "TrainingError",
     "Workers",
@@ -34,6 +48,5 @@ __all__ = [
     "subjects",
     "threads",
     "torchrun_workers",
-    "total_weight",
     "train",
 ]

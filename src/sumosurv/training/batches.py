@@ -1,21 +1,37 @@
-"""Where the batches of training come from: the one thing that differs between rows in memory and rows on disk."""
+"""Which rows train and which are held out, and the batches in which they come: from memory, or from disk."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 from torch import Tensor
 
 from sumosurv.networks import Rows, Table
 from sumosurv.networks.layers import random_bits, stream_key
-from sumosurv.training.data import Member
+from sumosurv.outcome import Outcome
+from sumosurv.training.schedule import Member, RowNumbers
 
-__all__ = ["Batches", "TableBatches", "member_seeds", "shuffled", "total_weight"]
+__all__ = [
+    "Batches",
+    "TableBatches",
+    "batch_rows",
+    "fold_rows",
+    "member_seeds",
+    "shuffled",
+    "split_rows",
+    "subjects",
+    "total_weight",
+]
 
 _SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
+_SMALLEST_SPLIT = 10  # rows below which none are held out
 
 
 class Batches(ABC):
@@ -83,3 +99,64 @@ def total_weight(table: Table, rows: Rows) -> Tensor:
     if table.outcome.weight is None:
         return rows.present.sum(1)
     return torch.where(rows.present, table.outcome.weight[rows.index].double(), 0.0).sum(1)
+
+
+def batch_rows(batch_size: int | Literal["auto", "full"], n: int) -> int:
+    """Rows of a batch out of n: the number itself, all, or ("auto") the power of two nearest to 4 √n."""
+    if batch_size == "full":
+        return n
+    if batch_size == "auto":
+        return int(2 ** round(math.log2(max(8.0, 4.0 * math.sqrt(n)))))
+    return int(batch_size)
+
+
+def split_rows(outcome: Outcome, seed: int, fraction: float) -> tuple[RowNumbers, RowNumbers | None]:
+    """Training and validation rows drawn by a seed, with the same share of events; no validation rows of very few.
+
+    The rows of one subject stay together.
+    """
+    subject, kind = subjects(outcome)
+    n = len(kind)
+    if fraction == 0 or n < _SMALLEST_SPLIT:
+        return np.arange(len(outcome)), None
+    stratify = next((labels for labels in (kind, kind > 0) if _can_stratify(labels, fraction)), None)
+    train, valid = train_test_split(np.arange(n), test_size=fraction, random_state=seed, stratify=stratify)
+    if outcome.group is None:
+        return np.sort(train), np.sort(valid)
+    held_out = np.isin(subject, valid)
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def fold_rows(outcome: Outcome, seed: int, n_folds: int) -> list[tuple[RowNumbers, RowNumbers | None]]:
+    """Training and validation rows of each fold of a cross-validation, drawn by a seed, with the same share of events.
+
+    Of very few subjects none are held out. The rows of one subject stay together.
+    """
+    subject, kind = subjects(outcome)
+    n = len(kind)
+    if n < _SMALLEST_SPLIT:
+        return [(np.arange(len(outcome)), None)] * n_folds
+    labels = next((part for part in (kind, kind > 0) if np.unique(part, return_counts=True)[1].min() >= n_folds), None)
+    folds = (
+        KFold(n_folds, shuffle=True, random_state=seed).split(kind)
+        if labels is None
+        else StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(kind, labels)
+    )
+    held_out = [np.isin(subject, valid) for _, valid in folds]
+    return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in held_out]
+
+
+def _can_stratify(labels: npt.NDArray[Any], fraction: float) -> bool:
+    counts = np.unique(labels, return_counts=True)[1]
+    return len(counts) > 1 and counts.min() >= 2 and math.ceil(fraction * len(labels)) >= len(counts)
+
+
+def subjects(outcome: Outcome) -> tuple[RowNumbers, RowNumbers]:
+    """The subject that each row belongs to, from 0, and of each subject which event it had, 0 for none."""
+    kind = outcome.had_event.astype(np.int64) if outcome.cause is None else outcome.cause
+    if outcome.group is None:
+        return np.arange(len(outcome)), kind
+    _, subject = np.unique(outcome.group, return_inverse=True)
+    largest = np.zeros(int(subject.max()) + 1, dtype=np.int64)
+    np.maximum.at(largest, subject, kind)
+    return subject, largest

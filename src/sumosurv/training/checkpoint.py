@@ -1,21 +1,21 @@
-"""Checkpoints: the state of a training after an epoch, in a file from which it goes on as if it had not been ended.
+"""Checkpoints: the state of a training after an epoch, in a file from which the training resumes.
 
-A file is safetensors with a JSON header: nothing in it is executed. It is written whole or not at all, and holds a
-digest of rows, settings, seeds and first weights, so that it is used for the training that it is of and for no other,
-and a checksum, so that damage is noticed.
+A file is safetensors with a JSON header: nothing in it is executed. It is written whole or not at all. A digest of
+rows, settings, seeds and initial weights ties it to one training, and a checksum reveals damage.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,17 +28,19 @@ __all__ = ["Checkpoint", "Checkpoints", "training_digest"]
 
 _KEY = "sumosurv checkpoint"
 _CHECKSUM = "sha256"
-_FORMAT = 2
+_FORMAT = 3
+
+History = list[npt.NDArray[np.float64]]  # the means of all members, epoch by epoch
 
 
 @dataclass
 class Checkpoints:
-    """A folder with the checkpoints of one fit, one file for each population that it trains, in their order.
+    """A folder with the checkpoints of one fit: one file per trained population.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there. Processes on several machines must all see it.
+        Created if it does not exist. Processes on several machines must all see it.
     seconds : float
         A checkpoint is written at the end of an epoch if the last one is older, and at the end of each training.
     """
@@ -49,7 +51,7 @@ class Checkpoints:
 
     @classmethod
     def of(cls, given: Checkpoints | str | Path | None) -> Checkpoints | None:
-        """The checkpoints of a new fit, from its first file on; None if nothing is kept."""
+        """Return the checkpoints of a new fit, or None if none are written."""
         if given is None:
             return None
         if isinstance(given, (str, Path)):
@@ -59,7 +61,7 @@ class Checkpoints:
         return cls(given.folder, given.seconds)
 
     def next(self) -> Checkpoint:
-        """The file of the training that begins now."""
+        """Return the file of the next training."""
         folder = Path(self.folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -78,17 +80,15 @@ class Checkpoint:
         self.path, self._seconds = path, seconds
         self._written = time.monotonic()
 
-    def due(self) -> bool:
-        """Whether the last file is old enough for another one."""
-        return time.monotonic() - self._written >= self._seconds
-
-    def save(self, digest: str, state: Sequence[Tensor], history: Sequence[Tensor], *, epochs: int, done: bool) -> None:
-        """Write the state after so many epochs; ``done`` if there will be no more."""
+    def save(self, digest: str, state: Sequence[Tensor], history: Sequence[History], *, done: bool) -> None:
+        """Write the state after an epoch, if the last file is old enough or if there are no more epochs (``done``)."""
         from safetensors.torch import save_file
 
+        if not done and time.monotonic() - self._written < self._seconds:
+            return
         tensors = {f"state.{i}": value for i, value in enumerate(state)}
-        tensors |= {f"history.{i}": value for i, value in enumerate(history)}
-        text = json.dumps({"format": _FORMAT, "digest": digest, "epochs": epochs, "done": done})
+        tensors |= {f"history.{i}": torch.from_numpy(np.array(values)) for i, values in enumerate(history)}
+        text = json.dumps({"format": _FORMAT, "digest": digest, "epochs": len(history[0]), "done": done})
         with replacing(self.path) as partial:
             # copies: tensors that share memory are not written
             copies = {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
@@ -97,20 +97,20 @@ class Checkpoint:
                 save_file(copies, str(partial), metadata={_KEY: text})
         self._written = time.monotonic()
 
-    def load(self, digest: str, state: Sequence[Tensor]) -> tuple[int, bool, list[Tensor]]:
-        """Put what is stored into the tensors of a state: epochs done, whether these were all, and the history.
+    def load(self, digest: str, state: Sequence[Tensor], history: Sequence[History]) -> int:
+        """Copy the stored state into the tensors, extend the history, and return the epoch to begin with.
 
-        Zero epochs, and nothing changed, if there is no file.
+        The epoch is 0, and nothing changes, if there is no file; it is ``sys.maxsize`` after the end of the training.
 
         Raises
         ------
         ValueError
-            The file is damaged, or of another training.
+            The file is damaged, or belongs to another training.
         """
         from safetensors import SafetensorError, safe_open
 
         if not self.path.is_file():
-            return 0, False, []
+            return 0
         try:
             with safe_open(str(self.path), framework="pt") as file:
                 text = (file.metadata() or {})[_KEY]
@@ -122,28 +122,24 @@ class Checkpoint:
                 raise ValueError("its checksum does not match")
             epochs, done = as_whole(described["epochs"], "the number of epochs"), as_flag(described["done"], "done")
             same = as_text(described["digest"], "the digest") == digest
-            stored = [found[f"state.{i}"] for i in range(len(state))] if same else []
-            history = [found[name] for name in sorted(found) if name.startswith("history.")]
-            if any(a.shape != b.shape or a.dtype != b.dtype for a, b in zip(stored, state)):
-                raise ValueError("its tensors have other shapes")
-            if any(a.dtype != torch.float64 or a.ndim != 2 or len(a) != epochs for a in history):
-                raise ValueError(f"its history is not that of {epochs} epochs")
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{self.path} is no checkpoint that can be gone on with ({error}); delete it.") from None
+            raise ValueError(f"The checkpoint {self.path} is invalid ({error}); delete it.") from None
         if not same:
             raise ValueError(
                 f"{self.path} is the checkpoint of other rows, settings or seeds; name another folder, or delete it."
             )
         with torch.no_grad():
-            for tensor, value in zip(state, stored):
-                tensor.copy_(value)
-        return epochs, done, history
+            for i, tensor in enumerate(state):
+                tensor.copy_(found[f"state.{i}"])
+        for i, values in enumerate(history):
+            values.extend(found[f"history.{i}"].numpy())
+        return sys.maxsize if done else epochs
 
 
 def training_digest(
-    network: PopulationNetwork, table: Table, rows: Sequence[Rows | None], described: Sequence[object]
+    network: PopulationNetwork, table: Table, rows: Sequence[Rows | None], settings: Sequence[object]
 ) -> str:
-    """A fingerprint of all that decides what a training becomes: first weights, rows, who trains on which, settings."""
+    """Return a fingerprint of all that determines a training: initial weights, rows, row numbers, settings."""
     text = hashlib.sha256(type(network).__name__.encode())
 
     def add(value: Tensor) -> None:
@@ -161,14 +157,5 @@ def training_digest(
         if part is not None:
             add(part.index)
             add(part.present)
-    for value in described:
-        text.update(repr(_plain(value)).encode())
+    text.update(repr(settings).encode())
     return text.hexdigest()
-
-
-def _plain(value: object) -> object:
-    """Settings in words, rows and what is no setting left out."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {part.name: getattr(value, part.name) for part in dataclasses.fields(value)}
-        return {k: v for k, v in parts.items() if isinstance(v, (int, float, str, bool, np.generic, type(None)))}
-    return value

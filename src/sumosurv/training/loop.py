@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sumosurv.grouped_sum import add_by_group
 from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.training.batches import Batches, TableBatches, total_weight
-from sumosurv.training.data import Epoch, Member, Schedule
-from sumosurv.training.history import History
-from sumosurv.training.kept import Kept
-from sumosurv.training.machine import explain_memory, threads
-from sumosurv.training.parallel import ALONE, Workers, check_shareable
-from sumosurv.training.resume import SavedTraining
+from sumosurv.training.checkpoint import training_digest
+from sumosurv.training.machine import ALONE, Workers, check_shareable, explain_memory, threads
+from sumosurv.training.schedule import Epoch, Floats, History, Member, Schedule
 from sumosurv.training.step import TrainingStep, captured, weighted
 from sumosurv.warn import warn_user
 
 __all__ = ["held_out_terms", "mean_terms", "train"]
+
+_STALLED_EPOCHS = 3  # without a step, after which a member is given up
 
 
 def train(
@@ -38,7 +37,7 @@ def train(
     the terms of its validation rows are averaged, and it ends with the weights of its best epoch; a
     member whose best epoch is more than ``patience`` epochs back is done. Without validation rows a member keeps the
     weights of its epoch ``stop_after``. Ctrl-C ends training, keeps the best weights so far and is noted in the
-    history; it is for the caller to let it through. Before there are any weights to keep it goes through at once.
+    history, for the caller to raise again. Before there are any weights to keep, KeyboardInterrupt is raised at once.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ def train(
         One for each network of the population; all with validation rows, or none.
     schedule : Schedule
     batches : Batches, optional
-        Where the batches come from, if not from the members' training rows of the table: from rows on disk.
+        Batches of rows on disk. By default, batches of the members' training rows of the table.
 
     Returns
     -------
@@ -71,8 +70,12 @@ def train(
         held_out = [member.valid_rows for member in members if member.valid_rows is not None]
         valid_rows = Rows.of(held_out).to(table.device) if held_out else None
         check_shareable(network, schedule.workers)
-        saved = SavedTraining.of(network, table, (train_rows, valid_rows), members, schedule, batches.signature)
-        return _train(network, batches, table, valid_rows, members, schedule, saved)
+        digest = ""
+        if schedule.checkpoint is not None or schedule.workers.size > 1:
+            own = [(m.seed, m.learning_rate, m.weight_decay, m.stop_after, m.stops_together) for m in members]
+            settings = [own, schedule.max_epochs, schedule.batch_size, schedule.patience, batches.signature]
+            digest = training_digest(network, table, (train_rows, valid_rows), settings)
+        return _train(network, batches, table, valid_rows, members, schedule, digest)
 
 
 def _train(
@@ -82,46 +85,104 @@ def _train(
     valid_rows: Rows | None,
     members: Sequence[Member],
     schedule: Schedule,
-    saved: SavedTraining,
+    digest: str,
 ) -> History:
-    count, device, workers = len(members), table.device, schedule.workers
+    device, workers, checkpoint = table.device, schedule.workers, schedule.checkpoint
     step = TrainingStep(network, batches, members, schedule)
     run_step = captured(step) if device.type == "cuda" else step
-    together = _stopping_groups(members, device)
     history = History()
-    # what makes a member what it is: its weights, and buffers such as the averages of batch normalisation
-    current = [step.optimiser.weights, *(b for b in network.buffers() if b.ndim and b.shape[0] == count)]
-    kept = Kept(current, members, schedule)
-    begun = saved.load(step, kept, history)
-    with _interruptible(history, workers), _progress_bar(schedule, count) as show:
-        for epoch in range(begun, schedule.max_epochs):
-            # for dropout inside encoders of the user's own: each epoch, and each share of a batch, has its own seed
-            _seed(members[0].seed + 1 + epoch * workers.size + workers.rank, device)
-            network.train()
-            for batch in batches.epoch(epoch):
-                step.load(batch)
-                run_step()
-            likelihood, moved = step.end_epoch()
-            mean = (likelihood / batches.totals).cpu().numpy()
-            own = score = None
-            if valid_rows is not None:
-                own = score = mean_terms(network, table, valid_rows, workers)
-                if together is not None:
-                    score = _pooled(own, total_weight(table, valid_rows), together)
-            kept.after_epoch(epoch, moved, score)
-            valid = None if own is None else own.cpu().numpy()
-            history.note(mean, valid)
-            show(mean, None if valid is None else kept.best_valid.cpu().numpy())
-            if schedule.on_epoch is not None:
-                schedule.on_epoch(Epoch(epoch, schedule.max_epochs, mean, valid))
-            done = epoch == schedule.max_epochs - 1 or not bool(kept.running.any())
-            saved.save(step, kept, history, done=done)
-            if done:
-                break
-    kept.take_best()
+    best = _BestWeights(step, members, schedule)
+    begin = 0
+    if checkpoint is not None:
+        begin = checkpoint.load(digest, [*step.state(), *best.state()], (history.train, history.valid))
+    workers.check_agreement(f"{digest} {begin}")
+    try:
+        with _progress_bar(schedule, len(members)) as bar:
+            for epoch in range(begin, schedule.max_epochs):
+                # for dropout inside custom encoders: each epoch, and each share of a batch, has its own seed
+                _seed(members[0].seed + 1 + epoch * workers.size + workers.rank, device)
+                network.train()
+                for batch in batches.epoch(epoch):
+                    step.load(batch)
+                    run_step()
+                likelihood, moved = step.end_epoch()
+                train = (likelihood / batches.totals).cpu().numpy()
+                valid = score = None
+                if valid_rows is not None:
+                    score = mean_terms(network, table, valid_rows, workers)
+                    valid = score.cpu().numpy()
+                    if members[0].stops_together:
+                        score = _pooled(score, total_weight(table, valid_rows))
+                    history.valid.append(valid)
+                best.after_epoch(epoch, moved, score)
+                history.train.append(train)
+                if bar is not None:
+                    _show(bar, train, None if valid is None else best.valid.cpu().numpy())
+                if schedule.on_epoch is not None:
+                    schedule.on_epoch(Epoch(epoch, schedule.max_epochs, train, valid))
+                done = epoch == schedule.max_epochs - 1 or not bool(best.running.any())
+                if checkpoint is not None and workers.first:
+                    state = [*step.state(), *best.state()]
+                    checkpoint.save(digest, state, (history.train, history.valid), done=done)
+                if done:
+                    break
+    except KeyboardInterrupt:
+        if workers.size > 1:
+            raise
+        history.interrupted = True
+        del history.valid[len(history.train) :]  # of an epoch that was not completed
+    best.restore()
     network.eval()
-    _finish(history, kept.best_valid, kept.best_epoch)
+    history.best_epoch, history.best_valid = best.epoch.cpu().numpy(), best.valid.cpu().numpy()
+    history.failed = history.best_epoch < 0
+    _report_failures(history)
     return history
+
+
+class _BestWeights:
+    """The best weights of each member so far, their epochs and scores, and which members still train.
+
+    All tensors stay in place. A member is its weights, and buffers such as the averages of batch normalisation.
+    """
+
+    def __init__(self, step: TrainingStep, members: Sequence[Member], schedule: Schedule) -> None:
+        count, last = len(members), schedule.max_epochs - 1
+        own = [buffer for buffer in step.network.buffers() if buffer.ndim and buffer.shape[0] == count]
+        self._current, self._patience = [step.optimiser.weights, *own], schedule.patience
+        device = self._current[0].device
+        stop_after = [last if m.stop_after is None else m.stop_after for m in members]
+        self._stop_after = torch.tensor(stop_after, device=device)
+        self._best = [tensor.clone() for tensor in self._current]
+        self.valid = torch.full((count,), -math.inf, dtype=torch.float64, device=device)
+        self.epoch = torch.full((count,), -1, dtype=torch.long, device=device)
+        self._stalled = torch.zeros(count, dtype=torch.long, device=device)
+        self.running = torch.ones(count, dtype=torch.bool, device=device)
+
+    def after_epoch(self, epoch: int, moved: Tensor, score: Tensor | None) -> None:
+        """Note the scores of validation rows, or None without any; ``moved`` are the members that took a step."""
+        self._stalled.copy_(torch.where(moved, 0, self._stalled + 1))
+        self.running &= self._stalled < _STALLED_EPOCHS
+        if score is None:
+            better = self.running & moved & (self._stop_after >= epoch)
+            self.running &= self._stop_after > epoch
+        else:
+            better = self.running & moved & torch.isfinite(score) & (score > self.valid)
+            self.valid.copy_(torch.where(better, score, self.valid))
+        for now, old in zip(self._current, self._best):
+            old.copy_(torch.where(better.reshape(-1, *[1] * (now.ndim - 1)), now, old))
+        self.epoch.copy_(torch.where(better, epoch, self.epoch))
+        if score is not None and self._patience is not None:
+            self.running &= epoch - self.epoch <= self._patience
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Make the best weights the current ones."""
+        for tensor, value in zip(self._current, self._best):
+            tensor.copy_(value)
+
+    def state(self) -> list[Tensor]:
+        """Return all tensors that an epoch changes."""
+        return [self.valid, self.epoch, self._stalled, self.running, *self._best]
 
 
 def _seed(seed: int, device: torch.device) -> None:
@@ -132,27 +193,16 @@ def _seed(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
 
 
-def _stopping_groups(members: Sequence[Member], device: torch.device) -> Tensor | None:
-    """The number of each member's stopping group, from 0; None where each stops on its own."""
-    if all(member.stops_with is None for member in members):
-        return None
-    names = [("alone", k) if m.stops_with is None else ("with", m.stops_with) for k, m in enumerate(members)]
-    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return torch.tensor([order[name] for name in names], device=device)
-
-
-def _pooled(score: Tensor, weight: Tensor, group: Tensor) -> Tensor:
-    """The mean over the validation rows of all members of a group, for each of them; of those whose own is finite."""
+def _pooled(score: Tensor, weight: Tensor) -> Tensor:
+    """Return the mean over the validation rows of all members with a finite score, for each of these members."""
     finite = torch.isfinite(score)
     own = torch.where(finite, weight.to(score), 0.0)
-    sums = torch.zeros(int(group.max()) + 1, dtype=score.dtype, device=score.device)
-    total, count = (add_by_group(sums, group, part) for part in (own * torch.where(finite, score, 0.0), own))
-    return torch.where(finite, (total / count)[group], score)
+    return torch.where(finite, (own * torch.where(finite, score, 0.0)).sum() / own.sum(), score)
 
 
 @torch.no_grad()
 def mean_terms(network: PopulationNetwork, table: Table, rows: Rows, workers: Workers = ALONE) -> Tensor:
-    """Each member's mean log-likelihood (or what it trains on) on its rows, dropout off, (K,) in float64."""
+    """Return each member's mean log-likelihood (or objective) on its rows, dropout off, (K,) in float64."""
     total = torch.zeros(len(rows.index), dtype=torch.float64, device=rows.index.device)
     for batch, terms in _evaluated(network, table, rows.columns(workers.share(rows.index.shape[1]))):
         total += weighted(torch.where(batch.present, terms, 0.0), batch).double().sum(1)
@@ -161,12 +211,12 @@ def mean_terms(network: PopulationNetwork, table: Table, rows: Rows, workers: Wo
 
 @torch.no_grad()
 def held_out_terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
-    """Each member's log-likelihood of each of its rows, dropout off, (K, n) in float64; anything where it has none."""
+    """Return each member's log-likelihood of each of its rows, dropout off, (K, n) in float64; padding is arbitrary."""
     return torch.cat([terms.double() for _, terms in _evaluated(network, table, rows)], dim=1)
 
 
 def _evaluated(network: PopulationNetwork, table: Table, rows: Rows) -> Iterator[tuple[Batch, Tensor]]:
-    """The terms of some rows at a time, dropout off."""
+    """Yield the terms of some rows at a time, dropout off."""
     was_training = network.training
     network.eval()
     longest = rows.index.shape[1]
@@ -178,11 +228,7 @@ def _evaluated(network: PopulationNetwork, table: Table, rows: Rows) -> Iterator
     network.train(was_training)
 
 
-def _finish(history: History, best_valid: Tensor, best_epoch: Tensor) -> None:
-    """Note the best epochs, and speak up where members have none."""
-    history.best_epoch = best_epoch.cpu().numpy()
-    history.best_valid = best_valid.cpu().numpy()
-    history.failed = history.best_epoch < 0
+def _report_failures(history: History) -> None:
     if history.interrupted and (history.failed.all() or not history.train):
         raise KeyboardInterrupt  # before there was anything to keep
     if not history.failed.any():
@@ -197,36 +243,19 @@ def _finish(history: History, best_valid: Tensor, best_epoch: Tensor) -> None:
     warn_user(f"Members {who} had no finite likelihood and are left out. {remedy}", RuntimeWarning)
 
 
-@contextmanager
-def _interruptible(history: History, workers: Workers) -> Iterator[None]:
-    """Ctrl-C ends training and keeps the best weights so far; of several workers it ends each where it is."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if workers.size > 1:
-            raise
-        history.interrupted = True
-        del history.valid[len(history.train) :]  # of an epoch that was half noted
-
-
-@contextmanager
-def _progress_bar(
-    schedule: Schedule, members: int
-) -> Iterator[Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64] | None], None]]:
-    """A function that shows the members' mean likelihood on training rows, and their best on validation rows."""
+def _progress_bar(schedule: Schedule, members: int) -> Any:
     if not schedule.show_progress:
-        yield lambda train, best_valid: None
-        return
+        return nullcontext()
     from tqdm.auto import tqdm
 
     label = "training" if members == 1 else f"training {members} networks"
-    with tqdm(total=schedule.max_epochs, desc=label, unit="epoch") as bar:
+    return tqdm(total=schedule.max_epochs, desc=label, unit="epoch")
 
-        def show(train: npt.NDArray[np.float64], best_valid: npt.NDArray[np.float64] | None) -> None:
-            text = f"train {np.nanmean(train):.4f}"
-            if best_valid is not None:
-                text += f", best valid {np.nanmean(best_valid):.4f}"
-            bar.set_postfix_str(f"{text} (nats, time scaled to 1)", refresh=False)
-            bar.update(1)
 
-        yield show
+def _show(bar: Any, train: Floats, best_valid: Floats | None) -> None:
+    """Show the mean likelihood on training rows, and the best so far on validation rows."""
+    text = f"train {np.nanmean(train):.4f}"
+    if best_valid is not None:
+        text += f", best valid {np.nanmean(best_valid):.4f}"
+    bar.set_postfix_str(f"{text} (nats, time scaled to 1)", refresh=False)
+    bar.update(1)

@@ -1,15 +1,33 @@
-"""Where training runs: the device, and how many threads."""
+"""Where training runs: the device, the number of threads, and the processes that train one population together."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
+from torch import Tensor
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-__all__ = ["explain_memory", "find_device", "threads"]
+from sumosurv.networks import ModuleEncoder, PopulationNetwork, TrainingError
+
+__all__ = [
+    "ALONE",
+    "Workers",
+    "check_shareable",
+    "explain_memory",
+    "find_device",
+    "launched_by_torchrun",
+    "threads",
+    "torchrun_workers",
+]
 
 _ONE_THREAD_WORK = 2e8  # multiply-adds of a training step below which a second thread costs more than it gives
+_TIMEOUT = timedelta(minutes=10)  # that a process waits for the others before it gives up
 
 
 def find_device(name: str) -> torch.device:
@@ -43,3 +61,115 @@ def explain_memory(remedy: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise torch.OutOfMemoryError(f"The GPU's memory is exhausted. {remedy} ({error})") from error
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes that train together; `ALONE` is one process, which asks nobody.
+
+    Every worker has all rows, and the same seeds. In each step a worker computes the terms of its share of every
+    member's batch; the gradients of all are summed, so that all weights stay equal, and equal to those of one process
+    up to the order of summation.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the worker that writes files and speaks."""
+        return self.rank == 0
+
+    def share(self, n: int) -> slice:
+        """The part of n places that is this worker's: the parts of all differ by one at most."""
+        return slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all workers, the same for each of them."""
+        if self.size > 1:
+            value = value.contiguous()
+            torch.distributed.all_reduce(value)
+        return value
+
+    def check_agreement(self, text: str) -> None:
+        """Raise a TrainingError if this text is not the same in all workers."""
+        if self.size == 1:
+            return
+        own = torch.frombuffer(bytearray(hashlib.sha256(text.encode()).digest()), dtype=torch.uint8).to(torch.int32)
+        own = own.cuda() if torch.distributed.get_backend() == "nccl" else own
+        least, most = own.clone(), own.clone()
+        torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
+        torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+        if not bool((least == most).all()):
+            raise TrainingError(
+                "The processes that train together have different rows, settings, seeds or checkpoints; give all of "
+                "them the same data, a random_state, and a checkpoint folder that every machine sees."
+            )
+
+
+ALONE = Workers()
+
+
+def launched_by_torchrun() -> bool:
+    """Whether this process is one of several that ``torchrun`` started."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+@contextmanager
+def torchrun_workers(device: str = "auto") -> Iterator[Workers]:
+    """Join the processes that ``torchrun`` started: NCCL if each has a GPU of its own, Gloo otherwise.
+
+    Pass the workers to ``fit(X, y, workers=workers)``. A process that torchrun did not start works alone. After a
+    restart the processes use a new name in the store, so that entries of the last attempt are not read.
+
+    Parameters
+    ----------
+    device : str
+        As the estimator has it: "auto", "cpu" or "cuda".
+    """
+    if not launched_by_torchrun():
+        yield ALONE
+        return
+    rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.set_device(local % torch.cuda.device_count())
+    attempt = f"{os.environ['TORCHELASTIC_RUN_ID']}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        size,
+        is_master=rank == 0 and not hosted,
+        timeout=_TIMEOUT,
+        multi_tenant=True,
+    )
+    torch.distributed.init_process_group(
+        # two processes cannot share a GPU by NCCL; by Gloo they can, over the memory of the host
+        backend="nccl" if on_gpu and here <= torch.cuda.device_count() else "gloo",
+        store=PrefixStore(f"sumosurv/{attempt}", store),
+        rank=rank,
+        world_size=size,
+        timeout=_TIMEOUT,
+    )
+    try:
+        yield Workers(rank, size)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def check_shareable(network: PopulationNetwork, workers: Workers) -> None:
+    """Raise a ValueError if the rows of a batch cannot be shared by several processes."""
+    if workers.size == 1:
+        return
+    if not network.rows_are_separate:
+        raise ValueError(
+            f"What a {type(network).__name__} learns from a row depends on the other rows of the batch, which several "
+            "processes cannot share; fit it in one process."
+        )
+    if any(isinstance(part, ModuleEncoder) and part.has_buffers for part in network.modules()):
+        raise ValueError(
+            "The encoder keeps averages of the rows of a batch (batch normalisation), which several processes cannot "
+            "share; use layer normalisation, or fit in one process."
+        )

@@ -1,4 +1,4 @@
-"""One step of training a population, and its capture as a single CUDA graph."""
+"""One step of training a population, its optimiser, and its capture as a single CUDA graph."""
 
 from __future__ import annotations
 
@@ -6,49 +6,104 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sumosurv.networks import Batch, PopulationNetwork, Rows
 from sumosurv.networks.layers import MemberStream
 from sumosurv.training.batches import Batches
-from sumosurv.training.data import Member, Schedule
-from sumosurv.training.optimiser import PopulationAdamW
+from sumosurv.training.machine import ALONE, Workers
+from sumosurv.training.schedule import Member, Schedule
 
-__all__ = ["TrainingStep", "captured", "weighted"]
+__all__ = ["PopulationAdamW", "TrainingStep", "captured", "weighted"]
+
+_BETAS = 0.9, 0.999
+_EPSILON = 1e-8
 
 
 def weighted(values: Tensor, batch: Batch) -> Tensor:
-    """Values of the rows of a batch times their weights, where they have any."""
+    """Return values of the rows of a batch times the weights of the rows, if there are weights."""
     return values if batch.outcome.weight is None else values * batch.outcome.weight
 
 
+class PopulationAdamW:
+    r"""AdamW with a learning rate and a weight decay per member.
+
+    The parameters of the network become views of one (K, P) matrix; a step is then a handful of
+    operations on that matrix, and keeping or restoring a member's weights is copying a row. A member
+    whose gradient is not finite is left as it is in that step. The gradient is the sum of those of all workers.
+
+    .. math::
+        m &\leftarrow β_1 m + (1 - β_1) g, \quad v \leftarrow β_2 v + (1 - β_2) g^2 \\
+        w &\leftarrow (1 - η λ) w - η \frac{m / (1 - β_1^s)}{\sqrt{v / (1 - β_2^s)} + ε}
+    """
+
+    def __init__(
+        self, network: nn.Module, learning_rate: Tensor, weight_decay: Tensor, workers: Workers = ALONE
+    ) -> None:
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        members = self.parameters[0].shape[0]
+        self.weights = torch.cat([p.detach().reshape(members, -1) for p in self.parameters], dim=1)
+        place = 0
+        for p in self.parameters:
+            size = p[0].numel()
+            p.data = self.weights[:, place : place + size].view(p.shape)
+            place += size
+        self.learning_rate = learning_rate[:, None].to(self.weights)
+        self.weight_decay = weight_decay[:, None].to(self.weights)
+        self.workers = workers
+        self.mean, self.square = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
+        self.count = torch.zeros_like(self.learning_rate)  # steps that each member has really taken
+
+    def step(self, loss: Tensor, factor: float | Tensor = 1.0) -> Tensor:
+        """Take one step down the loss, all learning rates times ``factor``; return which members took it."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        with torch.no_grad():
+            g = torch.cat([part.reshape(len(self.weights), -1) for part in gradients], dim=1)
+            return self._update(self.workers.sum(g), factor)
+
+    def _update(self, g: Tensor, factor: float | Tensor) -> Tensor:
+        taken = torch.isfinite(torch.linalg.vector_norm(g, dim=1, keepdim=True))
+        g = torch.where(taken, g, 0.0)
+        beta1, beta2 = _BETAS
+        step = taken.to(g.dtype)
+        self.count += step
+        weight1, weight2 = (1 - beta1) * step, (1 - beta2) * step
+        self.mean.lerp_(g, weight1.expand_as(g))
+        self.square.lerp_(g * g, weight2.expand_as(g))
+        rate = self.learning_rate * factor * step
+        safe = self.count.clamp_min(1.0)
+        denominator = (self.square.sqrt() / (1 - beta2**safe).sqrt()).add_(_EPSILON)
+        self.weights.mul_(1 - rate * self.weight_decay)
+        self.weights.sub_(self.mean / denominator * (rate / (1 - beta1**safe)))
+        return taken[:, 0]
+
+
 class TrainingStep:
-    """Forward, backward and update on the batch that was loaded last.
+    """Forward, backward and update on the batch that was loaded last, the learning rates falling along a cosine.
 
     Everything the step reads or writes lives in tensors that stay in place, counters included, so that
-    calling it again and replaying it as a CUDA graph are the same thing. Of several workers each has its share of the
+    calling it again and replaying it as a CUDA graph are the same thing. Each of several workers has its share of the
     batch, and the gradients are summed.
     """
 
     def __init__(
         self, network: PopulationNetwork, batches: Batches, members: Sequence[Member], schedule: Schedule
     ) -> None:
-        self.network, self.table, self.decay = network, batches.table, schedule.decay
+        self.network, self.table = network, batches.table
         device = self.table.device
         self.total = batches.per_epoch * schedule.max_epochs
         self.optimiser = PopulationAdamW(
             network,
             torch.tensor([member.learning_rate for member in members], dtype=torch.float64, device=device),
             torch.tensor([member.weight_decay for member in members], dtype=torch.float64, device=device),
-            max_norm=schedule.max_norm,
-            workers=schedule.workers,
+            schedule.workers,
         )
         self.streams = [module for module in network.modules() if isinstance(module, MemberStream)]
         self.workers, self.share = schedule.workers, schedule.workers.share(batches.size)
         for stream in self.streams:
             stream.step.zero_()
             stream.first_row = self.share.start
-        own = max(1, self.share.stop - self.share.start)  # padding, where there are more workers than rows
+        own = max(1, self.share.stop - self.share.start)  # padding if there are more workers than rows
         self.index = torch.zeros(len(members), own, dtype=torch.long, device=device)
         self.present = torch.zeros(len(members), own, dtype=torch.bool, device=device)
         self.count = torch.ones(len(members), dtype=torch.long, device=device)  # rows of the batch, of all workers
@@ -72,33 +127,29 @@ class TrainingStep:
         likelihood = weighted(torch.where(self.present, self.network.terms(batch), 0.0), batch)
         sums = likelihood.sum(1)
         loss = -(sums / self.count).sum()
-        factor = (
-            0.5 * (1 + torch.cos(self.number * (math.pi / self.total))) if self.decay else torch.ones_like(self.number)
-        )
-        self.moved |= self.optimiser.step(loss, factor)
+        self.moved |= self.optimiser.step(loss, 0.5 * (1 + torch.cos(self.number * (math.pi / self.total))))
         self.likelihood += sums.detach()
         self.number += 1
 
     def end_epoch(self) -> tuple[Tensor, Tensor]:
-        """Sums of log-likelihood since the last call, and which members moved at all."""
+        """Return the sums of log-likelihood since the last call, and which members moved at all."""
         likelihood, moved = self.workers.sum(self.likelihood.clone()), self.moved.clone()
         self.likelihood.zero_()
         self.moved.zero_()
         return likelihood, moved
 
     def state(self) -> list[Tensor]:
-        """All tensors that a step changes."""
-        own = [self.number, self.likelihood, self.moved, *self.network.buffers()]
+        """Return all tensors that a step changes."""
         adam = self.optimiser
+        own = [self.number, self.likelihood, self.moved, *self.network.buffers()]
         return [*own, adam.weights, adam.mean, adam.square, adam.count]
 
 
 def captured(step: TrainingStep) -> Callable[[], None]:
-    """The step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host.
+    """Return the step as one CUDA graph: a replay launches all of its kernels at once, with no work on the host.
 
-    A network whose step cannot be captured (an encoder of the user's own that waits for the device) gets
-    the step as it is, and so do one that says so itself (``capturable``) and several workers. That it does not fit
-    into memory is another matter, and raised.
+    The step itself is returned if it cannot be captured (a custom encoder that waits for the device), if the network
+    is not ``capturable``, and for several workers. Exhausted memory is an error.
     """
     if not step.network.capturable or step.workers.size > 1:
         return step
@@ -117,7 +168,7 @@ def captured(step: TrainingStep) -> Callable[[], None]:
             step()
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError:  # torch has no kind of its own for what a graph cannot hold
+    except RuntimeError:  # torch has no error class for what a graph cannot hold
         torch.cuda.synchronize()
         run = step
     for tensor, value in zip(step.state(), before):

@@ -1,0 +1,250 @@
+"""What is learned of columns: from one block of rows, or from many by summaries that take in one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from sumosurv.preprocessing.columns import (
+    CategoricalColumn,
+    NumericColumn,
+    NumericScaling,
+    Range,
+    is_categorical,
+    normal_scores,
+    read_numbers,
+)
+from sumosurv.preprocessing.levels import listed
+from sumosurv.quantiles import mean_and_width, quantiles
+from sumosurv.sources import LevelSketch, Moments, QuantileSketch
+from sumosurv.warn import warn_user
+
+__all__ = ["TableSummary", "check_columns"]
+
+Floats = npt.NDArray[np.float64]
+Column = NumericColumn | CategoricalColumn
+
+_KNOTS = 257  # of the quantiles of a numeric column
+_MANY_NUMBERS = 10  # different ones: category names are rarely that many numbers
+_IDENTIFIERS = 20  # rows: a text column in which at least so many all differ does not describe them
+_DATE = re.compile(
+    r"""\s*(
+    \d{4}([-/.])\d{1,2}\2\d{1,2} | \d{1,2}([-/.])\d{1,2}\3\d{4} | \d{1,2}/\d{1,2}/\d{2}
+    | \d{1,2}[ -.]+[A-Za-z]{3,9}[ -.,]+\d{4} | [A-Za-z]{3,9}[ .]+\d{1,2},?\ +\d{4}
+    )([T ]+\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?)?\s*""",
+    re.VERBOSE,
+)
+_TIME_OF_DAY = re.compile(r"\s*\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*")
+_PERCENTAGE = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*%\s*")
+
+
+class TableSummary:
+    """What the columns of a table hold, in any number of blocks of rows.
+
+    Of one block it is exact; of many, columns are learned up to the error of their sketches.
+    """
+
+    def __init__(self) -> None:
+        self._block: tuple[pd.DataFrame, Floats | None] | None = None  # the only one so far
+        self._sketches: dict[str, _NumericSketch | _CategoricalSketch] = {}
+
+    def add(self, frame: pd.DataFrame, weight: Floats | None) -> None:
+        """Take in a block of rows."""
+        if self._block is None and not self._sketches:
+            self._block = frame, weight
+            return
+        blocks = [(frame, weight)]
+        if self._block is not None:
+            blocks, self._block = [self._block, *blocks], None
+            self._sketches = {
+                str(name): _CategoricalSketch(values) if is_categorical(values) else _NumericSketch()
+                for name, values in frame.items()
+            }
+        for rows, own in blocks:
+            for sketch, (_, values) in zip(self._sketches.values(), rows.items()):
+                sketch.add(values, own)
+
+    def learned(self, scaling: NumericScaling) -> list[Column]:
+        """The columns, in the order of the table."""
+        if self._block is None:
+            return [sketch.learned(name, scaling) for name, sketch in self._sketches.items()]
+        frame, weight = self._block
+        return [learn_column(str(name), values, weight, scaling) for name, values in frame.items()]
+
+
+class _NumericSketch:
+    """Quantiles, moments and missing values of a column of numbers."""
+
+    def __init__(self) -> None:
+        self.quantiles, self.moments, self.missing = QuantileSketch(), Moments(), 0.0
+
+    def add(self, values: pd.Series, weight: Floats | None) -> None:
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        absent = np.isnan(numbers)
+        if absent.any():
+            self.missing += float(absent.sum() if weight is None else weight[absent].sum())
+            numbers, weight = numbers[~absent], None if weight is None else weight[~absent]
+        self.quantiles.add(numbers, weight)
+        self.moments.add(numbers, weight)
+
+    def learned(self, name: str, scaling: NumericScaling) -> Column:
+        points, weight = self.quantiles.points()
+        if self.missing:
+            points, weight = np.append(points, np.nan), np.append(weight, self.missing)
+        made = learn_column(name, pd.Series(points, dtype=np.float64), weight, scaling)
+        assert isinstance(made, NumericColumn)
+        if not made.knots and made.seen is not None and made.seen.low < made.seen.high:
+            return replace(made, centre=self.moments.mean, width=self.moments.width or 1.0)  # which are exact
+        return made
+
+
+class _CategoricalSketch:
+    """Levels and missing values of a column of categories; the most frequent levels if there are too many."""
+
+    def __init__(self, values: pd.Series) -> None:
+        self.text = pd.api.types.is_string_dtype(values.dtype)
+        self.levels, self.missing, self.present = LevelSketch(), 0.0, 0
+
+    def add(self, values: pd.Series, weight: Floats | None) -> None:
+        absent = values.isna().to_numpy()
+        self.missing += float(absent.sum() if weight is None else weight[absent].sum())
+        self.present += int((~absent).sum())
+        if weight is None:
+            counts = values.value_counts(dropna=True)
+        else:
+            counts = pd.Series(weight, index=values.index).groupby(values, observed=True).sum()
+        self.levels.add({level: float(count) for level, count in counts.items() if count > 0})
+
+    def learned(self, name: str, scaling: NumericScaling) -> Column:
+        counts = self.levels.levels()
+        levels, weight = list(counts), np.array(list(counts.values()))
+        if self.text:
+            check_text(name, levels, self.present)
+        values = pd.Series(pd.Categorical([*levels, None] if self.missing else levels, categories=levels))
+        return learn_column(name, values, np.append(weight, self.missing) if self.missing else weight, scaling)
+
+
+def learn_column(
+    name: str, values: pd.Series, weight: Floats | None, scaling: NumericScaling
+) -> NumericColumn | CategoricalColumn:
+    """What is learned of one column; for rows on disk, of its distinct values with the weight of each."""
+    if is_categorical(values):
+        present = values.dropna()
+        levels = pd.unique(present.astype(object))
+        odd = next((level for level in levels if not isinstance(level, (str, bool, int, float, np.generic))), None)
+        if odd is not None:
+            raise ValueError(
+                f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
+                ".astype(str).astype('category')."
+            )
+        if not isinstance(values.dtype, pd.CategoricalDtype):
+            check_text(name, levels, len(present))
+        kinds = {type(level) for level in levels}
+        ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
+        common = _most_common(ordered, values, weight)
+        return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()), common)
+    numbers = read_numbers(values, name)
+    present = numbers[~np.isnan(numbers)]
+    indicator = len(present) < len(numbers)
+    if weight is not None:
+        weight = weight[~np.isnan(numbers)]
+    seen = Range.of(present, weight)
+    if seen is None or seen.low == seen.high:
+        return NumericColumn(name, 0.0 if seen is None else seen.low, 1.0, indicator, seen=seen)
+    if scaling == "quantile" and ((present != seen.low) & (present != seen.high)).any():  # more than two values
+        count = len(present) if weight is None else max(2, round(float(weight.sum())))
+        places = quantiles(present, np.linspace(0, 1, min(_KNOTS, count)), weight)
+        knots = tuple(places.tolist())
+        centre, width = mean_and_width(normal_scores([knots], present[None])[0], weight)
+        return NumericColumn(name, centre, width or 1.0, indicator, knots, seen)
+    size = float(np.abs(present).max())
+    size = size if size > 1e100 else 1.0  # squares of larger numbers overflow
+    centre, width = mean_and_width(present / size, weight)
+    return NumericColumn(name, size * centre, size * width or 1.0, indicator, seen=seen)
+
+
+def _most_common(levels: list[Any], values: pd.Series, weight: Floats | None) -> int:
+    """The place of the level that most rows have; the first of several."""
+    places = pd.Index(levels, dtype=object).get_indexer(pd.Index(values.astype(object), dtype=object))
+    rows = places >= 0
+    counts = np.bincount(places[rows], None if weight is None else weight[rows], minlength=max(len(levels), 1))
+    return int(counts.argmax())
+
+
+def _plain(level: Any) -> Any:
+    """A level as a plain Python value that JSON can hold."""
+    return level.item() if isinstance(level, np.generic) else level
+
+
+def check_columns(frame: pd.DataFrame, rows: npt.NDArray[np.int64]) -> None:
+    """Raise an error for a column of no supported type, and for infinite numbers, with their row numbers."""
+    for name, values in frame.items():
+        if not is_categorical(values):
+            read_numbers(values, str(name), rows)
+
+
+def check_text(name: str, levels: Sequence[Any], n_rows: int) -> None:
+    """Check a column of text: refuse dates and percentages, warn of numbers written as text and of identifiers.
+
+    Parameters
+    ----------
+    name : str
+    levels : sequence
+        Its distinct values.
+    n_rows : int
+        How many of its values are not missing.
+    """
+    if len(levels) and all(isinstance(level, str) for level in levels):
+        keep = "or turn the column into a category to keep it as it is"
+        if _most(levels, _DATE) or _most(levels, _TIME_OF_DAY):
+            raise ValueError(
+                f"Column {name!r} holds dates or times as text, such as {min(levels)!r}; turn it into numbers first, "
+                f"for example days, {keep}."
+            )
+        if _most(levels, _PERCENTAGE):
+            raise ValueError(
+                f"Column {name!r} holds percentages as text, such as {min(levels)!r}; turn it into numbers first by "
+                f"removing the %, {keep}."
+            )
+    if _warn_of_numbers(name, levels) or not len(levels) == n_rows >= _IDENTIFIERS:
+        return
+    warn_user(
+        f"Column {name!r} has a different category in each of its {n_rows} rows, as identifiers have: nothing can be "
+        "learned from it; leave it out, or turn it into numbers."
+    )
+
+
+def _most(levels: Sequence[str], pattern: re.Pattern[str]) -> bool:
+    """Whether all levels match a pattern, or nine in ten of many."""
+    found = sum(pattern.fullmatch(level) is not None for level in levels)
+    return found == len(levels) or found >= max(_MANY_NUMBERS, 0.9 * len(levels))
+
+
+def _warn_of_numbers(name: str, levels: Sequence[Any]) -> bool:
+    """Warn of a column of text whose levels are numbers but for a few, or numbers with commas."""
+    if len(levels) < _MANY_NUMBERS or not all(isinstance(level, str) for level in levels):
+        return False
+    text = pd.Series(list(levels), dtype=object)
+    numbers = pd.to_numeric(text, errors="coerce").notna()
+    read = [pd.to_numeric(text.str.replace(",", to, n=n), errors="coerce") for to, n in ((".", 1), ("", -1))]
+    with_comma = read[0].notna() | read[1].notna()  # a decimal comma; commas between thousands
+    most = max(_MANY_NUMBERS, 0.9 * len(text))
+    if numbers.all() or with_comma.sum() < most:
+        return False
+    if numbers.sum() >= most:
+        odd = [repr(level) for level in text[~numbers]]
+        what = f"all but {len(odd)} of them are numbers: {listed(odd)}. Correct these or mark them as missing"
+    else:
+        shown = repr(text[~numbers].iloc[0])
+        what = f"they are numbers with commas, such as {shown}. Write them with a decimal point and no other separator"
+    warn_user(
+        f"Column {name!r} holds text and becomes {len(text)} categories, but {what}, or turn the column into a "
+        "category to keep it so."
+    )
+    return True
