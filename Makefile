@@ -11,13 +11,15 @@
 #   make docs-quick    without running the gallery
 # The distributions, in dist/:
 #   make wheel
-# Results of R that tests compare with, computed anew; needs Rscript with survival, cmprsk and jsonlite:
+# Results of R that tests compare with, computed anew; needs Rscript with survival, cmprsk, numDeriv and jsonlite:
 #   make r-records
+# Coverage of intervals in simulations, in results/coverage.json, and docs/validation.md (15 minutes on one core):
+#   make coverage
 # And the paper's tables and figures (paper/README.md):
 #   make paper ARGS="table3 --stored"
 PYTHON ?= python3
 ARGS ?= --help
-MUTANTS ?= --sample 200 --seed 1
+MUTANTS ?= --sample 200 --seed 1 --jobs 2
 # one process for each core; the tests of a file stay together, since they share what they fit
 WORKERS := -n auto --dist loadfile
 VENV := .venv
@@ -25,12 +27,12 @@ BIN := $(VENV)/bin
 TORCH := $(shell grep ^torch== constraints.txt)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: r-records demo paper docs docs-quick wheel test test-slow test-cuda test-lowest test-newest lint types check fuzz mutants format clean
+.PHONY: r-records coverage demo paper docs docs-quick wheel test test-slow test-cuda test-lowest test-newest lint types check fuzz mutants format clean
 
 demo: $(VENV)/.demo-ready
 	$(BIN)/python examples/demo.py --out demo
 
-paper: $(VENV)/.demo-ready
+paper: $(VENV)/.paper-ready
 	$(BIN)/python -m paper $(ARGS)
 
 SITE := $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build/html
@@ -60,7 +62,7 @@ test-lowest: $(VENV)-lowest/.ready
 
 test-newest: $(VENV)-newest/bin/python
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager \
-		--editable ".[all]" $(TORCH) pytest pytest-xdist hypothesis
+		--editable ".[all,forest]" $(TORCH) pytest pytest-xdist hypothesis
 	$(VENV)-newest/bin/python -m pytest $(WORKERS)
 
 lint: $(VENV)/.test-ready
@@ -82,8 +84,12 @@ fuzz: $(VENV)/.test-ready
 mutants: $(VENV)/.test-ready
 	$(BIN)/python tools/mutate.py $(MUTANTS)
 
+coverage: $(VENV)/.test-ready
+	$(BIN)/python tools/coverage.py
+	$(BIN)/python tools/validation.py
+
 r-records: $(VENV)/.test-ready
-	cd tests/r && for script in data coxph finegray curves concordance; do Rscript $$script.R || exit 1; done
+	cd tests/r && for script in data coxph finegray curves concordance parametric spells; do Rscript $$script.R || exit 1; done
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .
@@ -93,25 +99,19 @@ $(VENV)/bin/python $(VENV)-lowest/bin/python $(VENV)-newest/bin/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'sumosurv needs Python 3.11 or newer')"
 	$(PYTHON) -m venv $(@:/bin/python=)
 
-$(VENV)/.demo-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+READY := $(VENV)/.demo-ready $(VENV)/.paper-ready $(VENV)/.test-ready $(VENV)/.docs-ready
+$(VENV)/.paper-ready: EXTRA := [paper]
+$(VENV)/.test-ready: EXTRA := [test]
+$(VENV)/.docs-ready: EXTRA := [docs]
+$(READY): pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing into $(VENV) (a minute or two the first time) ..."
-	$(PIP) --editable ".[all]"
-	touch $@
-
-$(VENV)/.test-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing into $(VENV) (a minute or two the first time) ..."
-	$(PIP) --editable ".[test]"
-	touch $@ $(VENV)/.demo-ready
-
-$(VENV)/.docs-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing into $(VENV) (a minute or two the first time) ..."
-	$(PIP) --editable ".[docs]"
+	$(PIP) --editable ".$(EXTRA)"
 	touch $@
 
 $(VENV)-lowest/.ready: pyproject.toml constraints-lowest.txt | $(VENV)-lowest/bin/python
 	@echo "installing into $(VENV)-lowest (some minutes the first time) ..."
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
-		--editable ".[all]" pytest pytest-xdist hypothesis lifelines
+		--editable ".[all,forest]" pytest pytest-xdist hypothesis lifelines
 	touch $@
 
 clean:

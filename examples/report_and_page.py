@@ -1,4 +1,4 @@
-"""Fit FLCHAIN, write its report, serve the model, and take the pictures of docs/report.md and docs/serve.md.
+"""Fit the bundled GBSG2 trial, write its report, serve the model, and take the pictures of docs/report.md and serve.md.
 
 python examples/report_and_page.py [--figures docs/figures]
 
@@ -54,12 +54,12 @@ def settle(browser):
 
 
 def compare_two(browser):
-    """Pin the usual subject, make the current one 80 years old, show what lies beyond the data."""
+    """Pin the usual subject, give the current one 15 positive nodes, show the extrapolation."""
     settle(browser)
     browser.find_element("id", "pin").click()
-    age = browser.find_element("id", "field-0")
-    age.clear()
-    age.send_keys("80")
+    nodes = browser.find_element("id", "field-5")
+    nodes.clear()
+    nodes.send_keys("15")
     browser.find_element("id", "beyond").click()
     time.sleep(0.5)
     settle(browser)
@@ -70,12 +70,17 @@ def main():
     parser.add_argument("--figures", type=Path)
     parser.add_argument("--max-epochs", type=int, default=12)
     arguments = parser.parse_args()
-    X, y = datasets.load("flchain")
-    X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0, stratify=y["event"])
+    X, y = datasets.load("gbsg2")
+    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.5, random_state=0, stratify=y["event"])
     model = SumoNet(max_epochs=arguments.max_epochs, random_state=0).fit(X_train, y_train)
     cox = CoxPH().fit(X_train, y_train)
     REPORT.parent.mkdir(exist_ok=True)
-    options = {"name": "SumoNet", "unit": "days", "title": "Survival after a light-chain assay", "max_rows": 500}
+    options = {
+        "name": "SumoNet",
+        "unit": "days",
+        "title": "Recurrence-free survival with breast cancer",
+        "max_rows": 500,
+    }
     report = make_report(model, X_test, y_test, against={"Cox": cox}, n_bootstrap=100, **options)
     report.save(REPORT)
     print(report)
@@ -83,7 +88,7 @@ def main():
         return
     import uvicorn
 
-    config = uvicorn.Config(make_app(model, name="flchain", unit="days"), port=8765, log_level="error", lifespan="off")
+    config = uvicorn.Config(make_app(model, name="gbsg2", unit="days"), port=8765, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -51,6 +51,12 @@ print(scores.evaluate(model, images[test], y[test], scores=["log_likelihood", "c
 # What it has learned
 # -------------------
 
+medians = model.predict_median(images[test])
+for digit in range(0, 10, 3):
+    rows = digits.target[test] == digit
+    truth = (1 + 0.5 * digit) * np.log(2) ** 0.5
+    print(f"digit {digit}: mean predicted median {medians[rows].mean():.2f}, true median {truth:.2f}")
+
 shown = [int(test[np.flatnonzero(digits.target[test] == digit)[0]]) for digit in (0, 4, 9)]
 figure, axes = plt.subplot_mosaic(
     [["a", "curves"], ["b", "curves"], ["c", "curves"]], width_ratios=[1, 4], figsize=(8, 4.5), layout="constrained"
@@ -61,9 +67,3 @@ for name, row in zip("abc", shown):
 predicted = model.predict_distribution(images[shown])
 plots.plot_survival(predicted, labels=["picture of 0", "of 4", "of 9"], unit="years", horizon=8, ax=axes["curves"])
 plt.show()
-
-medians = model.predict_median(images[test])
-for digit in range(0, 10, 3):
-    rows = digits.target[test] == digit
-    truth = (1 + 0.5 * digit) * np.log(2) ** 0.5
-    print(f"digit {digit}: mean predicted median {medians[rows].mean():.2f}, true median {truth:.2f}")

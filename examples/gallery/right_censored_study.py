@@ -93,16 +93,6 @@ models = {"Kaplan-Meier": KaplanMeier().fit(X_train, y_train), "Cox": cox, "Sumo
 print(scores.evaluate(models, X_test, y_test, scores=["log_likelihood", "integrated_brier", "concordance_td"]))
 
 # %%
-# Is it calibrated?
-# -----------------
-# Predicted survival against Kaplan-Meier, in four groups of predicted risk.
-
-predicted = model.predict_distribution(X_test)
-plots.plot_risk_groups(predicted, y_test, groups=4, unit="months")
-plt.show()
-print(f"p-value of D-calibration: {scores.d_calibration(predicted, y_test).p_value:.2f}")
-
-# %%
 # Save
 # ----
 # A model file holds numbers and no code.
@@ -115,8 +105,8 @@ print("same predictions:", bool(np.allclose(again.predict_median(X_test), model.
 # Report
 # ------
 # One HTML file for colleagues: data, performance beside Kaplan-Meier and the Cox model, risk groups, what drives the
-# predictions, example patients, limitations. Here it is made quickly, from few resamples; leave out ``n_bootstrap`` and
-# ``max_rows`` in earnest.
+# predictions, example patients, limitations. Few resamples make it quick here; leave out ``n_bootstrap`` and
+# ``max_rows`` for a real report.
 
 report = make_report(
     model, X_test, y_test, against={"Cox": cox}, unit="months", times=[12, 36, 60], n_bootstrap=10, max_rows=60
@@ -130,3 +120,13 @@ for section in report.sections:
 # The same from the shell::
 #
 #     sumosurv report study.sumo test.csv --time months --event died --against cox.sumo --unit months --out report.html
+
+# %%
+# Is it calibrated?
+# -----------------
+# Predicted survival against Kaplan-Meier, in four groups of predicted risk.
+
+predicted = model.predict_distribution(X_test)
+print(f"p-value of D-calibration: {scores.d_calibration(predicted, y_test).p_value:.2f}")
+plots.plot_risk_groups(predicted, y_test, groups=4, unit="months")
+plt.show()

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -87,12 +86,13 @@ def sends(*parts: bytes, pause: float = 0.0) -> Reply:
 def test_a_whole_file_comes_through(server: Callable[[Reply], str]) -> None:
     content = os.urandom(200_000)
     url = server(sends(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n", content))
-    assert _sources.download(url, largest=10**6, seconds=10.0, stall=5.0) == content
+    assert _sources._download(url) == content
 
 
-def test_no_more_is_read_than_wanted(server: Callable[[Reply], str]) -> None:
+def test_no_more_is_read_than_wanted(server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sources, "_LARGEST", 70_000)
     url = server(sends(b"HTTP/1.1 200 OK\r\n\r\n", bytes(100_000)))
-    assert _sources.download(url, largest=70_000, seconds=10.0, stall=5.0) == bytes(70_001)
+    assert _sources._download(url) == bytes(70_001)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,10 @@ def test_no_more_is_read_than_wanted(server: Callable[[Reply], str]) -> None:
     [
         ((b"what is this?\r\n\r\n",), "BadStatusLine"),
         ((b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nonly this",), "IncompleteRead"),
-        ((b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", bytes(10)), "broke off after 10 of 1000 bytes"),
-        ((b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", bytes(10)), "limit .* for integer"),
         ((b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",), "404"),
         ((), "without response"),
     ],
-    ids=["no HTTP", "chunk cut short", "content cut short", "length without end", "not found", "nothing"],
+    ids=["no HTTP", "chunk cut short", "not found", "nothing"],
 )
 def test_broken_replies_are_errors_that_say_what_to_do(
     parts: tuple[bytes, ...], message: str, server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch
@@ -124,43 +122,17 @@ def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         datasets.load("gbsg")
 
 
-@pytest.mark.parametrize("where", ["headers", "content"])
-def test_the_whole_download_has_a_time_limit(
-    where: str, server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bytes keep coming for as long as the test lasts: however slow the machine, nothing but the limit can end it."""
+def test_a_file_that_was_cut_short_is_refused(server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("h5py")
-    given_up = threading.Event()
-
-    def reply(connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if where == "content" else b"X-Slow: "))
-        while not given_up.wait(0.02):
-            connection.sendall(b"x")
-
-    point(monkeypatch, server(reply))
-    monkeypatch.setattr(_sources, "_TIMEOUT", 0.5)
-    try:
-        with pytest.raises(datasets.DatasetUnavailableError, match=r"took longer than 0\.5 seconds"):
-            datasets.load("gbsg")
-    finally:
-        given_up.set()
-
-
-def test_content_that_came_too_late_is_not_taken_for_the_file(
-    server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a Content-Length nothing else tells that the file is cut short."""
-    clock = iter([0.0, 61.0])  # at the start, and when the first bytes have come
-    monkeypatch.setattr(_sources, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    url = server(sends(b"HTTP/1.1 200 OK\r\n\r\nthe beginning"))
-    with pytest.raises(TimeoutError, match="took longer than 60 seconds"):
-        _sources.download(url, largest=10**6, seconds=60.0, stall=10.0)
+    point(monkeypatch, server(sends(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", bytes(10))), bytes(1000))
+    with pytest.raises(datasets.ChecksumError, match="10 bytes"):
+        datasets.load("gbsg")
 
 
 def test_a_silent_server(server: Callable[[Reply], str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("h5py")
     point(monkeypatch, server(sends(b"HTTP/1.1 200 OK\r\n\r\n", pause=1.0)))
-    monkeypatch.setattr(_sources, "_STALL", 0.2)
+    monkeypatch.setattr(_sources, "_TIMEOUT", 0.2)
     with pytest.raises(datasets.DatasetUnavailableError, match="timed out"):
         datasets.load("gbsg")
 
@@ -222,7 +194,7 @@ def with_broken_notes(path: Path) -> None:
 
 def test_a_cache_that_makes_no_sense(no_copies: Path) -> None:
     with_broken_notes(no_copies / "support.parquet")
-    with pytest.raises(datasets.ChecksumError, match=r"support\.parquet cannot be read as a Parquet file.*Remove"):
+    with pytest.raises(datasets.ChecksumError, match=r"support\.parquet cannot be read.*Remove"):
         datasets.load("support")
 
 

@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
 
 
 def run(number, folder, monkeypatch):
-    pytest.importorskip("sksurv", reason="the quick start reads FLCHAIN from scikit-survival")
+    pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(folder)
     namespace: dict[str, object] = {}
     exec(compile(blocks("python")[number], f"README.md, python block {number}", "exec"), namespace)
@@ -31,14 +31,18 @@ def run(number, folder, monkeypatch):
 def test_python_block_runs(number, tmp_path, monkeypatch):
     namespace = run(number, tmp_path, monkeypatch)
     if number == 0:
-        assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -3.3
-        assert (tmp_path / "flchain.sumo").stat().st_size > 1000
+        assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -3.9
+        assert (tmp_path / "gbsg2.sumo").stat().st_size > 1000
+        assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
 @pytest.mark.slow
 def test_the_quick_start_fits_well(tmp_path, monkeypatch):
     namespace = run(0, tmp_path, monkeypatch)
-    assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -3.1
+    assert namespace["model"].score(namespace["X_test"], namespace["y_test"]) > -3.72
+    weights = namespace["model"].components_.set_index("component")["weight"]
+    share = weights[["proportional_hazards", "lognormal"]].sum()
+    assert f"{share:.0%}".replace("%", " %") in README.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("few_epochs")
@@ -53,13 +57,11 @@ def test_shell_block_runs(tmp_path, monkeypatch, capsys):
             warnings.simplefilter("error")
             assert main(command[1:]) == 0, line
     assert "log_likelihood" in capsys.readouterr().out
-    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 2001
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1001
 
 
-def test_links_and_pictures_exist():
-    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8")):
-        if not target.startswith("http"):
-            assert (README.parent / target).exists(), target
+def test_it_is_short():
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_makefile_has_the_two_commands():

@@ -84,6 +84,7 @@ def content_digest(frame: pd.DataFrame) -> str:
     digest = hashlib.sha256()
     for name in frame.columns:
         values = frame[name].to_numpy()
+        values = values.astype(str) if values.dtype == object else values
         values = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
         digest.update(f"{name}\0{values.dtype.str}\0{len(values)}\0".encode())
         digest.update(values.tobytes())
@@ -124,6 +125,39 @@ def entry(name: str) -> Entry:
         return CATALOGUE[name]
     except (KeyError, TypeError):
         raise ValueError(f"There is no dataset {name!r}; the names are {', '.join(CATALOGUE)}.") from None
+
+
+_GBSG2 = Entry(
+    name="gbsg2",
+    dtypes={
+        "hormone_therapy": "str",
+        "age": "int64",
+        "menopause": "str",
+        "tumour_size": "int64",
+        "tumour_grade": "str",
+        "positive_nodes": "int64",
+        "progesterone": "int64",
+        "oestrogen": "int64",
+        "days": "int64",
+        "event": "int64",
+    },
+    time="days",
+    event="event",
+    categorical=("hormone_therapy", "menopause", "tumour_grade"),
+    rows=686,
+    censored=0.5641,
+    time_unit="days",
+    resolution=1.0,
+    about=(
+        "GBSG2: recurrence-free survival of women with node-positive breast cancer, in a trial of the German Breast\n"
+        "Cancer Study Group. Tumour size in mm, receptors in fmol/l. Installed with the library."
+    ),
+    source="lifelines (CamDavidsonPilon/lifelines), lifelines/datasets/lymph_node.csv",
+    licence="MIT",
+    url="",
+    file_digest="",
+    digest="110f06172412268f71e4332674628919c687ffb31348576e0abdf15e0cf80b2e",
+)
 
 
 _FLCHAIN = Entry(
@@ -194,6 +228,7 @@ def _deepsurv(
 
 
 _ENTRIES = (
+    _GBSG2,
     _FLCHAIN,
     _deepsurv(
         "support/support_train_test.h5", 14, 8873, 0.3197, "days",

@@ -1,4 +1,4 @@
-"""Where the frames of the real datasets come from: a folder, scikit-survival, the cache, the network."""
+"""Where the frames of the real datasets come from: a folder, this package, scikit-survival, the cache, the network."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ import hashlib
 import importlib.util
 import io
 import os
-import queue
 import sys
-import threading
-import time
 import urllib.error
 import urllib.request
-import warnings
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sumosurv.datasets._catalogue import ChecksumError, Entry, checked
-from sumosurv.datasets._parquet import read_parquet, write_parquet
+from sumosurv.files import replacing
+from sumosurv.warn import warn_user
 
-__all__ = ["DatasetUnavailableError", "cache_folder", "data_folder", "download", "locate", "read"]
+__all__ = ["DatasetUnavailableError", "cache_folder", "data_folder", "locate", "read", "read_parquet", "write_parquet"]
 
-_TIMEOUT = 120.0  # seconds for a whole download
-_STALL = 30.0  # seconds to wait for its next byte
-_BLOCK = 1 << 16
+_TIMEOUT = 30.0  # seconds to wait for the next byte of a download
 _LARGEST = 50_000_000  # bytes; the public files have less than one million
 
 BUNDLED = "scikit-survival"
@@ -80,10 +76,12 @@ def _exists(test: Callable[[], bool]) -> bool:
 
 
 def locate(wanted: Entry) -> Path | str:
-    """Where a dataset would come from now: a Parquet file, ``"scikit-survival"`` or ``"download"``."""
+    """Where a dataset would come from now: a file, ``"scikit-survival"`` or ``"download"``."""
     folder = data_folder()
     if folder is not None and _exists((path := folder / wanted.file).is_file):
         return path
+    if (bundled := Path(__file__).with_name(f"{wanted.name}.csv")).is_file():
+        return bundled
     if wanted.name == "flchain" and importlib.util.find_spec("sksurv") is not None:
         return BUNDLED
     cached = cache_folder() / wanted.file
@@ -106,11 +104,10 @@ def read(wanted: Entry) -> tuple[pd.DataFrame, str]:
 
 def _from_file(path: Path, wanted: Entry) -> pd.DataFrame:
     try:
-        return read_parquet(path)
+        return pd.read_csv(path) if path.suffix == ".csv" else read_parquet(path)
     except Exception as error:  # a damaged file makes pyarrow raise almost anything
         raise ChecksumError(
-            f"{wanted.name!r} from {path} cannot be read as a Parquet file: {error}. "
-            "Remove or replace that file, then load again."
+            f"{wanted.name!r} from {path} cannot be read: {error}. Remove or replace that file, then load again."
         ) from error
 
 
@@ -140,7 +137,7 @@ def _fetch(wanted: Entry) -> bytes:
             f"not installed: pip install h5py (or 'sumosurv[datasets]'); or {_ways(wanted)}"
         )
     try:
-        content = download(wanted.url, largest=_LARGEST, seconds=_TIMEOUT, stall=_STALL)
+        content = _download(wanted.url)
     except OSError as error:
         raise DatasetUnavailableError(
             f"There is no copy of {wanted.name!r} here, and {wanted.url} could not be fetched ({error}). "
@@ -206,79 +203,45 @@ def _keep(frame: pd.DataFrame, wanted: Entry) -> None:
     try:
         write_parquet(frame, path)
     except OSError as error:
-        warnings.warn(
-            f"{wanted.name!r} was fetched but could not be kept at {path} ({error}); "
-            "set SUMOSURV_CACHE to a folder that can be written.",
-            UserWarning,
-            stacklevel=4,
+        warn_user(
+            f"{wanted.name!r} was downloaded but could not be stored at {path} ({error}); set SUMOSURV_CACHE to a "
+            "writable folder."
         )
 
 
-# ------------------------------------------------------------------ downloading
-
-
-def download(url: str, *, largest: int, seconds: float, stall: float) -> bytes:
-    """The content of an address, but no more than ``largest`` + 1 bytes of it.
-
-    Parameters
-    ----------
-    url : str
-    largest : int
-        Bytes; if there are more, one more is returned and the rest is not read.
-    seconds : float
-        Time limit for everything: looking up the name, redirections, headers and content.
-    stall : float
-        Seconds to wait for the next byte.
-
-    Raises
-    ------
-    OSError
-        If the download fails; TimeoutError after ``seconds``.
-    """
-    return _within(seconds, lambda: _read(url, largest, seconds, stall))
-
-
-def _read(url: str, largest: int, seconds: float, stall: float) -> bytes:
-    content = bytearray()
-    end = time.monotonic() + seconds
+def _download(url: str) -> bytes:
+    """The content of an address, at most one byte more than the largest file; OSError if it cannot be fetched."""
     try:
-        with urllib.request.urlopen(url, timeout=stall) as response:
-            # read1 returns with what has come, so that a server that sends a few bytes now and then is noticed
-            while len(content) <= largest and (block := response.read1(min(_BLOCK, largest + 1 - len(content)))):
-                content += block
-                if time.monotonic() > end:
-                    raise _too_long(seconds)  # not what has come until now, which is no whole file
-            announced = response.headers.get("Content-Length", "")
-            expected = int(announced) if announced.isdecimal() else 0
+        with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
+            return bytes(response.read(_LARGEST + 1))
     except urllib.error.HTTPError as error:
         error.close()
         raise
-    except (HTTPException, ValueError) as error:  # a reply that is not HTTP, an address that is none
+    except (HTTPException, ValueError) as error:  # a reply that is not HTTP, or an invalid address
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
-    if len(content) < min(expected, largest + 1):
-        raise ConnectionError(f"the connection broke off after {len(content)} of {expected} bytes")
-    return bytes(content)
 
 
-def _within(seconds: float, function: Callable[[], bytes]) -> bytes:
-    """The result of a function that may wait where no time limit can be set, such as in the lookup of a name."""
-    done: queue.SimpleQueue[bytes | BaseException] = queue.SimpleQueue()
+# ------------------------------------------------------------------ Parquet files
 
-    def work() -> None:
-        try:
-            done.put(function())
-        except BaseException as error:
-            done.put(error)
-
-    threading.Thread(target=work, name="sumosurv download", daemon=True).start()
-    try:
-        result = done.get(timeout=seconds)
-    except queue.Empty:
-        raise _too_long(seconds) from None
-    if isinstance(result, BaseException):
-        raise result
-    return result
+# Files are read and written on one thread: pyarrow's thread pools can abort an interpreter that ends soon after a read.
 
 
-def _too_long(seconds: float) -> TimeoutError:
-    return TimeoutError(f"it took longer than {seconds:g} seconds")
+def read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a DataFrame from a Parquet file."""
+    import pyarrow.parquet as pq
+
+    # ParquetFile reads just this file; read_table would go through the dataset scanner and its threads
+    with pq.ParquetFile(Path(path), pre_buffer=False) as file:
+        table: Any = file.read(use_threads=False)
+    return table.to_pandas(use_threads=False)
+
+
+def write_parquet(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a DataFrame without its index, whole or not at all; missing folders are made."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as part:
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False, nthreads=1), part)
