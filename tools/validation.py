@@ -1,12 +1,14 @@
-"""Write docs/validation.md: every statistic that is compared with R, and the largest difference.
+"""Write docs/validation.md: statistics compared with R, and the coverage of intervals.
 
     python tools/validation.py
 
-The results of R are those of tests/r/*.json (`make r-records`); the library's are computed now.
+The results of R are those of tests/r/*.json (`make r-records`); the library's are computed now. The coverage is that of
+results/coverage.json (`make coverage`).
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -15,12 +17,14 @@ sys.path.insert(0, str(ROOT / "tests" / "r"))
 
 from against_r import STATISTICS, largest_difference, records  # noqa: E402
 
-HEAD = """# Validation against R
+HEAD = """# Validation: agreement with R, and coverage
+
+## Agreement with R
 
 Every statistic below is computed by R and by sumosurv from the same rows. The difference is the largest one over all
 values of the entry, |sumosurv - R| / max(1, |R|). The tests require it to be below 1e-6.
 
-*trial* and *spells* are simulated tables (`tests/r/data.R`) with ties, delayed entry, weights,
+*trial*, *visits* and *spells* are simulated tables (`tests/r/data.R`) with ties, delayed entry, weights,
 strata, clusters, competing risks, missing values and a column that separates the events. Weights that are not whole
 numbers are scaled to a mean of one.
 
@@ -38,17 +42,55 @@ def page() -> str:
         bound = "below 1e-9" if gap < 1e-9 else f"{gap:.0e}"
         lines.append(f"| {_text(entry['what'])} | {_text(entry['data'])} | `{entry['script']}` | {bound} |")
     used = ", ".join(f"{package} {_text(version)}" for package, version in versions.items())
-    return HEAD + f"Versions: {used}.\n\n" + "\n".join(lines) + "\n\n" + FOOT
+    return HEAD + f"Versions: {used}.\n\n" + "\n".join(lines) + "\n\n" + coverage() + FOOT
+
+
+def coverage() -> str:
+    """The section on the coverage of intervals."""
+    studies = json.loads((ROOT / "results" / "coverage.json").read_text())["studies"]
+    lines = [
+        "| interval | design | intervals | expected | covered | too high | too low |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for study in studies.values():
+        for name, found in study["intervals"].items():
+            n = found["intervals"]
+            error = (
+                found["coverage"] * (1.0 - found["coverage"]) / study["samples"]
+            ) ** 0.5  # intervals of a sample depend
+            share = f"{100 * found['coverage']:.1f} % ± {100 * error:.1f}"
+            misses = " | ".join(f"{100 * found[side] / n:.1f} %" for side in ("above", "below"))
+            facts = f"{study['samples']:,} samples of {study['design']} | {n:,} | {100 * study['expected']:.1f} %"
+            lines.append(f"| {name} | {facts} | {share} | {misses} |")
+    commits = ", ".join(dict.fromkeys(study["commit"] for study in studies.values()))
+    versions = next(iter(studies.values()))["versions"]
+    used = ", ".join(f"{package} {version}" for package, version in versions.items())
+    return COVERAGE + "\n".join(lines) + f"\n\nCommit {commits}; {used}.\n\n"
 
 
 def _text(value: object) -> str:
     return str(value[0] if isinstance(value, list) else value)
 
 
+COVERAGE = """## Coverage of intervals
+
+Samples are drawn from known distributions (`tools/coverage.py`), and 95 % intervals are computed for each. *Covered* is
+the share that contains the truth, ± its standard error over samples. *Too high* and *too low* are the shares that
+lie above and below the truth. For scores and their differences, the truth is the expected score; for the conformal
+bound, it is the event time of a new subject.
+
+*Expected* is 95 %, or less for limits that are quantiles over B resamples: the quantiles of B draws enclose another
+draw with probability 1 - 2 (1 + 0.025 (B - 1)) / (B + 1), which is 94.1 % for B = 200. Increase `n_bootstrap` for
+limits that are reported. The spread of the members of a network (`predict_survival_band`) is not a confidence interval
+and not in the table; [its coverage](uncertainty_evidence.md#bands) is lower.
+
+"""
+
 FOOT = """## How to repeat it
 
 `make r-records` runs the scripts in `tests/r` and stores their results with the versions of R and of its packages.
-`pytest tests/r` compares the library with the stored results, and `python tools/validation.py` writes this page.
+`pytest tests/r` compares the library with the stored results. `make coverage` simulates the coverage of intervals
+(about 15 minutes on one core), and `python tools/validation.py` writes this page.
 """
 
 if __name__ == "__main__":
