@@ -29,7 +29,7 @@ FRESH = 300  # subjects that the band is judged on
 
 
 def linear(x: np.ndarray) -> SurvivalDistribution:
-    """A Weibull regression: one of the kinds that the default mixes is right."""
+    """Weibull times, linear in x: a component of the default is correct."""
     return Weibull(np.exp(0.5 * x[:, 0] - 0.5 * x[:, 1]), 1.5)
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def seconds(work):
 
 def ray_figures(trials, predicted):
     """Overhead of Ray, and what one and two workers give, of a search and of predictions."""
-    from sumosurv.cluster import Cluster, connected, map_rows
+    from sumosurv.cluster import Cluster, connected, map_blocks
 
     found = {}
     data = datasets.simulate("kkbox", 4096, random_state=0)
@@ -107,7 +108,8 @@ def ray_figures(trials, predicted):
         SumoNet(n_members=4, max_epochs=2, random_state=0).fit(data.X, data.y).save(model)
         loaded = sumosurv.load(model)
         found["search_here"] = seconds(lambda: search())
-        found["predict_here"] = seconds(lambda: [median(loaded, rows[i : i + 5000]) for i in range(0, len(rows), 5000)])
+        blocks = [rows[start : start + 5000] for start in range(0, len(rows), 5000)]
+        found["predict_here"] = seconds(lambda: [median(loaded, block) for block in blocks])
         started = time.perf_counter()
         with connected(Cluster("local")) as ray:
             found["connect"] = time.perf_counter() - started
@@ -124,7 +126,7 @@ def ray_figures(trials, predicted):
                 cluster = Cluster(workers=count, smallest=0)
                 found[f"search_{count}"] = seconds(lambda cluster=cluster: search(cluster))
                 found[f"predict_{count}"] = seconds(
-                    lambda cluster=cluster: list(map_rows(cluster, model, rows, median, block=5000))
+                    lambda cluster=cluster: list(map_blocks(cluster, partial(median, loaded), blocks))
                 )
     found["search_passes"] = trials * 4096 * 0.8 * 10
     found["predict_rows"] = predicted

@@ -1,6 +1,6 @@
 """How far exported models are from the library, and how fast: one row and many, on the paper's four datasets.
 
-    python benchmarks/export.py --out results     # also fills the table of docs/export.md
+    python benchmarks/export.py --out results     # also fills the table of docs/performance.md
 
 The default SumoNet, few rows and epochs (the number of operations depends on neither). The library is asked for S and
 f, the file gives both and the risk. Needs onnx and onnxruntime.
@@ -20,7 +20,7 @@ from sumosurv.export import export_onnx
 
 DATASETS = ("flchain", "gbsg", "metabric", "support")
 ROWS = 1500  # to fit on
-PAGE = Path(__file__).parents[1] / "docs" / "export.md"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
 
 def feeds(session, X, times):
@@ -85,7 +85,7 @@ def ask(model, X, times):
 
 
 def page(rows, batch):
-    """The table of docs/export.md."""
+    """The table of docs/performance.md."""
     lines = [
         "| dataset | precision | error of S | error of f | error of risk | KiB | written in, s | one row, ms (library) "
         f"| {batch} rows, s (library) |",

@@ -46,38 +46,29 @@ def where(record):
     )
 
 
+NAMES = {"SumoNet, equal": "SumoNet, the paper's size", "kkbox size": "KKBOX's size"}
+HIDDEN = ("S, curves", "f, curves")  # steps of a prediction; the records have them, and lower bounds on the time
+
+
 def inference(record):
-    """Our figures with their floors."""
-    lines = [
-        (r["case"], r["who"], r["what"], r["precision"], 1e3 * r["seconds"],
-         None if r["floor"] is None else 1e3 * r["floor"], r["bound"], r["times_floor"], r.get("error"))
-        for r in record["results"]["rows"]
-    ]  # fmt: skip
-    header = ("case", "who", "what", "precision", "ms", "floor, ms", "bound by", "times floor", "error of S")
-    return f"{where(record)}.\n\n" + markdown(header, lines)
-
-
-def inference_ratios(record):
-    """Peers against ours."""
-    rows = record["results"]["ratios"]
-    if not rows:
-        return "No peer was timed in this run."
-    ways = [key for key in rows[0] if key.startswith("S, ")]
-    header = ("case", "peer", "peer, s", *(f"÷ ours ({way})" for way in ways))
-    return markdown(header, [(r["case"], r["peer"], r["seconds"], *(r[way] for way in ways)) for r in rows])
-
-
-def limits(record):
-    """What the machine can do."""
-    found = record["results"]["limits"]
-    found = found if "double" in found else {"single": found}
-    lines = [
-        (part["dtype"], part["matmul_flops_per_s"] / 1e9, part["copy_bytes_per_s"] / 1e9,
-         *(part["special_per_s"][name] / 1e9 for name in ("reciprocal", "sigmoid", "tanh")))
-        for part in found.values()
-    ]  # fmt: skip
-    header = ("precision", "product, GFLOP/s", "copy, GB/s", "divisions, 10⁹/s", "logistic, 10⁹/s", "tanh, 10⁹/s")
-    return markdown(header, lines)
+    """Predictions, with the time of each peer as a multiple of ours."""
+    found = {}
+    for r in record["results"]["rows"]:
+        if r["what"] not in HIDDEN:
+            key = (NAMES.get(r["case"], r["case"].upper()), NAMES.get(r["who"], r["who"]), r["what"])
+            found.setdefault(key, {})[r["precision"]] = 1e3 * r["seconds"]
+    lines = [(*key, times.get("double"), times.get("single")) for key, times in found.items()]
+    ratios = record["results"]["ratios"]
+    start = "S, on the device" if any("S, on the device" in key for r in ratios for key in r) else "S, from inputs"
+    ways = [f"{start}, {precision}" for precision in ("double", "single")]
+    pairs = [(NAMES.get(r["case"], r["case"].upper()), r["peer"], *(r[way] for way in ways)) for r in ratios]
+    pairs = [pair for pair in pairs if "on the device" not in start or pair[1].endswith("on the device")]
+    return (
+        f"{where(record)}.\n\n"
+        + markdown(("rows", "who", "what", "double, ms", "single, ms"), lines)
+        + "\n\n"
+        + markdown(("rows", "peer", *(f"÷ ours ({way})" for way in ways)), pairs)
+    )
 
 
 def training(record):
@@ -90,12 +81,11 @@ def training(record):
             r["batch"],
             r["step_ms"],
             r["per_network_ms"],
-            r["floor_ms"],
             r.get("epoch_s"),
         )
         for r in record["results"]["rows"]
     ]
-    header = ("case", "who", "networks", "batch", "step, ms", "per network, ms", "floor, ms", "epoch, s")
+    header = ("case", "who", "networks", "batch", "step, ms", "per network, ms", "epoch, s")
     text = f"{where(record)}.\n\n" + markdown(header, lines)
     if record["results"]["ratios"]:
         pairs = [(r["case"], r["networks"], r["released / ours"]) for r in record["results"]["ratios"]]
@@ -136,13 +126,13 @@ def scale(record):
 
 
 def waits(record):
-    """What a user waits for, each with its goal."""
+    """Times of whole tasks; the ratios are in the other tables."""
     lines = [
-        (r["what"], f"{number(r['measured'])} {r['unit']}", r["goal"], {True: "yes", False: "no", None: ""}[r["met"]],
-         r["beside"])
+        (r["what"], f"{number(r['measured'])} {r['unit']}", r["beside"])
         for r in record["results"]["rows"]
-    ]  # fmt: skip
-    return f"{where(record)}.\n\n" + markdown(("what", "measured", "goal", "met", "beside"), lines)
+        if r["unit"] != "×"
+    ]
+    return f"{where(record)}.\n\n" + markdown(("task", "time", "compared with"), lines)
 
 
 def startup(record):
@@ -153,11 +143,11 @@ def startup(record):
 
 
 TABLES = {
-    "inference": (("", inference), (" ratios", inference_ratios), (" limits", limits)),
-    "training": (("", training),),
-    "scale": (("", scale),),
-    "startup": (("", startup),),
-    "waits": (("", waits),),
+    "inference": inference,
+    "training": training,
+    "scale": scale,
+    "startup": startup,
+    "waits": waits,
 }
 
 
@@ -208,8 +198,16 @@ def pictures(folder, out):
     pyplot.close(figure)
 
 
+STUDIES = {
+    "late_entry": "delayed entry",
+    "visits": "interval censoring",
+    "causes": "competing risks",
+    "changing": "time-varying covariates",
+}
+
+
 def outcome_tables(folder):
-    """The tables of docs/outcomes.md, by the name of their place."""
+    """The tables of docs/outcomes_evidence.md, by the name of their place."""
     records = {
         name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["results"]
         for name in ("outcomes", "competing_risks", "age_scale")
@@ -218,7 +216,7 @@ def outcome_tables(folder):
     made = {}
     if "outcomes" in records:
         lines = [
-            (r["study"].replace("_", " "), f"{r['true']:.4f}", f"{r['learned']:.4f}", f"{r['gap']:.4f}",
+            (STUDIES[r["study"]], f"{r['true']:.4f}", f"{r['learned']:.4f}", f"{r['gap']:.4f}",
              f"{r['error_learned']:.3f}", f"{r['error_naive']:.3f}")
             for r in records["outcomes"]["studies"]
         ]  # fmt: skip
@@ -233,7 +231,7 @@ def outcome_tables(folder):
              f"{row['ibs_1']:.4f}", f"{row['ibs_2']:.4f}", f"{row['seconds']:.1f}")
             for (dataset, method), row in means.iterrows()
         ]  # fmt: skip
-        header = ("table", "method", "log-likelihood", "Brier, cause 1", "Brier, cause 2", "seconds a fold")
+        header = ("table", "method", "log-likelihood", "Brier, cause 1", "Brier, cause 2", "seconds per fold")
         made["causes"] = markdown(header, lines)
     if "age_scale" in records:
         means = pd.DataFrame(records["age_scale"]["folds"]).groupby("method").mean(numeric_only=True)
@@ -242,7 +240,7 @@ def outcome_tables(folder):
              f"{row['d_calibration']:.1e}", f"{row['seconds']:.1f}")
             for method, row in means.iterrows()
         ]  # fmt: skip
-        header = ("method", "log-likelihood", "concordance", "integrated Brier", "D-calibration", "seconds a fold")
+        header = ("method", "log-likelihood", "concordance", "integrated Brier", "D-calibration", "seconds per fold")
         made["age"] = markdown(header, lines)
     return made
 
@@ -258,7 +256,7 @@ SHOWN = (  # families of the table by dataset, and what its columns are called
 
 
 def tail_tables(folder):
-    """The tables of docs/tails.md, by the name of their place."""
+    """The tables of docs/tails_evidence.md, by the name of their place."""
     path = folder / "tails.json"
     if not path.is_file():
         return {}
@@ -281,7 +279,7 @@ def tail_tables(folder):
     ]
     return {
         "families": markdown(
-            ("tail", "gain, nats a row", "against the default", "worst table", "mean rank", "restricted mean off by"),
+            ("tail", "gain, nats per row", "against the default", "worst table", "mean rank", "restricted mean off by"),
             families,
         ),
         "tables": markdown(("table", "cut", "rows", "events", "growth", *(short for _, short in SHOWN)), tables),
@@ -290,7 +288,7 @@ def tail_tables(folder):
 
 
 def uncertainty_tables(folder):
-    """The tables of docs/uncertainty.md, by the name of their place."""
+    """The tables of docs/uncertainty_evidence.md, by the name of their place."""
     made = {}
     records = {
         name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["results"]
@@ -333,7 +331,7 @@ def uncertainty_tables(folder):
 
 
 def streaming_tables(folder):
-    """The tables of docs/large_data.md, by the name of their place."""
+    """The tables of docs/large_data_evidence.md, by the name of their place."""
     path = folder / "streaming.json"
     if not path.is_file():
         return {}
@@ -350,8 +348,8 @@ def streaming_tables(folder):
     made = {"streaming": f"{where(record)}.\n\n{markdown(header, lines)}"}
     if found := record["results"].get("parity"):
         made["parity"] = (
-            f"On {found['rows']:,} rows that do fit, the mean log-likelihood of {found['test_rows']:,} test rows is "
-            f"{found['streamed']:.4f} after a fit from disk\nand {found['in_memory']:.4f} after one in memory."
+            f"With {found['rows']:,} rows, the mean log-likelihood of {found['test_rows']:,} test rows is "
+            f"{found['streamed']:.4f} after a fit from disk\nand {found['in_memory']:.4f} after a fit in memory."
         )
     return made
 
@@ -384,29 +382,28 @@ def cluster_tables(folder):
     per_pass, per_row = ray["search_here"] / ray["search_passes"], ray["predict_here"] / ray["predict_rows"]
     least = found["per_row"] / found["networks"]
     overhead = ray["connect"] + ray["first_task"]
-    model = [(f"{line['batch']:,}", f"{line['workers']:,}", line["ms"], line["speed_up"]) for line in found["model"]]
+    model = [
+        (f"{line['batch']:,}", f"{line['workers']:,}", line["ms"], line["speed_up"])
+        for line in found["model"]
+        if line["workers"] in (8, 100, 1000)
+    ]
     return {
         "cluster": (
-            f"Made by `python benchmarks/cluster.py` on two CPU cores (load "
-            f"{found['load'][0]:.1f} to {found['load'][1]:.1f}, its own processes included). A "
-            f"training step of {found['networks']} networks ({found['bytes_per_step'] / 1e6:.2f} MB of gradient), one "
-            "thread each:\n\n"
+            "One fit gains from a few processes, more with large batches. Searches and predictions gain from as many "
+            "workers as there are populations or blocks, but a cluster pays only for large tasks. Measured by "
+            f"`python benchmarks/cluster.py` on two CPU cores: a training step of {found['networks']} networks, one "
+            "thread per process:\n\n"
             + markdown(("batch", "alone, ms", "processor", "two processes, ms", "processor, each"), steps)
-            + "\n\nRay, seconds once connected, the start of workers included:\n\n"
-            + markdown(("", "here", "1 worker", "2 workers"), lines)
-            + f"\n\nConnecting took {ray['connect']:.1f} s, the first task of a worker {ray['first_task']:.1f} s, the "
-            f"second {ray['second_task']:.2f} s: an overhead of {overhead:.0f} s. Two workers are then even with one "
-            f"process at about {2 * overhead / per_pass / 1e6:.1f} million passes by the wall time of this search, "
-            f"{2 * overhead / least / 1e6:.1f} million by the processor time of a step, and at "
-            f"{2 * overhead / per_row / 1e3:.0f},000 predicted rows (computed: overhead over half the time of a pass "
-            "or row).\n\n"
-            "A model of larger clusters, from the measured constants (a step takes "
-            f"{1e3 * found['fixed']:.1f} ms and {1e6 * found['per_row']:.1f} µs a row) and an assumed network of "
-            f"{8e-9 * settings['bandwidth']:g} Gbit/s with {1e6 * settings['latency']:g} µs a message, which was not "
-            "measured: ring all-reduce, batch as given.\n\n"
-            + markdown(("effective batch", "workers", "ms a step", "times as fast"), model)
-            + "\n\nOne fit gains from a few workers, more with large batches. Searches and predictions have nothing to "
-            "sum: they gain from as many workers as there are populations or blocks."
+            + "\n\nRay, in seconds after connecting, including the start of workers:\n\n"
+            + markdown(("", "local", "1 worker", "2 workers"), lines)
+            + f"\n\nConnecting and the first task take {overhead:.0f} s. Two workers therefore break even with one "
+            f"process at about {2 * overhead / per_pass / 1e6:.1f} million passes over rows by the wall time of this "
+            f"search, {2 * overhead / least / 1e6:.1f} million by the processor time of a step, and at "
+            f"{2 * overhead / per_row / 1e3:.0f},000 predicted rows.\n\n"
+            "Computed, not measured, for larger clusters: ring all-reduce over an assumed network of "
+            f"{8e-9 * settings['bandwidth']:g} Gbit/s with {1e6 * settings['latency']:g} µs per message, and the "
+            f"measured {1e3 * found['fixed']:.1f} ms per step and {1e6 * found['per_row']:.1f} µs per row:\n\n"
+            + markdown(("effective batch", "workers", "ms per step", "times as fast"), model)
         )
     }
 
@@ -419,20 +416,18 @@ def main():
     options = parser.parse_args()
     page = options.docs / "performance.md"
     text = page.read_text(encoding="utf-8")
-    for name, makers in TABLES.items():
+    for name, make in TABLES.items():
         for device in ("cpu", "cuda"):
-            record = load(options.results, name, device)
-            for suffix, make in makers:
-                body = "Not measured on this device." if record is None else make(record)
-                text = filled(text, f"{name} {device}{suffix}", body)
+            if (record := load(options.results, name, device)) is not None:
+                text = filled(text, f"{name} {device}", make(record))
     page.write_text(text, encoding="utf-8")
     pictures(options.results, options.docs / "figures")
     for name, make in (
-        ("outcomes.md", outcome_tables),
-        ("tails.md", tail_tables),
-        ("uncertainty.md", uncertainty_tables),
-        ("large_data.md", cluster_tables),
-        ("large_data.md", streaming_tables),
+        ("outcomes_evidence.md", outcome_tables),
+        ("tails_evidence.md", tail_tables),
+        ("uncertainty_evidence.md", uncertainty_tables),
+        ("large_data_evidence.md", cluster_tables),
+        ("large_data_evidence.md", streaming_tables),
     ):
         tables = make(options.results)
         page = options.docs / name

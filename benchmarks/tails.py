@@ -25,7 +25,7 @@ from scipy.special import logsumexp
 from sklearn.model_selection import StratifiedKFold
 
 from sumosurv import SumoNet, Surv, datasets
-from sumosurv.networks.tail import estimate_growth
+from sumosurv.networks.population import estimate_growth
 from sumosurv.nonparametric import kaplan_meier
 
 PAPER = ("flchain", "gbsg", "metabric", "support")

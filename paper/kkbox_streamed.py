@@ -65,7 +65,7 @@ def in_words(record: dict[str, Any]) -> str:
     scores, truth = found["scores"], found["truth"]["S_L_interval"]
     settings = own["settings"]
     return (
-        f"From a Parquet file that is read in pieces, on a CPU with {found['threads']} thread(s), "
+        f"Read from a Parquet file in blocks, on {found['threads']} CPU thread(s), "
         f"{settings['n_members']} networks of SuMo-net with default settings took {found['seconds'] / 60:.0f} "
         f"minutes ({found['cpu_seconds'] / 60:.0f} of the processor) for {settings['max_epochs']} epochs, with at most "
         f"{found['peak_bytes'] / 2**30:.1f} GiB of memory: S_L {scores['S_L']:.4f}, IBLL {scores['IBLL']:.4f}, "

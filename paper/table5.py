@@ -17,11 +17,11 @@ __all__ = ["NOTES", "SCORES", "correlation", "correlation_table", "run", "trial_
 
 SCORES = {"S_L": True, "Ctd": True, "IBS": False, "IBLL": True}  # and whether greater is better
 NOTES = (
-    "Spearman's correlation of the ranks that the scores give to the trials of a search on the test rows, within each "
-    "dataset and fold, averaged; 1 where two scores rank alike, whichever way they point.",
-    "All four scores are taken of the first trials of each fold alone (configuration.scored_trials of the records): "
-    "settings are drawn at random, so that these are as good a sample as any.",
-    "The paper has one matrix over all its trials and methods; ours is over the trials of the methods named above.",
+    "Spearman's rank correlation of two scores over the trials of a search, on the test rows of each dataset and fold, "
+    "averaged; 1 if two scores rank the trials in the same order.",
+    "All four scores are computed for the first trials of each fold (configuration.scored_trials of the records), "
+    "which are a random sample because settings are drawn at random.",
+    "The paper's matrix is over all its trials and methods.",
 )
 
 

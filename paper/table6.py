@@ -17,9 +17,9 @@ __all__ = ["NOTES", "DTest", "calibration_table", "calibrations", "d_test", "run
 
 LEVEL = 0.05
 NOTES = (
-    "'calibration' is the paper's score, lower is better; it counts censored times as if they were events, so the true "
-    "distribution does not get 0 where many are censored. D-calibration spreads them over the bins above F(c|x).",
-    "'rejected' counts folds whose D-calibration p is below 0.05; 'combined' is Fisher's combination of the p values.",
+    "'calibration' is the paper's score (lower is better). It treats censored times as events, so the true "
+    "distribution does not score 0 if many rows are censored.",
+    "'rejected' counts folds with a D-calibration p-value below 0.05; 'combined' is Fisher's combined p-value.",
 )
 
 

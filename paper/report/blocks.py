@@ -1,4 +1,4 @@
-"""What the sections of the page of results are made of: overviews, pictures, links."""
+"""Overviews, pictures and links of the pages of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from paper.report.lines import GREATER_IS_BETTER, SELECTED, TITLES, Line, best, place_of, score_lines
 from paper.report.text import markdown, mean_sd, number, signed
 
-__all__ = ["embedded", "folded", "joined", "overview", "real_datasets", "relative"]
+__all__ = ["embedded", "joined", "overview", "real_datasets", "relative"]
 
 Record = dict[str, Any]
 
@@ -40,11 +40,6 @@ def _cell(line: Line, bold: bool) -> str:
     if line.published is None:
         return text
     return f"{text}<br><sub>paper {number(line.published[0], 3)}, {signed(line.difference)}</sub>"
-
-
-def folded(title: str, text: str) -> str:
-    """Text that a reader unfolds."""
-    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def embedded(drawn: Mapping[str, Path], name: str, title: str, page: Path) -> str:

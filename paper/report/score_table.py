@@ -30,25 +30,25 @@ SUMO_PARTS = {
     "IBS": (SELECTED, "single", "before_refit"),
     "Ctd": (SELECTED,),
 }
-KKBOX = "the paper's figures; ours are on simulated rows of the same form and cannot be compared with them"
+KKBOX = "the paper's values, and ours on simulated rows of the same form; the two are not comparable"
 _FEW = 20  # trials below which it is said
 EXPLANATIONS = {
-    "selected": "selected on validation rows: an equal mixture. Its settings are those of the best trials on these "
-    "rows, which also decide how many; they are trained a second time on training and validation rows together.",
-    "single": "best single trial on validation rows: without a mixture and without the second training.",
-    "oracle": "best single trial on test rows: the paper's protocol. It is shown for comparison; nobody could have "
-    "chosen it beforehand.",
-    "before": "before the second training: the mixture of the chosen trials as the search left them.",
+    "selected": "selected on validation rows: an equal mixture of the best trials on these rows, trained a second time "
+    "on training and validation rows together.",
+    "single": "best single trial on validation rows: no mixture, no second training.",
+    "oracle": "best single trial on test rows: the paper's protocol, shown for comparison; it cannot be chosen in "
+    "advance.",
+    "before": "before the second training: the mixture of the chosen trials.",
     "k": "* density of a step curve, interpolated over a window of k = 2 steps. It need not integrate to one: 'mass' "
-    "is its integral up to the last event, 'as constant' S_L of the same curve read as a piecewise constant density.",
-    "window": "† the same with the method's own wider window, a fortieth of the steps: with k = 2 the forest's curves "
-    "are flat around some events, and S_L is -inf.",
-    "interval": "'interval' is the log-likelihood of the time as it was rounded: spikes on ties gain nothing there. "
-    "Step curves have no mass between their steps: -inf.",
+    "is its integral up to the last event, 'as constant' is S_L with a piecewise constant density.",
+    "window": "† the same with a window of a fortieth of the steps: with k = 2 the forest's curves are flat around "
+    "some events, and S_L is -inf.",
+    "interval": "'interval' is the log-likelihood of the rounded time, which a spike on ties cannot raise. It is -inf "
+    "for step curves, which have no mass between their steps.",
     "scale": "S_L is on the paper's scale: durations min-max scaled on the training rows.",
-    "pycox": "IBS and IBLL in the convention of the paper's tables: Kaplan-Meier weights of the test rows, 100 times "
-    "from the smallest to the largest test duration.",
-    "soden": "The paper prints SODEN on SUPPORT as -0.676; by its other scores the minus sign seems to be a misprint.",
+    "pycox": "Kaplan-Meier weights of the test rows, 100 times from the smallest to the largest test duration, as in "
+    "the paper.",
+    "soden": "The paper prints SODEN on SUPPORT as -0.676; judging by its other scores, the minus sign is a misprint.",
 }
 
 
@@ -161,8 +161,4 @@ def few_trials(lines: Sequence[Line]) -> list[str]:
     """A note on methods of which few settings were tried, or none."""
     few = {METHODS[line.method].label: line.trials for line in lines if line.searched and line.trials < _FEW}
     text = ", ".join(f"{label} ({trials})" for label, trials in few.items())
-    return (
-        [f"Few trials, since solving an equation in every step is slow (a small run has few of every method): {text}."]
-        if few
-        else []
-    )
+    return [f"Few trials, because solving a differential equation in every step is slow: {text}."] if few else []

@@ -15,10 +15,10 @@ from paper.searches import METHODS
 __all__ = ["seconds_part"]
 
 _TEXT = """Prediction is S(t) at 100 times for every row of the test fold, from prepared tensors; an epoch is one pass
-over the training rows. All networks have two covariate layers of 32 units, and one layer of 32 where time comes in. The
-paper's figures, in small print, are of other machines (GTX 1080 Ti), networks and batch sizes: compare ratios within a
-column. *Cox-Time, at all times* is what the paper timed: S at all distinct training times, its baseline included.
-Cox-Linear is fitted by Newton's method here, and its epoch is the whole fit."""
+over the training rows. All networks have two covariate layers of 32 units and one layer of 32 for time. The paper's
+values, in small print, come from different machines (GTX 1080 Ti), networks and batch sizes: compare ratios within a
+column. *Cox-Time, at all times* is what the paper timed: S at all distinct training times, including the baseline.
+Cox-Linear is fitted by Newton's method here; its epoch is the whole fit."""
 Row = dict[str, Any]
 
 
