@@ -19,11 +19,12 @@ PACKAGES = (
     "report",
     "search",
     "serve",
+    "spells",
     "streaming",
 )  # of these everything public is for users
 MODULES = {
-    "calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve", "streaming",
-    "__version__",
+    "calibrate", "datasets", "distributions", "explain", "plots", "report", "scores", "serve", "spells",
+    "streaming", "__version__",
 }  # fmt: skip
 
 
@@ -56,10 +57,21 @@ def test_addresses_agree():
     address = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
     assert f'repository-code: "{address}"' in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f'repository = "{address}"' in (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    assert f"home: {address}\n" in (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
 
 
-def test_the_citation_names_the_version():
+def test_citation_and_recipe_name_the_version():
     assert f"\nversion: {sumosurv.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'set version = "{sumosurv.__version__}"' in (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+
+
+def test_the_recipe_has_the_dependencies_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {"torch": "pytorch", "matplotlib": "matplotlib-base"}  # on conda-forge
+    split = [text.partition(">=") for text in (*project["dependencies"], f"python{project['requires-python']}")]
+    recipe = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
+    assert {line.strip("- ") for line in run.splitlines()} == {f"{names.get(a, a)} >={b}" for a, _, b in split}
 
 
 def test_the_site_builds(tmp_path):
