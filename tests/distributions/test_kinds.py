@@ -60,6 +60,15 @@ def test_windows_without_a_fall_widen(k):
     np.testing.assert_array_equal(wide.density(asked)[inside], plain.density(asked)[inside])
 
 
+def test_rounding_of_an_incidence_opens_no_window():
+    times, cause = np.arange(5.0), np.array([[0.0, 0.1, 0.1, 0.2, 0.3]])
+    other = np.array([[0.0, 0.3, 0.3, 0.3, 0.5]])
+    rounded = other + np.array([[0.0, 0.0, 5.6e-17, 5.6e-17, 0.0]])
+    assert (rounded != other).any()
+    exact, noisy = (Tabulated(times, 1 - cause - f, np.stack([cause, f], axis=-1)) for f in (other, rounded))
+    np.testing.assert_allclose(noisy.cause_density(times), exact.cause_density(times), rtol=1e-12)
+
+
 @pytest.mark.parametrize("between", ["step", "density", "hazard"])
 @pytest.mark.parametrize(
     "times", [[1e-308, 1.0], [1e-320, 1e-308, 1e-10, 1.0], [1e-308, 1.0, 1.7e308], [1e308, 1.7e308]]

@@ -419,7 +419,7 @@ def _check_incidence(incidence: Any, survival: Any) -> tuple[Tensor, Tensor]:
 
 
 def _rises(table: Tensor) -> list[Tensor]:
-    """For each cause the places at which the incidence of some subject rises, and the first."""
-    rises = (torch.diff(table, dim=1) > 0).any(0)
+    """For each cause the places at which the incidence of some subject rises by more than rounding, and the first."""
+    rises = (torch.diff(table, dim=1) > 16 * torch.finfo(table.dtype).eps).any(0)
     first = torch.ones_like(rises[:1])
     return [column.nonzero()[:, 0] for column in torch.cat([first, rises]).unbind(1)]
