@@ -40,9 +40,9 @@ def ages(n, seed, bends=1.0):
     return pd.DataFrame(x, columns=["u", "v"]), Surv.from_arrays(time <= censoring, np.minimum(time, censoring)), truth
 
 
-def direct_fit(x, y, centre, unit):
+def direct_fit(x, y, centre, unit, entry=0.0):
     """The highest likelihood with log-hazard at the centre and inverse softplus of the rate linear in x."""
-    t, event, centre = y["time"] / unit, y["event"], centre / unit
+    t, event, centre, entry = y["time"] / unit, y["event"], centre / unit, entry / unit
     design = np.column_stack([x, np.ones(len(x))])
 
     def parts(weights):
@@ -52,7 +52,8 @@ def direct_fit(x, y, centre, unit):
 
     def loss(weights):
         level, rate = parts(weights)
-        return -np.mean(event * (np.log(level) + rate * t) - level * np.expm1(rate * t) / rate)
+        hazard = level * (np.expm1(rate * t) - np.expm1(rate * entry)) / rate
+        return -np.mean(event * (np.log(level) + rate * t) - hazard)
 
     begin, options = np.zeros(2 * design.shape[1]), {"gtol": 1e-7, "maxiter": 2000}
     found = optimize.minimize(loss, begin, method="BFGS", options=options)
@@ -60,10 +61,11 @@ def direct_fit(x, y, centre, unit):
     return -found.fun - event.mean() * np.log(unit), level / unit, rate / unit
 
 
-def against_direct_fit(frame, y, max_epochs, atol):
-    model = GompertzNet(max_epochs=max_epochs, **LINEAR).fit(frame, y)
-    best, level, rate = direct_fit(frame.to_numpy(), y, y["time"][y["event"]].mean(), y["time"].max())
-    assert model.score(frame, y) == pytest.approx(best, abs=1e-5)
+def against_direct_fit(frame, y, max_epochs, atol, entry=0.0):
+    known = y if np.ndim(entry) == 0 else Surv.from_arrays(y["event"], y["time"], entry=entry)
+    model = GompertzNet(max_epochs=max_epochs, **LINEAR).fit(frame, known)
+    best, level, rate = direct_fit(frame.to_numpy(), y, y["time"][y["event"]].mean(), y["time"].max(), entry)
+    assert model.score(frame, known) == pytest.approx(best, abs=1e-5)
     at = np.quantile(y["time"], [0.1, 0.3, 0.5, 0.7, 0.9])
     curves = np.exp(-level[:, None] * np.expm1(rate[:, None] * at) / rate[:, None])
     np.testing.assert_allclose(model.predict_survival_function(frame, at), curves, atol=atol)
@@ -72,6 +74,13 @@ def against_direct_fit(frame, y, max_epochs, atol):
 def test_the_linear_version_is_a_direct_fit():
     frame, y, _ = ages(800, 0, bends=0.0)
     against_direct_fit((frame - frame.mean()) / frame.std(ddof=0), y, 600, atol=1e-4)
+
+
+def test_the_linear_version_is_a_direct_fit_with_delayed_entry():
+    frame, y, _ = ages(800, 0, bends=0.0)
+    rng = np.random.default_rng(5)
+    entry = y["time"] * rng.uniform(0.0, 0.9, 800) * (rng.random(800) < 0.8)
+    against_direct_fit((frame - frame.mean()) / frame.std(ddof=0), y, 300, 1e-4, entry)
 
 
 @pytest.mark.real_data

@@ -110,7 +110,7 @@ class Conformal(SurvivalEstimator):
     ----------
     Qi, Yu, Greiner (2024), Conformalized Survival Distributions, ICML; Qi et al. (2024), Toward Conditional
     Distribution Calibration in Survival Prediction, NeurIPS; Candès, Lei, Ren (2023), Conformalized survival analysis,
-    JRSS B 85.
+    JRSS B 85; Lei, Candès (2021), Conformal inference of counterfactuals and individual treatment effects, JRSS B 83.
 
     Examples
     --------
@@ -232,13 +232,16 @@ class Conformal(SurvivalEstimator):
         .. math:: P(T \ge L(X)) \ge level
 
         for any model, if subjects are drawn independently from one population, censoring is independent of the event
-        time given x, and P(C >= t | x) is known: a guarantee for any number of calibration rows. It is one on average
-        over subjects, not for each x. Where the censoring distribution is estimated (from the rows that the model was
-        fitted to: Kaplan-Meier, or the estimator ``censoring``), the probability can be lower by at most
+        time given x, and P(C >= t | x) is known and positive up to the cut-off c₀ below: a guarantee for any number of
+        calibration rows. The probability is an average over new subjects and calibration rows, not one for each x. The
+        censoring distribution is estimated (from the rows that the model was fitted to: Kaplan-Meier, or the estimator
+        ``censoring``). The probability can then be lower by at most
 
         .. math:: \tfrac{1}{2} E \left| \hat w / E\hat w - w / E w \right|,
 
-        half the mean error of the weights among the rows that are used.
+        half the mean error of the weights w among the rows that are used. This is the total variation distance between
+        the population and the one that the estimated weights describe, for which the guarantee holds (Lei and Candès
+        2021).
 
         Events before a cut-off c₀, and rows that were followed up to it, show min(T, c₀). Their scores S(min(T, c₀)|x)
         are weighted by w = 1 / P(C >= min(T, c₀) | x), which makes up for those lost to censoring, and a new subject

@@ -1,12 +1,34 @@
-"""Contracts of every score, curve and interval: weights count rows; order and time unit do not matter; groups do."""
+"""Contracts of every public function and classical method that takes weights or groups.
+
+Whole-number weights equal repeated rows; the order of rows and the time unit do not matter; rows of one subject are
+dependent; an interval contains its estimate.
+"""
 
 from __future__ import annotations
+
+import inspect
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from sumosurv import CoxPH, Surv, check_outcome
+import sumosurv
+from sumosurv import (
+    AalenJohansen,
+    CauseSpecific,
+    CoxPH,
+    FineGray,
+    KaplanMeier,
+    ParametricRegression,
+    Surv,
+    calibrate,
+    check_outcome,
+    estimators,
+    explain,
+    nonparametric,
+    scores,
+)
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.distributions import CauseMixture, Mixture, Rescaled, Weibull
 from sumosurv.explain import (
@@ -15,7 +37,19 @@ from sumosurv.explain import (
     permutation_importance,
     standardised_contrast,
 )
-from sumosurv.nonparametric import aalen_johansen, confidence_band, kaplan_meier, marginal_curve, turnbull
+from sumosurv.nonparametric import (
+    aalen_johansen,
+    breslow,
+    confidence_band,
+    kaplan_meier,
+    logrank_test,
+    marginal_curve,
+    nelson_aalen,
+    restricted_mean_test,
+    risk_table,
+    turnbull,
+    turnbull_intervals,
+)
 from sumosurv.scores import SCORES, censoring_given_x, decision_curve, evaluate
 
 N = 80
@@ -23,6 +57,7 @@ TIME = 0.75
 COUNT = np.arange(N) % 3 + 1
 AGAIN = np.repeat(np.arange(N), COUNT)
 ORDER = np.random.default_rng(1).permutation(N)
+NEW = pd.DataFrame({"x": [-1.0, 0.0, 1.0], "z": [0.0, 1.0, 1.0]})
 
 
 def sample(causes=1, seed=0):
@@ -121,6 +156,75 @@ def explained(function, *arguments, field="mean", **settings):
     return compute
 
 
+def predicted(estimator):
+    """Curves of three rows, of each cause if there are several."""
+
+    def compute(d, y, X, unit=1.0, sample_weight=None):
+        model = estimator().fit(X, y, sample_weight=sample_weight)
+        return model.predict_cumulative_incidence(NEW, unit * np.array([0.3, 0.8, 1.4])).ravel()
+
+    return compute
+
+
+def proportionality(d, y, X, unit=1.0, sample_weight=None):
+    model = CoxPH().fit(X, y, sample_weight=sample_weight)
+    return model.test_proportionality(X, y, sample_weight=sample_weight).to_numpy(dtype=float).ravel()
+
+
+def counted(d, y, X, unit=1.0, sample_weight=None):
+    times, *numbers_at = risk_table(y, sample_weight=sample_weight)
+    return np.concatenate([times / unit, *numbers_at])
+
+
+def turnbull_mass(d, y, X, unit=1.0, sample_weight=None):
+    known = Surv.interval(y["time"], np.where(y["event"], y["time"] + 0.2 * unit, np.inf))
+    return turnbull_intervals(known, sample_weight=sample_weight).survival(unit * np.array([0.31, 0.81, 1.41]))
+
+
+def unshuffled(d, y, X, unit=1.0, sample_weight=None):
+    """The score of all columns: shuffles of repeated rows are not those of weighted rows."""
+    model = CoxPH().fit(X, y, sample_weight=sample_weight)
+    found = permutation_importance(model, X, y, scores="harrell_c", n_bootstrap=0, sample_weight=sample_weight)
+    return found.full["value"].to_numpy()
+
+
+def band(of, kind, causes=1):
+    def compute(d, y, X, unit=1.0, **rows):
+        return confidence_band(y, of, kind=kind, **rows)[["estimate", "lower", "upper"]].to_numpy()
+
+    return compute, causes
+
+
+def restricted_means(d, y, X, unit=1.0, **rows):
+    found = restricted_mean_test(y, X["z"], 1.5 * unit, **rows).differences
+    return found[["difference", "lower", "upper"]].to_numpy() / unit
+
+
+def limits_of(estimator, method, *arguments, in_time=False):
+    """The confidence limits of a prediction of a regression."""
+
+    def compute(d, y, X, unit=1.0, **rows):
+        model = estimator().fit(X, y, **rows)
+        scaled_arguments = [unit * np.asarray(argument) for argument in arguments]
+        limits = [np.ravel(found) for found in getattr(model, f"predict_{method}")(NEW, *scaled_arguments)]
+        name = {"survival_band": "survival_function"}.get(method, method.removesuffix("_limits"))
+        estimate = np.ravel(getattr(model, f"predict_{name}")(NEW, *scaled_arguments))
+        return np.column_stack([estimate, *limits]) / (unit if in_time else 1.0)
+
+    return compute, 1
+
+
+def coefficients(estimator, causes=1):
+    """Coefficients of the columns, with Wald's limits."""
+
+    def compute(d, y, X, unit=1.0, **rows):
+        found = estimator().fit(X, y, **rows).summary().coefficients
+        found = found[found.index.get_level_values(-1).isin(["x", "z"])]
+        return found["coef"].to_numpy()[:, None] + found["standard_error"].to_numpy()[:, None] * [0.0, -2.0, 2.0]
+
+    return compute, causes
+
+
 ESTIMATES = {name: direct(name) for name in SCORES}
 ESTIMATES |= {f"{name} of a cause": direct(name, 2, cause=1) for name, score in SCORES.items() if score.of_causes}
 ESTIMATES |= {
@@ -133,13 +237,72 @@ ESTIMATES |= {
     "smooth_calibration": (smooth, 1),
     "kaplan_meier": (curve_at(kaplan_meier), 1),
     "kaplan_meier of the censoring": (curve_at(lambda y, **o: kaplan_meier(y, censoring=True, **o)), 1),
+    "nelson_aalen": (curve_at(nelson_aalen), 1),
+    "breslow": (lambda d, y, X, unit=1.0, **o: breslow(y, X["x"], [0.5], **o).survival(0.8 * unit).ravel(), 1),
+    "risk_table": (counted, 1),
     "turnbull": (curve_at(turnbull), 1),
+    "turnbull_intervals": (turnbull_mass, 1),
     "marginal_curve": (curve_at(lambda y, **o: marginal_curve(check_outcome(y, **o))), 1),
     "aalen_johansen": (lambda d, y, X, unit=1.0, **o: aalen_johansen(y, **o).incidence_at(0.8 * unit).ravel(), 2),
     "partial_dependence": (explained(partial_dependence, "x"), 1),
     "accumulated_local_effects": (explained(accumulated_local_effects, "x", n_intervals=5), 1),
     "standardised_contrast": (explained(standardised_contrast, "z", field="difference"), 1),
+    "permutation_importance": (unshuffled, 1),
+    "logrank_test": (lambda d, y, X, unit=1.0, **o: np.array([logrank_test(y, X["z"], **o).statistic]), 1),
+    "CoxPH.test_proportionality": (proportionality, 1),
+    "KaplanMeier": (predicted(KaplanMeier), 1),
+    "AalenJohansen": (predicted(AalenJohansen), 2),
+    "CoxPH": (predicted(CoxPH), 1),
+    "ParametricRegression": (predicted(lambda: ParametricRegression(family="weibull")), 1),
+    "ParametricRegression with splines": (predicted(lambda: ParametricRegression(family="spline")), 1),
+    "FineGray": (predicted(FineGray), 2),
+    "CauseSpecific": (predicted(lambda: CauseSpecific(CoxPH())), 2),
 }  # fmt: skip
+
+LIMITS = {
+    f"confidence_band of {of}, {kind}": band(of, kind, 2 if of == "aalen_johansen" else 1)
+    for of, kinds in {
+        "kaplan_meier": ("log-log", "log", "plain"),
+        "nelson_aalen": ("log-log", "plain"),
+        "aalen_johansen": ("log-log", "plain"),
+    }.items()
+    for kind in kinds
+}
+LIMITS |= {
+    "restricted_mean_test": (restricted_means, 1),
+    "CoxPH coefficients": coefficients(CoxPH),
+    "ParametricRegression coefficients": coefficients(lambda: ParametricRegression(family="weibull")),
+    "FineGray coefficients": coefficients(FineGray, 2),
+    "CauseSpecific coefficients": coefficients(lambda: CauseSpecific(CoxPH()), 2),
+    "CoxPH.predict_survival_band": limits_of(CoxPH, "survival_band", [0.3, 0.8, 1.4]),
+    "CoxPH.predict_median_limits": limits_of(CoxPH, "median_limits", in_time=True),
+    "CoxPH.predict_restricted_mean_limits": limits_of(CoxPH, "restricted_mean_limits", 1.5, in_time=True),
+    "ParametricRegression.predict_survival_band": limits_of(
+        lambda: ParametricRegression(family="spline"), "survival_band", [0.3, 0.8, 1.4]
+    ),
+}
+ESTIMATES |= LIMITS
+
+# folds, shuffles, batches and trees are drawn at random, so that repeated rows do not repeat them
+RANDOM = {"censoring_given_x", "cross_evaluate", "Conformal", "RandomSurvivalForest"}
+# they only pass the weights on
+PASSED_ON = {"check_outcome", "evaluate", "SurvivalMixture"}
+
+
+def public_functions(module: ModuleType) -> set[str]:
+    named = ((name, getattr(module, name)) for name in module.__all__)
+    return {name for name, f in named if inspect.isfunction(f) and "sample_weight" in inspect.signature(f).parameters}
+
+
+def test_every_function_and_method_that_takes_weights_has_a_contract():
+    known = {name.split()[0].split(".")[0] for name in ESTIMATES} | RANDOM | PASSED_ON
+    functions = set().union(*map(public_functions, (sumosurv, scores, nonparametric, explain, calibrate)))
+    methods = {
+        name
+        for name, method in estimators.METHODS.items()
+        if not issubclass(method, estimators.network.NetworkEstimator)
+    }
+    assert functions | methods <= known
 
 
 @pytest.mark.parametrize("name", ESTIMATES)
@@ -160,6 +323,28 @@ def test_estimates(name):
     if name == "incidence_calibration of a cause":
         other = np.where(np.isclose(other, 7.0 * plain, rtol=1e-6), plain, other)
     np.testing.assert_allclose(plain, other, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_by_formula(name):
+    """Rows of one subject are dependent, and limits contain their estimate."""
+    compute, causes = LIMITS[name]
+    d, y, X = sample(causes)
+    repeated = compute(d[AGAIN], y[AGAIN], X.iloc[AGAIN])
+    subject = compute(d[AGAIN], y[AGAIN], X.iloc[AGAIN], groups=AGAIN)
+    np.testing.assert_allclose(subject[:, 0], repeated[:, 0], rtol=1e-9)
+    known = np.isfinite(repeated + subject).all(axis=1)
+    width = subject[known, 2] - subject[known, 1]
+    assert width.sum() > 1.05 * (repeated[known, 2] - repeated[known, 1]).sum()
+    for found in (repeated[known], subject[known]):
+        assert (found[:, 1] <= found[:, 0]).all()
+        assert (found[:, 0] <= found[:, 2]).all()
+
+
+def test_rows_of_one_subject_make_the_logrank_test_less_sure():
+    _, y, X = sample()
+    by = X["x"].to_numpy()[AGAIN] > 0
+    assert logrank_test(y[AGAIN], by, groups=AGAIN).statistic < logrank_test(y[AGAIN], by).statistic / 1.15
 
 
 INTERVALS = {name: (with_intervals(name), 1) for name in SCORES}
