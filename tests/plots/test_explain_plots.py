@@ -84,7 +84,7 @@ def test_importance(fitted):
     assert [bar.get_width() for bar in ax.patches] == list(found.table["value"][:3])
     assert [text.get_text() for text in ax.get_yticklabels()] == list(found.table["column"][:3])
     assert ax.patches[0].get_y() > ax.patches[2].get_y()  # the most important column on top
-    assert ax.get_xlabel() == "loss of log-likelihood (nats)"
+    assert ax.get_xlabel() == "loss of log-likelihood (nats per row)"
     over = permutation_importance(model, X, y, scores=["brier"], times=[0.5, 1.0], n_repeats=2, n_bootstrap=10)
     ax = plot_importance(over, unit="years")
     first = over.table["column"].iloc[0]

@@ -65,8 +65,9 @@ def test_what_cannot_be_drawn_is_refused():
         plot_score(MODELS, late)
     with pytest.raises(ValueError, match="mapping is empty"):
         plot_score({}, Y)
-    with pytest.raises(ValueError, match=r"brier.*got 'crps'"):
-        plot_score(MODELS, Y, "crps")
+    for name in ("crps", "log_likelihood"):
+        with pytest.raises(ValueError, match=name):
+            plot_score(MODELS, Y, name)
 
 
 def test_of_several_causes_one_is_drawn():

@@ -20,7 +20,7 @@ from sumosurv.report import make_report
 from sumosurv.report.description import model_section
 from sumosurv.report.document import Picture, Table, estimate
 from sumosurv.report.groups import groups_section
-from sumosurv.report.inputs import prepare
+from sumosurv.report.inputs import ReportInputs
 from sumosurv.report.performance import _advantage, performance_section
 from sumosurv.scores import cumulative_dynamic_auc, log_likelihood
 
@@ -204,7 +204,7 @@ def test_a_model_file_tells_of_its_networks(tmp_path):
     net.save(tmp_path / "net.sumo")
     listed = ", ".join(f"{p.network.members} {p.name} (weight {p.weight:.2f})" for p in net.stack_.populations)
     for model in (net, load(tmp_path / "net.sumo")):
-        inputs = prepare(model, NEW[:40], Surv.from_arrays(NEW_EVENT[:40], NEW_TIME[:40]), times=1.0)
+        inputs = ReportInputs(model, NEW[:40], Surv.from_arrays(NEW_EVENT[:40], NEW_TIME[:40]), times=1.0)
         assert ["networks", listed] in model_section(inputs).items[0].rows
 
 
@@ -231,7 +231,7 @@ def test_observed_risk_after_the_last_event_of_a_group(undrawn):
         one = KaplanMeier().fit(x, Surv.from_arrays(event, time))
         two = AalenJohansen().fit(x, Surv.from_arrays(cause, time, causes=2))
         for model, y in ((one, Surv.from_arrays(event, time)), (two, Surv.from_arrays(cause, time, causes=2))):
-            texts = observed_risks(prepare(model, x, y, times=1.0))
+            texts = observed_risks(ReportInputs(model, x, y, times=1.0))
             assert ("follow-up too short" not in texts) == known
             if known:
                 assert any(text.startswith("100.0%" if model is one else "50.0%") for text in texts)
@@ -264,7 +264,7 @@ def test_intervals_of_the_report_contain_their_estimates(plain, monkeypatch, und
     for interval, shown in (((0.9 * found.ici, 2.0), True), ((1.1 * found.ici, 2.0), False)):
         made = replace(found, ici_interval=interval)
         monkeypatch.setattr("sumosurv.report.performance.smooth_calibration", lambda *_, made=made, **__: made)
-        inputs = prepare(net, NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), times=1.0, n_bootstrap=0)
+        inputs = ReportInputs(net, NEW, Surv.from_arrays(NEW_EVENT, NEW_TIME), times=1.0, n_bootstrap=0)
         captions = [item.caption for item in performance_section(inputs).items if isinstance(item, Picture)]
         assert any("to 200.0" in caption for caption in captions) == shown
 

@@ -32,15 +32,6 @@ _NARROW = 0.05  # share of the axis that a cell needs for a number
 _DOTS = 300  # rows drawn over a map
 _INDIVIDUAL = 60  # curves of single rows
 _MOST_TIMES = 4  # lines drawn unasked
-_SCORE_NAMES = {
-    "log_likelihood": "log-likelihood (nats)",
-    "brier": "Brier score",
-    "integrated_brier": "integrated Brier score",
-    "harrell_c": "Harrell's C",
-    "uno_c": "Uno's C",
-    "concordance_td": "time-dependent concordance",
-    "cumulative_dynamic_auc": "AUC",
-}
 
 
 @picture
@@ -191,7 +182,7 @@ def plot_importance(
             raise ValueError(f"The result has the causes {', '.join(f'{c:g}' for c in causes)}; got {cause!r}.")
         table = table[table["cause"] == cause]
     change = "loss" if SCORES[name].greater_is_better else "rise"
-    label = f"{change} of {_SCORE_NAMES.get(name, name.replace('_', ' '))}" + (f", cause {cause}" if causes else "")
+    label = f"{change} of {SCORES[name].title}" + (f", cause {cause}" if causes else "")
     if table["time"].nunique() <= 1:
         shown = table.head(max_columns)
         ax = _draw_bars(ax, shown["value"].to_numpy(), list(shown["column"]), label, signed=False)

@@ -33,6 +33,7 @@ from sumosurv.scores import (
     KMCalibration,
     evaluate,
 )
+from sumosurv.scores.score import find_score
 
 __all__ = ["plot_calibration", "plot_decision_curve", "plot_hazard_ratios", "plot_score", "score_times"]
 
@@ -40,7 +41,6 @@ _SQUARE = (4.2, 4.0)
 _IDEAL = {"color": "0.45", "ls": "--", "lw": 1.2}
 _TIMES = 40
 _AT_RISK = 0.05  # least share of the rows that is followed beyond the last time drawn
-_SCORES = {"brier": "Brier score (lower is better)", "cumulative_dynamic_auc": "AUC (higher is better)"}
 
 
 @picture
@@ -176,7 +176,7 @@ def plot_score(
     sample_weight: Any = None,
     ax: Any = None,
 ) -> Any:
-    """Brier score or AUC of one or several models over time, with pointwise bootstrap intervals as bands.
+    """A score of one or several models over time, with pointwise bootstrap intervals as bands.
 
     Parameters
     ----------
@@ -184,8 +184,8 @@ def plot_score(
         Predictions for the same subjects. Kaplan-Meier of the training rows is a useful reference.
     y : outcome
         Outcome of these subjects.
-    score : {"brier", "cumulative_dynamic_auc"}
-        The score.
+    score : str
+        A score at single times, such as "brier" or "cumulative_dynamic_auc".
     times : array, optional
         By default 40 times up to the last one beyond which at least 5 % of the rows are followed: later, few rows
         carry all the weight. Times beyond the last of y are left out.
@@ -200,8 +200,9 @@ def plot_score(
     sample_weight : array of shape (n,), optional
         How many rows each row counts for.
     """
-    if score not in _SCORES:
-        raise ValueError(f"score must be one of {', '.join(map(repr, _SCORES))}; got {score!r}.")
+    record = find_score(score)
+    if record.times != "single":
+        raise ValueError(f"{score} is not taken at single times, such as 'brier' is, and has no course over time.")
     models = dict(distribution) if isinstance(distribution, Mapping) else {"": distribution}
     if not models:
         raise ValueError("There is no model to draw: the mapping is empty.")
@@ -215,7 +216,7 @@ def plot_score(
         models if isinstance(distribution, Mapping) else models[""],
         None,
         y,
-        scores={score: {"times": list(grid)} | ({} if cause is None else {"cause": cause})},
+        scores={score: {record.times_option: list(grid)} | ({} if cause is None else {"cause": cause})},
         censoring=censoring,
         n_bootstrap=n_bootstrap,
         confidence=confidence,
@@ -231,17 +232,18 @@ def plot_score(
         columns = (rows[column].to_numpy(dtype=np.float64) for column in ("value", "low", "high"))
         draw_curve(ax, grid, *columns, colour=colour(i), label=name or None)
     end = float(grid[-1]) * (1.0 if len(grid) > 1 else 2.0)
-    if score == "brier":
-        limits = 0.0, 1.08 * float(np.nanmax(table[["value", "high"]].to_numpy(dtype=np.float64)))
-    else:
-        limits = min(0.45, float(table["value"].min()) - 0.02), 1.0
-        ax.axhline(0.5, color="0.4", lw=1.0, ls=":", zorder=1)
+    limits = None
+    if record.chance is not None:
+        limits = min(record.chance - 0.05, float(table["value"].min()) - 0.02), 1.0
+        ax.axhline(record.chance, color="0.4", lw=1.0, ls=":", zorder=1)
         style = {"textcoords": "offset points", "ha": "right", "fontsize": 8, "color": "0.4"}
-        ax.annotate("chance", (end, 0.5), xytext=(-3, 3), **style)
+        ax.annotate("chance", (end, record.chance), xytext=(-3, 3), **style)
+    elif not record.greater_is_better:
+        limits = 0.0, 1.08 * float(np.nanmax(table[["value", "high"]].to_numpy(dtype=np.float64)))
     shade_beyond(ax, last_training_time(first, last_time), end)
     if any(models):
         add_legend(ax, "below", columns=min(len(models), 4))
-    finish(ax, time_label(unit), _SCORES[score], xlim=(0, end), ylim=limits)
+    finish(ax, time_label(unit), f"{record.title} ({record.direction} is better)", xlim=(0, end), ylim=limits)
     return ax
 
 

@@ -14,7 +14,7 @@ from sumosurv.report.description import data_section, limits_section, model_sect
 from sumosurv.report.document import Section
 from sumosurv.report.explanations import drivers_section, subjects_section
 from sumosurv.report.groups import groups_section
-from sumosurv.report.inputs import prepare
+from sumosurv.report.inputs import ReportInputs
 from sumosurv.report.performance import performance_section
 
 __all__ = ["Report", "make_report"]
@@ -108,7 +108,7 @@ def make_report(
     from tqdm.auto import tqdm
 
     template = _template()
-    inputs = prepare(
+    inputs = ReportInputs(
         model,
         X,
         y,
@@ -121,7 +121,7 @@ def make_report(
         groups=groups,
         n_bootstrap=n_bootstrap,
         max_rows=max_rows,
-        seed=random_state,
+        random_state=random_state,
     )
     makers = [data_section, performance_section, groups_section, drivers_section]
     makers += [subjects_section] if subjects else []

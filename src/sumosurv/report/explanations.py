@@ -12,11 +12,10 @@ from sumosurv.plots import plot_effect, plot_importance, plot_incidences, plot_s
 from sumosurv.plots.figure import at_times
 from sumosurv.report.document import Item, Note, Section, Table, attempt, draw, estimate, in_percent, number, shown
 from sumosurv.report.inputs import ReportInputs
-from sumosurv.scores import log_likelihood
+from sumosurv.scores import SCORES, log_likelihood
 
 __all__ = ["drivers_section", "subjects_section"]
 
-_SCORES = {"log_likelihood": "log-likelihood (nats)", "integrated_brier": "integrated Brier score"}
 _REPEATS = 3
 _MOST_COLUMNS = 40  # for importance: the shuffles of wide tables would take hours
 _EFFECTS = 4
@@ -52,12 +51,12 @@ def drivers_section(inputs: ReportInputs) -> Section:
     section.items += [
         draw(
             f"Bar chart of the importance of columns; the most important are {first}.",
-            f"Importance: by how much the {_SCORES[score]} gets worse when the values of a column are shuffled. "
+            f"Importance: by how much the {SCORES[score].title} gets worse when the values of a column are shuffled. "
             "Columns that carry the same information share their importance.",
             plot_importance,
             found,
         ),
-        Table(f"Loss of {_SCORES[score]} when shuffled{some}", ["column", "loss", "95% limits"], lines),
+        Table(f"Loss of {SCORES[score].title} when shuffled{some}", ["column", "loss", "95% limits"], lines),
     ]
     columns = list(table["column"].head(_EFFECTS if not inputs.causes else _EFFECTS // 2))
     for cause in inputs.cause_numbers:

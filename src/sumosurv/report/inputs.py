@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,32 +15,73 @@ from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.quantiles import quantiles
 from sumosurv.sources import take_rows
 
-__all__ = ["ReportInputs", "prepare"]
+__all__ = ["ReportInputs"]
 
 Array = npt.NDArray[np.float64]
 
 _AT_RISK = 0.05  # least share of rows that is followed beyond a horizon
 
 
-@dataclass(frozen=True)
 class ReportInputs:
-    """A model, the rows on which it is evaluated, and predictions, which are made once."""
+    """A model, the rows on which it is evaluated, and predictions, which are made once.
 
-    model: Any  # estimator, pipeline or search
-    estimator: Any  # the one inside of the model
-    X: Any
-    outcome: Outcome
-    name: str
-    curves: dict[str, SurvivalDistribution]  # of the model, the marginal curve of its training rows, and other models
-    since_entry: Outcome  # this and the next with time counted from the entry of each row
-    curves_since_entry: dict[str, SurvivalDistribution]
-    times: Array  # horizons
-    main: float  # the horizon at which risks are shown
-    unit: str
-    causes: list[str]  # names of the competing causes; empty if there is one
-    n_bootstrap: int
-    max_rows: int
-    seed: int
+    The parameters are those of `make_report`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        X: Any,
+        y: Any,
+        *,
+        against: Mapping[str, Any] | None = None,
+        times: Any = None,
+        name: str = "",
+        unit: str = "",
+        causes: Sequence[str] | None = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        n_bootstrap: int = 200,
+        max_rows: int = 1000,
+        random_state: int = 0,
+    ) -> None:
+        self.model, self.estimator = model, final_estimator(model)
+        self.unit, self.n_bootstrap, self.max_rows, self.seed = unit, n_bootstrap, max_rows, random_state
+        self.X, self.outcome = as_pandas(X), check_outcome(y, sample_weight=sample_weight, groups=groups)
+        if self.outcome.weight is not None and not self.outcome.weight.all():
+            counted = np.flatnonzero(self.outcome.weight)
+            self.X, self.outcome = take_rows(self.X, counted), self.outcome[counted]
+        self.causes = self._cause_names(causes)  # of competing causes; empty if there is one
+        self.name = name or type(self.estimator).__name__
+        marginal = "Aalen-Johansen" if self.causes else "Kaplan-Meier"
+        self.curves: dict[str, SurvivalDistribution] = {self.name: predict_distribution(model, self.X)}
+        self.curves[f"{marginal} of the training rows"] = self.estimator.training_curve_.repeat(len(self.outcome))
+        for other, found in (against or {}).items():
+            if other in self.curves:
+                raise ValueError(f"against has a second model named {other!r}; give it another name.")
+            self.curves[str(other)] = predict_distribution(found, self.X)
+        # time counted from the entry of each row
+        self.since_entry, self.curves_since_entry = self.outcome.since_entry(), self.curves
+        if self.outcome.entry is not None:
+            self.curves_since_entry = {key: d.remaining(self.outcome.entry) for key, d in self.curves.items()}
+        self.times = _horizons(self.since_entry) if times is None else np.unique(np.asarray(times, dtype=float))
+        if not len(self.times) or not (np.isfinite(self.times) & (self.times > 0)).all():
+            raise ValueError(f"times must be positive numbers; got {times!r}.")
+        self.main = float(self.times[len(self.times) // 2])  # the horizon at which risks are shown
+
+    def _cause_names(self, given: Sequence[str] | None) -> list[str]:
+        n_causes = int(self.estimator.n_causes_)
+        if (n_causes > 1) != (self.outcome.cause is not None) or self.outcome.n_causes > n_causes:
+            raise ValueError(
+                f"The model was fitted to {n_causes} cause(s) and the rows have {self.outcome.n_causes}; they must "
+                "agree."
+            )
+        known = [f"cause {k + 1}" for k in range(n_causes)] if n_causes > 1 else []
+        if given is not None and len(given) != len(known):
+            raise ValueError(
+                f"causes must name each competing cause; the model has {n_causes}, got {len(given)} names."
+            )
+        return known if given is None else list(given)
 
     @property
     def predicted(self) -> Any:
@@ -94,69 +134,6 @@ class ReportInputs:
         if n <= self.max_rows:
             return np.arange(n)
         return np.sort(np.random.default_rng(self.seed).choice(n, self.max_rows, replace=False))
-
-
-def prepare(
-    model: Any,
-    X: Any,
-    y: Any,
-    *,
-    against: Mapping[str, Any] | None = None,
-    times: Any = None,
-    name: str = "",
-    unit: str = "",
-    causes: Sequence[str] | None = None,
-    sample_weight: Any = None,
-    groups: Any = None,
-    n_bootstrap: int = 200,
-    max_rows: int = 1000,
-    seed: int = 0,
-) -> ReportInputs:
-    """Check the arguments of `make_report`, and predict."""
-    X, outcome = as_pandas(X), check_outcome(y, sample_weight=sample_weight, groups=groups)
-    if outcome.weight is not None and not outcome.weight.all():
-        counted = np.flatnonzero(outcome.weight)
-        X, outcome = take_rows(X, counted), outcome[counted]
-    estimator = final_estimator(model)
-    n_causes = int(estimator.n_causes_)
-    if (n_causes > 1) != (outcome.cause is not None) or outcome.n_causes > n_causes:
-        raise ValueError(
-            f"The model was fitted to {n_causes} cause(s) and the rows have {outcome.n_causes}; they must agree."
-        )
-    names = [] if n_causes == 1 else [f"cause {k + 1}" for k in range(n_causes)] if causes is None else list(causes)
-    if causes is not None and len(causes) != (n_causes if n_causes > 1 else 0):
-        raise ValueError(f"causes must name each competing cause; the model has {n_causes}, got {len(causes)} names.")
-    name = name or type(estimator).__name__
-    marginal = "Aalen-Johansen" if n_causes > 1 else "Kaplan-Meier"
-    curves: dict[str, SurvivalDistribution] = {name: predict_distribution(model, X)}
-    curves[f"{marginal} of the training rows"] = estimator.training_curve_.repeat(len(outcome))
-    for other, found in (against or {}).items():
-        if other in curves:
-            raise ValueError(f"against has a second model named {other!r}; give it another name.")
-        curves[str(other)] = found if isinstance(found, SurvivalDistribution) else predict_distribution(found, X)
-    since_entry, curves_since_entry = outcome.since_entry(), curves
-    if outcome.entry is not None:
-        curves_since_entry = {key: d.remaining(outcome.entry) for key, d in curves.items()}
-    horizons = _horizons(since_entry) if times is None else np.unique(np.atleast_1d(np.asarray(times, dtype=float)))
-    if not len(horizons) or not (np.isfinite(horizons) & (horizons > 0)).all():
-        raise ValueError(f"times must be positive numbers; got {times!r}.")
-    return ReportInputs(
-        model=model,
-        estimator=estimator,
-        X=X,
-        outcome=outcome,
-        name=name,
-        curves=curves,
-        since_entry=since_entry,
-        curves_since_entry=curves_since_entry,
-        times=horizons,
-        main=float(horizons[len(horizons) // 2]),
-        unit=unit,
-        causes=names,
-        n_bootstrap=n_bootstrap,
-        max_rows=max_rows,
-        seed=seed,
-    )
 
 
 def _horizons(outcome: Outcome) -> Array:

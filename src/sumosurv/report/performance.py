@@ -13,20 +13,11 @@ from sumosurv.plots.figure import at_times
 from sumosurv.plots.performance import score_times
 from sumosurv.report.document import Note, Picture, Section, Table, attempt, draw, estimate, number
 from sumosurv.report.inputs import ReportInputs
-from sumosurv.scores import decision_curve, evaluate
+from sumosurv.scores import SCORES, decision_curve, evaluate
 from sumosurv.scores.censoring import CensoringTestError, check_censoring
 
 __all__ = ["performance_section"]
 
-_NAMES = {
-    "log_likelihood": "log-likelihood, nats per row",
-    "concordance_td": "concordance (time-dependent)",
-    "integrated_brier": "integrated Brier score",
-    "brier": "Brier score",
-    "cumulative_dynamic_auc": "AUC",
-    "d_calibration": "D-calibration",
-}
-_AT = ("brier", "cumulative_dynamic_auc")
 _NARROWEST = 0.05  # range of thresholds that is worth a sentence: limits are pointwise
 _MOST_RESAMPLES = 100  # of pictures, each with a regression of its own
 
@@ -71,9 +62,8 @@ def performance_section(inputs: ReportInputs) -> Section:
         values = _values_in_words(inputs, table, "cumulative_dynamic_auc", cause)
         section.summary.append(f"AUC{_of(inputs, cause)}: {values} (0.5 is chance).")
         for score in ("cumulative_dynamic_auc", "brier"):
-            section.items += attempt(
-                f"{_NAMES[score]} over time", _over_time, inputs, table, curves, grid, score, cause
-            )
+            what = f"{SCORES[score].title} over time"
+            section.items += attempt(what, _over_time, inputs, table, curves, grid, score, cause)
         section.items += attempt("Calibration", _calibration, inputs, cause)
         section.items += attempt("Decision curve", _decisions, inputs, cause)
     return section
@@ -129,16 +119,16 @@ def _scores(inputs: ReportInputs, table: pd.DataFrame) -> Table:
     rows = []
     for key, part in table.groupby(keys, sort=False, dropna=False):
         facts = dict(zip(keys, key if isinstance(key, tuple) else (key,)))
-        label = _NAMES[facts["score"]] + (f" at {facts['times']}" if facts["score"] in _AT else "")
+        score = SCORES[facts["score"]]
+        label = score.title + (f" at {facts['times']}" if score.times == "single" else "")
         if facts.get("cause", "") != "":
             label += f", {inputs.causes[int(facts['cause']) - 1]}"
-        higher = bool(part["greater_is_better"].iloc[0])
         cells = []
         for name in names:
             own = part[(part["model"] == name) & (part["against"] == "")].iloc[0]
             value, limits = estimate(own["value"], own["low"], own["high"])
             cells.append(value + (f"\n{limits}" if limits else ""))
-        rows.append([label, "higher" if higher else "lower", *cells])
+        rows.append([label, score.direction, *cells])
     return Table(
         "Scores with 95% bootstrap intervals (rows resampled, models not refitted)",
         ["score", "better if", *names],
@@ -150,7 +140,7 @@ def _scores(inputs: ReportInputs, table: pd.DataFrame) -> Table:
 def _over_time(
     inputs: ReportInputs, table: pd.DataFrame, curves: dict[str, Any], grid: Any, score: str, cause: int | None
 ) -> Picture:
-    what = _NAMES[score]
+    what = SCORES[score].title
     values, of = _values_in_words(inputs, table, score, cause), _of(inputs, cause)
     meaning = {
         "cumulative_dynamic_auc": "how often someone with the event by then had a higher predicted risk than someone "

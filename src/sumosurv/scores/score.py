@@ -101,6 +101,10 @@ class Score:
         Whether the weights remain valid if the censoring distribution G(t|x) differs between rows.
     with_causes : str
         The score that is shown in its place by default if there are competing risks.
+    label : str
+        The name in words, for axes and tables; by default ``name`` with spaces.
+    chance : float, optional
+        The score of predictions that do not depend on x, if it is the same for all data.
     """
 
     name: str
@@ -118,6 +122,13 @@ class Score:
     takes: frozenset[str] = frozenset()
     given_x: bool = True
     with_causes: str = ""
+    label: str = ""
+    chance: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The name in words."""
+        return self.label or self.name.replace("_", " ")
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -145,9 +156,14 @@ class Score:
         return ", ".join((["G"] if self.needs_censoring else []) + times)
 
     @property
+    def direction(self) -> str:
+        """ "higher" or "lower": which values are better."""
+        return "higher" if self.greater_is_better else "lower"
+
+    @property
     def in_short(self) -> str:
         """Direction, properness and needs, for a list of scores."""
-        facts = [f"{'higher' if self.greater_is_better else 'lower'} is better"]
+        facts = [f"{self.direction} is better"]
         facts += ["proper"] if self.proper else []
         facts += [f"needs {self.needs}"] if self.needs else []
         return "; ".join(facts)
@@ -281,32 +297,34 @@ _ENTRY = frozenset({"entry"})
 
 _ROWS = (
     Score("log_likelihood", log_likelihood, True, True, "Lemma 1: the gap is F(c) KL + KL of two Bernoullis >= 0",
-          "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values", takes=_ALL),
+          "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values", takes=_ALL,
+          label="log-likelihood (nats per row)"),
     Score("concordance_td", concordance_td, True, False, "best when the curves are ordered as the true hazards are",
           "P(S(zᵢ|xᵢ) < S(zᵢ|xⱼ) | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Antolini et al. 2005; Ishwaran et al. 2008",
           "n log n if curves never cross; else n e / 2 curve values, 99 n past 2,000 rows",
-          by_subject=concordance_td_terms, by_block="sample", takes=_ENTRY),
+          by_subject=concordance_td_terms, by_block="sample", takes=_ENTRY,
+          label="time-dependent concordance", chance=0.5),
     Score("harrell_c", harrell_c, True, False, "sees one number per subject, and only its order",
           "P(rᵢ > rⱼ | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Harrell et al. 1996", "n log n, after n restricted means",
-          by_subject=harrell_c_terms, by_block="sample", takes=_ENTRY),
+          by_subject=harrell_c_terms, by_block="sample", takes=_ENTRY, label="Harrell's C", chance=0.5),
     Score("uno_c", uno_c, True, False, "sees one number per subject, and only its order",
           "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n, after n restricted means",
-          by_subject=uno_c_terms, by_block="sample", given_x=False),
+          by_subject=uno_c_terms, by_block="sample", given_x=False, label="Uno's C", chance=0.5),
     Score("cumulative_dynamic_auc", cumulative_dynamic_auc, True, False, "sees the order of the risks at t",
           "P(F(t|xᵢ) > F(t|xⱼ) | zᵢ <= t < zⱼ) + ½ P(=), weighted by 1/G", "Uno et al. 2007; Blanche et al. 2013",
-          "n m curve values", by_subject=auc_terms, by_block=PartialAuc.of, times="single"),
+          "n m curve values", by_subject=auc_terms, by_block=PartialAuc.of, times="single", label="AUC", chance=0.5),
     Score("integrated_auc", integrated_auc, True, False, "sees the order of the risks at each time",
           "Σₖ AUC(tₖ) ΔF(tₖ) / Σₖ ΔF(tₖ)", "Lambert and Chevret 2016", "n m curve values",
-          by_subject=auc_terms, by_block="sample", times="range"),
+          by_subject=auc_terms, by_block="sample", times="range", label="integrated AUC", chance=0.5),
     Score("brier", brier, False, False, _BY_WEIGHT,
           "S(t|x)² 1{z<=t, d=1} / G(z-) + (1-S(t|x))² 1{z>t} / G(t)", _GRAF, "n m curve values",
-          by_subject=partial(loss_terms, "squared"), times="single"),
+          by_subject=partial(loss_terms, "squared"), times="single", label="Brier score"),
     Score("binomial_log_likelihood", binomial_log_likelihood, True, False, _BY_WEIGHT,
           "log(1-S(t|x)) 1{z<=t, d=1} / G(z-) + log S(t|x) 1{z>t} / G(t)", _GRAF, "n m curve values",
           by_subject=partial(loss_terms, "logarithmic"), times="single"),
     Score("integrated_brier", integrated_brier, False, False, _BY_WEIGHT,
           "1/(t₂-t₁) ∫ Brier(t) dt", _GRAF, "n m curve values",
-          by_subject=partial(loss_terms, "squared"), times="range"),
+          by_subject=partial(loss_terms, "squared"), times="range", label="integrated Brier score"),
     Score("integrated_binomial_log_likelihood", integrated_binomial_log_likelihood, True, False, _BY_WEIGHT,
           "1/(t₂-t₁) ∫ BLL(t) dt", _GRAF, "n m curve values",
           by_subject=partial(loss_terms, "logarithmic"), times="range"),
@@ -317,7 +335,7 @@ _ROWS = (
           by_subject=calibration_terms),
     Score("d_calibration", d_calibration, False, False, "the truth is best, but so is any marginally right curve",
           "Σ_b (share of F(T|x) in bin b - 1/B)²", "Haider et al. 2020", "n curve values",
-          by_subject=d_calibration_terms, takes=_ALL),
+          by_subject=d_calibration_terms, takes=_ALL, label="D-calibration"),
     Score("km_calibration", km_calibration, False, False, "sees group means only; needs C independent of x in a group",
           "Σ_g (n_g/n) (mean S(t|x) - KM_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
           by_subject=km_calibration_terms, by_block="sample", times="single", times_option="time",
