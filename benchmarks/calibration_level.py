@@ -6,7 +6,7 @@
 Each design is a Weibull distribution given x with exponential censoring, scored with the truth. Printed are the share
 of rows censored, the 5 % and 95 % quantiles of S(t|x), and the share of samples with p < 0.05:
 
-KM          `km_calibration`, with the variance of the observed survival under the model,
+KM          `group_calibration`, with the variance of the observed survival under the model,
 Greenwood   the same with Greenwood's variance of the observed survival (Demler et al. 2015),
 D           `d_calibration`, corrected for censoring,
 Pearson     the same with Pearson's test (Haider et al. 2020).
@@ -21,7 +21,7 @@ from scipy.stats import chi2
 
 from sumosurv import Surv
 from sumosurv.distributions import Weibull
-from sumosurv.scores import d_calibration, km_calibration
+from sumosurv.scores import d_calibration, group_calibration
 
 # spread of log scale given x, median scale, shape, mean censoring time, time
 DESIGNS = {
@@ -51,7 +51,7 @@ def main() -> None:
             t = scale * rng.weibull(shape, n)
             c = np.full(n, np.inf) if np.isinf(mean) else rng.exponential(mean, n)
             y, d = Surv.from_arrays(t <= c, np.minimum(t, c)), Weibull(scale, shape)
-            result = km_calibration(d, y, time, groups=arguments.groups)
+            result = group_calibration(d, y, time, groups=arguments.groups)
             used = result.std_error > 0
             squares = np.square((result.predicted - result.observed)[used] / result.std_error[used])
             whole = d_calibration(d, y)

@@ -31,7 +31,7 @@ TIME, SPAN = 0.7, (0.1, 1.5)
 OPTIONS: dict[str, dict[str, Any]] = {
     "brier": {"times": TIME},
     "binomial_log_likelihood": {"times": TIME},
-    "km_calibration": {"time": TIME},
+    "group_calibration": {"time": TIME},
     "integrated_brier": {"times": SPAN},
     "integrated_binomial_log_likelihood": {"times": SPAN},
     "uno_c": {"tau": SPAN[1]},

@@ -184,8 +184,8 @@ def expected_calibration(design: Design, candidate: Array) -> float:
     return -float(np.square(LEVELS - (1.0 - p @ left)).sum())
 
 
-def expected_km_calibration(design: Design, candidate: Array) -> float:
-    """Minus the Kaplan-Meier calibration score at one time, X making the groups."""
+def expected_group_calibration(design: Design, candidate: Array) -> float:
+    """Minus the calibration score in groups at one time, X making the groups."""
     at = np.array([design.time])
     gap = np.exp(weibull(candidate, at)[0]) - np.exp(weibull(design.truth, at)[0])
     return -float(np.array([1.0 - design.share, design.share]) @ np.square(gap[:, 0]))
@@ -203,7 +203,7 @@ EXPECTED_SCORES: dict[str, tuple[Callable[[Design, Array], float], bool]] = {
     "integrated_binomial_log_likelihood": (_integrated("log", False), False),
     "survival_crps": (expected_crps, False),
     "calibration": (expected_calibration, False),
-    "km_calibration": (expected_km_calibration, False),
+    "group_calibration": (expected_group_calibration, False),
     "integrated_brier, G(t|x) known": (_integrated("brier", True), True),
     "integrated_binomial_log_likelihood, G(t|x) known": (_integrated("log", True), True),
 }

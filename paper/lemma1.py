@@ -14,7 +14,7 @@ from paper.fooling import EXPECTED_SCORES, Design, Finding, expected_log_likelih
 from paper.record import make_record, save_figure, save_record
 from sumosurv.distributions import LogNormal, Mixture, SurvivalDistribution, Weibull
 from sumosurv.outcome import Surv
-from sumosurv.scores import calibration, d_calibration, km_calibration
+from sumosurv.scores import calibration, d_calibration, group_calibration
 
 __all__ = ["CASES", "Case", "gap_by_score", "gap_by_terms", "run", "show"]
 
@@ -202,7 +202,7 @@ _TITLES = {
     "integrated_binomial_log_likelihood": "integrated BLL",
     "survival_crps": "survival-CRPS",
     "calibration": "calibration (paper)",
-    "km_calibration": "KM calibration",
+    "group_calibration": "calibration in groups",
     "integrated_brier, G(t|x) known": "integrated Brier,\nG(t|x) known",
     "integrated_binomial_log_likelihood, G(t|x) known": "integrated BLL,\nG(t|x) known",
 }
@@ -213,7 +213,7 @@ def _draw_findings(design: Design, findings: list[Finding]) -> Any:
     from matplotlib.figure import Figure
 
     by_name = {finding.score: finding for finding in findings}
-    shown = [name for name in _TITLES if name in by_name and name not in ("uno_c", "km_calibration")]
+    shown = [name for name in _TITLES if name in by_name and name not in ("uno_c", "group_calibration")]
     figure = Figure(figsize=(10.5, 7.0), layout="constrained")
     axes = figure.subplots(3, 4, sharex=True).ravel()
     way = np.linspace(-0.5, 1.5, 161)
@@ -275,5 +275,5 @@ def _draw_calibration(design: Design, seed: int, n: int = 3000) -> Any:
     axes = figure.subplots(1, 3)
     plot_calibration(calibration(truth, y), ax=axes[0])
     plot_calibration(d_calibration(truth, y), ax=axes[1])
-    plot_calibration(km_calibration(truth, y, design.time, groups=2), ax=axes[2])
+    plot_calibration(group_calibration(truth, y, design.time, groups=2), ax=axes[2])
     return figure

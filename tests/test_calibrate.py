@@ -156,7 +156,7 @@ def test_what_is_refused():
             smooth_calibration(d, y, T0, **options)
     with pytest.raises(ValueError, match="time must be a positive number; got 0"):
         smooth_calibration(d, y, 0.0)
-    with pytest.raises(ValueError, match=r"400 predicted risks at time 1e-09 are 0 or 1.*km_calibration"):
+    with pytest.raises(ValueError, match=r"400 predicted risks at time 1e-09 are 0 or 1.*group_calibration"):
         smooth_calibration(KaplanMeier().fit(scale[:, None], y).predict_distribution(scale[:, None]), y, 1e-9)
     with pytest.raises(ValueError, match="interval-censored"):
         smooth_calibration(d[:2], Surv.interval([0.0, 1.0], [1.0, 2.0]), T0)

@@ -318,10 +318,8 @@ def test_estimates(name):
     other = compute(Rescaled(d, 7.0), scaled(y, 7.0), X, unit=7.0)
     if name.startswith("log_likelihood"):  # a density is per unit of time
         other = other + y["event"].astype(bool).mean() * np.log(7.0)
-    if name in ("survival_crps", "decision_curve", "km_calibration", "incidence_calibration"):
+    if name in ("survival_crps", "decision_curve", "group_calibration", "group_calibration of a cause"):
         other = np.where(np.isclose(other, 7.0 * plain, rtol=1e-6), plain, other)  # times are among their numbers
-    if name == "incidence_calibration of a cause":
-        other = np.where(np.isclose(other, 7.0 * plain, rtol=1e-6), plain, other)
     np.testing.assert_allclose(plain, other, rtol=1e-6, atol=1e-9)
 
 
@@ -351,7 +349,7 @@ INTERVALS = {name: (with_intervals(name), 1) for name in SCORES}
 INTERVALS |= {
     "brier normalized": (with_intervals("brier", normalize=True), 1),
     "concordance_td of a cause": (with_intervals("concordance_td", cause=1), 2),
-    "incidence_calibration of a cause": (with_intervals("incidence_calibration", cause=1), 2),
+    "group_calibration of a cause": (with_intervals("group_calibration", cause=1), 2),
 }
 
 
@@ -378,7 +376,7 @@ def test_intervals_of_calibration_scores_contain_the_score(seed):
     scale = np.exp(rng.normal(size=40))
     y = Surv.from_arrays(rng.random(40) < 0.8, scale * rng.exponential(size=40))
     found = evaluate(
-        Weibull(scale, 1.0), None, y, scores=["km_calibration", "d_calibration", "calibration"], n_bootstrap=100
+        Weibull(scale, 1.0), None, y, scores=["group_calibration", "d_calibration", "calibration"], n_bootstrap=100
     )
     assert found["value"].between(found["low"], found["high"]).all()
 

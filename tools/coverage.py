@@ -263,7 +263,7 @@ TIME, SPAN = 0.7, (0.1, 1.5)
 OPTIONS: dict[str, dict[str, Any]] = {
     **{name: {"times": TIME} for name in ("brier", "binomial_log_likelihood", "cumulative_dynamic_auc")},
     **{name: {"times": SPAN} for name in ("integrated_brier", "integrated_binomial_log_likelihood", "integrated_auc")},
-    **{name: {"time": TIME} for name in ("km_calibration",)},
+    "group_calibration": {"time": TIME},
     "uno_c": {"tau": SPAN[1]},
 }
 
@@ -277,7 +277,7 @@ def evaluation(rng: np.random.Generator) -> Iterable[Interval]:
     x, times = subjects(rng, 300)
     noisy = x + np.array([0.0, 1.0]) * rng.normal(size=x.shape)
     models = {"first": _predictions(x, 1.2), "second": _predictions(noisy, 1.0)}
-    wanted = {name: OPTIONS.get(name, {}) for name in scores.SCORES if name != "incidence_calibration"}
+    wanted = {name: OPTIONS.get(name, {}) for name in scores.SCORES}
     table = scores.evaluate(models, None, censored(rng, times), scores=wanted, n_bootstrap=200, random_state=rng)
     for _, row in table.iterrows():
         if row["against"] or row["model"] == "first":

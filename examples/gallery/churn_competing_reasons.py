@@ -44,7 +44,7 @@ print(pd.Series(cause).map({0: "still there", 1: "cancelled", 2: "payment failed
 model = SumoNet(n_members=4, max_epochs=30, random_state=0).fit(X.iloc[train], y[train])
 simple = AalenJohansen().fit(X.iloc[train], y[train])
 models = {"Aalen-Johansen": simple, "SumoNet": model}
-chosen = ["log_likelihood", "brier", "cumulative_dynamic_auc", "incidence_calibration"]
+chosen = ["log_likelihood", "brier", "cumulative_dynamic_auc", "group_calibration"]
 print(scores.evaluate(models, X.iloc[test], y[test], scores=chosen, times=[12.0]))
 
 # %%

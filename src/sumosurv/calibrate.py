@@ -215,7 +215,7 @@ def _log_hazard(distribution: Any, outcome: Outcome, time: float, cause: int | N
     if len(certain):
         raise ValueError(
             f"{len(certain)} predicted risks at time {time:g} are 0 or 1, the first in row {int(certain[0])}, and "
-            "log(-log(1 - F)) is infinite for them; use another time, or km_calibration."
+            "log(-log(1 - F)) is infinite for them; use another time, or group_calibration."
         )
     return scale
 

@@ -215,7 +215,7 @@ def test_evaluate_of_intervals_takes_the_scores_that_can_be(table):
 
 def test_evaluate_at_times(table, model_file, capsys):
     data = [str(model_file), str(table / "data.csv"), "--time", "months", "--event", "died", "--bootstrap", "0"]
-    scores = ["--scores", "brier", "km_calibration", "integrated_brier"]
+    scores = ["--scores", "brier", "group_calibration", "integrated_brier"]
     out = table / "times.csv"
     times = ["--times", "6,12", "--range", "1,24", "--out", str(out)]
     assert main(["evaluate", *data, *scores, *times]) == 0
@@ -225,7 +225,7 @@ def test_evaluate_at_times(table, model_file, capsys):
     g = sumosurv.kaplan_meier(y, censoring=True)
     expected = [
         *sumosurv.scores.brier(d, y, [6.0, 12.0], censoring=g).mean(axis=0),
-        *(sumosurv.scores.km_calibration(d, y, t).score for t in (6.0, 12.0)),
+        *(sumosurv.scores.group_calibration(d, y, t).score for t in (6.0, 12.0)),
         sumosurv.scores.integrated_brier(d, y, times=(1.0, 24.0), censoring=g).mean(),
     ]
     written = pd.read_csv(out)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from sumosurv import Surv
 from sumosurv.distributions import Weibull
 from sumosurv.plots import plot_calibration
-from sumosurv.scores import calibration, d_calibration, km_calibration
+from sumosurv.scores import calibration, d_calibration, group_calibration
 
 mpl.use("Agg")
 
@@ -38,8 +38,8 @@ def test_d_calibration(data):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), 0.2)
 
 
-def test_km_calibration(data):
-    result, ax = km_calibration(*data, 0.7), Figure().subplots()
+def test_group_calibration(data):
+    result, ax = group_calibration(*data, 0.7), Figure().subplots()
     plot_calibration(result, ax=ax)
     points = ax.containers[0]
     np.testing.assert_array_equal(points[0].get_xdata(), result.predicted)
@@ -51,7 +51,7 @@ def test_km_calibration(data):
 
 @pytest.mark.parametrize(
     ("score", "plot"),
-    [(calibration, plot_calibration), (d_calibration, plot_calibration), (km_calibration, plot_calibration)],
+    [(calibration, plot_calibration), (d_calibration, plot_calibration), (group_calibration, plot_calibration)],
 )
 def test_pyplot_saves_what_was_drawn(score, plot, data, tmp_path):
     ax = plot(score(*data))

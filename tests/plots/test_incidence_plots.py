@@ -9,7 +9,7 @@ from sumosurv import AalenJohansen, Surv
 from sumosurv.distributions import CauseMixture, Tabulated, Weibull
 from sumosurv.nonparametric import aalen_johansen
 from sumosurv.plots import plot_calibration, plot_incidences, plot_risk_groups
-from sumosurv.scores import incidence_calibration
+from sumosurv.scores import group_calibration
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -90,13 +90,14 @@ def test_groups_show_predicted_and_observed_incidence():
 
 
 def test_points_are_the_groups_of_the_calibration():
-    result = incidence_calibration(D, Y, 1.0, cause=1, groups=4)
+    result = group_calibration(D, Y, 1.0, cause=1, groups=4)
     ax = plot_calibration(result, label="model")
     points = ax.containers[0].lines[0]
     np.testing.assert_allclose(points.get_xdata(), result.predicted)
     np.testing.assert_allclose(points.get_ydata(), result.observed)
     assert ax.get_title() == "Cause 1 at time 1"
-    assert plot_calibration(incidence_calibration(D, Y, 1.0)).get_title() == "Any cause at time 1"
+    whole = group_calibration(D, Y, 1.0)
+    assert plot_calibration(whole).get_title() == f"At time 1, p = {whole.p_value:.3g}"
 
 
 def test_what_cannot_be_drawn():

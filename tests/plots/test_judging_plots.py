@@ -18,7 +18,7 @@ from sumosurv.plots import (
     plot_score,
     plot_survival,
 )
-from sumosurv.scores import decision_curve, km_calibration
+from sumosurv.scores import decision_curve, group_calibration
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -208,7 +208,7 @@ def test_what_would_be_an_empty_picture_is_refused():
 
 
 def test_calibration_of_several_models_has_the_test_of_each():
-    first, second = km_calibration(D, Y, 0.8), km_calibration(Weibull(D.scale[:, 0] * 2, 1.4), Y, 0.8)
+    first, second = group_calibration(D, Y, 0.8), group_calibration(Weibull(D.scale[:, 0] * 2, 1.4), Y, 0.8)
     ax = plot_calibration(second, label="second", ax=plot_calibration(first, label="first"))
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts == [f"first, p = {first.p_value:.3g}", f"second, p = {second.p_value:.3g}"]

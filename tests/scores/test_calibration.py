@@ -7,7 +7,7 @@ from scipy.stats import chi2, kstest
 from scores import direct
 from sumosurv import Surv, check_outcome, kaplan_meier
 from sumosurv.distributions import Rescaled, Tabulated, Weibull
-from sumosurv.scores import calibration, d_calibration, km_calibration
+from sumosurv.scores import calibration, d_calibration, group_calibration
 
 
 def _sample(rng, n, censoring_mean=np.inf):
@@ -112,41 +112,41 @@ def test_kaplan_meier_itself_is_d_calibrated():
     assert d_calibration(smooth, y).p_value > 0.5
 
 
-def test_km_calibration_against_lifelines(lifelines):
+def test_group_calibration_against_lifelines(lifelines):
     y, d = _sample(np.random.default_rng(4), 400, 2.0)
-    result = km_calibration(d, y, 0.9, groups=5)
-    s = d.survival(0.9)
+    result = group_calibration(d, y, 0.9, groups=5)
+    s = d.cdf(0.9)
     for group, rows in enumerate(np.array_split(np.argsort(s, kind="stable"), 5)):
         km = lifelines.KaplanMeierFitter().fit(y["time"][rows], y["event"][rows])
         assert result.predicted[group] == pytest.approx(s[rows].mean())
-        assert result.observed[group] == pytest.approx(float(km.predict(0.9)), abs=1e-12)
+        assert result.observed[group] == pytest.approx(1.0 - float(km.predict(0.9)), abs=1e-12)
         # lifelines keeps Greenwood's sum to itself; its variance of log(-log S) is that sum over (log S)²
         greenwood = float(km._cumulative_sq_.loc[:0.9].iloc[-1])
-        assert result.std_error[group] == pytest.approx(result.observed[group] * np.sqrt(greenwood), rel=1e-9)
+        assert result.std_error[group] == pytest.approx((1.0 - result.observed[group]) * np.sqrt(greenwood), rel=1e-9)
     assert result.score == pytest.approx(np.average((result.predicted - result.observed) ** 2, weights=result.size))
 
 
-def test_km_calibration_p_values_of_the_truth_are_about_uniform():
+def test_group_calibration_p_values_of_the_truth_are_about_uniform():
     rng = np.random.default_rng(5)
-    p = np.array([km_calibration(*reversed(_sample(rng, 1000, 2.0)), 0.7, groups=5).p_value for _ in range(150)])
+    p = np.array([group_calibration(*reversed(_sample(rng, 1000, 2.0)), 0.7, groups=5).p_value for _ in range(150)])
     assert kstest(p, "uniform").pvalue > 0.005
     wrong = _sample(rng, 1000, 2.0)
-    assert km_calibration(Rescaled(wrong[1], 1.5), wrong[0], 0.7).p_value < 1e-3
+    assert group_calibration(Rescaled(wrong[1], 1.5), wrong[0], 0.7).p_value < 1e-3
 
 
-def test_km_calibration_rejects_the_truth_no_more_often_than_it_says():
+def test_group_calibration_rejects_the_truth_no_more_often_than_it_says():
     """Ten groups of 50 with few events: with Greenwood's variance of the observed survival it is 20 %."""
     rng = np.random.default_rng(6)
     p = []
     for _ in range(250):
         scale = 8.0 * np.exp(0.5 * rng.normal(size=500))
         t, c = scale * rng.exponential(1.0, 500), rng.exponential(2.0, 500)
-        p.append(km_calibration(Weibull(scale, 1.0), Surv.from_arrays(t <= c, np.minimum(t, c)), 1.0).p_value)
+        p.append(group_calibration(Weibull(scale, 1.0), Surv.from_arrays(t <= c, np.minimum(t, c)), 1.0).p_value)
     assert 0.015 <= np.mean(np.array(p) < 0.05) <= 0.09
 
 
 @pytest.mark.parametrize("censoring_mean", [0.7, 1e9])
-def test_km_calibration_allows_for_predictions_that_differ_within_a_group(censoring_mean):
+def test_group_calibration_allows_for_predictions_that_differ_within_a_group(censoring_mean):
     """One group: given x the observed survival varies less than that of a sample from the mixture."""
     rng = np.random.default_rng(7)
     statistic = []
@@ -154,26 +154,26 @@ def test_km_calibration_allows_for_predictions_that_differ_within_a_group(censor
         scale = np.exp(1.2 * rng.normal(size=200))
         t, c = scale * rng.exponential(1.0, 200), rng.exponential(censoring_mean, 200)
         y = Surv.from_arrays(t <= c, np.minimum(t, c))
-        statistic.append(km_calibration(Weibull(scale, 1.0), y, 0.7, groups=1).statistic)
+        statistic.append(group_calibration(Weibull(scale, 1.0), y, 0.7, groups=1).statistic)
     assert np.mean(statistic) == pytest.approx(1.0, abs=0.2)  # of χ² with one degree of freedom
 
 
-def test_km_calibration_of_impossible_events():
+def test_group_calibration_of_impossible_events():
     y = Surv.from_arrays([True, True, False], [1.0, 2.0, 3.0])
     sure = Tabulated([4.0], [[0.5]] * 3)  # S = 1 before 4
-    assert km_calibration(sure, y, 2.5, groups=1).p_value == 0.0
-    assert np.isnan(km_calibration(sure, y, 0.5, groups=1).p_value)  # nothing happened, as predicted
+    assert group_calibration(sure, y, 2.5, groups=1).p_value == 0.0
+    assert np.isnan(group_calibration(sure, y, 0.5, groups=1).p_value)  # nothing happened, as predicted
 
 
-def test_km_calibration_where_follow_up_ends():
+def test_group_calibration_where_follow_up_ends():
     d = Weibull([1.0, 2.0, 3.0], 1.0)
-    result = km_calibration(d, Surv.from_arrays([True, False, True], [1.0, 2.0, 0.5]), 5.0, groups=3)
-    np.testing.assert_array_equal(result.observed, [0.0, np.nan, 0.0])
+    result = group_calibration(d, Surv.from_arrays([True, False, True], [1.0, 2.0, 0.5]), 5.0, groups=3)
+    np.testing.assert_array_equal(result.observed, [1.0, np.nan, 1.0])
     np.testing.assert_array_equal(result.std_error, [0.0, np.nan, 0.0])
     # without censoring the variance is S (1 - S) / n
     assert result.statistic == pytest.approx(1 / np.expm1(5.0) + 1 / np.expm1(5.0 / 3.0))
     assert result.p_value == pytest.approx(chi2.sf(result.statistic, 2))
-    one = km_calibration(d[0], Surv.from_arrays([False], [1.0]), 2.0)
+    one = group_calibration(d[0], Surv.from_arrays([False], [1.0]), 2.0)
     assert np.isnan(one.score)
 
 
@@ -184,17 +184,17 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="bins"):
         d_calibration(d, y, bins=1)
     with pytest.raises(ValueError, match="groups"):
-        km_calibration(d, y, groups=0)
+        group_calibration(d, y, groups=0)
     with pytest.raises(ValueError, match=r"time.*-1"):
-        km_calibration(d, y, -1.0)
+        group_calibration(d, y, -1.0)
 
 
-def test_km_calibration_has_the_variance_of_the_model_within_a_group():
+def test_group_calibration_has_the_variance_of_the_model_within_a_group():
     """Without censoring the observed share is a mean of n coins with chances S_i: Σ S_i (1 - S_i) / n²."""
     rng = np.random.default_rng(7)
     d = Weibull(np.exp(rng.normal(size=300)), 1.3)
     y = Surv.from_arrays(np.ones(300, bool), d.sample(random_state=0))
-    result = km_calibration(d, y, 0.8, groups=2)
+    result = group_calibration(d, y, 0.8, groups=2)
     s = d.survival(0.8)
     expected = 0.0
     for rows in np.array_split(np.argsort(s, kind="stable"), 2):
@@ -204,20 +204,20 @@ def test_km_calibration_has_the_variance_of_the_model_within_a_group():
     assert result.statistic == pytest.approx(expected, rel=1e-9)
 
 
-def test_km_calibration_follows_a_group_whose_last_time_is_the_time():
+def test_group_calibration_follows_a_group_whose_last_time_is_the_time():
     y = Surv.from_arrays([True, False], [1.0, 2.0])
     d = Weibull([1.0, 1.0], 1.0)
-    np.testing.assert_array_equal(km_calibration(d, y, 2.0, groups=1).observed, [0.5])
-    assert np.isnan(km_calibration(d, y, np.nextafter(2.0, 3.0), groups=1).observed).all()
+    np.testing.assert_array_equal(group_calibration(d, y, 2.0, groups=1).observed, [0.5])
+    assert np.isnan(group_calibration(d, y, np.nextafter(2.0, 3.0), groups=1).observed).all()
 
 
-def test_km_calibration_leaves_out_a_group_that_nothing_can_happen_to():
+def test_group_calibration_leaves_out_a_group_that_nothing_can_happen_to():
     """S = 1 and no event: there is nothing to test. With an event there it is impossible."""
     d = Weibull([1e300, 1e300, 1.0, 1.0], 1.0)
     y = Surv.from_arrays([False, False, True, True], [2.0, 2.0, 0.5, 2.0])
-    result = km_calibration(d, y, 1.0, groups=2)
+    result = group_calibration(d, y, 1.0, groups=2)
     s = np.exp(-1.0)
     assert result.statistic == pytest.approx((s - 0.5) ** 2 / (s * (1 - s) / 2))
     assert result.p_value == pytest.approx(chi2.sf(result.statistic, 1))
     y["event"][0], y["time"][0] = True, 0.5
-    assert km_calibration(d, y, 1.0, groups=2).p_value == 0.0
+    assert group_calibration(d, y, 1.0, groups=2).p_value == 0.0

@@ -17,16 +17,15 @@ from sumosurv.scores import (
     concordance_td,
     cumulative_dynamic_auc,
     evaluate,
-    incidence_calibration,
+    group_calibration,
     integrated_binomial_log_likelihood,
     integrated_brier,
-    km_calibration,
     log_likelihood,
     make_survival_scorer,
 )
 from sumosurv.scores._resampling import Resamples
 from sumosurv.scores.auc import auc_terms
-from sumosurv.scores.group_calibration import incidence_calibration_terms
+from sumosurv.scores.group_calibration import group_calibration_terms
 
 N = 60
 
@@ -192,7 +191,7 @@ def test_risks_that_do_not_fit():
 @pytest.mark.parametrize("ties", [False, True])
 def test_calibration_sets_predictions_against_aalen_johansen(k, ties):
     d, y = rows(200, seed=1, ties=ties)
-    found = incidence_calibration(d, y, 0.7, cause=k, groups=4)
+    found = group_calibration(d, y, 0.7, cause=k, groups=4)
     incidence = d.cumulative_incidence(0.7)[:, k - 1]
     order = np.argsort(incidence)
     score = 0.0
@@ -210,24 +209,16 @@ def test_calibration_sets_predictions_against_aalen_johansen(k, ties):
     assert found.size.tolist() == [50.0] * 4
 
 
-def test_calibration_of_any_cause_is_that_of_kaplan_meier():
-    found, km = incidence_calibration(D, Y, 0.7, groups=3), km_calibration(D, Y, 0.7, groups=3)
-    assert found.score == pytest.approx(km.score, rel=1e-10)
-    np.testing.assert_allclose(found.predicted[::-1], 1 - km.predicted)
-    np.testing.assert_allclose(found.observed[::-1], 1 - km.observed)
-    np.testing.assert_allclose(found.std_error[::-1], km.std_error, rtol=1e-9)
-
-
 def test_groups_that_are_not_followed_so_far():
     y = Surv.from_arrays([1, 2, 0, 0], [1.0, 2.0, 0.3, 0.4])
     d = CauseMixture(np.zeros((4, 2)), [Weibull([1.0, 1.0, 5.0, 5.0], 1.0)] * 2)
-    found = incidence_calibration(d, y, 1.5, cause=1, groups=2)
+    found = group_calibration(d, y, 1.5, cause=1, groups=2)
     assert np.isnan(found.observed[0])
     assert np.isnan(found.std_error[0])
     assert found.observed[1] == 0.5
     for wrong in ({"time": -1.0}, {"groups": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            incidence_calibration(d, y, **wrong, cause=1)
+            group_calibration(d, y, **wrong, cause=1)
 
 
 # ---------------------------------------------------------------------- resamples
@@ -275,7 +266,7 @@ def test_auc_of_resamples_is_that_of_drawn_rows_to_first_order(own, k):
 
 def test_calibration_of_resamples_is_that_of_drawn_rows():
     d, y = rows(400, seed=7)
-    terms = incidence_calibration_terms(d, y, time=0.6, cause=2, groups=1)
+    terms = group_calibration_terms(d, y, time=0.6, cause=2, groups=1)
     counts = np.stack([drawn(s) for s in range(5)])
     predicted, observed, size = terms._groups(counts)
     for r, count in enumerate(counts):
@@ -313,7 +304,7 @@ def test_evaluate_has_a_row_for_each_cause():
     text = repr(table)
     assert "cause" in text.splitlines()[0]
     assert max(map(len, text.splitlines())) <= 80
-    several = evaluate(D, None, Y, scores=["cumulative_dynamic_auc", "incidence_calibration"], times=[0.5, 1.0])
+    several = evaluate(D, None, Y, scores=["cumulative_dynamic_auc", "group_calibration"], times=[0.5, 1.0])
     assert several[["score", "cause", "times"]].to_numpy().tolist()[:4] == [
         ["cumulative_dynamic_auc", 1, "0.5"],
         ["cumulative_dynamic_auc", 1, "1"],

@@ -17,9 +17,9 @@ from sumosurv.scores import (
     concordance_td,
     d_calibration,
     evaluate,
+    group_calibration,
     harrell_c,
     integrated_brier,
-    km_calibration,
     log_likelihood,
     make_survival_scorer,
     rank_correlation,
@@ -55,7 +55,7 @@ def test_the_table_of_scores():
     table = scores_table()
     assert list(table.columns) == ["greater_is_better", "proper", "why", "needs", "formula", "reference", "cost"]
     assert table.loc["integrated_brier", "needs"] == "G, a range of times"
-    assert table.loc["km_calibration", "needs"] == "a time"
+    assert table.loc["group_calibration", "needs"] == "a time"
     with pytest.raises(TypeError):
         SCORES["log_likelihood"] = None
 
@@ -79,8 +79,7 @@ def test_what_each_score_needs():
         "cumulative_dynamic_auc": "times",
         "brier": "times",
         "binomial_log_likelihood": "times",
-        "km_calibration": "time",
-        "incidence_calibration": "time",
+        "group_calibration": "time",
     }
     assert {s.name: s.times_option for s in SCORES.values() if s.times == "single"} == single
     integrated = ["integrated_auc", "integrated_brier", "integrated_binomial_log_likelihood"]
@@ -89,7 +88,7 @@ def test_what_each_score_needs():
     at_times = ["cumulative_dynamic_auc", "integrated_auc", "brier", "binomial_log_likelihood"]
     assert weighted == ["uno_c", *at_times, *integrated[1:]]
     by_cause = {s.name for s in SCORES.values() if s.of_causes}
-    assert by_cause == {"concordance_td", *single, *integrated} - {"km_calibration"}
+    assert by_cause == {"concordance_td", *single, *integrated}
     assert SCORES["log_likelihood"].options == ("floor", "resolution")
     assert SCORES["survival_crps"].options == ()
 
@@ -181,7 +180,7 @@ def test_options_reach_their_score():
             "integrated_brier": {"times": (0.1, 2.0), "n_times": 7, "rule": "simpson", "normalize": True},
             "calibration": {"levels": [0.3]},
             "d_calibration": {"bins": 4},
-            "km_calibration": {"time": 0.4, "groups": 3},
+            "group_calibration": {"time": 0.4, "groups": 3},
         },
         censoring=g,
         n_bootstrap=0,
@@ -195,7 +194,7 @@ def test_options_reach_their_score():
         integrated_brier(d, y, times=(0.1, 2.0), censoring=g, n_times=7, rule="simpson", normalize=True).mean(),
         calibration(d, y, levels=[0.3]).score,
         d_calibration(d, y, bins=4).score,
-        km_calibration(d, y, 0.4, groups=3).score,
+        group_calibration(d, y, 0.4, groups=3).score,
     ]
     np.testing.assert_allclose(table["value"], expected, rtol=1e-12)
 
@@ -203,12 +202,19 @@ def test_options_reach_their_score():
 def test_times_reach_every_score_that_takes_them():
     X, y = _data()
     d, g = Exponential(0.8).fit(X, y).predict_distribution(X), kaplan_meier(y, censoring=True)
-    names = ["log_likelihood", "brier", "km_calibration", "integrated_brier"]
+    names = ["log_likelihood", "brier", "group_calibration", "integrated_brier"]
     table = evaluate(d, None, y, scores=names, times=[0.5, 1.0], n_bootstrap=0)
-    assert list(table["score"]) == ["log_likelihood", "brier", "brier", "km_calibration", "km_calibration", names[-1]]
+    assert list(table["score"]) == [
+        "log_likelihood",
+        "brier",
+        "brier",
+        "group_calibration",
+        "group_calibration",
+        names[-1],
+    ]
     assert list(table["times"]) == ["", "0.5", "1", "0.5", "1", "0.5–1"]
     expected = [*brier(d, y, [0.5, 1.0], censoring=g).mean(axis=0)]
-    expected += [km_calibration(d, y, t).score for t in (0.5, 1.0)]
+    expected += [group_calibration(d, y, t).score for t in (0.5, 1.0)]
     expected += [integrated_brier(d, y, times=[0.5, 1.0], censoring=g).mean()]
     np.testing.assert_allclose(table["value"][1:], expected, rtol=1e-12)
     for at in (0.5, np.float64(0.5), [0.5], np.array([0.5])):
@@ -217,7 +223,7 @@ def test_times_reach_every_score_that_takes_them():
     span = evaluate(d, None, y, scores="integrated_brier", times=(0.25, 2.0), n_bootstrap=0)
     assert span["times"].item() == "0.25–2"
     assert span["value"].item() == pytest.approx(integrated_brier(d, y, times=(0.25, 2.0), censoring=g).mean())
-    own = evaluate(d, None, y, scores={"brier": {"times": 0.5}, "km_calibration": {}}, times=1.0, n_bootstrap=0)
+    own = evaluate(d, None, y, scores={"brier": {"times": 0.5}, "group_calibration": {}}, times=1.0, n_bootstrap=0)
     assert list(own["times"]) == ["0.5", "1"]
 
 
@@ -238,7 +244,7 @@ def test_options_that_cannot_be_honoured_are_refused():
             evaluate(d, None, y, **arguments)
 
     takers = "cumulative_dynamic_auc, integrated_auc, brier, binomial_log_likelihood, integrated_brier, "
-    takers += "integrated_binomial_log_likelihood, km_calibration, incidence_calibration"
+    takers += "integrated_binomial_log_likelihood, group_calibration"
     refused(rf"times= is for {takers}; .*\(log_likelihood\)", scores="log_likelihood", times=1.0)
     refused("times= is for", scores={"brier": {"times": 1.0}}, times=2.0)
     refused(
@@ -257,7 +263,7 @@ def test_options_that_cannot_be_honoured_are_refused():
         ("has no option 'tau'", "harrell_c", {"tau": 1.0}),
         ("range of times", "integrated_brier", {"times": 1.0}),
         ("one number.*got 2 times", "brier", {"times": [0.5, 1.0]}),
-        ("is a range", "km_calibration", {"time": (0.5, 1.0)}),
+        ("is a range", "group_calibration", {"time": (0.5, 1.0)}),
     ):
         with pytest.raises(ValueError, match=match):
             make_survival_scorer(name, **options)
@@ -316,7 +322,7 @@ def test_scorers_in_cross_validation(name):
     scorer = pickle.loads(pickle.dumps(make_survival_scorer(name)))
     right, wrong = (cross_val_score(Exponential(slope), X, y, cv=3, scoring=scorer).mean() for slope in (0.8, -0.8))
     assert np.isfinite([right, wrong]).all()
-    if name not in ("calibration", "d_calibration", "km_calibration"):
+    if name not in ("calibration", "d_calibration", "group_calibration"):
         assert right > wrong  # more is better for every scorer
 
 
@@ -385,7 +391,7 @@ def test_levels_and_numbers_of_resamples_that_cannot_be(wrong):
         evaluate(Weibull([1.0, 2.0, 3.0], 1.0), None, y, scores="log_likelihood", **({"n_bootstrap": 5} | wrong))
 
 
-LATE = ["integrated_brier", "brier", "uno_c", "cumulative_dynamic_auc", "km_calibration"]
+LATE = ["integrated_brier", "brier", "uno_c", "cumulative_dynamic_auc", "group_calibration"]
 
 
 def test_intervals_of_late_rows_are_those_of_the_time_since_entry():

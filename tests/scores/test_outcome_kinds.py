@@ -57,9 +57,7 @@ def one_cause(name):
 @pytest.mark.parametrize("name", SCORES)
 def test_whole_weights_are_repeated_rows(name, of_causes):
     score, options = SCORES[name], options_of(name)
-    if name == "incidence_calibration" and not of_causes:
-        options["cause"] = 1
-    curves, y = (CURVES, Y_CAUSES) if of_causes or name == "incidence_calibration" else (ONE, Y)
+    curves, y = (CURVES, Y_CAUSES) if of_causes else (ONE, Y)
     if of_causes:
         options |= one_cause(name)
     found = evaluate(curves, None, y, scores={name: options}, sample_weight=WHOLE, n_bootstrap=0)["value"]
@@ -77,13 +75,11 @@ def test_whole_weights_are_repeated_rows(name, of_causes):
 @pytest.mark.parametrize("name", SCORES)
 def test_times_that_are_not_given_are_those_of_the_repeated_rows(name):
     options = {"method": "antolini"} if name == "concordance_td" else {}
-    options |= {"cause": 1} if name == "incidence_calibration" else {}
     weight = np.where(TIME.max() == TIME, 0, WHOLE)
     weight[np.argmin(TIME)] = 0
     again = np.repeat(np.arange(N), weight)
-    curves, y = (CURVES, Y_CAUSES) if name == "incidence_calibration" else (ONE, Y)
-    found = evaluate(curves, None, y, scores={name: options}, sample_weight=weight, n_bootstrap=0)
-    repeated = evaluate(curves[again], None, y[again], scores={name: options}, n_bootstrap=0)
+    found = evaluate(ONE, None, Y, scores={name: options}, sample_weight=weight, n_bootstrap=0)
+    repeated = evaluate(ONE[again], None, Y[again], scores={name: options}, n_bootstrap=0)
     assert found["times"][0] == repeated["times"][0]
     np.testing.assert_allclose(found["value"], repeated["value"], rtol=1e-9)
 
@@ -100,23 +96,22 @@ def test_the_median_time_is_that_of_the_repeated_rows():
 @pytest.mark.parametrize("name", SCORES)
 def test_rows_of_weight_zero_are_not_looked_at(name):
     """Nor is their time, after which nobody is followed: there the censoring distribution is zero."""
-    options = options_of(name) | ({"cause": 1} if name == "incidence_calibration" else {})
+    options = options_of(name)
     options.pop(SCORES[name].times_option, None)
     time, cause, weight = TIME.copy(), CAUSE.copy(), 1 + WHOLE
     order = np.argsort(time)
     cause[order[-1]], weight[order[-1]], cause[order[-2]] = 1, 0, 0
-    curves, y = (CURVES, Surv.from_arrays(cause, time)) if "incidence" in name else (ONE, (time, cause > 0))
-    found = evaluate(curves, None, y, scores={name: options}, sample_weight=weight, n_bootstrap=3)
+    found = evaluate(ONE, None, (time, cause > 0), scores={name: options}, sample_weight=weight, n_bootstrap=3)
     kept = np.sort(order[:-1])
-    y = Surv.from_arrays(cause if "incidence" in name else cause > 0, time)
-    without = evaluate(curves[kept], None, y[kept], scores={name: options}, sample_weight=weight[kept], n_bootstrap=3)
+    y = Surv.from_arrays(cause > 0, time)
+    without = evaluate(ONE[kept], None, y[kept], scores={name: options}, sample_weight=weight[kept], n_bootstrap=3)
     for column in ("value", "low", "high"):
         np.testing.assert_allclose(found[column], without[column], rtol=1e-9)
     if SCORES[name].needs_censoring:  # one that is given for each row
         g = Weibull(np.linspace(2.0, 4.0, N), 1.0)
-        found = evaluate(curves, None, y, scores=name, censoring=g, sample_weight=weight, n_bootstrap=0)
+        found = evaluate(ONE, None, y, scores=name, censoring=g, sample_weight=weight, n_bootstrap=0)
         without = evaluate(
-            curves[kept], None, y[kept], scores=name, censoring=g[kept], sample_weight=weight[kept], n_bootstrap=0
+            ONE[kept], None, y[kept], scores=name, censoring=g[kept], sample_weight=weight[kept], n_bootstrap=0
         )
         np.testing.assert_allclose(found["value"], without["value"], rtol=1e-9)
 
@@ -211,10 +206,9 @@ def test_auc_with_weights_by_pairs(cause):
 
 @pytest.mark.parametrize("name", SCORES)
 def test_the_scale_of_weights_does_not_matter(name):
-    options = options_of(name) | ({"cause": 1} if name == "incidence_calibration" else {})
-    curves, y = (CURVES, Y_CAUSES) if name == "incidence_calibration" else (ONE, Y)
+    options = options_of(name)
     one, two = (
-        evaluate(curves, None, y, scores={name: options}, sample_weight=w, n_bootstrap=5) for w in (WEIGHT, 7 * WEIGHT)
+        evaluate(ONE, None, Y, scores={name: options}, sample_weight=w, n_bootstrap=5) for w in (WEIGHT, 7 * WEIGHT)
     )
     np.testing.assert_allclose(one[["value", "low", "high"]], two[["value", "low", "high"]], rtol=1e-9)
 
@@ -228,8 +222,6 @@ AT_RISK = ("concordance_td", "harrell_c")
 @pytest.mark.parametrize("name", [name for name in SCORES if name not in AT_RISK])
 def test_scores_of_late_entry_are_those_since_entry(name, of_causes):
     """Value and bootstrap: of the time since entry, under what remains; the likelihood is that given entry."""
-    if name == "incidence_calibration" and not of_causes:
-        pytest.skip("for causes")
     curves, event = (CURVES, CAUSE) if of_causes else (ONE, CAUSE > 0)
     options = options_of(name) | (one_cause(name) if of_causes else {})
     late, since = Surv.from_arrays(event, TIME, ENTRY), Surv.from_arrays(event, TIME - ENTRY)

@@ -148,24 +148,24 @@ def test_d_calibration_of_a_resample(stretch):
 
 
 @pytest.mark.parametrize("stretch", [1.0, 2.5])
-def test_km_calibration_of_a_resample(stretch):
+def test_group_calibration_of_a_resample(stretch):
     rng = np.random.default_rng(6)
     d, y = _data(rng, 120, True)
     d = Weibull(stretch * d.scale[:, 0].numpy(), 1.3)
-    s = d.survival(0.8)
-    group = np.floor((rankdata(s) - 0.5) / 120 * 3).astype(int)
-    result = SCORES["km_calibration"].function(d, y, 0.8, groups=3)
+    risk = d.cdf(0.8)
+    group = np.floor((rankdata(risk) - 0.5) / 120 * 3).astype(int)
+    result = SCORES["group_calibration"].function(d, y, 0.8, groups=3)
     rows, counts = _drawn(rng, 120)
     size = np.bincount(group)
-    noise = result.std_error**2 - np.array([s[group == g].var() for g in range(3)]) / size
+    noise = result.std_error**2 - np.array([risk[group == g].var() for g in range(3)]) / size
     deviation = result.predicted - result.observed
     kept = _shrunk(deviation, (size * noise).sum() / 120, size / 120)
     again = []
     for g in range(3):
         part = rows[group[rows] == g]
-        observed = kaplan_meier(y[part]).survival(0.8)[0]
-        again.append(len(part) * (s[part].mean() - observed - deviation[g] + kept[g]) ** 2)
-    terms = SCORES["km_calibration"].terms(d, y, time=0.8, groups=3)
+        observed = kaplan_meier(y[part]).cdf(0.8)[0]
+        again.append(len(part) * (risk[part].mean() - observed - deviation[g] + kept[g]) ** 2)
+    terms = SCORES["group_calibration"].terms(d, y, time=0.8, groups=3)
     got = terms.resampled(Resamples(check_outcome(y), counts))[0]
     assert got == pytest.approx(sum(again) / 120, rel=1e-10)
     assert terms.value == result.score
@@ -220,7 +220,7 @@ SPREADS = {
     "integrated_brier": {"times": SPAN},
     "integrated_binomial_log_likelihood": {"times": SPAN},
     "d_calibration": {},
-    "km_calibration": {"time": 0.5, "groups": 5},
+    "group_calibration": {"time": 0.5, "groups": 5},
 }
 
 

@@ -10,9 +10,9 @@ from sumosurv.scores import (
     brier,
     concordance,
     concordance_td,
+    group_calibration,
     integrated_binomial_log_likelihood,
     integrated_brier,
-    km_calibration,
     survival_crps,
 )
 from sumosurv.scores._inputs import curve_blocks
@@ -45,7 +45,7 @@ def scores(d, y):
         "brier": brier(d, y, grid, censoring=censoring),
         "ibs": integrated_brier(d, y, times=grid, censoring=censoring),
         "ibll": integrated_binomial_log_likelihood(d, y, times=grid, censoring=censoring),
-        "calibration": km_calibration(d, y).score,
+        "calibration": group_calibration(d, y).score,
     }
 
 

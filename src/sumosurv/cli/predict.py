@@ -150,7 +150,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     table = evaluate_rows(
         _rows(models, source, cluster),
         verbose=verbose,
-        scores=_score_options(arguments, outcome, model.n_causes_),
+        scores=_score_options(arguments, outcome),
         censoring=arguments.censoring,
         n_bootstrap=arguments.bootstrap,
     )
@@ -232,9 +232,9 @@ def _gain_in_words(gains: pd.DataFrame, model: Any, outcome: Outcome) -> str:
     return f"Gain in log-likelihood over the {curve} of the training rows: {'; '.join(each)}."
 
 
-def _score_options(arguments: argparse.Namespace, y: Outcome, causes: int) -> dict[str, dict[str, Any]]:
+def _score_options(arguments: argparse.Namespace, y: Outcome) -> dict[str, dict[str, Any]]:
     """Options of each score asked for: the times given, to those that take times of that kind."""
-    usual, _ = default_scores(y, arguments.times, causes)
+    usual, _ = default_scores(y, arguments.times)
     options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or usual}
     if arguments.span is not None and len(arguments.span) != 2:
         raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")

@@ -29,8 +29,7 @@ from sumosurv.scores import (
     Calibration,
     DCalibration,
     DecisionCurve,
-    IncidenceCalibration,
-    KMCalibration,
+    GroupCalibration,
     evaluate,
 )
 from sumosurv.scores.score import find_score
@@ -45,7 +44,7 @@ _AT_RISK = 0.05  # least share of the rows that is followed beyond the last time
 
 @picture
 def plot_calibration(
-    result: Calibration | DCalibration | KMCalibration | IncidenceCalibration | SmoothCalibration,
+    result: Calibration | DCalibration | GroupCalibration | SmoothCalibration,
     *,
     label: str | None = None,
     ax: Any = None,
@@ -57,14 +56,13 @@ def plot_calibration(
     ==================================  ===============================================================================
     `calibration`                       share of subjects with F(z|x) ≤ p against p
     `d_calibration`                     share of subjects in each bin of F(T|x)
-    `km_calibration`                    Kaplan-Meier against mean predicted survival in groups, with 95 % limits
-    `incidence_calibration`             Aalen-Johansen against mean predicted incidence in groups, with 95 % limits
+    `group_calibration`                 observed against mean predicted risk in groups, with 95 % limits
     `calibrate.smooth_calibration`      smoothed observed risk against predicted risk, and a histogram of predictions
     ==================================  ===============================================================================
 
     Parameters
     ----------
-    result : Calibration, DCalibration, KMCalibration, IncidenceCalibration or SmoothCalibration
+    result : Calibration, DCalibration, GroupCalibration or SmoothCalibration
     label : str, optional
         Name of the model in the legend, for several models on the same ``ax``.
     """
@@ -93,29 +91,19 @@ def _draw_bins(ax: Any, result: DCalibration, label: str | None) -> None:
     ax.set_title(f"D-calibration, p = {result.p_value:.3g}")
 
 
-def _draw_survival_groups(ax: Any, result: KMCalibration, label: str | None) -> None:
-    test = f"p = {result.p_value:.3g}"
-    _draw_groups(ax, result, "S", "Kaplan-Meier", 1.0, label and f"{label}, {test}")
-    ax.set_title(f"At time {result.time:.4g}" + ("" if label else f", {test}"))
-
-
-def _draw_incidence_groups(ax: Any, result: IncidenceCalibration, label: str | None) -> None:
-    known = ~np.isnan(result.observed)
-    highest = np.append(result.observed[known] + np.nan_to_num(1.96 * result.std_error[known]), result.predicted)
-    _draw_groups(ax, result, _risk(result.cause), "Aalen-Johansen", min(1.0, 1.08 * float(highest.max())) or 1.0, label)
-    ax.set_title(f"{'Any cause' if result.cause is None else f'Cause {result.cause}'} at time {result.time:.4g}")
-
-
-def _draw_groups(
-    ax: Any, result: KMCalibration | IncidenceCalibration, of: str, estimate: str, top: float, label: str | None
-) -> None:
-    """Observed against predicted probabilities of groups, with 95 % limits cut at 0 and 1."""
-    _square(ax, top, f"predicted {of}({result.time:.4g}|x), mean of group", estimate)
+def _draw_groups(ax: Any, result: GroupCalibration, label: str | None) -> None:
+    """Observed against predicted risks of groups, with 95 % limits cut at 0 and 1."""
     known = ~np.isnan(result.observed)
     observed, half = result.observed[known], 1.96 * result.std_error[known]
+    top = min(1.0, 1.08 * float(np.append(observed + np.nan_to_num(half), result.predicted).max())) or 1.0
+    risk = f"predicted {_risk(result.cause)}({result.time:.4g}|x), mean of group"
+    _square(ax, top, risk, "Aalen-Johansen" if result.cause else "one minus Kaplan-Meier")
+    test = "" if np.isnan(result.p_value) else f", p = {result.p_value:.3g}"
     limits = [np.minimum(half, observed), np.minimum(half, 1.0 - observed)]
-    style = {"fmt": "o", "ms": 5, "capsize": 2, "lw": 1.2}
-    ax.errorbar(result.predicted[known], observed, yerr=limits, color=_next_colour(ax), label=label, **style)
+    style = {"fmt": "o", "ms": 5, "capsize": 2, "lw": 1.2, "color": _next_colour(ax), "label": label and label + test}
+    ax.errorbar(result.predicted[known], observed, yerr=limits, **style)
+    what = "At" if result.cause is None else f"Cause {result.cause} at"
+    ax.set_title(f"{what} time {result.time:.4g}" + ("" if label else test))
 
 
 def _draw_smooth(ax: Any, result: SmoothCalibration, label: str | None) -> None:
@@ -134,8 +122,7 @@ def _draw_smooth(ax: Any, result: SmoothCalibration, label: str | None) -> None:
 _DRAW: dict[type, Any] = {
     Calibration: _draw_probabilities,
     DCalibration: _draw_bins,
-    KMCalibration: _draw_survival_groups,
-    IncidenceCalibration: _draw_incidence_groups,
+    GroupCalibration: _draw_groups,
     SmoothCalibration: _draw_smooth,
 }
 

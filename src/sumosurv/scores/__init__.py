@@ -9,12 +9,7 @@ from sumosurv.scores.crps import survival_crps
 from sumosurv.scores.decision import DecisionCurve, decision_curve
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import Evaluation
-from sumosurv.scores.group_calibration import (
-    IncidenceCalibration,
-    KMCalibration,
-    incidence_calibration,
-    km_calibration,
-)
+from sumosurv.scores.group_calibration import GroupCalibration, group_calibration
 from sumosurv.scores.ipcw import (
     binomial_log_likelihood,
     brier,
@@ -36,8 +31,7 @@ __all__ = [
     "DCalibration",
     "DecisionCurve",
     "Evaluation",
-    "IncidenceCalibration",
-    "KMCalibration",
+    "GroupCalibration",
     "Score",
     "binomial_log_likelihood",
     "brier",
@@ -49,12 +43,11 @@ __all__ = [
     "d_calibration",
     "decision_curve",
     "evaluate",
+    "group_calibration",
     "harrell_c",
-    "incidence_calibration",
     "integrated_auc",
     "integrated_binomial_log_likelihood",
     "integrated_brier",
-    "km_calibration",
     "log_likelihood",
     "make_survival_scorer",
     "rank_correlation",

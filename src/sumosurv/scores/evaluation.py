@@ -90,8 +90,8 @@ def evaluate(
         Concordance by `uno_c` always uses one G for all rows.
     times : float, array, or tuple (low, high), optional
         Times of every score that is taken at times and has no times among its own options. A number or a list of times
-        for scores at single times (`brier`, `cumulative_dynamic_auc`, `km_calibration` and others), which get one row
-        per time; a tuple (low, high) or a grid for the integrated scores. The default is the median time of y for
+        for scores at single times (`brier`, `cumulative_dynamic_auc`, `group_calibration` and others), which get one
+        row per time; a tuple (low, high) or a grid for the integrated scores. The default is the median time of y for
         scores at single times, and the range from the smallest positive to just before the largest time of y, beyond
         which nobody is followed, for integrated scores.
     n_bootstrap : int
@@ -178,7 +178,7 @@ def evaluate_rows(
     check_resamples(n_bootstrap)
     check_level(confidence, "confidence")
     if scores is None:
-        scores, times = default_scores(rows.outcome, times, rows.n_causes)
+        scores, times = default_scores(rows.outcome, times)
     cells = _common_cells(rows.models) if isinstance(resolution, str) else resolution
     cells = None if rows.outcome.upper is not None else cells
     fixed = censoring if isinstance(censoring, SurvivalDistribution) else None

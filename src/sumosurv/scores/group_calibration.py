@@ -25,33 +25,27 @@ from sumosurv.scores._inputs import (
 )
 from sumosurv.scores._resampling import Resamples, incidence_limit, product_limit, ratio, shrinkage
 
-__all__ = [
-    "IncidenceCalibration",
-    "KMCalibration",
-    "incidence_calibration",
-    "incidence_calibration_terms",
-    "km_calibration",
-    "km_calibration_terms",
-]
+__all__ = ["GroupCalibration", "group_calibration", "group_calibration_terms"]
 
 _GRID = 32  # times up to t at which the predicted curves are read for the variance under the model
 
 
 @dataclass(frozen=True)
-class KMCalibration:
-    """Predicted and Kaplan-Meier survival at one time, in groups of predicted risk.
+class GroupCalibration:
+    """Predicted and observed risk at one time, in groups of predicted risk.
 
     Attributes
     ----------
     score : float
         Σ (n_g / n) (predicted - observed)²; lower is better.
     statistic, p_value : float
-        Σ (predicted - observed)² / Var₀(observed), with the variance that the observed survival has if the
-        predictions are right, and its p-value on as many degrees of freedom as groups were used.
+        Σ (predicted - observed)² / Var₀(observed), with the variance that the observed risk has if the predictions are
+        right, and its p-value on as many degrees of freedom as groups were used; nan for one of several causes.
     time : float
+    cause : int or None
     predicted, observed, std_error : ndarray of shape (groups,)
-        Mean S(t|x), Kaplan-Meier estimate (nan if a group is not followed up to t) and its standard error, as in
-        `confidence_band`.
+        From the lowest risk to the highest: mean F(t|x), the Aalen-Johansen estimate (one minus Kaplan-Meier if any
+        event counts; nan if a group is not followed up to t) and its standard error, as in `confidence_band`.
     size : ndarray of shape (groups,)
     """
 
@@ -59,24 +53,27 @@ class KMCalibration:
     statistic: float
     p_value: float
     time: float
+    cause: int | None
     predicted: Array
     observed: Array
     std_error: Array
     size: Array
 
 
-def km_calibration(
+def group_calibration(
     distribution: SurvivalDistribution,
     y: Any,
     time: float | None = None,
     *,
+    cause: int | None = None,
     groups: int = 10,
     sample_weight: Any = None,
-) -> KMCalibration:
-    r"""Kaplan-Meier calibration at one time (one-calibration); lower is better; not proper.
+) -> GroupCalibration:
+    r"""Calibration of the risk at one time, in groups (one-calibration); lower is better; not proper.
 
-    Subjects are divided into groups of equal size by S(t|x), with equal predictions in one group. In each group, the
-    mean S(t|x) is compared with the Kaplan-Meier estimate. The test is
+    Subjects are divided into groups of equal size by F(t|x), with equal predictions in one group. In each group, the
+    mean F(t|x) is compared with the observed risk: one minus the Kaplan-Meier estimate, or the Aalen-Johansen estimate
+    of one of several causes. Both assume that censoring is independent of the event within the group. The test is
 
     .. math:: χ^2 = \sum_g \frac{(\bar S_g(t) - KM_g(t))^2}{V_g}, \qquad
               V_g = \frac{1}{n_g} \Bigl(\bar S_g(t)^2 \int_0^t \frac{d(1/\bar S_g(s))}{G_g(s)} - s^2_g\Bigr),
@@ -92,6 +89,8 @@ def km_calibration(
     y : outcome
     time : float, optional
         The median of the times in y by default.
+    cause : int, optional
+        The cause, counted from one; any event counts by default. There is no test for one of several causes.
     groups : int
         Number of groups; fewer if there are fewer subjects.
     sample_weight : array of shape (n,), optional
@@ -99,7 +98,7 @@ def km_calibration(
 
     Returns
     -------
-    KMCalibration
+    GroupCalibration
 
     Notes
     -----
@@ -112,113 +111,38 @@ def km_calibration(
     References
     ----------
     D'Agostino, Nam (2003), Handbook of Statistics 23; Demler, Paynter, Cook (2015), Statistics in Medicine 34;
-    Haider et al. (2020), Journal of Machine Learning Research 21.
+    Haider et al. (2020), Journal of Machine Learning Research 21; Austin et al. (2022), Diagnostic and Prognostic
+    Research 6.
 
     Examples
     --------
     >>> from sumosurv import Surv
     >>> from sumosurv.distributions import Weibull
     >>> y = Surv.from_arrays(event=[1, 1, 1, 1], time=[0.4, 1.2, 1.5, 4.0])
-    >>> result = km_calibration(Weibull([1.0, 1.0, 3.0, 3.0], 1.0), y, 1.3, groups=2)
+    >>> result = group_calibration(Weibull([1.0, 1.0, 3.0, 3.0], 1.0), y, 1.3, groups=2)
     >>> result.predicted.round(3), result.observed
-    (array([0.273, 0.648]), array([0., 1.]))
+    (array([0.352, 0.727]), array([0., 1.]))
     """
-    terms = km_calibration_terms(distribution, check_rows(y, sample_weight), time=time, groups=groups)
-    followed, deviation = ~np.isnan(terms.observed), terms.predicted - terms.observed
-    variance = _variance_of_the_model(distribution, terms)
-    tested = followed & ((variance > 0) | (deviation != 0))  # S = 1 leaves no variance: there an event is impossible
-    with np.errstate(divide="ignore"):
-        statistic = float((np.square(deviation[tested]) / variance[tested]).sum())
-    p_value = float(chi2.sf(statistic, int(tested.sum()))) if tested.any() else float("nan")
-    if is_robust(terms.outcome):
-        statistic, p_value = float("nan"), float("nan")
-    return KMCalibration(
-        terms.value, statistic, p_value, terms.time, terms.predicted, terms.observed, terms.std_error, terms.size
-    )
-
-
-@dataclass(frozen=True)
-class IncidenceCalibration:
-    """Predicted and Aalen-Johansen incidence at one time, in groups of predicted risk.
-
-    Attributes
-    ----------
-    score : float
-        Σ (n_g / n) (predicted - observed)²; lower is better.
-    time : float
-    cause : int or None
-    predicted, observed, std_error : ndarray of shape (groups,)
-        Mean F_k(t|x), Aalen-Johansen estimate (nan if a group is not followed up to t) and its standard error.
-    size : ndarray of shape (groups,)
-    """
-
-    score: float
-    time: float
-    cause: int | None
-    predicted: Array
-    observed: Array
-    std_error: Array
-    size: Array
-
-
-def incidence_calibration(
-    distribution: SurvivalDistribution,
-    y: Any,
-    time: float | None = None,
-    *,
-    cause: int | None = None,
-    groups: int = 10,
-    sample_weight: Any = None,
-) -> IncidenceCalibration:
-    r"""Calibration of the cumulative incidence of one cause at one time; lower is better; not proper.
-
-    .. math:: \sum_g \frac{n_g}{n} \big(\bar F_{k,g}(t) - AJ_{k,g}(t)\big)^2
-
-    Subjects are divided into groups of equal size by F_k(t|x), with equal predictions in one group. In each group, the
-    mean F_k(t|x) is compared with the Aalen-Johansen estimate, which assumes that censoring is independent of the event
-    within the group.
-
-    Parameters
-    ----------
-    distribution : SurvivalDistribution
-    y : outcome
-    time : float, optional
-        The median of the times in y by default.
-    cause : int, optional
-        The cause, counted from one. By default any event counts, and the estimate is one minus Kaplan-Meier.
-    groups : int
-        Number of groups; fewer if there are fewer subjects.
-    sample_weight : array of shape (n,), optional
-        How many subjects each row counts for.
-
-    Returns
-    -------
-    IncidenceCalibration
-
-    Examples
-    --------
-    >>> from sumosurv import Surv
-    >>> from sumosurv.distributions import CauseMixture, Weibull
-    >>> y = Surv.from_arrays(event=[1, 2, 1, 2], time=[0.4, 1.2, 1.5, 4.0], causes=2)
-    >>> d = CauseMixture(np.zeros((4, 2)), [Weibull([1.0, 1.0, 3.0, 3.0], 1.0)] * 2)
-    >>> found = incidence_calibration(d, y, 1.3, cause=1, groups=2)
-    >>> found.predicted.round(3), found.observed
-    (array([0.176, 0.364]), array([0. , 0.5]))
-    """
-    terms = incidence_calibration_terms(
-        distribution, check_rows(y, sample_weight), time=time, cause=cause, groups=groups
-    )
-    return IncidenceCalibration(
-        terms.value, terms.time, cause, terms.predicted, terms.observed, terms.std_error, terms.size
-    )
+    terms = group_calibration_terms(distribution, check_rows(y, sample_weight), time=time, cause=cause, groups=groups)
+    statistic = p_value = float("nan")
+    if cause is None and not is_robust(terms.outcome):
+        variance = _variance_of_the_model(distribution, terms)
+        deviation = (1.0 - terms.observed) - (1.0 - terms.predicted)  # of survival, from which the variance follows
+        # S = 1 leaves no variance: there an event is impossible
+        tested = ~np.isnan(terms.observed) & ((variance > 0) | (deviation != 0))
+        with np.errstate(divide="ignore"):
+            statistic = float((np.square(deviation[tested]) / variance[tested]).sum())
+        p_value = float(chi2.sf(statistic, int(tested.sum()))) if tested.any() else float("nan")
+    found = terms.predicted, terms.observed, terms.std_error, terms.size
+    return GroupCalibration(terms.value, statistic, p_value, terms.time, cause, *found)
 
 
 # ------------------------------------------------------------------ by group
 
 
 @dataclass(frozen=True)
-class IncidenceGroups:
-    """Groups of subjects with mean F_k(t|x) and the Aalen-Johansen estimate; in resamples the subjects stay in them.
+class RiskGroups:
+    """Groups of subjects with mean F(t|x) and the Aalen-Johansen estimate; in resamples the subjects stay in them.
 
     Deviations are shrunk before the noise of resampling is added to them, as in `SquareTerms`.
 
@@ -226,12 +150,12 @@ class IncidenceGroups:
     ----------
     outcome : Outcome
     prediction : array of shape (n,)
-        The predicted probability of each subject.
+        F(t|x) of each subject.
     time : float
     parts : list of arrays
         The rows of each group, in the order of time, events first among ties.
     own : bool array of shape (n,)
-        Events of the cause.
+        Events that count: those of the cause, or all.
     """
 
     outcome: Outcome
@@ -239,10 +163,6 @@ class IncidenceGroups:
     time: float
     parts: list[npt.NDArray[np.intp]]
     own: npt.NDArray[np.bool_]
-
-    def observe(self, counts: Array, part: npt.NDArray[np.intp]) -> Array:
-        """Estimate the probability in each of r resamples of a group, (r,); nan if follow-up ends before the time."""
-        return incidence_limit(counts, self.outcome[part], self.own[part], self.time)
 
     @cached_property
     def size(self) -> Array:
@@ -256,7 +176,7 @@ class IncidenceGroups:
 
     @cached_property
     def observed(self) -> Array:
-        """The estimate in each group; nan if follow-up ends before the time."""
+        """The observed risk in each group; nan if follow-up ends before the time."""
         return np.asarray(self._groups(self.outcome.weights[None])[1][0])
 
     @cached_property
@@ -295,7 +215,7 @@ class IncidenceGroups:
             drawn = counts[:, part]
             size[:, g] = drawn.sum(axis=1)
             predicted[:, g] = ratio(drawn @ self.prediction[part], size[:, g])
-            observed[:, g] = self.observe(drawn, part)
+            observed[:, g] = incidence_limit(drawn, self.outcome[part], self.own[part], self.time)
         return predicted, observed, size
 
     def _variance(self, part: npt.NDArray[np.intp]) -> float:
@@ -305,14 +225,6 @@ class IncidenceGroups:
         return float(np.append(0.0, variance)[np.searchsorted(times, self.time, side="right")])
 
 
-class SurvivalGroups(IncidenceGroups):
-    """Groups of subjects with mean S(t|x) and the Kaplan-Meier estimate."""
-
-    def observe(self, counts: Array, part: npt.NDArray[np.intp]) -> Array:
-        """Return Kaplan-Meier estimates of a group."""
-        return 1.0 - super().observe(counts, part)
-
-
 def _weighted_mean(values: Array, weights: Array) -> Array:
     """Return the mean over the last axis of the values that are not nan; nan if there is none."""
     known = ~np.isnan(values)
@@ -320,37 +232,25 @@ def _weighted_mean(values: Array, weights: Array) -> Array:
     return ratio((np.where(known, values, 0.0) * weights).sum(axis=-1), weights.sum(axis=-1))
 
 
-def km_calibration_terms(
-    distribution: SurvivalDistribution, y: Any, *, time: float | None = None, groups: int = 10
-) -> SurvivalGroups:
-    """Return S(t|x) of each subject in groups of predicted survival."""
-    outcome = check_subjects(distribution, y)
-    at = check_time(outcome, time)
-    survival = np.empty(len(outcome))
-    for rows, block in curve_blocks(distribution, np.array([at])):
-        survival[rows] = block[:, 0]
-    return SurvivalGroups(outcome, survival, at, risk_groups(survival, outcome, groups), outcome.event)
-
-
-def incidence_calibration_terms(
+def group_calibration_terms(
     distribution: SurvivalDistribution,
     y: Any,
     *,
     time: float | None = None,
     cause: int | None = None,
     groups: int = 10,
-) -> IncidenceGroups:
-    """Return F_k(t|x) of each subject in groups of predicted risk."""
+) -> RiskGroups:
+    """Return F(t|x) of each subject in groups of predicted risk."""
     outcome = check_subjects(distribution, y)
     curves, other = of_cause(distribution, outcome, cause)
     at = check_time(outcome, time)
-    incidence = risk_at(curves, at)
+    risk = risk_at(curves, at)
     own = outcome.event if other is None else outcome.event & ~other
-    return IncidenceGroups(outcome, incidence, at, risk_groups(incidence, outcome, groups), own)
+    return RiskGroups(outcome, risk, at, risk_groups(risk, outcome, groups), own)
 
 
-def _variance_of_the_model(distribution: SurvivalDistribution, terms: SurvivalGroups) -> Array:
-    """Return V of `km_calibration` for the groups that are followed up to its time, 0 for the others."""
+def _variance_of_the_model(distribution: SurvivalDistribution, terms: RiskGroups) -> Array:
+    """Return V of `group_calibration` for the groups that are followed up to its time, 0 for the others."""
     early = terms.outcome.time[(terms.outcome.time > 0) & (terms.outcome.time < terms.time)]
     grid = np.unique(
         np.append(np.quantile(np.unique(early), np.linspace(0, 1, _GRID)) if len(early) else early, terms.time)

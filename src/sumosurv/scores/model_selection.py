@@ -206,7 +206,7 @@ def _with_times(
     """Return the scores with times that are the same in all folds."""
     later = outcome.since_entry()
     if scores is None:
-        scores, times = default_scores(outcome, times, outcome.n_causes)
+        scores, times = default_scores(outcome, times)
     names = [scores] if isinstance(scores, str) else list(scores)
     made = {name: dict(scores[name]) if isinstance(scores, Mapping) else {} for name in names}
     low, high = follow_up(later.time)[0], min(follow_up(later.time[test])[1] for test in tests)

@@ -34,12 +34,7 @@ from sumosurv.scores.concordance import (
     uno_c_terms,
 )
 from sumosurv.scores.crps import survival_crps
-from sumosurv.scores.group_calibration import (
-    incidence_calibration,
-    incidence_calibration_terms,
-    km_calibration,
-    km_calibration_terms,
-)
+from sumosurv.scores.group_calibration import group_calibration, group_calibration_terms
 from sumosurv.scores.ipcw import (
     binomial_log_likelihood,
     brier,
@@ -99,8 +94,6 @@ class Score:
         other scores the time since entry.
     given_x : bool
         Whether the weights remain valid if the censoring distribution G(t|x) differs between rows.
-    with_causes : str
-        The score that is shown in its place by default if there are competing risks.
     label : str
         The name in words, for axes and tables; by default ``name`` with spaces.
     chance : float, optional
@@ -121,7 +114,6 @@ class Score:
     times_option: str = "times"
     takes: frozenset[str] = frozenset()
     given_x: bool = True
-    with_causes: str = ""
     label: str = ""
     chance: float | None = None
 
@@ -336,14 +328,10 @@ _ROWS = (
     Score("d_calibration", d_calibration, False, False, "the truth is best, but so is any marginally right curve",
           "Σ_b (share of F(T|x) in bin b - 1/B)²", "Haider et al. 2020", "n curve values",
           by_subject=d_calibration_terms, takes=_ALL, label="D-calibration"),
-    Score("km_calibration", km_calibration, False, False, "sees group means only; needs C independent of x in a group",
-          "Σ_g (n_g/n) (mean S(t|x) - KM_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
-          by_subject=km_calibration_terms, by_block="sample", times="single", times_option="time",
-          with_causes="incidence_calibration"),
-    Score("incidence_calibration", incidence_calibration, False, False,
+    Score("group_calibration", group_calibration, False, False,
           "sees group means only; needs C independent of x in a group",
-          "Σ_g (n_g/n) (mean F(t|x) - AJ_g(t))²", "Aalen, Johansen 1978; Austin et al. 2022", "n curve values",
-          by_subject=incidence_calibration_terms, by_block="sample", times="single", times_option="time"),
+          "Σ_g (n_g/n) (mean F(t|x) - AJ_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
+          by_subject=group_calibration_terms, by_block="sample", times="single", times_option="time"),
 )  # fmt: skip
 
 SCORES: Mapping[str, Score] = MappingProxyType({score.name: score for score in _ROWS})
@@ -372,7 +360,7 @@ DEFAULT_SCORES = (
     "integrated_binomial_log_likelihood",
     "d_calibration",
 )
-HORIZON_SCORES = ("brier", "cumulative_dynamic_auc", "binomial_log_likelihood", "km_calibration")
+HORIZON_SCORES = ("brier", "cumulative_dynamic_auc", "binomial_log_likelihood", "group_calibration")
 
 
 def find_score(name: str) -> Score:
@@ -382,7 +370,7 @@ def find_score(name: str) -> Score:
     return SCORES[name]
 
 
-def default_scores(outcome: Outcome, times: Any, causes: int) -> tuple[RequestedScores, Any]:
+def default_scores(outcome: Outcome, times: Any) -> tuple[RequestedScores, Any]:
     """Return the scores that are shown by default, and the ``times`` that remain to be shared between them.
 
     A range of times is for the integrated scores. At single times, the scores at a horizon are added.
@@ -394,8 +382,8 @@ def default_scores(outcome: Outcome, times: Any, causes: int) -> tuple[Requested
         raise ValueError(
             "The scores at single times need exact event times, and some events are interval-censored; leave out times."
         )
-    at = [SCORES[name].with_causes or name if causes > 1 else name for name in HORIZON_SCORES]
-    return {name: {} for name in names} | {name: {SCORES[name].times_option: times} for name in at}, None
+    at_times = {name: {SCORES[name].times_option: times} for name in HORIZON_SCORES}
+    return {name: {} for name in names} | at_times, None
 
 
 def make_requests(
