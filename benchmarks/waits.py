@@ -96,7 +96,7 @@ def prediction(options, folder, rows):
     two_networks(folder)
     table(n, seed=1)[0].to_csv(folder / "rows.csv", index=False)
     asked = ["predict", folder / "two.sumo", folder / "rows.csv", "--out", folder / "out.csv", "--quiet"]
-    for more in ((), ("--precision", "single")):
+    for more in ((), ("--precision", "double")):
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             took = spent(lambda more=more: command([str(part) for part in (*asked, *more)]))
         what = " ".join([f"sumosurv predict, {n:,} rows, two networks, default output", *more])

@@ -52,7 +52,7 @@ def test_fit_says_how_it_read_the_columns(table, capsys):
     assert "Categorical" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-12), ("single", 5e-6), (None, 1e-12)])
+@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-12), ("single", 5e-6), (None, 5e-6)])
 def test_predictions_equal_the_library(table, model_file, capsys, precision, tolerance):
     frame = pd.read_csv(table / "data.csv")
     model = sumosurv.load(model_file)
@@ -76,7 +76,7 @@ def test_predictions_equal_the_library(table, model_file, capsys, precision, tol
     for name, values in expected.items():
         np.testing.assert_allclose(printed[name], values, rtol=tolerance)
     digits = max(len(field.replace(".", "").strip("0")) for field in text.splitlines()[1].split(","))
-    assert (digits > 9) == (precision != "single")
+    assert (digits > 9) == (precision == "double")
 
 
 USUAL = ["restricted_mean_{last:g}", "risk", "mean", "quantile_0.25", "median", "quantile_0.75", "extrapolated"]
@@ -115,7 +115,7 @@ def test_what_lies_past_the_last_training_time_is_said(table, model_file, capsys
     d = model.predict_distribution(frame[["age", "stage"]])
     restricted, mean = d.restricted_mean(last), d.mean()
     assert written.columns[0] == f"restricted_mean_{last:g}"
-    np.testing.assert_allclose(written.iloc[:, 0], restricted)
+    np.testing.assert_allclose(written.iloc[:, 0], restricted, rtol=1e-6)
     past = {
         "mean": restricted < 0.99 * mean,
         "median": d.median() > last,
@@ -140,7 +140,8 @@ def test_parquet_in_and_out_equals_csv(table, model_file):
     written = sumosurv.datasets.read_parquet(out)
     last = sumosurv.load(model_file).last_time_
     assert list(written.columns) == [name.format(last=last) for name in USUAL]
-    pd.testing.assert_frame_equal(written, pd.read_csv(table / "p.csv", keep_default_na=False))
+    table_of_csv = pd.read_csv(table / "p.csv", keep_default_na=False)
+    pd.testing.assert_frame_equal(written, table_of_csv.astype(written.dtypes), rtol=1e-6)
 
 
 def test_evaluate_prints_the_library_s_likelihood(table, model_file, capsys):

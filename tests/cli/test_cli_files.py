@@ -272,8 +272,8 @@ def test_predictions_of_many_rows_come_in_blocks(place, capsys, monkeypatch):
     written = pd.read_csv("p.csv")
     model = sumosurv.load("model.sumo")
     X = frame[["age", "stage"]]
-    np.testing.assert_allclose(written["survival_3"], model.predict_survival_function(X, [3.0])[:, 0], rtol=1e-12)
-    np.testing.assert_allclose(written["risk"], model.predict(X), rtol=1e-12)
+    np.testing.assert_allclose(written["survival_3"], model.predict_survival_function(X, [3.0])[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(written["risk"], model.predict(X), rtol=1e-6)
 
 
 # ---------------------------------------------------------------------- the gain over Kaplan-Meier

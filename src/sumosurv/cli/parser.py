@@ -189,8 +189,8 @@ COMMANDS = {
             ("--risk", _SWITCH, "risk score; higher means earlier events"),
             (
                 "--precision",
-                _choice("double", "single") | {"default": "double"},
-                "double: all digits, as in Python; single: about six digits, in half the time",
+                _choice("single", "double") | {"default": "single"},
+                "single: about six digits (the default); double: all digits, as in Python, in twice the time",
             ),
             _STREAM,
             _QUIET,
