@@ -142,12 +142,42 @@ def startup(record):
     return markdown(("what", "s", "÷ import torch"), lines) + f"\n\n`sumosurv --help` {answer} torch."
 
 
+def evaluation(record):
+    """Scores: processor seconds and memory, and scikit-survival with the same curves and weights."""
+    settings, found = record["configuration"], record["results"]
+    ours = [(r["what"], f"{r['rows']:,}", f"{r['cpu_seconds']:.2f}", f"{r['peak_gb']:.2f}") for r in found["ours"]]
+    peers = [
+        (r["what"], f"{r['rows']:,}", r["ours"], r["scikit-survival"], f"{r['ratio']:.1f}", f"{r['difference']:.0e}")
+        for r in found["peers"]
+    ]
+    return (
+        f"{where(record)}; processor seconds. {settings['networks']} networks, {settings['columns']} columns. "
+        "Censoring depends on x, so `evaluate`\nreports weighted scores with both versions of G.\n\n"
+        + markdown(("task", "rows", "seconds", "peak memory so far, GB"), ours)
+        + "\n\n"
+        + markdown(("task", "rows", "seconds", "scikit-survival", "times as fast", "largest difference"), peers)
+    )
+
+
+def serve(record):
+    """Requests per second of the server, and of direct calls."""
+    lines = [
+        (r["question"], r["clients"], f"{r['library_per_second']:.1f}", f"{r['per_second']:.1f}", f"{r['ratio']:.2f}",
+         f"{r['p50_ms']:.0f}", f"{r['p99_ms']:.0f}")
+        for r in record["results"]["rows"]
+    ]  # fmt: skip
+    header = ("request", "clients", "library, per second", "server, per second", "ratio", "median, ms", "p99, ms")
+    return markdown(header, lines)
+
+
 TABLES = {
     "inference": inference,
     "training": training,
     "scale": scale,
     "startup": startup,
     "waits": waits,
+    "evaluation": evaluation,
+    "serve": serve,
 }
 
 

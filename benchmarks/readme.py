@@ -41,10 +41,10 @@ def neutral():
     assert largest < 0.05
     return (
         f"On the [largest neutral comparison of survival models](docs/neutral.md) ({found['tables']} tables, "
-        f"{found['folds']} published\nfolds, {count} learners, tuned by its authors), the untuned default has the best "
+        f"{found['folds']} published\nfolds, {count} learners tuned by its authors), the untuned default has the best "
         f"mean rank on the integrated Brier score\n({ours['isbs']:.1f}), the integrated log-loss ({ours['isll']:.1f}) "
         f"and Harrell's C ({ours['harrell_c']:.1f}). It is significantly better than every learner on every\nscore "
-        f"(largest Holm-corrected p-value: {largest:.4f}), and was fixed before it was first run there.\n\n"
+        f"(largest Holm-corrected p-value: {largest:.4f}). It was fixed before it was first run on this benchmark.\n\n"
         "![Mean ranks of all learners on three scores](docs/figures/neutral_ranks.png)"
     )
 
@@ -66,7 +66,7 @@ def likelihoods():
 
 
 def speed():
-    """How many times as long others take."""
+    """Speed-up over other implementations."""
     way = "S, from inputs, double"
     ratios = {row["peer"]: row for row in record("performance_inference_cpu")["ratios"] if row["case"] == "support"}
     network = {
@@ -77,12 +77,12 @@ def speed():
         ("survival curves of 1,775 subjects at 100 times, one CPU thread", "code released with the paper",
          f"{ratios['released code: S, from inputs'][way]:.0f} ×"),
         ("the same", "pycox, Cox-Time", f"{ratios['pycox Cox-Time: S, same grid'][way]:.0f} ×"),
-        ("the same", "SODEN's equation by torchdiffeq",
+        ("the same", "SODEN, solved by torchdiffeq",
          f"{ratios['Soden, torchdiffeq: S, from inputs'][way]:.0f} ×"),
         (f"a training step per network, {most:,} trained together, H200", "code released with the paper",
          f"{network[most]['released / ours']:,.0f} ×"),
     ]  # fmt: skip
-    return markdown(("what", "compared with", "times as fast"), lines)
+    return markdown(("task", "compared with", "speed-up"), lines)
 
 
 def main():

@@ -282,30 +282,30 @@ def _word(time: float) -> str:
 
 # ------------------------------------------------------------------ the scores
 
-_BY_WEIGHT = "only if G(t|x) is known and positive; with one G for all, false where censoring depends on x"
+_BY_WEIGHT = "only if G(t|x) is known and positive; not with one G for all rows if censoring depends on x"
 _GRAF = "Graf et al. 1999"
 _ALL = frozenset({"entry", "intervals"})
 _ENTRY = frozenset({"entry"})
 
 _ROWS = (
-    Score("log_likelihood", log_likelihood, True, True, "Lemma 1: the gap is F(c) KL + KL of two Bernoullis >= 0",
+    Score("log_likelihood", log_likelihood, True, True, "by Lemma 1, the expected loss is a KL divergence",
           "d log f(z|x) + (1-d) log S(z|x)", "Rindt et al. 2022, Lemma 1", "n curve values", takes=_ALL,
           label="log-likelihood (nats per row)"),
-    Score("concordance_td", concordance_td, True, False, "best when the curves are ordered as the true hazards are",
+    Score("concordance_td", concordance_td, True, False, "maximal if curves are ordered like the true hazards",
           "P(S(zᵢ|xᵢ) < S(zᵢ|xⱼ) | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Antolini et al. 2005; Ishwaran et al. 2008",
           "n log n if curves never cross; else n e / 2 curve values, 99 n past 2,000 rows",
           by_subject=concordance_td_terms, by_block="sample", takes=_ENTRY,
           label="time-dependent concordance", chance=0.5),
-    Score("harrell_c", harrell_c, True, False, "sees one number per subject, and only its order",
+    Score("harrell_c", harrell_c, True, False, "depends only on the order of one number per subject",
           "P(rᵢ > rⱼ | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Harrell et al. 1996", "n log n, after n restricted means",
           by_subject=harrell_c_terms, by_block="sample", takes=_ENTRY, label="Harrell's C", chance=0.5),
-    Score("uno_c", uno_c, True, False, "sees one number per subject, and only its order",
+    Score("uno_c", uno_c, True, False, "depends only on the order of one number per subject",
           "as Harrell's C, pairs weighted by 1/G(zᵢ-)²", "Uno et al. 2011", "n log n, after n restricted means",
           by_subject=uno_c_terms, by_block="sample", given_x=False, label="Uno's C", chance=0.5),
-    Score("cumulative_dynamic_auc", cumulative_dynamic_auc, True, False, "sees the order of the risks at t",
+    Score("cumulative_dynamic_auc", cumulative_dynamic_auc, True, False, "depends only on the order of the risks at t",
           "P(F(t|xᵢ) > F(t|xⱼ) | zᵢ <= t < zⱼ) + ½ P(=), weighted by 1/G", "Uno et al. 2007; Blanche et al. 2013",
           "n m curve values", by_subject=auc_terms, by_block=PartialAuc.of, times="single", label="AUC", chance=0.5),
-    Score("integrated_auc", integrated_auc, True, False, "sees the order of the risks at each time",
+    Score("integrated_auc", integrated_auc, True, False, "depends only on the order of the risks at each time",
           "Σₖ AUC(tₖ) ΔF(tₖ) / Σₖ ΔF(tₖ)", "Lambert and Chevret 2016", "n m curve values",
           by_subject=auc_terms, by_block="sample", times="range", label="integrated AUC", chance=0.5),
     Score("brier", brier, False, False, _BY_WEIGHT,
@@ -320,16 +320,16 @@ _ROWS = (
     Score("integrated_binomial_log_likelihood", integrated_binomial_log_likelihood, True, False, _BY_WEIGHT,
           "1/(t₂-t₁) ∫ BLL(t) dt", _GRAF, "n m curve values",
           by_subject=partial(loss_terms, "logarithmic"), times="range"),
-    Score("survival_crps", survival_crps, False, False, "gains from any curve that falls to 0 past the censoring times",
+    Score("survival_crps", survival_crps, False, False, "rewards curves that fall to 0 beyond the censoring times",
           "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020", "n tables, or some 1000 n curve values"),
-    Score("calibration", calibration, False, False, "counts censored times as events, so that earlier predictions gain",
+    Score("calibration", calibration, False, False, "treats censored times as events, which rewards early predictions",
           "Σⱼ (pⱼ - #{F(zᵢ|xᵢ) <= pⱼ}/n)²", "Kuleshov et al. 2018; Rindt et al. 2022", "n curve values",
           by_subject=calibration_terms),
-    Score("d_calibration", d_calibration, False, False, "the truth is best, but so is any marginally right curve",
+    Score("d_calibration", d_calibration, False, False, "a model that is right on average scores as well as the truth",
           "Σ_b (share of F(T|x) in bin b - 1/B)²", "Haider et al. 2020", "n curve values",
           by_subject=d_calibration_terms, takes=_ALL, label="D-calibration"),
     Score("group_calibration", group_calibration, False, False,
-          "sees group means only; needs C independent of x in a group",
+          "depends only on group means; needs C independent of x within groups",
           "Σ_g (n_g/n) (mean F(t|x) - AJ_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
           by_subject=group_calibration_terms, by_block="sample", times="single", times_option="time"),
 )  # fmt: skip
