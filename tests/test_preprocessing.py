@@ -374,3 +374,20 @@ def test_columns_of_one_name_are_refused():
     twice = pd.concat([X, X[["a"]]], axis=1)
     with pytest.raises(ValueError, match="X has two columns named 'a'; rename one"):
         SumoNet(**NETWORKS).fit(twice, y)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1001])
+def test_a_table_of_numbers_is_learned_as_column_by_column(n: int) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(n, 12)) * 10.0 ** rng.integers(-5, 5, 12)
+    values[:, 3], values[:, 4] = 2.0, np.round(values[:, 4])
+    values[:, 5] *= 1e150
+    frame = pd.DataFrame(values, columns=list("abcdefghijkl"))
+    mixed = frame.assign(kind="a")  # a category, so that columns are read one by one
+    whole, single = Preprocessor().fit(frame), Preprocessor().fit(mixed)
+    assert whole.columns == single.columns[:-1]
+    np.testing.assert_array_equal(whole.table(frame)[0], single.table(mixed)[0])
+    with_gap = frame.copy()
+    with_gap.iloc[0] = np.nan
+    np.testing.assert_array_equal(whole.table(with_gap)[0][1:], whole.table(frame)[0][1:])
+    assert not whole.table(with_gap)[0][0].any()

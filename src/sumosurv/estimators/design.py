@@ -55,6 +55,10 @@ class Design:
     def matrix(self, X: Any) -> npt.NDArray[np.float64]:
         """Rows of X as rows of numbers, one column per name."""
         numbers, codes = self.preprocessor.table(X)
+        scaled = [column for column in self.preprocessor.columns if isinstance(column, NumericColumn)]
+        if len(scaled) == numbers.shape[1] == len(self.names):
+            centre, width = (np.array([getattr(c, name) for c in scaled]) for name in ("centre", "width"))
+            return np.asarray(numbers * width + centre)
         columns: list[npt.NDArray[np.float64]] = []
         number = code = 0
         for column in self.preprocessor.columns:

@@ -32,6 +32,7 @@ __all__ = [
     "knot_ranks",
     "normal_scores",
     "read_numbers",
+    "whole_table",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -248,6 +249,14 @@ def read_numbers(values: pd.Series, name: str, rows: Any = None) -> npt.NDArray[
         where = rows_in_words(bad if rows is None else np.asarray(rows)[bad])
         raise ValueError(f"Column {name!r} {what} in rows {where}; replace these values or mark them as missing (NaN).")
     return np.array(numbers)
+
+
+def whole_table(frame: pd.DataFrame) -> Floats | None:
+    """The values (columns, rows) of a table in which all are finite float64 numbers, to be read at once; else None."""
+    if frame.shape[1] == 0 or not all(dtype == np.dtype(np.float64) for dtype in set(frame.dtypes)):
+        return None
+    values = np.ascontiguousarray(frame.to_numpy().T)
+    return values if values.size and (np.abs(values) <= _LARGEST).all() else None
 
 
 def _date_error(name: Any) -> ValueError:

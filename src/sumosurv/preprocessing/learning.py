@@ -19,6 +19,7 @@ from sumosurv.preprocessing.columns import (
     is_categorical,
     normal_scores,
     read_numbers,
+    whole_table,
 )
 from sumosurv.preprocessing.levels import listed
 from sumosurv.quantiles import mean_and_width, quantiles
@@ -75,6 +76,8 @@ class TableSummary:
         if self._block is None:
             return [sketch.learned(name, scaling) for name, sketch in self._sketches.items()]
         frame, weight = self._block
+        if scaling == "standard" and weight is None and (table := whole_table(frame)) is not None:
+            return _learn_numbers([str(name) for name in frame], table)
         return [learn_column(str(name), values, weight, scaling) for name, values in frame.items()]
 
 
@@ -167,6 +170,21 @@ def learn_column(
     size = size if size > 1e100 else 1.0  # squares of larger numbers overflow
     centre, width = mean_and_width(present / size, weight)
     return NumericColumn(name, size * centre, size * width or 1.0, indicator, seen=seen)
+
+
+def _learn_numbers(names: Sequence[str], table: Floats) -> list[Column]:
+    """What `learn_column` learns of each row of a table (columns, rows) of finite numbers, for all of them at once."""
+    low, high, sizes = table.min(axis=1), table.max(axis=1), np.abs(table).max(axis=1)
+    sizes = np.where(sizes > 1e100, sizes, 1.0)  # squares of larger numbers overflow
+    whole, middle = (table == np.round(table)).all(axis=1), np.quantile(table, 0.5, axis=1)
+    middle = np.where(whole, np.floor(middle), middle)
+    scaled = table / sizes[:, None]
+    constant = low == high
+    centre = np.where(constant, low, sizes * scaled.mean(axis=1))
+    width = np.where(constant, 1.0, sizes * scaled.std(axis=1))
+    width = np.where(width > 0, width, 1.0)
+    rows = zip(names, centre.tolist(), width.tolist(), low.tolist(), middle.tolist(), high.tolist(), whole.tolist())
+    return [NumericColumn(name, c, w, False, seen=Range(a, m, b, i)) for name, c, w, a, m, b, i in rows]
 
 
 def _most_common(levels: list[Any], values: pd.Series, weight: Floats | None) -> int:

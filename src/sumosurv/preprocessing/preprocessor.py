@@ -23,6 +23,7 @@ from sumosurv.preprocessing.columns import (
     column_from_state,
     normal_scores,
     read_numbers,
+    whole_table,
 )
 from sumosurv.preprocessing.learning import TableSummary
 from sumosurv.preprocessing.levels import LevelNotes
@@ -136,6 +137,12 @@ class Preprocessor:
     def table(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Numbers in float64 and codes, of a table: what `transform` gives to networks in float32."""
         frame = self._checked_frame(X)
+        only = [column for column in self.columns if isinstance(column, NumericColumn)]
+        if len(only) == len(self.columns) and not any(column.knots or column.indicator for column in only):
+            values = whole_table(frame)
+            if values is not None:
+                centre, width = (np.array([getattr(c, name) for c in only]) for name in ("centre", "width"))
+                return np.ascontiguousarray((values.T - centre) / width), np.zeros((len(frame), 0), np.int64)
         numbers: list[npt.NDArray[np.float64]] = []
         codes: list[npt.NDArray[np.int64]] = []
         scored = self._scores(frame)
