@@ -193,7 +193,8 @@ class _Stratum:
         return np.asarray(second - mean.T @ sums.mean)
 
     def baseline(self, beta: Array) -> tuple[Array, Array]:
-        with np.errstate(divide="ignore", over="ignore"):  # risks of separated events may be too far apart for sums
+        # risks of separated events may be too far apart for sums
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             sums = self._sums(beta)
             rises = np.bincount(self.at, weights=self.mean_weight / sums.total, minlength=self.n_groups)[::-1]
             jumps = rises > 0
