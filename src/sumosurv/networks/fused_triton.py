@@ -1,11 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
 """The mixed network on CUDA as one kernel: hidden layers live in registers, only the result is written to memory.
 
-It equals `FusedCurve` in single precision. Two kernels: one for a single hidden layer without gates on a shared grid,
-where a cell costs one division per unit; one for everything else. Needs Triton, which CUDA builds of PyTorch bring.
+It equals `FusedCurve` in single precision. Needs Triton, which CUDA builds of PyTorch bring.
 """
 
-import math
 import subprocess
 
 import torch
@@ -17,21 +15,17 @@ from triton.errors import TritonError
 from sumosurv.distributions.monotone import Quantity
 from sumosurv.networks.fused import FusedCurve
 
-__all__ = ["DOT_PRECISION", "FAILURES", "evaluate", "supports"]
+__all__ = ["FAILURES", "evaluate", "supports"]
 
 # What compiling or launching a kernel can raise: Triton's own errors, CUDA's, and those of the C compiler.
 FAILURES: tuple[type[Exception], ...] = (TritonError, RuntimeError, subprocess.CalledProcessError, OSError)
 
-# Of products between hidden layers: "ieee" is true float32; "tf32x3" and "tf32" use tensor cores, at a loss.
-DOT_PRECISION = "ieee"
-
 _KINDS: dict[Quantity, int] = {"log_survival": 0, "survival": 1, "density": 2, "log_both": 3}
 _WIDEST = 128  # units of a layer, a tile of them being held in registers
-_SMALLEST = 1e-37  # still a normal number of float32, and so is its reciprocal
 
 
 def supports(curve: FusedCurve) -> bool:
-    """Whether the kernels cover this network: up to three hidden layers of at most 128 units."""
+    """Whether the kernel covers this network: up to three hidden layers of at most 128 units."""
     widths = [curve.width, *(len(layer.weight) for layer in curve.layers)]
     return len(widths) <= 3 and max(widths) <= _WIDEST
 
@@ -45,60 +39,13 @@ def evaluate(
     if n * m == 0:
         return results
     value, slope = (part.movedim(-1, 0).to(code.dtype).contiguous() for part in curve.times(t))  # (F, n or 1, m)
-    start = code if log_start is None else log_start.contiguous()
-    outputs = (results[0], results[-1])
-    if not curve.gate and not curve.skip and not curve.layers and t.shape[0] == 1:
-        of_time, of_subject = torch.exp(-(curve.time_weight @ value[:, 0])), torch.exp(-2.0 * code[:, : curve.width])
-        if _all_normal(of_time, of_subject):
-            rate = curve.time_weight @ slope[:, 0]
-            by_unit = of_subject.T.contiguous()
-            _launch_shallow(curve, quantity, by_unit, of_time, rate, start, log_start is not None, outputs)
-            return results
-    _launch_deep(curve, quantity, code.contiguous(), value, slope, start, log_start is not None, outputs)
-    return results
-
-
-def _all_normal(*exponentials: Tensor) -> bool:
-    """Whether all are far from the ends of float32, so that a product of two says what it should: 0, 1 or between."""
-    ends = torch.stack([end for part in exponentials for end in torch.aminmax(part)])
-    return bool(((ends > _SMALLEST) & (ends < 1.0 / _SMALLEST)).all())
-
-
-def _launch_shallow(curve, quantity, of_subject, of_time, rate, start, anchored, outputs):
-    n, m = outputs[0].shape
-    # the largest block of times that wastes little at the end of the grid
-    block_m = max(b for b in (4, 8, 16, 32, 64) if b == 4 or math.ceil(m / b) * b <= 1.06 * m)
-    block_r = 1024 // block_m
-    grid = (triton.cdiv(n, block_r), triton.cdiv(m, block_m))
-    _shallow[grid](
-        of_subject,
-        of_time,
-        rate.contiguous(),
-        curve.out_weight[0].contiguous(),
-        curve.out_bias,
-        start,
-        outputs[0],
-        outputs[1],
-        n,
-        m,
-        WIDTH=curve.width,
-        KIND=_KINDS[quantity],
-        ANCHORED=anchored,
-        ROWS=block_r,
-        TIMES=block_m,
-        num_warps=4,
-    )
-
-
-def _launch_deep(curve, quantity, code, value, slope, start, anchored, outputs):
-    n, m = outputs[0].shape
     units, time_weight, layers, out_weight = _padded(curve)
     first = layers[0] if layers else (time_weight, out_weight, False)
     second = layers[1] if len(layers) > 1 else first
     block = 128 if units <= 32 else 64
     own_times = value.shape[1] > 1
-    _deep[(triton.cdiv(n * m, block),)](
-        code,
+    _mixed_network[(triton.cdiv(n * m, block),)](
+        code.contiguous(),
         time_weight,
         value,
         slope,
@@ -108,9 +55,9 @@ def _launch_deep(curve, quantity, code, value, slope, start, anchored, outputs):
         second[1],
         out_weight,
         curve.out_bias,
-        start,
-        outputs[0],
-        outputs[1],
+        code if log_start is None else log_start.contiguous(),
+        results[0],
+        results[-1],
         n * m,
         m,
         code.shape[1],
@@ -125,11 +72,11 @@ def _launch_deep(curve, quantity, code, value, slope, start, anchored, outputs):
         GATE=curve.gate,
         SKIP=curve.skip,
         KIND=_KINDS[quantity],
-        ANCHORED=anchored,
+        ANCHORED=log_start is not None,
         BLOCK=block,
-        DOT=DOT_PRECISION,
         num_warps=4,
     )
+    return results
 
 
 def _padded(curve):
@@ -189,58 +136,14 @@ def _write(h, dh, start, first, second, place, keep, KIND: tl.constexpr, ANCHORE
         tl.store(second + place, log_density, mask=keep)
 
 
-@triton.jit(do_not_specialize=["n"])  # one compilation for tables of any length
-def _shallow(
-    of_subject,
-    of_time,
-    rate,
-    out_weight,
-    out_bias,
-    start,
-    first,
-    second,
-    n,
-    m,
-    WIDTH: tl.constexpr,
-    KIND: tl.constexpr,
-    ANCHORED: tl.constexpr,
-    ROWS: tl.constexpr,
-    TIMES: tl.constexpr,
-):
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(1) * TIMES + tl.arange(0, TIMES)
-    in_rows, in_times = row < n, column < m
-    h = tl.zeros((ROWS, TIMES), dtype=tl.float32) + tl.load(out_bias)
-    dh = tl.zeros((ROWS, TIMES), dtype=tl.float32)
-    subject = of_subject + row  # moves on by n from unit to unit
-    for j in range(WIDTH):
-        a = tl.load(subject, mask=in_rows, other=1.0)
-        subject += n
-        b = tl.load(of_time + j * m + column, mask=in_times, other=1.0)
-        weight = tl.load(out_weight + j)
-        s = 1.0 / (1.0 + a[:, None] * b[None, :])
-        h += weight * s
-        if KIND >= 2:
-            speed = tl.load(rate + j * m + column, mask=in_times, other=0.0)
-            dh += weight * s * (1.0 - s) * speed[None, :]
-    begin = tl.zeros((ROWS,), dtype=tl.float32)
-    if ANCHORED:
-        begin = tl.load(start + row, mask=in_rows, other=0.0)
-    place = row[:, None] * m + column[None, :]
-    keep = in_rows[:, None] & in_times[None, :]
-    _write(h, dh, begin[:, None], first, second, place, keep, KIND, ANCHORED)
-
-
 @triton.jit
-def _layer(
-    s, ds, weight, bias, unit, UNITS: tl.constexpr, RESIDUAL: tl.constexpr, SLOPE: tl.constexpr, DOT: tl.constexpr
-):
-    """One hidden layer, and the slope through it."""
+def _layer(s, ds, weight, bias, unit, UNITS: tl.constexpr, RESIDUAL: tl.constexpr, SLOPE: tl.constexpr):
+    """One hidden layer, and the slope through it; tensor cores would lose precision."""
     w = tl.load(weight + unit[:, None] * UNITS + unit[None, :])
-    new = _sigmoid(tl.dot(s, w, input_precision=DOT) + tl.load(bias + unit)[None, :])
+    new = _sigmoid(tl.dot(s, w, input_precision="ieee") + tl.load(bias + unit)[None, :])
     d_new = ds
     if SLOPE:
-        d_new = new * (1.0 - new) * tl.dot(ds, w, input_precision=DOT)
+        d_new = new * (1.0 - new) * tl.dot(ds, w, input_precision="ieee")
     if RESIDUAL:
         new += s
         if SLOPE:
@@ -249,7 +152,7 @@ def _layer(
 
 
 @triton.jit(do_not_specialize=["cells", "feature_stride"])
-def _deep(
+def _mixed_network(
     code,
     time_weight,
     value,
@@ -279,7 +182,6 @@ def _deep(
     KIND: tl.constexpr,
     ANCHORED: tl.constexpr,
     BLOCK: tl.constexpr,
-    DOT: tl.constexpr,
 ):
     cell = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     keep = cell < cells
@@ -311,9 +213,9 @@ def _deep(
     s = _sigmoid(z)
     ds = s * (1.0 - s) * dz
     if LAYERS >= 1:
-        s, ds = _layer(s, ds, weight_1, bias_1, unit, UNITS, RESIDUAL_1, KIND >= 2, DOT)
+        s, ds = _layer(s, ds, weight_1, bias_1, unit, UNITS, RESIDUAL_1, KIND >= 2)
     if LAYERS >= 2:
-        s, ds = _layer(s, ds, weight_2, bias_2, unit, UNITS, RESIDUAL_2, KIND >= 2, DOT)
+        s, ds = _layer(s, ds, weight_2, bias_2, unit, UNITS, RESIDUAL_2, KIND >= 2)
     w_out = tl.load(out_weight + unit)
     h = tl.sum(s * w_out[None, :], axis=1) + tl.load(out_bias) + path
     dh = tl.sum(ds * w_out[None, :], axis=1) + d_path
