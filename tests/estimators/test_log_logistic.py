@@ -12,7 +12,7 @@ import small_networks
 from sumosurv import LogLogisticNet, Surv, datasets
 from sumosurv.distributions import LogLogistic, Remaining, Rescaled
 from sumosurv.networks import Inputs
-from sumosurv.networks.parametric import LogLogisticNetwork
+from sumosurv.networks.parametric import LogTimeNetwork
 from sumosurv.scores import log_likelihood
 
 LINEAR = {
@@ -133,7 +133,7 @@ def test_events_at_time_zero():
 @pytest.mark.parametrize("offset", [0.0, 1e-6])
 def test_terms_and_gradients_are_finite_at_extreme_times(offset):
     encoder = small_networks.table_encoder()
-    network = LogLogisticNetwork([torch.Generator().manual_seed(0)], encoder, (-1.0, 1.5), offset)
+    network = LogTimeNetwork(LogLogistic, [torch.Generator().manual_seed(0)], encoder, (-1.0, 1.5), offset)
     time = torch.tensor([[0.0, 1e-38, 1e-12, 1e-3, 1.0, 1e3, 1e12, 1e38] * 2])
     event = torch.arange(16)[None] >= 8
     event[0, 8] = offset > 0  # the plain family gives no likelihood to an event at time zero

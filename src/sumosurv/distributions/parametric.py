@@ -7,10 +7,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from sumosurv.distributions._arguments import as_tensor
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.families import (
     LogTerms,
@@ -59,21 +59,32 @@ class _Formula(SurvivalDistribution):
         return self._log_terms(t).hazard
 
 
-class _Parametric(_Formula):
-    """A family with a few parameters, a column (n, 1) each."""
+class Parametric(_Formula):
+    """A family with a few parameters, a column (n, 1) each.
+
+    A subclass names the function of its ``formula``, whose arguments are the parameters, positive ones as logarithms.
+    """
+
+    formula: Callable[..., LogTerms]
+    positive: tuple[bool, ...]  # which parameters are
 
     _columns: tuple[Tensor, ...]
     _order = -1.0  # times the first parameter: the higher, the lower the curve
 
-    def _broadcast(self, positive: tuple[bool, ...], **values: Any) -> tuple[Tensor, ...]:
+    @classmethod
+    def from_formula(cls, *arguments: Tensor) -> Self:
+        """The distribution with these arguments of the formula, (n,) each."""
+        return cls(*(torch.exp(a) if positive else a for a, positive in zip(arguments, cls.positive, strict=True)))
+
+    def _broadcast(self, **values: Any) -> tuple[Tensor, ...]:
         """Check named parameters, numbers or one per subject, and store them as columns."""
         tensors = []
-        for must, (name, value) in zip(positive, values.items(), strict=True):
-            column = value if isinstance(value, Tensor) else torch.from_numpy(np.array(value, dtype=np.float64))
+        for positive, (name, value) in zip(self.positive, values.items(), strict=True):
+            column = as_tensor(value)
             if column.ndim > 1:
                 raise ValueError(f"{name} must be a number or one per subject; got shape {tuple(column.shape)}.")
-            if not bool(torch.isfinite(column).all()) or (must and not bool((column > 0).all())):
-                raise ValueError(f"{name} must be finite{' and positive' if must else ''} for every subject.")
+            if not bool(torch.isfinite(column).all()) or (positive and not bool((column > 0).all())):
+                raise ValueError(f"{name} must be finite{' and positive' if positive else ''} for every subject.")
             tensors.append(column.reshape(-1))
         sizes = [len(column) for column in tensors]
         n = max(sizes)
@@ -81,6 +92,10 @@ class _Parametric(_Formula):
             raise ValueError(f"Parameters must be for the same subjects; they have {sizes}.")
         self._columns = tuple(column.expand(n)[:, None] for column in tensors)
         return self._columns
+
+    def _log_terms(self, t: Tensor) -> LogTerms:
+        logs = (torch.log(c) if positive else c for c, positive in zip(self._columns, self.positive))
+        return type(self).formula(*logs, t)
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -99,7 +114,7 @@ class _Parametric(_Formula):
         return self._order * first[:, 0] if same else None
 
 
-class Weibull(_Parametric):
+class Weibull(Parametric):
     r"""S(t) = exp(-(t / scale)^shape).
 
     Parameters
@@ -108,14 +123,13 @@ class Weibull(_Parametric):
         Both positive; shape 1 is the exponential distribution.
     """
 
+    formula, positive = staticmethod(weibull), (True, True)
+
     def __init__(self, scale: Any, shape: Any) -> None:
-        self.scale, self.shape = self._broadcast((True, True), scale=scale, shape=shape)
-
-    def _log_terms(self, t: Tensor) -> LogTerms:
-        return weibull(torch.log(self.scale), torch.log(self.shape), t)
+        self.scale, self.shape = self._broadcast(scale=scale, shape=shape)
 
 
-class LogNormal(_Parametric):
+class LogNormal(Parametric):
     r"""log T is normal: S(t) = Φ((mu - log t) / sigma).
 
     Parameters
@@ -124,14 +138,13 @@ class LogNormal(_Parametric):
         Mean and standard deviation of log T.
     """
 
+    formula, positive = staticmethod(log_normal), (False, True)
+
     def __init__(self, mu: Any, sigma: Any) -> None:
-        self.mu, self.sigma = self._broadcast((False, True), mu=mu, sigma=sigma)
-
-    def _log_terms(self, t: Tensor) -> LogTerms:
-        return log_normal(self.mu, torch.log(self.sigma), t)
+        self.mu, self.sigma = self._broadcast(mu=mu, sigma=sigma)
 
 
-class LogLogistic(_Parametric):
+class LogLogistic(Parametric):
     r"""log T is logistic: S(t) = 1 / (1 + (t / scale)^shape).
 
     Parameters
@@ -146,11 +159,10 @@ class LogLogistic(_Parametric):
     (array([0.25, 0.1 ]), array([6.      , 3.464102]), array([     inf, 3.141593]))
     """
 
-    def __init__(self, scale: Any, shape: Any) -> None:
-        self.scale, self.shape = self._broadcast((True, True), scale=scale, shape=shape)
+    formula, positive = staticmethod(log_logistic), (True, True)
 
-    def _log_terms(self, t: Tensor) -> LogTerms:
-        return log_logistic(torch.log(self.scale), torch.log(self.shape), t)
+    def __init__(self, scale: Any, shape: Any) -> None:
+        self.scale, self.shape = self._broadcast(scale=scale, shape=shape)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         log_odds = torch.log(-torch.expm1(level)) - level
@@ -176,7 +188,7 @@ class LogLogistic(_Parametric):
         return near + cut * torch.exp(reached) * power
 
 
-class Gompertz(_Parametric):
+class Gompertz(Parametric):
     r"""A hazard that grows or falls exponentially, λ(t) = level · exp(rate · t).
 
     S(t) = exp(-level (exp(rate · t) - 1) / rate).
@@ -194,13 +206,11 @@ class Gompertz(_Parametric):
     (array([0.367879, 0.040986]), array([0.5     , 3.694528]))
     """
 
+    formula, positive = staticmethod(gompertz), (True, False)
     _order = 1.0
 
     def __init__(self, level: Any, rate: Any) -> None:
-        self.level, self.rate = self._broadcast((True, False), level=level, rate=rate)
-
-    def _log_terms(self, t: Tensor) -> LogTerms:
-        return gompertz(torch.log(self.level), self.rate, t)
+        self.level, self.rate = self._broadcast(level=level, rate=rate)
 
     def _inverse_log_survival(self, level: Tensor) -> Tensor:
         unit = -level / self.level  # when a constant hazard would get there
@@ -212,7 +222,7 @@ class Gompertz(_Parametric):
         return torch.where(growth <= -1.0, math.inf, torch.where(huge, far / self.rate, near))
 
 
-class GeneralisedGamma(_Parametric):
+class GeneralisedGamma(Parametric):
     r"""log T = mu + sigma w, with exp(q w) / q² gamma-distributed with shape 1 / q².
 
     Parameters
@@ -228,16 +238,15 @@ class GeneralisedGamma(_Parametric):
     (array([0.082829, 0.018316]), array([0.082829]), array([0.018316]))
     """
 
+    formula, positive = staticmethod(generalised_gamma), (False, True, False)
+
     def __init__(self, mu: Any, sigma: Any, q: Any) -> None:
-        self.mu, self.sigma, self.q = self._broadcast((False, True, False), mu=mu, sigma=sigma, q=q)
+        self.mu, self.sigma, self.q = self._broadcast(mu=mu, sigma=sigma, q=q)
         if bool((self.q.abs() > 10.0).any()):
             raise ValueError(f"q must be between -10 and 10; got {float(self.q[self.q.abs() > 10.0][0])}.")
 
-    def _log_terms(self, t: Tensor) -> LogTerms:
-        return generalised_gamma(self.mu, torch.log(self.sigma), self.q, t)
 
-
-class Normal(_Parametric):
+class Normal(Parametric):
     r"""T normal, given T > 0: S(t) = Φ((mean - t) / sd) / Φ(mean / sd).
 
     Parameters
@@ -246,11 +255,10 @@ class Normal(_Parametric):
         Mean and standard deviation before the cut at zero.
     """
 
-    def __init__(self, mean: Any, sd: Any) -> None:
-        self.location, self.sd = self._broadcast((False, True), mean=mean, sd=sd)
+    formula, positive = staticmethod(normal), (False, True)
 
-    def _log_terms(self, t: Tensor) -> LogTerms:
-        return normal(self.location, torch.log(self.sd), t)
+    def __init__(self, mean: Any, sd: Any) -> None:
+        self.location, self.sd = self._broadcast(mean=mean, sd=sd)
 
 
 class ProportionalHazards(_Formula):

@@ -11,20 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
+from sumosurv.distributions import LogLogistic, LogNormal, Weibull
+from sumosurv.distributions.parametric import Parametric
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.method import Generators
 from sumosurv.fitting.parameters import Constraints, number, one_of
 from sumosurv.fitting.rows import time_features
 from sumosurv.networks import Encoder
 from sumosurv.networks.layers import TimeFeatures
-from sumosurv.networks.parametric import (
-    GompertzNetwork,
-    LogLogisticNetwork,
-    LogNormalNetwork,
-    LogTimeNetwork,
-    ProportionalHazardsNetwork,
-    WeibullNetwork,
-)
+from sumosurv.networks.parametric import GompertzNetwork, LogTimeNetwork, ProportionalHazardsNetwork
 from sumosurv.outcome import Outcome
 from sumosurv.quantiles import mean_and_width
 
@@ -40,7 +35,7 @@ class ParametricNet(NetworkEstimator):
     offset: float | Literal["auto"] = "auto"
 
     _parameter_constraints: ClassVar[Constraints] = {"offset": one_of("auto") | number(low=0)}
-    _network: ClassVar[type[LogTimeNetwork]]  # the family
+    _family: ClassVar[type[Parametric]]
 
     def _check_rows(self, outcome: Outcome) -> None:
         super()._check_rows(outcome)
@@ -59,7 +54,7 @@ class ParametricNet(NetworkEstimator):
     def _build_network(
         self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
     ) -> LogTimeNetwork:
-        return self._network(generators, encoder, tuple(start["values"]), start["offset"])
+        return LogTimeNetwork(self._family, generators, encoder, tuple(start["values"]), start["offset"])
 
     @abstractmethod
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
@@ -96,7 +91,7 @@ class WeibullNet(ParametricNet):
     (2,)
     """
 
-    _network: ClassVar[type[LogTimeNetwork]] = WeibullNetwork
+    _family: ClassVar[type[Parametric]] = Weibull
 
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
         return float(np.log(_time_per_event(outcome))), 0.0
@@ -126,7 +121,7 @@ class LogNormalNet(ParametricNet):
     (2, 3)
     """
 
-    _network: ClassVar[type[LogTimeNetwork]] = LogNormalNetwork
+    _family: ClassVar[type[Parametric]] = LogNormal
 
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
         seen = outcome[outcome.event & (outcome.time > 0)]
@@ -160,7 +155,7 @@ class LogLogisticNet(ParametricNet):
     (2,)
     """
 
-    _network: ClassVar[type[LogTimeNetwork]] = LogLogisticNetwork
+    _family: ClassVar[type[Parametric]] = LogLogistic
 
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
         return float(np.log(_time_per_event(outcome) * np.log(2.0))), 0.0  # the median under a constant hazard

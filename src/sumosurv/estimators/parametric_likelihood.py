@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from sumosurv.distributions import (
     SurvivalDistribution,
     Weibull,
 )
+from sumosurv.distributions.parametric import Parametric
 from sumosurv.estimators.regression import newton_step
 from sumosurv.families import LogTerms
 from sumosurv.networks import Observed
@@ -30,6 +32,7 @@ __all__ = ["FAMILIES", "Family", "Maximum", "ParametricLikelihood", "make_family
 
 Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
+_Start = Callable[[float, float, float], tuple[float, ...]]
 
 FAMILIES = ("weibull", "exponential", "lognormal", "loglogistic", "gompertz", "generalised_gamma", "spline")
 
@@ -61,7 +64,7 @@ class Family:
     parameters: tuple[str, ...]
     formula: Callable[[Sequence[Tensor], Tensor], LogTerms]
     distribution: Callable[[Tensor], SurvivalDistribution]
-    start: Callable[[float, float, float], tuple[float, ...]]
+    start: _Start
     accelerates: bool = True
     valid: Callable[[Tensor], bool] = lambda baseline: bool((baseline[:, 1:].abs() <= _LARGEST).all())
 
@@ -75,48 +78,33 @@ class Family:
 def make_family(name: str, knots: Array | None = None) -> Family:
     """A family by its name; ``knots`` are those of the spline, in log time."""
     if name == "weibull":
-        return Family(
-            ("intercept", "log_shape"),
-            lambda p, t: families.weibull(p[0], p[1], t),
-            lambda p: Weibull(_exp(p[:, 0]), _exp(p[:, 1])),
-            lambda mean, sd, log_rate: (mean, -np.log(sd)),
-        )
+        return _from_distribution(Weibull, ("intercept", "log_shape"), lambda mean, sd, log_rate: (mean, -np.log(sd)))
     if name == "exponential":
         return Family(
             ("intercept",),
             lambda p, t: families.weibull(p[0], torch.zeros_like(p[0]), t),
-            lambda p: Weibull(_exp(p[:, 0]), 1.0),
+            lambda p: Weibull(torch.exp(p[:, 0].clamp(-_FAR, _FAR)), 1.0),
             lambda mean, sd, log_rate: (-log_rate,),
         )
     if name == "lognormal":
-        return Family(
-            ("intercept", "log_sigma"),
-            lambda p, t: families.log_normal(p[0], p[1], t),
-            lambda p: LogNormal(p[:, 0], _exp(p[:, 1])),
-            lambda mean, sd, log_rate: (mean, np.log(sd)),
-        )
+        return _from_distribution(LogNormal, ("intercept", "log_sigma"), lambda mean, sd, log_rate: (mean, np.log(sd)))
     if name == "loglogistic":
-        return Family(
-            ("intercept", "log_shape"),
-            lambda p, t: families.log_logistic(p[0], p[1], t),
-            lambda p: LogLogistic(_exp(p[:, 0]), _exp(p[:, 1])),
-            lambda mean, sd, log_rate: (mean, 0.5 - np.log(sd)),
+        return _from_distribution(
+            LogLogistic, ("intercept", "log_shape"), lambda mean, sd, log_rate: (mean, 0.5 - np.log(sd))
         )
     if name == "generalised_gamma":
-        return Family(
+        return _from_distribution(
+            GeneralisedGamma,
             ("intercept", "log_sigma", "q"),
-            lambda p, t: families.generalised_gamma(p[0], p[1], p[2], t),
-            lambda p: GeneralisedGamma(p[:, 0], _exp(p[:, 1]), p[:, 2]),
             lambda mean, sd, log_rate: (mean, np.log(sd), 0.5),
             valid=lambda baseline: bool(
                 (baseline[:, 1].abs() <= _LARGEST).all() & (baseline[:, 2].abs() <= 10.0).all()
             ),
         )
     if name == "gompertz":
-        return Family(
+        return _from_distribution(
+            Gompertz,
             ("intercept", "rate"),
-            lambda p, t: families.gompertz(p[0], p[1], t),
-            lambda p: Gompertz(_exp(p[:, 0]), p[:, 1]),
             lambda mean, sd, log_rate: (log_rate, 0.0),
             accelerates=False,
             valid=lambda baseline: True,
@@ -134,8 +122,16 @@ def make_family(name: str, knots: Array | None = None) -> Family:
     )
 
 
-def _exp(values: Tensor) -> Tensor:
-    return torch.exp(values.clamp(-_FAR, _FAR))
+def _from_distribution(
+    distribution: type[Parametric], parameters: tuple[str, ...], start: _Start, **options: Any
+) -> Family:
+    return Family(
+        parameters,
+        lambda p, t: distribution.formula(*p, t),
+        lambda p: distribution.from_formula(*p.clamp(-_FAR, _FAR).unbind(1)),
+        start,
+        **options,
+    )
 
 
 class ParametricLikelihood:

@@ -10,16 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import softplus
 
-from sumosurv.distributions import (
-    Gompertz,
-    LogLogistic,
-    LogNormal,
-    ProportionalHazards,
-    Remaining,
-    SurvivalDistribution,
-    Weibull,
-)
-from sumosurv.families import LogTerms, gompertz, log_logistic, log_normal, proportional_hazards, weibull
+from sumosurv.distributions import Gompertz, ProportionalHazards, Remaining, SurvivalDistribution
+from sumosurv.distributions.parametric import Parametric
+from sumosurv.families import LogTerms, gompertz, proportional_hazards
 from sumosurv.networks.data import Batch
 from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, TimeFeatures
@@ -27,13 +20,10 @@ from sumosurv.networks.population import Curves, LikelihoodNetwork
 
 __all__ = [
     "GompertzNetwork",
-    "LogLogisticNetwork",
     "LogMarginalHazard",
-    "LogNormalNetwork",
     "LogTimeNetwork",
     "ParametricNetwork",
     "ProportionalHazardsNetwork",
-    "WeibullNetwork",
 ]
 
 
@@ -101,27 +91,34 @@ class LogTimeNetwork(ParametricNetwork):
 
     Parameters
     ----------
+    family : type
+        A distribution with two parameters, such as `Weibull`; a(x) and b(x) are the arguments of its formula.
     generators, encoder, start
         As in `ParametricNetwork`.
     offset : float
         In scaled time.
     """
 
-    formula: staticmethod[[Tensor, Tensor, Tensor], LogTerms]  # of `sumosurv.families`
     offset: Tensor
 
     def __init__(
-        self, generators: Sequence[torch.Generator], encoder: Encoder, start: tuple[float, float], offset: float
+        self,
+        family: type[Parametric],
+        generators: Sequence[torch.Generator],
+        encoder: Encoder,
+        start: tuple[float, float],
+        offset: float,
     ) -> None:
         super().__init__(generators, encoder, start)
+        self.family = family
         self.register_buffer("offset", torch.tensor([[offset]], dtype=torch.float64))
 
     def log_terms(self, a: Tensor, b: Tensor, t: Tensor) -> LogTerms:
         """Evaluate the formula of the family at t + offset, given survival up to the offset."""
         offset = self.offset.to(t)
         # an event at time zero, or at a time that single precision rounds to zero, keeps a finite likelihood
-        later = self.formula(a, b, (t + offset).clamp_min(torch.finfo(t.dtype).tiny))
-        log_start = self.formula(a, b, offset).survival
+        later = self.family.formula(a, b, (t + offset).clamp_min(torch.finfo(t.dtype).tiny))
+        log_start = self.family.formula(a, b, offset).survival
         # S(0) = 1 to the last bit
         log_survival = torch.where(t > 0, later.survival - log_start, 0.0)
         return LogTerms(log_survival, later.density - log_start, later.hazard)
@@ -132,39 +129,8 @@ class LogTimeNetwork(ParametricNetwork):
             raise ValueError("the offset must be one number, zero or more")
 
     def _member(self, a: Tensor, b: Tensor) -> SurvivalDistribution:
-        made, offset = self._unshifted(a, b), float(self.offset)
+        made, offset = self.family.from_formula(a, b), float(self.offset)
         return Remaining(made, offset) if offset > 0 else made
-
-    @abstractmethod
-    def _unshifted(self, a: Tensor, b: Tensor) -> SurvivalDistribution:
-        """Return the distribution of T + offset."""
-
-
-class WeibullNetwork(LogTimeNetwork):
-    r"""S(t|x) = exp(-(t / e^{a(x)})^{k(x)}) with k(x) = e^{b(x)}."""
-
-    formula = staticmethod(weibull)
-
-    def _unshifted(self, a: Tensor, b: Tensor) -> Weibull:
-        return Weibull(torch.exp(a), torch.exp(b))
-
-
-class LogNormalNetwork(LogTimeNetwork):
-    r"""log T is normal with mean a(x) and standard deviation e^{b(x)}."""
-
-    formula = staticmethod(log_normal)
-
-    def _unshifted(self, a: Tensor, b: Tensor) -> LogNormal:
-        return LogNormal(a, torch.exp(b))
-
-
-class LogLogisticNetwork(LogTimeNetwork):
-    r"""S(t|x) = 1 / (1 + (t / e^{a(x)})^{k(x)}) with k(x) = e^{b(x)}."""
-
-    formula = staticmethod(log_logistic)
-
-    def _unshifted(self, a: Tensor, b: Tensor) -> LogLogistic:
-        return LogLogistic(torch.exp(a), torch.exp(b))
 
 
 class GompertzNetwork(ParametricNetwork):
