@@ -5,6 +5,6 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from paper.record import make_record, save_record
+from paper.record import current_commit, make_record, save_record
 
-__all__ = ["make_record", "save_record"]
+__all__ = ["current_commit", "make_record", "save_record"]

@@ -24,7 +24,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
@@ -34,6 +33,7 @@ import numpy as np
 import pandas as pd
 import torch
 from _measure import machine
+from _record import current_commit
 from _zoo_fits import METHODS as PEERS
 from _zoo_fits import Method, fit_ours
 
@@ -191,17 +191,11 @@ def run(where: Path, out: Path, method: str, folds: list[tuple[str, int]], jobs:
 
 def description(method: str) -> dict:
     """The first line of a record: what was run, with which versions, on which processor."""
-    commit = (
-        os.environ.get("SUMOSURV_COMMIT")
-        or subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-        ).stdout.strip()
-    )
     versions = {"sumosurv": sumosurv.__version__, "python": platform.python_version(), "torch": torch.__version__}
     return {
         "method": method,
         "model": METHODS[method](0).describe(),
-        "commit": commit,
+        "commit": current_commit(),
         "versions": versions,
         "machine": machine("cpu"),
         "threads_per_fit": 1,

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -15,9 +16,20 @@ import numpy as np
 
 from sumosurv import __version__
 
-__all__ = ["load_record", "make_record", "save_figure", "save_record"]
+__all__ = ["current_commit", "load_record", "make_record", "save_figure", "save_record"]
 
 _LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "torch")
+
+
+def current_commit() -> str:
+    """The commit of the code that runs, with a plus sign if files differ from it; $SUMOSURV_COMMIT if that is set.
+
+    An empty string outside a git checkout.
+    """
+    if named := os.environ.get("SUMOSURV_COMMIT"):
+        return named
+    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+", "--abbrev=7"]
+    return subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
 
 
 def make_record(name: str, configuration: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,6 +37,7 @@ def make_record(name: str, configuration: Mapping[str, Any], results: Mapping[st
     return {
         "experiment": name,
         "configuration": dict(configuration),
+        "commit": current_commit(),
         "versions": {
             "sumosurv": __version__,
             "python": platform.python_version(),

@@ -6,6 +6,7 @@ from scipy.integrate import quad
 
 from paper import figure1, table1
 from paper.counterexamples import FailsAt, example_1, example_1_curves, example_2, example_3
+from paper.record import current_commit
 from sumosurv.distributions import Weibull
 from sumosurv.outcome import Surv
 from sumosurv.scores import concordance_td, d_calibration, log_likelihood, survival_crps
@@ -62,6 +63,7 @@ def test_table_1_verdicts_are_the_papers(tmp_path, capsys):
     assert saved["results"]["rows"][0]["false"] == "-inf"
     assert saved["configuration"]["seed"] == 0
     assert {"numpy", "torch", "sumosurv"} <= set(saved["versions"])
+    assert saved["commit"] == current_commit()
     printed = capsys.readouterr().out
     assert "beyond chance" in printed
     assert "lacks the log" in printed
