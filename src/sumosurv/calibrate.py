@@ -14,7 +14,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import CoxPH, FineGray
 from sumosurv.nonparametric import aalen_johansen, refuse_intervals, resampler
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples, quantiles
+from sumosurv.quantiles import check_level, check_resamples, quantiles, resampled_limits, shrinkage
 
 __all__ = ["SmoothCalibration", "smooth_calibration"]
 
@@ -173,26 +173,19 @@ def smooth_calibration(
         draw, rng = resampler(outcome), np.random.default_rng(random_state)
         drawn = [draw(rng) for _ in range(n_bootstrap)]
         again, curves = zip(*(smoother(weights, scale, places) for weights in drawn))
-        lower, upper = _limits(np.stack(curves), curve, level)
+        lower, upper = resampled_limits(np.stack(curves), curve, level)
         noise = np.stack(again) - observed
         square = np.average(distance**2, weights=outcome.weight)
         noise_square = np.average(np.square(noise).mean(axis=0), weights=outcome.weight)
-        kept = np.sqrt(max(0.0, 1.0 - noise_square / square)) if square > 0 else 0.0
-        moved = np.abs(noise + kept * (observed - predicted))
+        moved = np.abs(noise + shrinkage(float(square), float(noise_square)) * (observed - predicted))
         found = np.array([np.average(own, weights=weights) for own, weights in zip(moved, drawn)])
-        low, high = _limits(found, np.array(ici), level)
+        low, high = resampled_limits(found, ici, level)
         interval = float(low), float(high)
     grid = -np.expm1(-np.exp(places))
     emax = float(distance.max())
     return SmoothCalibration(
         ici, float(e50), float(e90), emax, interval, float(time), cause, predicted, observed, grid, curve, lower, upper
     )
-
-
-def _limits(resampled: Array, estimate: Array, level: float) -> tuple[Array, Array]:
-    """Return quantiles over resamples, extended to the estimate if it lies outside."""
-    low, high = np.quantile(resampled, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
-    return np.minimum(low, estimate), np.maximum(high, estimate)
 
 
 def _log_hazard(distribution: Any, outcome: Outcome, time: float, cause: int | None) -> Array:
@@ -208,8 +201,8 @@ def _log_hazard(distribution: Any, outcome: Outcome, time: float, cause: int | N
         raise ValueError(
             f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y; the distribution has one."
         )
+    curves = distribution if cause is None else distribution.cause(cause)
     with torch.no_grad(), np.errstate(divide="ignore"):
-        curves = distribution if cause is None else distribution.cause(cause)
         scale = np.log(-np.asarray(curves.log_survival(time), dtype=np.float64))
     certain = np.flatnonzero(np.isinf(scale))
     if len(certain):

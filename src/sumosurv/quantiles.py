@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["check_level", "check_resamples", "mean_and_width", "quantiles"]
+__all__ = ["check_level", "check_resamples", "mean_and_width", "quantiles", "resampled_limits", "shrinkage"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,6 +32,17 @@ def quantiles(values: Floats, levels: Any, weight: Floats | None = None) -> Floa
 
     low = at(np.floor(place))
     return low + (place - np.floor(place)) * (at(np.floor(place) + 1.0) - low)
+
+
+def resampled_limits(resampled: Floats, estimate: Any, level: float) -> tuple[Floats, Floats]:
+    """Quantiles over resamples, the first axis, extended to the estimate if it lies outside."""
+    low, high = np.quantile(resampled, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+    return np.minimum(low, estimate), np.maximum(high, estimate)
+
+
+def shrinkage(square: float, noise: float) -> float:
+    """Return the factor κ of deviations that removes the expected noise from their sum of squares."""
+    return float(np.sqrt(max(0.0, 1.0 - noise / square))) if square > 0 else 0.0
 
 
 def mean_and_width(values: Floats, weight: Floats | None = None) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from sumosurv.nonparametric.counts import (
 from sumosurv.nonparametric.curves import aalen_johansen, cause_events, product_limit
 from sumosurv.nonparametric.intervals import turnbull
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples
+from sumosurv.quantiles import check_level, check_resamples, resampled_limits
 
 __all__ = ["confidence_band", "incidence_variance"]
 
@@ -222,8 +222,7 @@ def _turnbull(outcome: Outcome, level: float, n_bootstrap: int, random_state: An
         rows = drawn > 0
         found[b] = turnbull(replace(outcome[rows], weight=drawn[rows])).survival(times)[0]
     estimate = curve.table[0].numpy()
-    lower, upper = np.quantile(found, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
-    lower, upper = np.minimum(lower, estimate), np.maximum(upper, estimate)
+    lower, upper = resampled_limits(found, estimate, level)
     keep = slice(1, None) if len(times) > 1 and times[0] == 0 and curve.table[0, 0] == 1 else slice(None)
     return _frame(times[keep], estimate[keep], lower[keep], upper[keep])
 

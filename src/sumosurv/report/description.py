@@ -14,7 +14,7 @@ from sumosurv.io import model_digest
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.plots import plot_kaplan_meier
 from sumosurv.preprocessing import CategoricalColumn
-from sumosurv.report.document import Note, Picture, Section, Table, attempt, count, draw, in_percent, number, shown
+from sumosurv.report.document import Picture, Section, count, draw, in_percent, number, shown
 from sumosurv.report.groups import small_groups
 from sumosurv.report.inputs import ReportInputs
 
@@ -33,18 +33,16 @@ def data_section(inputs: ReportInputs) -> Section:
         f"{count(len(outcome), 'row')} with {count(int(outcome.had_event.sum()), 'event')}. Horizons: "
         f"{', '.join(inputs.time(float(t)) for t in inputs.times)}."
     )
-    section.items.append(Table("Rows used for the evaluation", ["", ""], _facts(inputs)))
+    section.table("Rows used for the evaluation", ["", ""], _facts(inputs))
     frame = inputs.frame
     if frame is None:
-        section.items.append(
-            Note(f"Each row is an array of shape {inputs.X.shape[1:]}; there are no columns to describe.")
-        )
+        section.note(f"Each row is an array of shape {inputs.X.shape[1:]}; there are no columns to describe.")
     else:
-        section.items.append(_columns(frame))
+        section.table("Columns", ["column", "values", "missing"], _columns(frame), text_columns=2)
         if frame.shape[1] > _MOST_COLUMNS:
-            section.items.append(Note(f"Only the first {_MOST_COLUMNS} of {frame.shape[1]} columns are listed."))
+            section.note(f"Only the first {_MOST_COLUMNS} of {frame.shape[1]} columns are listed.")
     if inputs.exact:
-        section.items += attempt("Kaplan-Meier curve", _kaplan_meier, inputs)
+        section.attempt("Kaplan-Meier curve", _kaplan_meier, inputs)
     return section
 
 
@@ -95,7 +93,7 @@ def _median_follow_up(inputs: ReportInputs) -> str:
     return inputs.time(median) if np.isfinite(median) else "not reached"
 
 
-def _columns(frame: pd.DataFrame) -> Table:
+def _columns(frame: pd.DataFrame) -> list[list[str]]:
     rows = []
     for j, name in enumerate(frame.columns[:_MOST_COLUMNS]):
         column = frame.iloc[:, j]
@@ -110,16 +108,13 @@ def _columns(frame: pd.DataFrame) -> Table:
             listed = [f"{shown(level)} {in_percent(count / len(present))}" for level, count in counts.head(5).items()]
             values = ", ".join(listed) + (f", and {len(counts) - 5} more" if len(counts) > 5 else "")
         rows.append([shown(str(name)), values, missing])
-    return Table("Columns", ["column", "values", "missing"], rows, text_columns=2)
+    return rows
 
 
 def limits_section(inputs: ReportInputs) -> Section:
     """What the report does not show."""
     section = Section("limits", "Limitations")
-
-    def say(text: str, *, warning: bool = False) -> None:
-        section.items.append(Note(text, warning))
-
+    say = section.note
     end, outcome = float(inputs.estimator.last_time_), inputs.outcome
     beyond = int((outcome.time > end).sum())
     text = f"Follow-up of the training rows ends at {inputs.time(end)}; later predictions are extrapolated."
@@ -193,14 +188,12 @@ def model_section(inputs: ReportInputs) -> Section:
         parts = estimator.stack_.populations
         listed = [f"{part.network.members} {part.name} (weight {part.weight:.2f})" for part in parts]
         facts.append(["networks", ", ".join(listed)])
-    section.items.append(Table("About the model", ["", ""], facts, text_columns=2))
+    section.table("About the model", ["", ""], facts, text_columns=2)
     settings = [[name, shown(str(_plain(value)))] for name, value in sorted(estimator.get_params(deep=False).items())]
-    section.items.append(Table("Settings (None: chosen by the method)", ["setting", "value"], settings, text_columns=2))
+    section.table("Settings (None: chosen by the method)", ["setting", "value"], settings, text_columns=2)
     versions = [["sumosurv", __version__], ["Python", platform.python_version()]]
-    versions += [[name, version] for name in _PACKAGES if (version := _installed(name))]
-    section.items.append(
-        Table("Versions with which this report was made", ["package", "version"], versions, text_columns=2)
-    )
+    versions += [[name, importlib.metadata.version(name)] for name in _PACKAGES]
+    section.table("Versions with which this report was made", ["package", "version"], versions, text_columns=2)
     return section
 
 
@@ -213,10 +206,3 @@ def _digest(estimator: Any) -> str:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -18,7 +18,6 @@ __all__ = [
     "Picture",
     "Section",
     "Table",
-    "attempt",
     "count",
     "draw",
     "estimate",
@@ -76,6 +75,21 @@ class Section:
     items: list[Item] = field(default_factory=list)
     summary: list[str] = field(default_factory=list)  # sentences for the top of the report
 
+    def note(self, text: str, *, warning: bool = False) -> None:
+        """Add a paragraph."""
+        self.items.append(Note(text, warning))
+
+    def table(self, caption: str, heading: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> None:
+        """Add a table."""
+        self.items.append(Table(caption, heading, rows, text_columns))
+
+    def attempt(self, what: str, make: Callable[..., Item], *arguments: Any) -> None:
+        """Add the item that a function makes, or a note that says why it cannot be shown for these rows."""
+        try:
+            self.items.append(make(*arguments))
+        except ValueError as error:
+            self.note(f"{what}: not shown. {error}")
+
 
 def draw(
     alt: str,
@@ -111,14 +125,6 @@ def draw(
             kind, content = "png", pixels.getvalue()
     source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return Picture(source, alt, caption, half)
-
-
-def attempt(what: str, make: Callable[..., Item], *arguments: Any) -> list[Item]:
-    """The item that a function makes, or a note that says why it cannot be shown for these rows."""
-    try:
-        return [make(*arguments)]
-    except ValueError as error:
-        return [Note(f"{what}: not shown. {error}")]
 
 
 def number(value: Any, digits: int = 4) -> str:

@@ -10,7 +10,7 @@ from sumosurv.explain import partial_dependence, permutation_importance
 from sumosurv.models import innermost
 from sumosurv.plots import plot_effect, plot_importance, plot_incidences, plot_survival
 from sumosurv.plots.figure import at_times
-from sumosurv.report.document import Item, Note, Section, Table, attempt, draw, estimate, in_percent, number, shown
+from sumosurv.report.document import Item, Section, draw, estimate, in_percent, number, shown
 from sumosurv.report.inputs import ReportInputs
 from sumosurv.scores import SCORES, log_likelihood
 
@@ -30,7 +30,7 @@ def drivers_section(inputs: ReportInputs) -> Section:
     frame = inputs.frame
     if frame is None or frame.shape[1] > _MOST_COLUMNS:
         why = "The input is not a table" if frame is None else f"The table has more than {_MOST_COLUMNS} columns"
-        section.items.append(Note(f"{why}: importance and effects are not shown. See sumosurv.explain."))
+        section.note(f"{why}: importance and effects are not shown. See sumosurv.explain.")
         return section
     rows = inputs.some_rows()
     X, score = inputs.take(rows), _score(inputs)
@@ -48,25 +48,22 @@ def drivers_section(inputs: ReportInputs) -> Section:
     some = "" if len(rows) == len(inputs.outcome) else f", on {len(rows):,} rows drawn at random"
     first = ", ".join(str(name) for name in table["column"].head(3))
     section.summary.append(f"The predictions depend most on {first}.")
-    section.items += [
-        draw(
-            f"Bar chart of the importance of columns; the most important are {first}.",
-            f"Importance: by how much the {SCORES[score].title} gets worse when the values of a column are shuffled. "
-            "Columns that carry the same information share their importance.",
-            plot_importance,
-            found,
-        ),
-        Table(f"Loss of {SCORES[score].title} when shuffled{some}", ["column", "loss", "95% limits"], lines),
-    ]
+    picture = draw(
+        f"Bar chart of the importance of columns; the most important are {first}.",
+        f"Importance: by how much the {SCORES[score].title} gets worse when the values of a column are shuffled. "
+        "Columns that carry the same information share their importance.",
+        plot_importance,
+        found,
+    )
+    section.items.append(picture)
+    section.table(f"Loss of {SCORES[score].title} when shuffled{some}", ["column", "loss", "95% limits"], lines)
     columns = list(table["column"].head(_EFFECTS if not inputs.causes else _EFFECTS // 2))
     for cause in inputs.cause_numbers:
         for column in columns:
-            section.items += attempt(f"Effect of {column}", _effect, inputs, X, column, cause)
-    section.items.append(
-        Note(
-            "Importance and effects describe the predictions. They do not say what would happen to a subject if a "
-            "covariate were changed: that is a causal question, which these data alone cannot answer."
-        )
+            section.attempt(f"Effect of {column}", _effect, inputs, X, column, cause)
+    section.note(
+        "Importance and effects describe the predictions. They do not say what would happen to a subject if a "
+        "covariate were changed: that is a causal question, which these data alone cannot answer."
     )
     return section
 
@@ -109,44 +106,42 @@ def subjects_section(inputs: ReportInputs) -> Section:
     order = np.argsort(inputs.predicted_since_entry.cdf(inputs.main), kind="stable")
     rows = [int(order[round(q * (len(order) - 1))]) for q in _SUBJECTS.values()]
     predicted, end = inputs.predicted[rows], float(inputs.estimator.last_time_)
-    section.items.append(Note("Three rows of the data, at the 10%, 50% and 90% quantiles of predicted risk."))
+    section.note("Three rows of the data, at the 10%, 50% and 90% quantiles of predicted risk.")
     if inputs.causes:
         curves = at_times(predicted, np.linspace(0.0, end, 400))
         for i, label in enumerate(_SUBJECTS):
-            section.items.append(
-                draw(
-                    f"Stacked incidences of the causes for the subject of {label}.",
-                    f"Subject of {label}: probability of each cause by each time, stacked.",
-                    plot_incidences,
-                    curves,
-                    subject=i,
-                    labels=inputs.causes,
-                    unit=inputs.unit,
-                    horizon=end,
-                )
+            picture = draw(
+                f"Stacked incidences of the causes for the subject of {label}.",
+                f"Subject of {label}: probability of each cause by each time, stacked.",
+                plot_incidences,
+                curves,
+                subject=i,
+                labels=inputs.causes,
+                unit=inputs.unit,
+                horizon=end,
             )
+            section.items.append(picture)
     else:
         estimator, read = innermost(inputs.model, inputs.take(rows))
         members = estimator.predict_members(read)
         band = members if len(members) > 1 else None
         spread = " Bands: the middle 95% of the networks of the model." if band else ""
-        section.items.append(
-            draw(
-                "Predicted survival curves of three subjects, of low, middle and high risk.",
-                f"Predicted survival, up to the end of follow-up of the training rows.{spread}",
-                plot_survival,
-                predicted,
-                labels=list(_SUBJECTS),
-                unit=inputs.unit,
-                horizon=end,
-                band=band,
-            )
+        picture = draw(
+            "Predicted survival curves of three subjects, of low, middle and high risk.",
+            f"Predicted survival, up to the end of follow-up of the training rows.{spread}",
+            plot_survival,
+            predicted,
+            labels=list(_SUBJECTS),
+            unit=inputs.unit,
+            horizon=end,
+            band=band,
         )
-    section.items.append(_subject_table(inputs, rows, predicted, end))
+        section.items.append(picture)
+    section.table("Predictions and covariates", ["", *_SUBJECTS], _subject_lines(inputs, rows, predicted, end))
     return section
 
 
-def _subject_table(inputs: ReportInputs, rows: list[int], predicted: Any, end: float) -> Table:
+def _subject_lines(inputs: ReportInputs, rows: list[int], predicted: Any, end: float) -> list[list[str]]:
     medians = [f"{number(m)}{' (extrapolated)' if m > end else ''}" for m in predicted.median()]
     means = map(number, predicted.restricted_mean(end))
     lines = [["median", *medians], [f"expected time up to {inputs.time(end)}", *means]]
@@ -162,4 +157,4 @@ def _subject_table(inputs: ReportInputs, rows: list[int], predicted: Any, end: f
     if frame is not None:
         for j, name in enumerate(frame.columns[:_MOST_COVARIATES]):
             lines.append([shown(str(name)), *(shown(value) for value in frame.iloc[rows, j])])
-    return Table("Predictions and covariates", ["", *_SUBJECTS], lines)
+    return lines

@@ -12,7 +12,7 @@ from sumosurv.outcome import Outcome
 from sumosurv.plots import plot_kaplan_meier, plot_risk_groups
 from sumosurv.plots.curves import known_until
 from sumosurv.plots.figure import at_times
-from sumosurv.report.document import Note, Picture, Section, Table, attempt, count, draw, in_percent, shown
+from sumosurv.report.document import Picture, Section, count, draw, in_percent, shown
 from sumosurv.report.inputs import ReportInputs
 
 __all__ = ["groups_section", "small_groups"]
@@ -25,29 +25,31 @@ def groups_section(inputs: ReportInputs) -> Section:
     """Predicted and observed risks of groups of subjects."""
     section = Section("groups", "Risk groups")
     if not inputs.exact:
-        section.items.append(Note("Some events are interval-censored; groups are not drawn for such data."))
+        section.note("Some events are interval-censored; groups are not drawn for such data.")
         return section
     n_groups = int(np.clip(len(inputs.since_entry) // 50, 2, 4))
     grid = np.linspace(0.0, float(inputs.since_entry.time.max()), 200)
     predicted = at_times(inputs.predicted_since_entry, grid)
     for cause in inputs.cause_numbers:
-        section.items += attempt("Groups by risk", _by_risk, inputs, predicted, grid, n_groups, cause)
+        section.attempt("Groups by risk", _by_risk, inputs, predicted, grid, n_groups, cause)
     section.items.append(_observed_curves(inputs, n_groups))
+    at = inputs.time(inputs.main)
+    heading = ["rows", "events", f"predicted risk at {at}", f"observed risk at {at} (95% limits)"]
     for cause in inputs.cause_numbers:
         risk, of = inputs.risk(cause), "" if cause is None else f": {inputs.event_name(cause)}"
         group = _group_numbers(risk, n_groups)
         rows = [_line(inputs, f"group {g + 1}", group == g, risk, cause) for g in range(n_groups)]
         part = {2: "half", 3: "third", 4: "quarter"}[n_groups]
         section.summary.append(
-            f"Observed risk{of} at {inputs.time(inputs.main)}: {rows[0][-1]} in the {part} with the "
-            f"lowest predicted risk, {rows[-1][-1]} in the {part} with the highest."
+            f"Observed risk{of} at {at}: {rows[0][-1]} in the {part} with the lowest predicted risk, {rows[-1][-1]} in "
+            f"the {part} with the highest."
         )
-        section.items.append(_table(inputs, f"Groups by predicted risk{of}", "group", rows))
+        section.table(f"Groups by predicted risk{of}", ["group", *heading], rows)
         if inputs.frame is not None:
             levels = _levels(inputs.frame, _MOST_COLUMNS)
             rows = [_line(inputs, f"{name} = {level}", chosen, risk, cause) for name, level, chosen in levels]
             if rows:
-                section.items.append(_table(inputs, f"Groups by category{of}", "category", rows))
+                section.table(f"Groups by category{of}", ["category", *heading], rows)
     return section
 
 
@@ -143,9 +145,3 @@ def _observed_risk(outcome: Outcome, time: float, cause: int | None, n_causes: i
         estimate, low, high = before.iloc[-1][["estimate", "lower", "upper"]].to_numpy(dtype=float)
     limits = "" if np.isnan(low) else f" ({in_percent(low)} to {in_percent(high)})"
     return f"{in_percent(estimate)}{limits}"
-
-
-def _table(inputs: ReportInputs, caption: str, head: str, rows: list[list[str]]) -> Table:
-    at = inputs.time(inputs.main)
-    heading = [head, "rows", "events", f"predicted risk at {at}", f"observed risk at {at} (95% limits)"]
-    return Table(caption, heading, rows)

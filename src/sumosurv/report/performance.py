@@ -11,7 +11,7 @@ from sumosurv.calibrate import smooth_calibration
 from sumosurv.plots import plot_calibration, plot_decision_curve, plot_score
 from sumosurv.plots.figure import at_times
 from sumosurv.plots.performance import score_times
-from sumosurv.report.document import Note, Picture, Section, Table, attempt, draw, estimate, number
+from sumosurv.report.document import Picture, Section, draw, estimate, number
 from sumosurv.report.inputs import ReportInputs
 from sumosurv.scores import SCORES, decision_curve, evaluate
 from sumosurv.scores.censoring import CensoringTestError, check_censoring
@@ -36,26 +36,26 @@ def performance_section(inputs: ReportInputs) -> Section:
     )
     verdict = _verdict(inputs, table)
     section.summary.append(verdict)
-    section.items.append(
-        Note(
-            f"{verdict} A gain of 0.1 nats means that the model gave what was observed about 10% more probability, row "
-            "by row, in the geometric mean."
-        )
+    section.note(
+        f"{verdict} A gain of 0.1 nats means that the model gave what was observed about 10% more probability, row by "
+        "row, in the geometric mean."
     )
-    section.items.append(_scores(inputs, table))
-    section.items += [Note(text) for text in [*table.notes, *_on_censoring(inputs)]]
+    section.table(
+        "Scores with 95% bootstrap intervals (rows resampled, models not refitted)",
+        ["score", "better if", *inputs.curves],
+        _scores(inputs, table),
+        text_columns=2,
+    )
+    for text in [*table.notes, *_on_censoring(inputs)]:
+        section.note(text)
     if not inputs.exact:
-        section.items.append(
-            Note(
-                "Some events are interval-censored: AUC, Brier score, calibration curves and decision curves need "
-                "exact event times and are not shown."
-            )
+        section.note(
+            "Some events are interval-censored: AUC, Brier score, calibration curves and decision curves need exact "
+            "event times and are not shown."
         )
         return section
     if inputs.outcome.entry is not None:
-        section.items.append(
-            Note("Some rows have delayed entry: in what follows, time is counted from the entry of each row.")
-        )
+        section.note("Some rows have delayed entry: in what follows, time is counted from the entry of each row.")
     grid = score_times(inputs.since_entry)
     curves = {name: at_times(one, grid) for name, one in inputs.curves_since_entry.items()}
     for cause in inputs.cause_numbers:
@@ -63,9 +63,9 @@ def performance_section(inputs: ReportInputs) -> Section:
         section.summary.append(f"AUC{_of(inputs, cause)}: {values} (0.5 is chance).")
         for score in ("cumulative_dynamic_auc", "brier"):
             what = f"{SCORES[score].title} over time"
-            section.items += attempt(what, _over_time, inputs, table, curves, grid, score, cause)
-        section.items += attempt("Calibration", _calibration, inputs, cause)
-        section.items += attempt("Decision curve", _decisions, inputs, cause)
+            section.attempt(what, _over_time, inputs, table, curves, grid, score, cause)
+        section.attempt("Calibration", _calibration, inputs, cause)
+        section.attempt("Decision curve", _decisions, inputs, cause)
     return section
 
 
@@ -112,10 +112,9 @@ def _on_censoring(inputs: ReportInputs) -> list[str]:
     ]
 
 
-def _scores(inputs: ReportInputs, table: pd.DataFrame) -> Table:
+def _scores(inputs: ReportInputs, table: pd.DataFrame) -> list[list[str]]:
     """One line for each score, one column for each model."""
     keys = [name for name in ("score", "cause", "times") if name in table]
-    names = list(inputs.curves)
     rows = []
     for key, part in table.groupby(keys, sort=False, dropna=False):
         facts = dict(zip(keys, key if isinstance(key, tuple) else (key,)))
@@ -124,17 +123,12 @@ def _scores(inputs: ReportInputs, table: pd.DataFrame) -> Table:
         if facts.get("cause", "") != "":
             label += f", {inputs.causes[int(facts['cause']) - 1]}"
         cells = []
-        for name in names:
+        for name in inputs.curves:
             own = part[(part["model"] == name) & (part["against"] == "")].iloc[0]
             value, limits = estimate(own["value"], own["low"], own["high"])
             cells.append(value + (f"\n{limits}" if limits else ""))
         rows.append([label, score.direction, *cells])
-    return Table(
-        "Scores with 95% bootstrap intervals (rows resampled, models not refitted)",
-        ["score", "better if", *names],
-        rows,
-        text_columns=2,
-    )
+    return rows
 
 
 def _over_time(

@@ -58,6 +58,18 @@ def check_rows(y: Any, sample_weight: Any = None, *, entry: bool = False, interv
     return outcome
 
 
+def check_risks(given: Any, n_rows: int, n_times: int | None = None) -> Array:
+    """Return risk scores of shape (n,), or also (n, m); raise ValueError if the shape is wrong or some are missing."""
+    risk = np.asarray(given, dtype=np.float64)
+    if risk.shape not in ((n_rows,), (n_rows, n_times)):
+        by_time = "" if n_times is None else f", or one for each of {n_times} times"
+        raise ValueError(f"Pass one risk score per row of y ({n_rows}){by_time}; got shape {risk.shape}.")
+    missing = np.isnan(risk).reshape(n_rows, -1).any(axis=1)
+    if missing.any():
+        raise ValueError(f"Risk scores are missing (NaN) in {int(missing.sum())} rows.")
+    return risk
+
+
 def times_weight(values: Array, sample_weight: Any) -> Array:
     """Multiply values of shape (n, ...) by weights scaled to a mean of one, so that their mean is the weighted mean."""
     if sample_weight is None:

@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from sumosurv.nonparametric import is_robust, resampler, sum_by_subject
 from sumosurv.outcome import Outcome
+from sumosurv.quantiles import shrinkage
 from sumosurv.scores._inputs import Array
 
 GROUPS = 100  # of subjects, each left out once for the standard errors of rows that come in blocks
@@ -125,17 +126,6 @@ def product_limit(counts: Array, failed: npt.NDArray[np.bool_]) -> Array:
     return curve
 
 
-def incidence_steps(counts: Array, failed: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Return S before each row of r weighted samples, and the row's share of those at risk, each of shape (r, n).
-
-    Rows in the order of `product_limit`. Tied rows may be taken one after the other: S before times the share is the
-    same.
-    """
-    survival = product_limit(counts, failed)[:, :-1]
-    at_risk = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
-    return survival, np.divide(counts, at_risk, out=np.zeros_like(counts), where=counts > 0)
-
-
 def incidence_limit(counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_], time: float) -> Array:
     """Return Aalen-Johansen estimates F_k(time) of r weighted samples, (r,); nan if follow-up ends before the time.
 
@@ -148,10 +138,12 @@ def incidence_limit(counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_],
         Events of the cause.
     time : float
     """
-    before, share = incidence_steps(counts, outcome.event)
-    past = outcome.time <= time
-    rise = np.where(past & own, before * share, 0.0).sum(axis=1)
-    left = product_limit(counts, outcome.event)[:, int(past.sum())]
+    survival, past = product_limit(counts, outcome.event), outcome.time <= time
+    at_risk = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
+    # tied rows may be taken one after the other: S before times the share of those at risk is the same
+    share = np.divide(counts, at_risk, out=np.zeros_like(counts), where=counts > 0)
+    rise = np.where(past & own, survival[:, :-1] * share, 0.0).sum(axis=1)
+    left = survival[:, int(past.sum())]
     followed = (counts[:, outcome.time >= time].sum(axis=1) > 0) | (left == 0)
     return np.where(followed, rise, np.nan)
 
@@ -309,11 +301,6 @@ def covariance_of_means(deviation: Array, outcome: Outcome) -> Array:
         by_subject = sum_by_subject(outcome.weights[:, None] * deviation, outcome)
         return np.asarray(by_subject.T @ by_subject / outcome.total**2)
     return np.asarray((outcome.weights * deviation.T) @ deviation / outcome.total**2)
-
-
-def shrinkage(square: float, noise: float) -> float:
-    """Return κ of `SquareTerms`: the factor that removes the expected noise from a sum of squares."""
-    return float(np.sqrt(max(0.0, 1.0 - noise / square))) if square > 0 else 0.0
 
 
 # ------------------------------------------------------------------ estimates, and rows in blocks

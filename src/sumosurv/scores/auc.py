@@ -16,6 +16,7 @@ from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import (
     Array,
     CurveMemory,
+    check_risks,
     check_rows,
     check_subjects,
     check_times,
@@ -90,9 +91,7 @@ def cumulative_dynamic_auc(
     0.4
     """
     outcome = check_rows(y, sample_weight)
-    grid = check_times(times)
-    markers, other = _markers(distribution, outcome, grid, cause)
-    sides = _all_sides(outcome, other, markers, grid, Weighting(censoring, **weighting))
+    sides = _all_sides(distribution, outcome, check_times(times), Weighting(censoring, **weighting), cause)
     values = np.array([side.value for side in sides])
     return float(values[0]) if np.ndim(times) == 0 else values
 
@@ -166,8 +165,7 @@ def auc_terms(
     grid = check_times(times) if isinstance(times, float) else time_grid(times, outcome.time, n_times)
     share = np.ones(1) if len(grid) == 1 else _event_shares(outcome, grid, cause)
     weigh = Weighting.of(outcome, censoring, **weighting)
-    markers, other = _markers(distribution, outcome, grid, cause, memory)
-    sides = _all_sides(outcome, other, markers, grid, weigh)
+    sides = _all_sides(distribution, outcome, grid, weigh, cause, memory)
     if censoring is None:
         return _OwnWeightAuc(outcome, weigh, grid, share, sides)
     n, m = len(outcome), len(grid)
@@ -210,13 +208,7 @@ def _markers(
         for rows, curve in curve_blocks(curves, grid, log=True, memory=memory):
             made[rows] = -curve
         return made, other
-    risk = np.asarray(distribution, dtype=np.float64)
-    if risk.shape not in ((n,), (n, m)):
-        raise ValueError(f"Pass one risk score per row of y ({n}), or one for each of {m} times; got {risk.shape}.")
-    if np.isnan(risk).any():
-        raise ValueError(
-            f"Risk scores are missing (NaN) in {int(np.isnan(risk).reshape(n, -1).any(axis=1).sum())} rows."
-        )
+    risk = check_risks(distribution, n, m)
     other = None
     if cause is not None:
         own = outcome.event if outcome.cause is None else outcome.cause == cause
@@ -226,12 +218,13 @@ def _markers(
 
 @dataclass(frozen=True)
 class _Sides:
-    """Cases and controls at one time: weights (zero for subjects that are neither) and sums over concordant pairs.
+    """Cases and controls at one time: risks, weights (zero for subjects that are neither), sums over concordant pairs.
 
     ``over`` is Σⱼ vⱼ h(i, j) of each subject as a case, ``under`` Σᵢ wᵢ h(i, j) of each as a control. Partners count as
     often as their sample weight says.
     """
 
+    marker: Array
     case: Array
     control: Array
     over: Array
@@ -256,37 +249,35 @@ class _Sides:
 
 
 def _all_sides(
-    outcome: Outcome, other: npt.NDArray[np.bool_] | None, markers: Array, grid: Array, weighting: Weighting
-) -> list[_Sides]:
-    """Cases and controls at each time of a grid."""
-    of_event = weighting.of_events(outcome.event & (outcome.time <= grid[-1]), outcome.time)
-    return [_sides(outcome, other, markers[:, i], float(t), weighting, of_event) for i, t in enumerate(grid)]
-
-
-def _sides(
+    distribution: Any,
     outcome: Outcome,
-    other: npt.NDArray[np.bool_] | None,
-    marker: Array,
-    at: float,
+    grid: Array,
     weighting: Weighting,
-    of_event: Array,
-) -> _Sides:
-    of_event = np.where(outcome.time <= at, of_event, 0.0)
-    case = of_event if other is None else np.where(other, 0.0, of_event)
-    control = of_event - case
-    alive = outcome.time > at
-    if alive.any():
-        g = np.asarray(weighting.censoring.survival(at), dtype=np.float64)
-        control = control + weighting.inverse(np.broadcast_to(g, alive.shape), alive, np.full(len(alive), at))
-    if weighting.min_followed > 0:
-        kept = weighting.kept(np.array([at]))[:, 0]
-        case, control = np.where(kept, case, 0.0), np.where(kept, control, 0.0)
-    _, place = np.unique(marker, return_inverse=True)
+    cause: int | None,
+    memory: CurveMemory | None = None,
+) -> list[_Sides]:
+    """Return the cases and controls at each time of a grid."""
+    markers, other = _markers(distribution, outcome, grid, cause, memory)
+    of_events = weighting.of_events(outcome.event & (outcome.time <= grid[-1]), outcome.time)
     own = Resamples.whole(outcome).counts[0]
-    cases, controls = (np.bincount(place, weights=own * weight).astype(np.float64) for weight in (case, control))
-    over = (np.cumsum(controls) - 0.5 * controls)[place]
-    under = (cases.sum() - np.cumsum(cases) + 0.5 * cases)[place]
-    return _Sides(case, control, over, under, own)
+    found = []
+    for marker, at in zip(markers.T, grid):
+        ended = np.where(outcome.time <= at, of_events, 0.0)
+        case = ended if other is None else np.where(other, 0.0, ended)
+        control = ended - case
+        alive = outcome.time > at
+        if alive.any():
+            g = np.asarray(weighting.censoring.survival(float(at)), dtype=np.float64)
+            control = control + weighting.inverse(np.broadcast_to(g, alive.shape), alive, np.full(len(alive), at))
+        if weighting.min_followed > 0:
+            kept = weighting.kept(np.array([at]))[:, 0]
+            case, control = np.where(kept, case, 0.0), np.where(kept, control, 0.0)
+        place = np.unique(marker, return_inverse=True)[1]
+        cases, controls = (np.bincount(place, weights=own * weight).astype(np.float64) for weight in (case, control))
+        over = (np.cumsum(controls) - 0.5 * controls)[place]
+        under = (cases.sum() - np.cumsum(cases) + 0.5 * cases)[place]
+        found.append(_Sides(marker, case, control, over, under, own))
+    return found
 
 
 @dataclass(frozen=True)
@@ -356,14 +347,11 @@ class PartialAuc:
         **weighting: Any,
     ) -> Self:
         """Sketch the risks of one block; the options are those of `cumulative_dynamic_auc`."""
-        grid = check_times(times)
-        check_subjects(distribution, outcome)
-        markers, other = _markers(distribution, outcome, grid, cause)
-        (sides,) = _all_sides(outcome, other, markers, grid, Weighting(**weighting))
+        (sides,) = _all_sides(distribution, outcome, check_times(times), Weighting(**weighting), cause)
         sketches, squares = (QuantileSketch(_MARKERS), QuantileSketch(_MARKERS)), np.zeros(2)
         for k, weight in enumerate((sides.case * outcome.weights, sides.control * outcome.weights)):
             rows = weight > 0
-            sketches[k].add(markers[rows, 0], weight[rows])
+            sketches[k].add(sides.marker[rows], weight[rows])
             squares[k] = np.square(weight).sum()
         return cls(sketches, squares)
 

@@ -16,6 +16,7 @@ from sumosurv.models import predict_distribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores._inputs import Array
+from sumosurv.scores._resampling import covariance_of_means
 from sumosurv.scores._weighting import Weighting
 from sumosurv.scores.score import Request
 from sumosurv.sources import take_rows
@@ -170,19 +171,17 @@ def check_censoring(
     own, other = (_cell_likelihood(g, outcome, edges) for g in (given, marginal))
     with np.errstate(invalid="ignore"):
         gain = np.where(own == other, 0.0, own - other)  # where both call it impossible too
-    return CensoringCheck(name, *mean_and_error(gain, outcome), given)
+    return CensoringCheck(name, *_mean_and_error(gain, outcome), given)
 
 
-def mean_and_error(values: Array, outcome: Outcome) -> tuple[float, float]:
+def _mean_and_error(values: Array, outcome: Outcome) -> tuple[float, float]:
     """Return the weighted mean of values and its standard error over subjects; nan if a value is infinite."""
     counted = outcome.weights > 0
-    values, weight = values[counted], outcome.weights[counted]
-    mean = float(weight @ values / weight.sum())
+    values, outcome = values[counted], outcome[counted]
+    mean = float(np.average(values, weights=outcome.weights))
     if not np.isfinite(values).all():
         return mean, float("nan")
-    subject = np.arange(len(values)) if outcome.group is None else outcome.group[counted]  # whose rows go together
-    deviation = np.bincount(np.unique(subject, return_inverse=True)[1], weights=weight * (values - mean))
-    return mean, float(np.sqrt(np.square(deviation).sum()) / weight.sum())
+    return mean, float(np.sqrt(covariance_of_means((values - mean)[:, None], outcome)[0, 0]))
 
 
 def large_weights(censoring: SurvivalDistribution, outcome: Outcome, horizon: float) -> float | None:

@@ -12,9 +12,10 @@ import numpy.typing as npt
 import torch
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import (
     Array,
+    check_risks,
     check_rows,
     check_subjects,
     check_times,
@@ -51,19 +52,13 @@ _EXACT_TABLE = 1 << 26  # entries of a table of step curves, up to which it is c
 _TD_CELLS = 99  # of time, for more; a multiple of three
 
 
-def _risk_score(distribution: Any, y: Any, horizon: float | None = None) -> Array:
+def _risk_score(distribution: Any, y: Outcome, horizon: float | None) -> Array:
     """Return one number per subject, as in `harrell_c`."""
     if isinstance(distribution, SurvivalDistribution):
         time = check_subjects(distribution, y, entry=True).time
         with torch.no_grad():
             return np.asarray(-distribution.restricted_mean(float(time.max()) if horizon is None else horizon))
-    risk = np.asarray(distribution, dtype=np.float64)
-    outcome = check_outcome(y)
-    if risk.shape != outcome.time.shape:
-        raise ValueError(f"Pass one risk score per row of y ({len(outcome)}); got shape {risk.shape}.")
-    if np.isnan(risk).any():
-        raise ValueError(f"Risk scores are missing (NaN) in {int(np.isnan(risk).sum())} rows.")
-    return risk
+    return check_risks(distribution, len(y))
 
 
 def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample_weight: Any = None) -> float:
@@ -101,8 +96,7 @@ def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample
     >>> harrell_c([3.0, 1.0, 2.0], Surv.from_arrays(event=[True, True, False], time=[1.0, 2.0, 3.0]))
     0.6666666666666666
     """
-    outcome = check_rows(y, sample_weight, entry=True)
-    return _risk_pairs(_risk_score(distribution, outcome, horizon), outcome).ratio()
+    return harrell_c_terms(distribution, check_rows(y, sample_weight, entry=True), horizon=horizon).value
 
 
 def uno_c(
@@ -152,19 +146,12 @@ def uno_c(
     >>> round(uno_c([4.0, 3.0, 1.0, 2.0], y, censoring=kaplan_meier(y, censoring=True)), 4)
     0.5714
     """
-    outcome = check_rows(y, sample_weight)
-    risk = _risk_score(distribution, outcome, horizon)
-    weight = Weighting(censoring, left_limit, on_zero).of_events(_counted(outcome, tau), outcome.time)
-    return _risk_pairs(risk, outcome, np.square(weight)).ratio()
+    options = {"censoring": censoring, "tau": tau, "horizon": horizon, "left_limit": left_limit, "on_zero": on_zero}
+    return uno_c_terms(distribution, check_rows(y, sample_weight), **options).value
 
 
-def _counted(outcome: Outcome, tau: float | None) -> npt.NDArray[np.bool_]:
-    return outcome.event if tau is None else outcome.event & (outcome.time < tau)
-
-
-def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> Pairs:
+def _risk_pairs(risk: Array, outcome: Outcome, weight: Array | None = None) -> Pairs:
     """Count the pairs of `harrell_c` and `uno_c` by subject."""
-    outcome = check_rows(y, entry=True)
     ordered = SortedOutcome(outcome.event, outcome.time, outcome.weight, outcome.entry)
     pairs, start = Pairs(ordered), np.zeros(len(ordered.rows), dtype=np.intp)
     weights = None if weight is None else weight[ordered.order]
@@ -177,11 +164,12 @@ def _risk_pairs(risk: Array, y: Any, weight: Array | None = None) -> Pairs:
 
 def harrell_c_terms(distribution: Any, y: Any, *, horizon: float | None = None) -> MeanTerms:
     """Each subject's share of the pairs of `harrell_c`, shape (n, 2): the concordant, the comparable."""
-    return pair_terms(_risk_pairs(_risk_score(distribution, y, horizon), y))
+    outcome = check_rows(y, entry=True)
+    return pair_terms(_risk_pairs(_risk_score(distribution, outcome, horizon), outcome))
 
 
 def uno_c_terms(
-    distribution: SurvivalDistribution,
+    distribution: Any,
     y: Any,
     *,
     censoring: SurvivalDistribution | None = None,
@@ -194,7 +182,7 @@ def uno_c_terms(
     outcome = check_rows(y)
     risk = _risk_score(distribution, outcome, horizon)
     weighting = Weighting.of(outcome, censoring, left_limit=left_limit, on_zero=on_zero)
-    counted = _counted(outcome, tau)
+    counted = outcome.event if tau is None else outcome.event & (outcome.time < tau)
     weight = np.square(weighting.of_events(counted, outcome.time))
     pairs = _risk_pairs(risk, outcome, weight)
     terms, ordered = pair_terms(pairs), pairs.y
@@ -347,7 +335,7 @@ def _td_pairs(
         distribution = distribution[ordered.rows]
     known, large = step_table(distribution), len(ordered.time) > _EXACT_ROWS and bool(event.any())
     if times is not None and not isinstance(times, str):
-        cells = _table_cells(ordered, *_tabulate(distribution, check_times(times)))
+        cells = _table_cells(ordered, *_tabulated(distribution, check_times(times)))
     elif times not in (None, "auto", "exact"):
         raise ValueError(f'times is "auto", "exact" or an array of times; got {times!r}.')
     elif (ranking := distribution.ranking()) is not None:
@@ -426,7 +414,7 @@ def _count_coarsely(
     return pairs, len(at), error
 
 
-def _tabulate(distribution: SurvivalDistribution, times: Array) -> tuple[Array, Array]:
+def _tabulated(distribution: SurvivalDistribution, times: Array) -> tuple[Array, Array]:
     """Return (knots, table), with a column for t = 0 added in front if the grid has none."""
     knots = times if times[0] == 0 else np.concatenate([[0.0], times])
     table = np.empty((len(distribution), len(knots)))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome
-from sumosurv.quantiles import check_level, check_resamples
+from sumosurv.quantiles import check_level, check_resamples, resampled_limits
 from sumosurv.scores._inputs import Array, check_subjects, check_time, of_cause, risk_at
 from sumosurv.scores._resampling import Bootstrap, incidence_limit
 
@@ -131,11 +131,8 @@ def decision_curve(
     for name, (value,) in found.items():
         lower = upper = np.full(len(p), np.nan)
         if drawn:
-            ends = [0.5 - 0.5 * level, 0.5 + 0.5 * level]
-            lower, upper = np.quantile(np.concatenate([part[name] for part in drawn]), ends, axis=0)
-        # limits are extended to the value if it lies outside
-        limits = {f"{name}_lower": np.minimum(lower, value), f"{name}_upper": np.maximum(upper, value)}
-        columns |= {name: value} | limits
+            lower, upper = resampled_limits(np.concatenate([part[name] for part in drawn]), value, level)
+        columns |= {name: value, f"{name}_lower": lower, f"{name}_upper": upper}
     columns["treated"] = outcome.weights @ (risk[:, None] >= p) / outcome.total
     return DecisionCurve(at, cause, level, pd.DataFrame(columns, index=pd.Index(p, name="threshold")))
 

@@ -13,6 +13,7 @@ from scipy.stats import chi2
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import incidence_variance, is_robust
 from sumosurv.outcome import Outcome
+from sumosurv.quantiles import shrinkage
 from sumosurv.scores._inputs import (
     Array,
     check_rows,
@@ -23,7 +24,7 @@ from sumosurv.scores._inputs import (
     risk_at,
     risk_groups,
 )
-from sumosurv.scores._resampling import Resamples, incidence_limit, product_limit, ratio, shrinkage
+from sumosurv.scores._resampling import Resamples, incidence_limit, product_limit, ratio
 
 __all__ = ["GroupCalibration", "group_calibration", "group_calibration_terms"]
 
