@@ -146,8 +146,8 @@ def uno_c(
     >>> round(uno_c([4.0, 3.0, 1.0, 2.0], y, censoring=kaplan_meier(y, censoring=True)), 4)
     0.5714
     """
-    options = {"censoring": censoring, "tau": tau, "horizon": horizon, "left_limit": left_limit, "on_zero": on_zero}
-    return uno_c_terms(distribution, check_rows(y, sample_weight), **options).value
+    outcome, weights = check_rows(y, sample_weight), {"left_limit": left_limit, "on_zero": on_zero}
+    return uno_c_terms(distribution, outcome, censoring=censoring, tau=tau, horizon=horizon, **weights).value
 
 
 def _risk_pairs(risk: Array, outcome: Outcome, weight: Array | None = None) -> Pairs:
@@ -175,15 +175,14 @@ def uno_c_terms(
     censoring: SurvivalDistribution | None = None,
     tau: float | None = None,
     horizon: float | None = None,
-    left_limit: bool = True,
-    on_zero: OnZero = "raise",
+    **weighting: Any,
 ) -> Terms:
     """Each subject's share of the pairs of `uno_c`; without ``censoring`` G is that of the rows themselves."""
     outcome = check_rows(y)
     risk = _risk_score(distribution, outcome, horizon)
-    weighting = Weighting.of(outcome, censoring, left_limit=left_limit, on_zero=on_zero)
+    weigh = Weighting.of(outcome, censoring, **weighting)
     counted = outcome.event if tau is None else outcome.event & (outcome.time < tau)
-    weight = np.square(weighting.of_events(counted, outcome.time))
+    weight = np.square(weigh.of_events(counted, outcome.time))
     pairs = _risk_pairs(risk, outcome, weight)
     terms, ordered = pair_terms(pairs), pairs.y
     if censoring is not None:
@@ -193,7 +192,7 @@ def uno_c_terms(
     rows = ordered.order[ordered.event]
     earlier = 2.0 * terms.values
     earlier[rows] -= weight[rows, None] * later
-    return _OwnWeightPairs(outcome, weighting, rows[counted[rows]], later[counted[rows]], earlier)
+    return _OwnWeightPairs(outcome, weigh, rows[counted[rows]], later[counted[rows]], earlier)
 
 
 @dataclass(frozen=True)
