@@ -15,13 +15,17 @@ Floats = npt.NDArray[np.float64]
 def quantiles(values: Floats, levels: Any, weight: Floats | None = None) -> Floats:
     """Quantiles by linear interpolation, as NumPy has them; with whole weights, those of the rows repeated.
 
+    Values of shape (columns, rows) give one row of quantiles per column; weights are those of the rows.
+
     Examples
     --------
     >>> quantiles(np.array([3.0, 1.0]), [0.25, 0.5], np.array([1.0, 3.0]))
     array([1., 1.])
     """
     if weight is None:
-        return np.asarray(np.quantile(values, levels), dtype=np.float64)
+        return np.moveaxis(np.quantile(values, levels, axis=-1), 0, -1)
+    if values.ndim > 1:
+        return np.stack([quantiles(column, levels, weight) for column in values])
     order = np.argsort(values, kind="stable")
     ordered, ends = values[order], np.cumsum(weight[order])
     place = np.asarray(levels, dtype=np.float64) * max(float(ends[-1]) - 1.0, 0.0)
@@ -45,12 +49,12 @@ def shrinkage(square: float, noise: float) -> float:
     return float(np.sqrt(max(0.0, 1.0 - noise / square))) if square > 0 else 0.0
 
 
-def mean_and_width(values: Floats, weight: Floats | None = None) -> tuple[float, float]:
-    """Mean and standard deviation (of the rows themselves, not an estimate for others)."""
+def mean_and_width(values: Floats, weight: Floats | None = None) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (of the rows themselves, not an estimate for others), along the last axis."""
     if weight is None:
-        return float(values.mean()), float(values.std())
-    centre = float(np.average(values, weights=weight))
-    return centre, float(np.sqrt(np.average((values - centre) ** 2, weights=weight)))
+        return values.mean(axis=-1), values.std(axis=-1)
+    centre = np.average(values, weights=weight, axis=-1)
+    return centre, np.sqrt(np.average((values - centre[..., None]) ** 2, weights=weight, axis=-1))
 
 
 def check_level(level: float, name: str = "level") -> float:

@@ -17,6 +17,7 @@ from sumosurv.streaming.batches import StreamBatches, prefetched
 from sumosurv.training import Member
 
 SMALL = {"n_members": 2, "covariate_layers": (8,), "time_layers": (8,), "random_state": 0}
+SMALL_WEIBULL = {"n_members": 1, "covariate_layers": (4,), "max_epochs": 2, "random_state": 0}
 OUTCOME = {"time": "t", "event": "d"}
 
 
@@ -58,6 +59,19 @@ def test_rows_that_fit_the_buffer_give_the_fit_in_memory(tmp_path):
             np.testing.assert_allclose(own.knots, other.knots, rtol=1e-9, atol=1e-12)
             assert own.centre == pytest.approx(other.centre, abs=1e-9)
             assert (own.indicator, own.seen) == (other.indicator, other.seen)
+
+
+def test_a_wide_table_has_the_principal_components_of_memory(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 90)), columns=[f"g{i}" for i in range(90)])
+    y = Surv.from_arrays(rng.integers(0, 2, 60), rng.exponential(size=60))
+    path = written(frame.assign(d=y["event"], t=y["time"]), tmp_path / "rows.parquet", 25)
+    streamed = WeibullNet(**SMALL_WEIBULL).fit(path, OUTCOME, validation_data=(frame[:20], y[:20]))
+    memory = WeibullNet(**SMALL_WEIBULL).fit(frame, y, validation_data=(frame[:20], y[:20]))
+    expected = memory.preprocessor_.transform(frame).numeric
+    assert expected.shape == (60, 59)  # after centring, 60 rows span so many dimensions
+    np.testing.assert_allclose(streamed.preprocessor_.transform(frame).numeric, expected, atol=1e-5)
+    assert np.isfinite(streamed.score(frame, y))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
-from sumosurv.preprocessing import NumericColumn, Preprocessor
+from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
 
 __all__ = ["Basis", "Design", "RidgeBasis", "within_strata"]
 
@@ -43,37 +43,33 @@ class Design:
         self.preprocessor = preprocessor
         self.names: list[str] = []
         self.sources: list[str] = []  # the column of X behind each name
+        self._coded: list[tuple[int, CategoricalColumn]] = []  # each with how many numbers come before it
+        scale, shift = [], []
         for column in preprocessor.columns:
             if isinstance(column, NumericColumn):
                 own = [column.name, f"{column.name}[missing]"] if column.indicator else [column.name]
+                scale += [column.width, 1.0][: len(own)]
+                shift += [column.centre, 0.0][: len(own)]
             else:
+                self._coded.append((len(scale), column))
                 own = [f"{column.name}[missing]"] if column.missing_seen else []
                 own += [f"{column.name}[{level}]" for level in column.levels[1:]]
             self.names += own
             self.sources += [column.name] * len(own)
+        self._scale, self._shift = np.array(scale), np.array(shift)
 
     def matrix(self, X: Any) -> npt.NDArray[np.float64]:
         """Rows of X as rows of numbers, one column per name."""
         numbers, codes = self.preprocessor.table(X)
-        scaled = [column for column in self.preprocessor.columns if isinstance(column, NumericColumn)]
-        if len(scaled) == numbers.shape[1] == len(self.names):
-            centre, width = (np.array([getattr(c, name) for c in scaled]) for name in ("centre", "width"))
-            return np.asarray(numbers * width + centre)
-        columns: list[npt.NDArray[np.float64]] = []
-        number = code = 0
-        for column in self.preprocessor.columns:
-            if isinstance(column, NumericColumn):
-                columns.append(numbers[:, number] * column.width + column.centre)
-                number += 1
-                if column.indicator:
-                    columns.append(numbers[:, number])
-                    number += 1
-                continue
+        numbers = numbers * self._scale + self._shift
+        parts, upto = [], 0  # numbers and the 0/1 columns of categories, in the order of the table
+        coded = iter(codes.T)
+        for place, column in self._coded:
             first = 1 if column.missing_seen else 3  # code 1 is missing, 2 the first level
             wanted = [c for c in range(first, column.n_codes) if c != 2]
-            columns += [(codes[:, code] == c).astype(np.float64) for c in wanted]
-            code += 1
-        return np.stack(columns, axis=1) if columns else np.zeros((len(numbers), 0))
+            parts += [numbers[:, upto:place], next(coded)[:, None] == np.array(wanted)]
+            upto = place
+        return np.hstack([*parts, numbers[:, upto:]])
 
 
 class Basis:

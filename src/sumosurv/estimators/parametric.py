@@ -125,7 +125,7 @@ class LogNormalNet(ParametricNet):
 
     def _start_values(self, outcome: Outcome) -> tuple[float, float]:
         seen = outcome[outcome.event & (outcome.time > 0)]
-        return (mean_and_width(np.log(seen.time), seen.weight)[0], 0.0) if len(seen) else (0.0, 0.0)
+        return (float(mean_and_width(np.log(seen.time), seen.weight)[0]), 0.0) if len(seen) else (0.0, 0.0)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -208,7 +208,7 @@ class GompertzNet(NetworkEstimator):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.at_midpoints().on_clock(unit=unit)
         seen = scaled[scaled.event]
-        centre = mean_and_width(seen.time, seen.weight)[0] if len(seen) else 0.5
+        centre = float(mean_and_width(seen.time, seen.weight)[0]) if len(seen) else 0.5
         log_level, rate = _gompertz_for_all(scaled)
         return {"values": (log_level + rate * centre, float(np.log(np.expm1(rate)))), "centre": centre}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -27,18 +27,19 @@ __all__ = [
     "NumericColumn",
     "NumericScaling",
     "Range",
+    "categorical_places",
     "column_from_state",
     "is_categorical",
     "knot_ranks",
     "normal_scores",
-    "read_numbers",
-    "whole_table",
+    "numeric_parts",
 ]
 
 Floats = npt.NDArray[np.float64]
 NumericScaling = Literal["standard", "quantile"]
 
 UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
+_AT_ONCE = 1_000_000  # values of numeric columns that are read together
 _LARGEST = 1e300  # larger numbers overflow when differences or sums are taken
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")  # of pandas.api.types.infer_dtype
 
@@ -50,8 +51,8 @@ class Range:
     Examples
     --------
     >>> import numpy as np
-    >>> Range.of(np.array([40.0, 52.0, 71.0]))
-    Range(low=40.0, middle=52.0, high=71.0, whole=True)
+    >>> Range.of(np.array([[40.0, 52.0, 71.0]]))
+    [Range(low=40.0, middle=52.0, high=71.0, whole=True)]
     """
 
     low: float
@@ -60,13 +61,13 @@ class Range:
     whole: bool
 
     @classmethod
-    def of(cls, values: Floats, weight: Floats | None = None) -> Self | None:
-        """Of the values that are there; None if there are none. The median is one of them if they are whole."""
-        if len(values) == 0:
-            return None
-        whole = bool((values == np.round(values)).all())
-        middle = float(quantiles(values, np.array([0.5]), weight)[0])
-        return cls(float(values.min()), float(np.floor(middle)) if whole else middle, float(values.max()), whole)
+    def of(cls, values: Floats, weight: Floats | None = None) -> list[Self]:
+        """Of each column of values (columns, rows), none missing; the median of whole numbers is whole."""
+        whole = (values == np.round(values)).all(axis=1)
+        middle = quantiles(values, np.array([0.5]), weight)[:, 0]
+        middle = np.where(whole, np.floor(middle), middle)
+        found = (values.min(axis=1), middle, values.max(axis=1), whole)
+        return [cls(*own) for own in zip(*(part.tolist() for part in found))]
 
     @classmethod
     def from_state(cls, state: Any) -> Self | None:
@@ -89,12 +90,6 @@ class NumericColumn:
     indicator: bool
     knots: tuple[float, ...] = ()  # quantiles of the training rows, for normal scores
     seen: Range | None = None  # of the training rows; None if all are missing
-
-    def transform(self, scores: Floats) -> list[Floats]:
-        """One column, or two with the indicator of missing values; of values, or of their `normal_scores`."""
-        missing = np.isnan(scores)
-        scaled = np.where(missing, 0.0, (scores - self.centre) / self.width)
-        return [scaled, missing.astype(np.float64)] if self.indicator else [scaled]
 
 
 def normal_scores(knots: Sequence[Sequence[float]], values: Floats) -> Floats:
@@ -199,6 +194,16 @@ def column_from_state(state: dict[str, Any]) -> NumericColumn | CategoricalColum
 # ------------------------------------------------------------------ types of columns
 
 
+def categorical_places(frame: pd.DataFrame) -> list[int]:
+    """The places of the columns that are read as categories; see `is_categorical`."""
+    return [j for j, kind in enumerate(frame.dtypes) if not _is_plain(kind) and is_categorical(frame.iloc[:, j])]
+
+
+def _is_plain(dtype: Any) -> bool:
+    """Whether a dtype is one of NumPy's real numbers."""
+    return isinstance(dtype, np.dtype) and dtype.kind in "iuf"
+
+
 def is_categorical(values: pd.Series) -> bool:
     """Whether a column is read as categories: those of dtype category, object, string or bool, unless all numbers.
 
@@ -230,12 +235,28 @@ def is_categorical(values: pd.Series) -> bool:
     return not all(isinstance(v, numbers) and not isinstance(v, (bool, np.bool_)) for v in present)
 
 
-def read_numbers(values: pd.Series, name: str, rows: Any = None) -> npt.NDArray[np.float64]:
-    """A column that is numeric in training as float64, NaN where missing.
+def numeric_parts(
+    frame: pd.DataFrame, places: Sequence[int], rows: npt.NDArray[np.int64] | None = None
+) -> Iterator[tuple[list[int], Floats]]:
+    """Columns that are numeric in training, some at a time: their places, and their values of shape (columns, rows).
 
-    Raises a ValueError for values of another type, and for infinite or huge ones, with their row numbers: positions
-    in ``values``, or ``rows`` if given.
+    Raises a ValueError for values of another type, and for infinite or huge ones, with their row numbers: positions in
+    ``frame``, or ``rows`` if given.
     """
+    plain = [_is_plain(kind) for kind in frame.dtypes]
+    step = max(1, _AT_ONCE // max(len(frame), 1))
+    for begin in range(0, len(places), step):
+        some = list(places[begin : begin + step])
+        values = None
+        if all(plain[j] for j in some):
+            values = np.array(frame.iloc[:, some].to_numpy(dtype=np.float64).T, order="C")
+        if values is None or bool((np.abs(values) > _LARGEST).any()):
+            values = np.stack([_read_numbers(frame.iloc[:, j], rows) for j in some])
+        yield some, values
+
+
+def _read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None) -> Floats:
+    name = str(values.name)
     if is_categorical(values) and not values.isna().all():
         example = values.dropna().iloc[0]
         raise ValueError(
@@ -246,17 +267,9 @@ def read_numbers(values: pd.Series, name: str, rows: Any = None) -> npt.NDArray[
     if wrong.any():
         bad = np.flatnonzero(wrong)
         what = "contains infinity" if np.isinf(numbers[bad]).all() else f"holds values beyond ±{_LARGEST:g}"
-        where = rows_in_words(bad if rows is None else np.asarray(rows)[bad])
+        where = rows_in_words(bad if rows is None else rows[bad])
         raise ValueError(f"Column {name!r} {what} in rows {where}; replace these values or mark them as missing (NaN).")
-    return np.array(numbers)
-
-
-def whole_table(frame: pd.DataFrame) -> Floats | None:
-    """The values (columns, rows) of a table in which all are finite float64 numbers, to be read at once; else None."""
-    if frame.shape[1] == 0 or not all(dtype == np.dtype(np.float64) for dtype in set(frame.dtypes)):
-        return None
-    values = np.ascontiguousarray(frame.to_numpy().T)
-    return values if values.size and (np.abs(values) <= _LARGEST).all() else None
+    return np.asarray(numbers)
 
 
 def _date_error(name: Any) -> ValueError:

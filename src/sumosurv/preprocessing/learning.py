@@ -16,10 +16,10 @@ from sumosurv.preprocessing.columns import (
     NumericColumn,
     NumericScaling,
     Range,
+    categorical_places,
     is_categorical,
     normal_scores,
-    read_numbers,
-    whole_table,
+    numeric_parts,
 )
 from sumosurv.preprocessing.levels import listed
 from sumosurv.quantiles import mean_and_width, quantiles
@@ -52,11 +52,13 @@ class TableSummary:
     """
 
     def __init__(self) -> None:
+        self.n_rows = 0
         self._block: tuple[pd.DataFrame, Floats | None] | None = None  # the only one so far
         self._sketches: dict[str, _NumericSketch | _CategoricalSketch] = {}
 
     def add(self, frame: pd.DataFrame, weight: Floats | None) -> None:
         """Take in a block of rows."""
+        self.n_rows += len(frame)
         if self._block is None and not self._sketches:
             self._block = frame, weight
             return
@@ -76,9 +78,13 @@ class TableSummary:
         if self._block is None:
             return [sketch.learned(name, scaling) for name, sketch in self._sketches.items()]
         frame, weight = self._block
-        if scaling == "standard" and weight is None and (table := whole_table(frame)) is not None:
-            return _learn_numbers([str(name) for name in frame], table)
-        return [learn_column(str(name), values, weight, scaling) for name, values in frame.items()]
+        names = [str(name) for name in frame.columns]
+        coded = categorical_places(frame)
+        found: dict[int, Column] = {j: _learn_categories(names[j], frame.iloc[:, j], weight) for j in coded}
+        numeric = sorted(set(range(len(names))).difference(coded))
+        for places, values in numeric_parts(frame, numeric):
+            found |= zip(places, _learn_numbers([names[j] for j in places], values, weight, scaling))
+        return [found[j] for j in range(len(names))]
 
 
 class _NumericSketch:
@@ -98,13 +104,10 @@ class _NumericSketch:
 
     def learned(self, name: str, scaling: NumericScaling) -> Column:
         points, weight = self.quantiles.points()
-        if self.missing:
-            points, weight = np.append(points, np.nan), np.append(weight, self.missing)
-        made = learn_column(name, pd.Series(points, dtype=np.float64), weight, scaling)
-        assert isinstance(made, NumericColumn)
+        (made,) = _learn_present([name], points[None], weight, scaling)
         if not made.knots and made.seen is not None and made.seen.low < made.seen.high:
-            return replace(made, centre=self.moments.mean, width=self.moments.width or 1.0)  # which are exact
-        return made
+            made = replace(made, centre=self.moments.mean, width=self.moments.width or 1.0)  # which are exact
+        return replace(made, indicator=self.missing > 0)
 
 
 class _CategoricalSketch:
@@ -130,61 +133,73 @@ class _CategoricalSketch:
         if self.text:
             check_text(name, levels, self.present)
         values = pd.Series(pd.Categorical([*levels, None] if self.missing else levels, categories=levels))
-        return learn_column(name, values, np.append(weight, self.missing) if self.missing else weight, scaling)
+        return _learn_categories(name, values, np.append(weight, self.missing) if self.missing else weight)
 
 
-def learn_column(
-    name: str, values: pd.Series, weight: Floats | None, scaling: NumericScaling
-) -> NumericColumn | CategoricalColumn:
-    """What is learned of one column; for rows on disk, of its distinct values with the weight of each."""
-    if is_categorical(values):
-        present = values.dropna()
-        levels = pd.unique(present.astype(object))
-        odd = next((level for level in levels if not isinstance(level, (str, bool, int, float, np.generic))), None)
-        if odd is not None:
-            raise ValueError(
-                f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
-                ".astype(str).astype('category')."
-            )
-        if not isinstance(values.dtype, pd.CategoricalDtype):
-            check_text(name, levels, len(present))
-        kinds = {type(level) for level in levels}
-        ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
-        common = _most_common(ordered, values, weight)
-        return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()), common)
-    numbers = read_numbers(values, name)
-    present = numbers[~np.isnan(numbers)]
-    indicator = len(present) < len(numbers)
-    if weight is not None:
-        weight = weight[~np.isnan(numbers)]
-    seen = Range.of(present, weight)
-    if seen is None or seen.low == seen.high:
-        return NumericColumn(name, 0.0 if seen is None else seen.low, 1.0, indicator, seen=seen)
-    if scaling == "quantile" and ((present != seen.low) & (present != seen.high)).any():  # more than two values
-        count = len(present) if weight is None else max(2, round(float(weight.sum())))
-        places = quantiles(present, np.linspace(0, 1, min(_KNOTS, count)), weight)
-        knots = tuple(places.tolist())
-        centre, width = mean_and_width(normal_scores([knots], present[None])[0], weight)
-        return NumericColumn(name, centre, width or 1.0, indicator, knots, seen)
-    size = float(np.abs(present).max())
-    size = size if size > 1e100 else 1.0  # squares of larger numbers overflow
-    centre, width = mean_and_width(present / size, weight)
-    return NumericColumn(name, size * centre, size * width or 1.0, indicator, seen=seen)
+def _learn_categories(name: str, values: pd.Series, weight: Floats | None) -> CategoricalColumn:
+    """Levels of a column; for rows on disk, of its distinct values with the weight of each."""
+    present = values.dropna()
+    levels = pd.unique(present.astype(object))
+    odd = next((level for level in levels if not isinstance(level, (str, bool, int, float, np.generic))), None)
+    if odd is not None:
+        raise ValueError(
+            f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
+            ".astype(str).astype('category')."
+        )
+    if not isinstance(values.dtype, pd.CategoricalDtype):
+        check_text(name, levels, len(present))
+    kinds = {type(level) for level in levels}
+    ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
+    common = _most_common(ordered, values, weight)
+    return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()), common)
 
 
-def _learn_numbers(names: Sequence[str], table: Floats) -> list[Column]:
-    """What `learn_column` learns of each row of a table (columns, rows) of finite numbers, for all of them at once."""
-    low, high, sizes = table.min(axis=1), table.max(axis=1), np.abs(table).max(axis=1)
-    sizes = np.where(sizes > 1e100, sizes, 1.0)  # squares of larger numbers overflow
-    whole, middle = (table == np.round(table)).all(axis=1), np.quantile(table, 0.5, axis=1)
-    middle = np.where(whole, np.floor(middle), middle)
-    scaled = table / sizes[:, None]
+def _learn_numbers(
+    names: Sequence[str], values: Floats, weight: Floats | None, scaling: NumericScaling
+) -> list[NumericColumn]:
+    """Centre, width and range of columns (columns, rows); those with the same rows missing are learned together."""
+    alike: dict[bytes, list[int]] = {}
+    missing = np.isnan(values)
+    for j, own in enumerate(missing):
+        alike.setdefault(own.tobytes(), []).append(j)
+    found: dict[int, NumericColumn] = {}
+    for places in alike.values():
+        there = ~missing[places[0]]
+        weights = None if weight is None else weight[there]
+        present = np.ascontiguousarray(values[places][:, there])  # sums are the same for columns learned alone
+        made = _learn_present([names[j] for j in places], present, weights, scaling)
+        found |= zip(places, made if there.all() else (replace(column, indicator=True) for column in made))
+    return [found[j] for j in range(len(names))]
+
+
+def _learn_present(
+    names: Sequence[str], values: Floats, weight: Floats | None, scaling: NumericScaling
+) -> list[NumericColumn]:
+    """What is learned of columns (columns, rows) without missing values."""
+    if values.shape[1] == 0:
+        return [NumericColumn(name, 0.0, 1.0, False) for name in names]
+    seen = Range.of(values, weight)
+    low, high = values.min(axis=1), values.max(axis=1)
+    largest = np.maximum(np.abs(low), np.abs(high))
+    size = np.where(largest > 1e100, largest, 1.0)  # squares of larger numbers overflow
+    centre, width = (size * part for part in mean_and_width(values / size[:, None], weight))
     constant = low == high
-    centre = np.where(constant, low, sizes * scaled.mean(axis=1))
-    width = np.where(constant, 1.0, sizes * scaled.std(axis=1))
-    width = np.where(width > 0, width, 1.0)
-    rows = zip(names, centre.tolist(), width.tolist(), low.tolist(), middle.tolist(), high.tolist(), whole.tolist())
-    return [NumericColumn(name, c, w, False, seen=Range(a, m, b, i)) for name, c, w, a, m, b, i in rows]
+    centre, width = np.where(constant, low, centre), np.where(constant, 1.0, width)
+    knots: dict[int, list[float]] = {}
+    if scaling == "quantile":
+        between = (values != low[:, None]) & (values != high[:, None])
+        ranked = np.flatnonzero(between.any(axis=1))  # columns with more than two values
+        if len(ranked):
+            count = values.shape[1] if weight is None else max(2, round(float(weight.sum())))
+            places = quantiles(values[ranked], np.linspace(0, 1, min(_KNOTS, count)), weight).tolist()
+            centre[ranked], width[ranked] = mean_and_width(normal_scores(places, values[ranked]), weight)
+            knots = dict(zip(ranked.tolist(), places))
+    width[width == 0.0] = 1.0
+    learned = zip(names, centre.tolist(), width.tolist(), seen)
+    return [
+        NumericColumn(name, middle, spread, False, tuple(knots.get(j, ())), own)
+        for j, (name, middle, spread, own) in enumerate(learned)
+    ]
 
 
 def _most_common(levels: list[Any], values: pd.Series, weight: Floats | None) -> int:
@@ -202,9 +217,9 @@ def _plain(level: Any) -> Any:
 
 def check_columns(frame: pd.DataFrame, rows: npt.NDArray[np.int64]) -> None:
     """Raise an error for a column of no supported type, and for infinite numbers, with their row numbers."""
-    for name, values in frame.items():
-        if not is_categorical(values):
-            read_numbers(values, str(name), rows)
+    numeric = sorted(set(range(frame.shape[1])).difference(categorical_places(frame)))
+    for _ in numeric_parts(frame, numeric, rows):
+        pass
 
 
 def check_text(name: str, levels: Sequence[Any], n_rows: int) -> None:

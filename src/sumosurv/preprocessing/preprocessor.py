@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,8 +20,7 @@ from sumosurv.preprocessing.columns import (
     NumericScaling,
     column_from_state,
     normal_scores,
-    read_numbers,
-    whole_table,
+    numeric_parts,
 )
 from sumosurv.preprocessing.learning import TableSummary
 from sumosurv.preprocessing.levels import LevelNotes
@@ -33,7 +30,6 @@ from sumosurv.stored import as_flag, as_list, as_whole, check_values
 __all__ = ["Preprocessor"]
 
 _SHOWN = 12  # columns named in a message
-_AT_ONCE = 64  # columns whose normal scores are computed together
 _LARGE_SVD = 1000  # rows and columns above which leading components alone are computed
 
 
@@ -79,16 +75,18 @@ class Preprocessor:
         if _is_tensor_like(X):
             self.row_shape = tuple(int(size) for size in X.shape[1:])
             return self
-        frame, summary = _as_frame(X), TableSummary()
-        summary.add(frame, weight)
-        self.learn(summary, named=isinstance(X, pd.DataFrame))
-        if self.max_components is not None and self.n_numeric > max(self.max_components, len(frame) / 4):
-            self.projection = _principal_components(self.table(X)[0], self.max_components)
-        return self
+        summary = TableSummary()
+        summary.add(_as_frame(X), weight)
+        return self.learn(summary, X, named=isinstance(X, pd.DataFrame))
 
-    def learn(self, summary: TableSummary, *, named: bool) -> Preprocessor:
-        """Learn from a summary of the training rows, whose columns have names or are those of an array."""
+    def learn(self, summary: TableSummary, sample: Any, *, named: bool) -> Preprocessor:
+        """Learn from a summary of the training rows, whose columns have names or are those of an array.
+
+        Principal components are those of ``sample``: the rows, or some of them.
+        """
         self.columns, self.named = summary.learned(self.scaling), named
+        if self.max_components is not None and self.n_numeric > max(self.max_components, summary.n_rows / 4):
+            self.projection = _principal_components(self.table(sample)[0], self.max_components)
         return self
 
     def transform(self, X: Any, device: torch.device | None = None) -> Inputs:
@@ -113,8 +111,7 @@ class Preprocessor:
 
     def transform_on(self, X: Any, device: torch.device) -> Inputs:
         """`transform` of a table of numbers, on a device."""
-        columns = [column for column in self.columns if isinstance(column, NumericColumn)]
-        values = torch.from_numpy(_matrix(self._checked_frame(X), columns)).to(device).double()
+        values = torch.from_numpy(_matrix(self._checked_frame(X))).to(device).double()
         codes = torch.zeros(len(values), 0, dtype=torch.long, device=device)
         made: Inputs = ColumnReader(self.columns).to(device)(values, codes)
         return made
@@ -137,29 +134,31 @@ class Preprocessor:
     def table(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Numbers in float64 and codes, of a table: what `transform` gives to networks in float32."""
         frame = self._checked_frame(X)
-        only = [column for column in self.columns if isinstance(column, NumericColumn)]
-        if len(only) == len(self.columns) and not any(column.knots or column.indicator for column in only):
-            values = whole_table(frame)
-            if values is not None:
-                centre, width = (np.array([getattr(c, name) for c in only]) for name in ("centre", "width"))
-                return np.ascontiguousarray((values.T - centre) / width), np.zeros((len(frame), 0), np.int64)
-        numbers: list[npt.NDArray[np.float64]] = []
-        codes: list[npt.NDArray[np.int64]] = []
-        scored = self._scores(frame)
-        for (_, values), column in zip(frame.items(), self.columns):
+        first = np.cumsum([0, *self._widths()])  # the place of the numbers of each column
+        numbers = np.empty((len(frame), first[-1]))
+        codes = [np.zeros((len(frame), 0), np.int64)]
+        numeric = []
+        for j, column in enumerate(self.columns):
             if isinstance(column, NumericColumn):
-                numbers += column.transform(next(scored))
+                numeric.append(j)
                 continue
-            coded, _ = column.transform(values)
+            coded = column.transform(frame.iloc[:, j])[0][:, None]
             if self.one_hot:
-                numbers += list((coded[:, None] == np.arange(column.n_codes)).astype(np.float64).T)
+                numbers[:, first[j] : first[j + 1]] = coded == np.arange(column.n_codes)
             else:
                 codes.append(coded)
-        n = len(frame)
-        return (
-            np.stack(numbers, axis=1) if numbers else np.zeros((n, 0)),
-            np.stack(codes, axis=1) if codes else np.zeros((n, 0), np.int64),
-        )
+        for places, values in numeric_parts(frame, numeric):
+            columns = [column for j in places if isinstance(column := self.columns[j], NumericColumn)]
+            missing = np.isnan(values)
+            ranked = [i for i, column in enumerate(columns) if column.knots]
+            if ranked:
+                values[ranked] = normal_scores([columns[i].knots for i in ranked], values[ranked])
+            centre = np.array([[column.centre] for column in columns])
+            width = np.array([[column.width] for column in columns])
+            numbers[:, first[places]] = np.where(missing, 0.0, (values - centre) / width).T
+            flagged = np.array([column.indicator for column in columns])
+            numbers[:, first[places][flagged] + 1] = missing[flagged].T
+        return numbers, np.hstack(codes)
 
     def note_levels(self, X: Any, notes: LevelNotes) -> None:
         """Note values of categorical columns that training rows did not have."""
@@ -172,27 +171,19 @@ class Preprocessor:
                 coded, rewritten = column.transform(values)
                 notes.add(id(self), column.name, column.levels, values, coded == UNSEEN, rewritten)
 
-    def _scores(self, frame: pd.DataFrame) -> Iterator[npt.NDArray[np.float64]]:
-        """The values of each numeric column, or their normal scores, which are computed for many columns at once."""
-        pairs = zip(self.columns, (values for _, values in frame.items()))
-        numeric = ((column, values) for column, values in pairs if isinstance(column, NumericColumn))
-        while some := list(islice(numeric, _AT_ONCE)):
-            found = [read_numbers(values, column.name) for column, values in some]
-            ranked = [j for j, (column, _) in enumerate(some) if column.knots]
-            if ranked:
-                scores = normal_scores([some[j][0].knots for j in ranked], np.stack([found[j] for j in ranked]))
-                found = list(({**dict(enumerate(found)), **dict(zip(ranked, scores))}).values())
-            yield from found
-
     @property
     def n_numeric(self) -> int:
         """How many numbers a network reads of a row."""
         if self.projection is not None:
             return int(self.projection.shape[1])
-        count = sum(1 + column.indicator for column in self.columns if isinstance(column, NumericColumn))
-        if self.one_hot:
-            count += sum(column.n_codes for column in self.columns if isinstance(column, CategoricalColumn))
-        return count
+        return sum(self._widths())
+
+    def _widths(self) -> list[int]:
+        """How many numbers each column becomes: its value and perhaps an indicator, or 0/1 columns."""
+        return [
+            1 + column.indicator if isinstance(column, NumericColumn) else column.n_codes * self.one_hot
+            for column in self.columns
+        ]
 
     def inputs_in_words(self) -> str:
         """How many numbers a row has after preprocessing, and where they come from."""
@@ -268,11 +259,11 @@ def _as_frame(X: Any) -> pd.DataFrame:
     return pd.DataFrame(without_mask(X))
 
 
-def _matrix(frame: pd.DataFrame, columns: list[NumericColumn]) -> npt.NDArray[Any]:
+def _matrix(frame: pd.DataFrame) -> npt.NDArray[Any]:
     """A table of numbers as one array: at once, in its own precision, where all is of one type, else by columns."""
     kinds = set(frame.dtypes)
     if len(kinds) == 1 and kinds <= {np.dtype(np.float64), np.dtype(np.float32)}:
         values = np.ascontiguousarray(frame.to_numpy())
         if not np.isinf(values).any():
             return values if values.flags.writeable else values.copy()
-    return np.stack([read_numbers(frame.iloc[:, j], column.name) for j, column in enumerate(columns)], axis=1)
+    return np.concatenate([values for _, values in numeric_parts(frame, range(frame.shape[1]))]).T.copy()

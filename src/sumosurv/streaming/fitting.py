@@ -218,7 +218,9 @@ def _learn(model: NetworkMethod, summary: Summary, held_out: tuple[Any, Outcome]
     options = model._row_options()
     if options.resolution == "auto" and not summary.exact:
         options = replace(options, resolution=None)  # more times than cells could have
-    columns = Preprocessor(options.numeric_scaling, one_hot=options.one_hot).learn(summary.columns, named=True)
+    columns = Preprocessor(
+        options.numeric_scaling, one_hot=options.one_hot, max_components=options.max_components
+    ).learn(summary.columns, summary.sample[0].sort_index(), named=True)
     parts = [summary.outcome, *([] if held_out is None else [held_out[1].any_cause()])]
     cells, origin = find_time_scale(options, summary.outcome, parts)
     observed = summary.outcome if cells is None else cells.of(summary.outcome)
