@@ -32,6 +32,7 @@ LAYERS = {
     "preprocessing": 4,
     "training": 4,
     "fitting": 5,
+    "formulas": 5,
     "streaming": 6,
     "estimators": 7,
     "tables": 4,
@@ -177,7 +178,8 @@ def test_importing_the_package_and_naming_its_parts_loads_no_extras():
     code = (
         "import sys, sumosurv\n"
         "for name in sumosurv.__all__: getattr(sumosurv, name)\n"
-        "extras = ('matplotlib', 'sksurv', 'h5py', 'tqdm.auto', 'lifelines', 'pytest', 'starlette', 'uvicorn', 'ray')\n"
+        "extras = ('matplotlib', 'sksurv', 'h5py', 'tqdm.auto', 'lifelines', 'pytest', 'starlette', 'uvicorn', 'ray',"
+        " 'formulaic')\n"
         "print([m for m in extras if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)

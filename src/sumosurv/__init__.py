@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sumosurv.distributions import SurvivalDistribution as SurvivalDistribution
     from sumosurv.estimators import *
     from sumosurv.estimators import compare_nested as compare_nested
+    from sumosurv.formulas import FormulaTransformer as FormulaTransformer
     from sumosurv.io import ModelFileError as ModelFileError
     from sumosurv.io import load as load
     from sumosurv.nonparametric import aalen_johansen as aalen_johansen
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from sumosurv.training import TrainingError as TrainingError
 
 _HOMES = {
+    "FormulaTransformer": "formulas",
     "ModelFileError": "io",
     "NetworkSearch": "search",
     "SumoNetSearch": "search",

@@ -179,6 +179,77 @@ def _proportionality(x: pd.DataFrame, y: Any, weight: Any = None, **settings: An
     return made | {"df": tables["km"]["df"].to_numpy(), "p": tables["km"]["p"].to_numpy()}
 
 
+# ------------------------------------------------------------------ formulas
+
+
+def _from_formula(formula: str, data: pd.DataFrame = TRIAL, cls: Any = CoxPH, **settings: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*have missing values", UserWarning)
+        return cls.from_formula(formula, data, **settings)
+
+
+@statistic("formula-reference", "age + C(arm, ref='low') + age:site")
+@statistic("formula-interactions", "arm * ns(age, df=2) + site:marker")
+@statistic("formula-contrasts", "C(arm, contr.sum) + C(count, contr.helmert) + C(arm, contr.poly):age")
+@statistic("formula-functions", "poly(age, 3) + log(marker + 1) + scale(bmi) + {age > 60}")
+def _cox_formula(terms: str) -> dict[str, Any]:
+    model = _from_formula(f"Surv(time, cause > 0) ~ {terms}")
+    return {"coef": model.coef_, "standard_error": model.standard_errors_}
+
+
+@statistic("formula-roles")
+def _formula_roles() -> dict[str, Any]:
+    terms = "age + arm + strata(site) + cluster(subject) + offset(marker / 2)"
+    model, times = _from_formula(f"Surv(entry, time, cause > 0) ~ {terms}"), [1.0, 2.0, 4.0]
+    lower, upper = model.predict_survival_band(TRIAL.iloc[:3], times)
+    found = {"coef": model.coef_, "standard_error": model.standard_errors_, "lower": lower, "upper": upper}
+    found |= {"log_likelihood": model.summary().fit[["log_likelihood", "null_log_likelihood"]]}
+    return found | {"survival": model.predict_survival_function(TRIAL.iloc[:3], times)}
+
+
+SPLINES = "Surv(time, cause > 0) ~ bs(age, df=5) + ns(marker, df=3) + bs(weight, knots=[1.5], degree=2)"
+SCALED = TRIAL.assign(weight=WEIGHT / WEIGHT.mean())
+
+
+@statistic("formula-splines")
+def _formula_splines() -> dict[str, Any]:
+    model = _from_formula(SPLINES, SCALED)
+    found = {"coef": model.coef_, "standard_error": model.standard_errors_}
+    found |= {"terms": model.summary().terms["statistic"]}
+    return found | {"zph": model.test_proportionality(SCALED, Y)["statistic"]}
+
+
+@statistic("formula-splines-beyond")
+def _formula_splines_beyond() -> dict[str, Any]:
+    rows = pd.DataFrame({"age": [60.0, 20.0, 110.0], "marker": [1.0, 9.0, -2.0], "weight": [1.0, 0.1, 4.0]})
+    log_risk = _from_formula(SPLINES, SCALED).log_risk(rows)
+    return {"difference": log_risk[1:] - log_risk[0]}
+
+
+@statistic("formula-survreg")
+def _formula_survreg() -> dict[str, Any]:
+    terms = "ns(age, df=3) + arm + offset(marker / 2)"
+    model = _from_formula(f"Surv(time, cause > 0) ~ {terms}", cls=ParametricRegression, family="lognormal")
+    found = {"coef": model.summary().to_frame()["coef"].iloc[:-1], "median": model.predict_median(TRIAL.iloc[:3])}
+    return found | {"log_likelihood": [model.log_likelihood_, model.null_log_likelihood_]}
+
+
+@statistic("formula-interval")
+def _formula_interval() -> dict[str, Any]:
+    low = (TRIAL["time"] - 0.5 * (TRIAL["cause"] > 0)).replace(0.0, np.nan)
+    data = TRIAL.assign(low=low, high=TRIAL["time"].where(TRIAL["cause"] > 0))
+    terms = "bs(age, df=4) + C(arm, ref='low')"
+    model = _from_formula(f"Surv(low, high, type='interval') ~ {terms}", data, ParametricRegression)
+    likelihoods = [model.log_likelihood_, model.null_log_likelihood_]
+    return {"coef": model.summary().to_frame()["coef"].iloc[:-1], "log_likelihood": likelihoods}
+
+
+@statistic("formula-finegray")
+def _formula_fine_gray() -> dict[str, Any]:
+    terms = "ns(age, knots=[55, 65]) + arm + offset(marker / 2)"
+    return {"coef": _from_formula(f"Surv(time, cause) ~ {terms}", cls=FineGray).coef_}
+
+
 # ------------------------------------------------------------------ parametric regression
 
 # times are whole half-years

@@ -19,6 +19,7 @@ from sumosurv.estimators.predictions import Predictions
 from sumosurv.fitting.members import Members, spread
 from sumosurv.fitting.parameters import Constraints, check_parameters
 from sumosurv.fitting.rows import ONE_OUTCOME, check_learns_from
+from sumosurv.formulas import ModelFrame, model_frame
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
@@ -74,6 +75,66 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
         return self._fit_anew(as_source(X, y, sample_weight, groups))
+
+    @classmethod
+    def from_formula(cls, formula: str, data: Any, *, sample_weight: Any = None, **settings: Any) -> Self:
+        """Fit to a table with a formula in the notation of R, such as ``"Surv(time, event) ~ age + C(stage)"``.
+
+        The left-hand side is ``Surv(time, event)``, ``Surv(start, stop, event)`` or ``Surv(lower, upper,
+        type="interval")``, where a missing limit is an open end. If causes compete, ``event`` holds their numbers.
+
+        ===================================== =============================================================
+        right-hand side                       meaning
+        ===================================== =============================================================
+        ``age``, ``.``                        a column; all columns that have no other role
+        ``a:b``, ``a * b``, ``- a``           an interaction; the same with its main effects; without a
+        ``C(stage, ref="I")``                 categories, with a reference level (the first by default)
+        ``C(stage, contr.sum)``               other contrasts: ``contr.sum``, ``contr.helmert``, ``contr.poly``
+        ``bs(age, df=4)``, ``ns(age, df=3)``  B-splines and natural cubic splines, as in R
+        ``poly(age, 2)``                      orthogonal polynomials
+        ``center(age)``, ``scale(age)``       less the mean; divided by the standard deviation
+        ``log(age)``, ``I(age / 10)``         functions and arithmetic
+        ``strata(site)``                      strata
+        ``cluster(id)``                       groups of dependent rows, for robust standard errors
+        ``offset(z)``                         added to the linear predictor, in the fit and in predictions
+        ===================================== =============================================================
+
+        Knots, means and levels are learned from the training rows, and model files contain them. `CoxPH`, `FineGray`,
+        `ParametricRegression` and `CauseSpecific` of these read all of it. Other estimators read columns as they are;
+        for them, use a `FormulaTransformer` in a pipeline. Requires ``pip install "sumosurv[formula]"``.
+
+        Parameters
+        ----------
+        formula : str
+        data : DataFrame
+        sample_weight : array of shape (rows,) or name of a column, optional
+            How many rows each row counts for.
+        **settings
+            Parameters of the estimator.
+
+        Examples
+        --------
+        >>> from sumosurv import CoxPH, datasets
+        >>> X, y = datasets.load("gbsg2")
+        >>> data = X.assign(time=y["time"], event=y["event"])
+        >>> model = CoxPH.from_formula("Surv(time, event) ~ age + C(tumour_grade, ref='II')", data)
+        >>> model.terms_
+        ['age', 'tumour_grade[I]', 'tumour_grade[III]']
+        """
+        frame = model_frame(formula, data)
+        weight = data[sample_weight] if isinstance(sample_weight, str) else sample_weight
+        model = cls(**cls._formula_settings(frame, settings))
+        return model.fit(frame.X, frame.y, sample_weight=weight, groups=frame.groups)
+
+    @classmethod
+    def _formula_settings(cls, frame: ModelFrame, settings: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of an estimator that is fitted with a formula."""
+        if not frame.plain or frame.strata:
+            raise ValueError(
+                f"{cls.__name__} reads columns as they are; the formula has other terms ({frame.formula}), strata or "
+                "offsets. Use make_survival_pipeline(FormulaTransformer(...), ...), or a regression such as CoxPH."
+            )
+        return settings
 
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> None:

@@ -14,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution, cause_specific
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.coxph import CoxPH
+from sumosurv.estimators.linear import LinearEstimator
 from sumosurv.estimators.summary import ModelSummary
 from sumosurv.fitting.parameters import NONE, Constraints, instance_of
+from sumosurv.formulas import ModelFrame
 
 __all__ = ["CauseSpecific"]
 
@@ -65,6 +67,16 @@ class CauseSpecific(SurvivalEstimator):
 
     def __init__(self, estimator: SurvivalEstimator | None = None) -> None:
         self.estimator = estimator
+
+    @classmethod
+    def _formula_settings(cls, frame: ModelFrame, settings: dict[str, Any]) -> dict[str, Any]:
+        estimator = clone(settings.get("estimator") or CoxPH())
+        return settings | {"estimator": estimator.set_params(**estimator._formula_settings(frame, {}))}
+
+    def _check_covariates(self, X: Any, *, reset: bool) -> Any:
+        if not reset and isinstance(self.estimators_[0], LinearEstimator):
+            X = self.estimators_[0]._select(X)
+        return super()._check_covariates(X, reset=reset)
 
     def _fit(self, X: Any, y: Any) -> None:
         X, outcome = self._start(X, y)

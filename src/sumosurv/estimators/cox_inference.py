@@ -45,6 +45,7 @@ class CoxLimits:
         Nan for columns that are left out; if an entry is infinite, so are all variances.
     x : array of shape (n, p)
         Covariates less those of the baseline.
+    offset : array of shape (n,)
     stratum : int array of shape (n,), optional
     level : float
     """
@@ -55,12 +56,13 @@ class CoxLimits:
         coef: Array,
         covariance: Array,
         x: Array,
+        offset: Array,
         stratum: Whole | None,
         level: float,
     ) -> None:
         self._baselines, self._x = baselines, x
         self._stratum = np.zeros(len(x), dtype=np.int64) if stratum is None else stratum
-        self._risk = np.exp(np.clip(x @ coef, -600.0, 600.0))
+        self._risk = np.exp(np.clip(x @ coef + offset, -600.0, 600.0))
         self._infinite = bool(np.isinf(covariance).any())
         self._covariance = np.where(np.isfinite(covariance), covariance, 0.0)
         self._z = float(ndtri(0.5 + 0.5 * level))

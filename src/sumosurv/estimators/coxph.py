@@ -13,7 +13,6 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
-from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.cox_inference import (
     CoxLimits,
     TimeTransform,
@@ -21,7 +20,8 @@ from sumosurv.estimators.cox_inference import (
     training_concordance,
     transformed_times,
 )
-from sumosurv.estimators.design import Basis, Design, RidgeBasis, within_strata
+from sumosurv.estimators.design import Basis, RidgeBasis, within_strata
+from sumosurv.estimators.linear import LinearEstimator
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk
 from sumosurv.estimators.regression import (
     LINEAR_CONSTRAINTS,
@@ -45,7 +45,6 @@ from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, one_of
 from sumosurv.fitting.rows import check_learns_from
 from sumosurv.nonparametric import is_robust
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.preprocessing import LevelNotes, Preprocessor
 from sumosurv.quantiles import check_level
 from sumosurv.sources import take_rows
 from sumosurv.stored import as_flag, as_list, as_whole, tensor_of
@@ -57,7 +56,7 @@ Whole = npt.NDArray[np.int64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CoxPH(SurvivalEstimator):
+class CoxPH(LinearEstimator):
     r"""Cox regression: λ(t|x) = λ₀(t) exp(β·x), the partial likelihood maximised by Newton's method.
 
     .. math::
@@ -78,6 +77,9 @@ class CoxPH(SurvivalEstimator):
 
     Parameters
     ----------
+    formula : str, optional
+        The right-hand side of a formula, such as ``"age + C(stage) + bs(bmi, df=4)"``, that makes the columns of the
+        model; other columns of X are ignored. None: the columns of X. See `from_formula`.
     ties : {"efron", "breslow"}
         Treatment of tied event times. Whole weights count rows: a row of weight 2 is two tied rows. With other weights,
         tied events count with their mean weight, as in R's survival.
@@ -160,47 +162,40 @@ class CoxPH(SurvivalEstimator):
             raise ValueError(f"alpha is the strength of penalty='ridge'; got alpha={self.alpha!r} with 'firth'.")
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, outcome = self._start(X, y)
-        n_rows = len(outcome)
-        X, outcome = complete_cases(X, outcome, self.missing)
-        if len(outcome) < n_rows:
-            self._note_outcome(outcome)
+        X, outcome, n_rows = self._start_complete(X, y)
         self._strata = Strata.of(X, self.strata)
         stratum = self._strata.learn(X)
         self.strata_ = self._strata.labels
-        X = self._strata.without(X)
-        self.preprocessor_ = Preprocessor().fit(X, outcome.weight)
-        design = Design(self.preprocessor_)
-        self.terms_ = design.names
-        raw = design.matrix(X)
+        raw, offset = self._learn_design(X, outcome.weight)
         self.centre_ = raw.mean(axis=0) if outcome.weight is None else np.average(raw, axis=0, weights=outcome.weight)
         self.robust_ = is_robust(outcome) if self.robust == "auto" else bool(self.robust)
-        fit = self._fit_coefficients(raw, outcome, stratum)
+        fit = self._fit_coefficients(raw, offset, outcome, stratum)
         self.coef_, self.standard_errors_, self.covariance_ = fit.coef, fit.standard_errors, fit.covariance
         self.log_likelihood_, self.n_iter_ = fit.numbers["log_likelihood"], fit.n_iter
-        risk = (raw - self.centre_) @ self.coef_
+        risk = (raw - self.centre_) @ self.coef_ + offset
         self._numbers = fit.numbers | row_counts(outcome, n_rows) | training_concordance(risk, outcome, stratum)
         baselines = PartialLikelihood(risk[:, None], outcome, self.ties, stratum).baseline(np.ones(1))
         self.baseline_times_ = np.concatenate([times for times, _ in baselines])
         self.baseline_ = np.concatenate([hazard for _, hazard in baselines])
         self._sizes = [len(times) for times, _ in baselines]
         if self.covariance_ is not None:
-            likelihood = PartialLikelihood(raw - self.centre_, outcome, self.ties, stratum)
+            likelihood = PartialLikelihood(raw - self.centre_, outcome, self.ties, stratum, offset)
             self._moments = likelihood.baseline_moments(self.coef_)
 
-    def _fit_coefficients(self, raw: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
+    def _fit_coefficients(self, raw: Array, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
         basis: Basis | RidgeBasis
         if self.alpha > 0:
             basis = RidgeBasis(raw, self.centre_, outcome.weight, self.alpha)
         else:
             # a difference among rows that are in no risk set does not enter the likelihood
             seen = ever_at_risk(outcome, stratum)
-            raw, outcome, stratum = raw[seen], outcome[seen], None if stratum is None else stratum[seen]
+            raw, offset, outcome = raw[seen], offset[seen], outcome[seen]
+            stratum = None if stratum is None else stratum[seen]
             basis = Basis(raw if stratum is None else within_strata(raw, stratum))
             if basis.dropped and outcome.event.any():
                 warn_of_dropped(basis, self.terms_)
         return fit_coefficients(
-            lambda columns: PartialLikelihood(columns, outcome, self.ties, stratum),
+            lambda columns: PartialLikelihood(columns, outcome, self.ties, stratum, offset),
             basis,
             outcome,
             self.terms_,
@@ -228,7 +223,7 @@ class CoxPH(SurvivalEstimator):
             f"Cox regression, ties by {self.ties.title()}'s method{strata}{penalty if penalised else ''}",
             coefficient_table(self.coef_, self.standard_errors_, level, pd.Index(self.terms_, name="term")),
             self.covariance_,
-            Design(self.preprocessor_).sources,
+            self._design.sources,
             self._numbers,
             level=level,
             robust=self.robust_,
@@ -273,8 +268,9 @@ class CoxPH(SurvivalEstimator):
             )
         X = self._check_covariates(X, reset=False)
         check_complete(X, self.missing)
-        x = Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_
-        return CoxLimits(self._moments, self.coef_, self.covariance_, x, self._strata.find(X), level)
+        raw, offset = self._linear_parts(X)
+        stratum = self._strata.find(X)
+        return CoxLimits(self._moments, self.coef_, self.covariance_, raw - self.centre_, offset, stratum, level)
 
     def test_proportionality(
         self, X: Any, y: Any, *, transform: TimeTransform = "km", sample_weight: Any = None
@@ -329,15 +325,17 @@ class CoxPH(SurvivalEstimator):
         g = transformed_times(outcome, transform)
         if not outcome.event.any() or np.ptp(g[outcome.event]) == 0:
             raise ValueError("All events have the same time, so that a change of hazard ratios cannot be tested.")
-        design = Design(self.preprocessor_)
         kept = np.flatnonzero(~np.isnan(self.standard_errors_))
-        raw = design.matrix(self._strata.without(X)) - self.centre_
-        likelihood = PartialLikelihood(raw[:, kept], outcome, self.ties, self._strata.find(X))
+        raw, offset = self._linear_parts(X)
+        x = (raw - self.centre_)[:, kept]
+        likelihood = PartialLikelihood(x, outcome, self.ties, self._strata.find(X), offset)
         centred = g - np.average(g[outcome.event], weights=outcome.weights[outcome.event])
         score, information = likelihood.time_interaction(self.coef_[kept], centred)
         finite = np.flatnonzero(np.isfinite(self.standard_errors_[kept]))
-        source = np.array(design.sources, dtype=object)[kept]
-        tested = {name: finite[source[finite] == name] for name in dict.fromkeys(design.sources)} | {"global": finite}
+        source = np.array(self._design.sources, dtype=object)[kept]
+        tested = {name: finite[source[finite] == name] for name in dict.fromkeys(self._design.sources)} | {
+            "global": finite
+        }
         return score_tests(score, information, finite, tested)
 
     def log_risk(self, X: Any) -> Array:
@@ -347,13 +345,12 @@ class CoxPH(SurvivalEstimator):
 
     def _log_risk(self, X: Any) -> Array:
         check_complete(X, self.missing)
-        result: Array = (Design(self.preprocessor_).matrix(self._strata.without(X)) - self.centre_) @ self.coef_
+        raw, offset = self._linear_parts(X)
+        result: Array = (raw - self.centre_) @ self.coef_ + offset
         return result
 
-    def _note_levels(self, X: Any, notes: LevelNotes) -> None:
-        self.preprocessor_.note_levels(self._strata.without(X), notes)
-
     def _distribution(self, X: Any) -> SurvivalDistribution:
+        X = self._select(X)
         stratum = self._strata.find(X)
         log_risk = torch.from_numpy(self._log_risk(X))
         if len(self.baseline_times_) == 0:  # no event was ever seen
@@ -378,8 +375,7 @@ class CoxPH(SurvivalEstimator):
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
-        fitted |= {
-            "preprocessor_": self.preprocessor_.state(),
+        fitted |= self._design_state() | {
             "n_iter_": self.n_iter_,
             "robust_": self.robust_,
             "numbers": self._numbers,
@@ -394,12 +390,9 @@ class CoxPH(SurvivalEstimator):
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
         super()._restore(fitted, tensors)
-        self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self._strata = Strata.restored(self.strata, fitted.get("strata_"), getattr(self, "feature_names_in_", None))
         self.strata_ = self._strata.labels
-        if len(self.preprocessor_.columns) + len(self._strata.columns) != self.n_features_in_:
-            raise ValueError(f"{len(self.preprocessor_.columns)} columns are described beside those of the strata")
-        self.terms_ = Design(self.preprocessor_).names
+        self._restore_design(fitted)
         self.n_iter_ = as_whole(fitted["n_iter_"], "n_iter_")
         p = len(self.terms_)
         self._numbers = restored_numbers(fitted["numbers"])

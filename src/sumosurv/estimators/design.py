@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.linalg import solve_triangular
 
+from sumosurv.formulas import Formula
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
 
-__all__ = ["Basis", "Design", "RidgeBasis", "within_strata"]
+__all__ = ["Basis", "Design", "FormulaDesign", "RidgeBasis", "within_strata"]
 
 _CONSTANT = 1e-12  # spread of a column relative to its largest value
 _DEPENDENT = 1e-7  # what other columns leave of one, relative to its own length; that of R's lm
@@ -70,6 +72,44 @@ class Design:
             parts += [numbers[:, upto:place], next(coded)[:, None] == np.array(wanted)]
             upto = place
         return np.hstack([*parts, numbers[:, upto:]])
+
+    def offset(self, X: Any) -> npt.NDArray[np.float64]:
+        """What is added to the linear predictor of each row with a coefficient of one."""
+        return np.zeros(len(X))
+
+
+class FormulaDesign(Design):
+    """The columns of a formula, followed by 0/1 columns of missing values if the training rows had any.
+
+    A missing number becomes the mean of the training rows, a missing category the first level.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, formula: Formula) -> None:
+        self.preprocessor, self.formula = preprocessor, formula
+        self._missing = [
+            column.name
+            for column in preprocessor.columns
+            if (column.indicator if isinstance(column, NumericColumn) else column.missing_seen)
+        ]
+        self.names = [*formula.names, *(f"{name}[missing]" for name in self._missing)]
+        self.sources = [*formula.sources, *self._missing]
+
+    def matrix(self, X: Any) -> npt.NDArray[np.float64]:
+        """Rows of X as rows of numbers, one column per name."""
+        indicators = X[self._missing].isna().to_numpy(dtype=np.float64)
+        return np.hstack([self.formula.matrix(self._filled(X)), indicators])
+
+    def offset(self, X: Any) -> npt.NDArray[np.float64]:
+        """The sum of the offsets of the formula."""
+        return self.formula.offset(self._filled(X))
+
+    def _filled(self, X: pd.DataFrame) -> pd.DataFrame:
+        for column in self.preprocessor.columns:
+            values = X[column.name]
+            if values.isna().any():
+                fill = column.centre if isinstance(column, NumericColumn) else column.levels[0]
+                X = X.assign(**{column.name: values.astype(object).where(values.notna(), fill)})
+        return X
 
 
 class Basis:

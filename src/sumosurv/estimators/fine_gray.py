@@ -12,14 +12,13 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
-from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.design import Basis, Design, RidgeBasis
+from sumosurv.estimators.design import Basis, RidgeBasis
+from sumosurv.estimators.linear import LinearEstimator
 from sumosurv.estimators.regression import (
     LINEAR_CONSTRAINTS,
     Fit,
     Missing,
     check_complete,
-    complete_cases,
     fit_coefficients,
     row_counts,
     warn_of_dropped,
@@ -34,7 +33,6 @@ from sumosurv.estimators.summary import (
 from sumosurv.fitting.parameters import Constraints, integer
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
-from sumosurv.preprocessing import Preprocessor
 from sumosurv.stored import as_list, tensor_of
 
 __all__ = ["FineGray"]
@@ -43,7 +41,7 @@ Array = npt.NDArray[np.float64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FineGray(SurvivalEstimator):
+class FineGray(LinearEstimator):
     r"""Proportional hazards of the subdistribution of each cause, fitted cause by cause.
 
     .. math:: F_k(t|x) = 1 - \exp(-Λ_{0k}(t) \, e^{β_k·x})
@@ -61,6 +59,8 @@ class FineGray(SurvivalEstimator):
 
     Parameters
     ----------
+    formula : str, optional
+        The right-hand side of a formula that makes the columns of the model; see `CoxPH`.
     missing : {"drop", "error", "indicator"}
         What to do with missing values; see `CoxPH`.
     alpha : float
@@ -114,17 +114,10 @@ class FineGray(SurvivalEstimator):
     half_width: int = 2
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, outcome = self._start(X, y)
-        n_rows = len(outcome)
-        X, outcome = complete_cases(X, outcome, self.missing)
-        if len(outcome) < n_rows:
-            self._note_outcome(outcome)
-        self.preprocessor_ = Preprocessor().fit(X)
-        design = Design(self.preprocessor_)
-        self.terms_ = design.names
-        raw = design.matrix(X)
+        X, outcome, n_rows = self._start_complete(X, y)
+        raw, offset = self._learn_design(X)
         self.centre_ = np.average(raw, axis=0, weights=outcome.weights)
-        fits = [self._fit_cause(raw, outcome, k) for k in range(1, outcome.n_causes + 1)]
+        fits = [self._fit_cause(raw, offset, outcome, k) for k in range(1, outcome.n_causes + 1)]
         self.coef_ = np.stack([fit.coef for fit, _, _ in fits])
         self.standard_errors_ = np.stack([fit.standard_errors for fit, _, _ in fits])
         self.covariances_ = [fit.covariance for fit, _, _ in fits]
@@ -134,7 +127,7 @@ class FineGray(SurvivalEstimator):
         self.log_likelihood_ = np.array([numbers["log_likelihood"] for numbers in self._numbers])
         self.baselines_ = [(times, baseline) for _, times, baseline in fits]
 
-    def _fit_cause(self, raw: Array, outcome: Outcome, k: int) -> tuple[Fit, Array, Array]:
+    def _fit_cause(self, raw: Array, offset: Array, outcome: Outcome, k: int) -> tuple[Fit, Array, Array]:
         """Coefficients, event times and cumulative baseline hazard of one cause."""
         basis: Basis | RidgeBasis
         if self.alpha > 0:
@@ -143,11 +136,11 @@ class FineGray(SurvivalEstimator):
             basis = Basis(raw)
             if basis.dropped and k == 1 and outcome.event.any():
                 warn_of_dropped(basis, self.terms_)
-        likelihood = SubdistributionLikelihood(basis.columns, outcome, k)
+        likelihood = SubdistributionLikelihood(basis.columns, outcome, k, offset)
         fit = fit_coefficients(
             lambda columns: likelihood, basis, outcome, self.terms_, self, robust=True, of=f" for cause {k}"
         )
-        times, rises = likelihood.baseline((raw - self.centre_) @ fit.coef)
+        times, rises = likelihood.baseline((raw - self.centre_) @ fit.coef + offset)
         return fit, times, np.cumsum(rises)
 
     def summary(self, level: float = 0.95) -> ModelSummary:
@@ -169,7 +162,7 @@ class FineGray(SurvivalEstimator):
                 title,
                 coefficient_table(self.coef_[k], self.standard_errors_[k], level, index),
                 self.covariances_[k],
-                Design(self.preprocessor_).sources,
+                self._design.sources,
                 self._numbers[k],
                 level=level,
                 robust=True,
@@ -186,11 +179,14 @@ class FineGray(SurvivalEstimator):
 
     def _log_risk(self, X: Any) -> Array:
         check_complete(X, self.missing)
-        result: Array = (Design(self.preprocessor_).matrix(X) - self.centre_) @ self.coef_.T
+        raw, offset = self._linear_parts(X)
+        result: Array = (raw - self.centre_) @ self.coef_.T + offset[:, None]
         return result
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        risk = np.exp(np.clip(self._log_risk(X), -600.0, 600.0))  # far from the data past the range of numbers
+        risk = np.exp(
+            np.clip(self._log_risk(self._select(X)), -600.0, 600.0)
+        )  # far from the data past the range of numbers
         times = np.unique(np.concatenate([[0.0], *(own for own, _ in self.baselines_)]))
         raw = np.empty((len(risk), len(times), self.n_causes_))
         for k, (own, baseline) in enumerate(self.baselines_):
@@ -202,7 +198,7 @@ class FineGray(SurvivalEstimator):
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
-        fitted |= {"preprocessor_": self.preprocessor_.state(), "numbers": self._numbers}
+        fitted |= self._design_state() | {"numbers": self._numbers}
         tensors["centre_"] = torch.from_numpy(self.centre_)
         for k, (times, baseline) in enumerate(self.baselines_):
             own = {"coef": self.coef_[k], "errors": self.standard_errors_[k], "times": times, "baseline": baseline}
@@ -214,9 +210,7 @@ class FineGray(SurvivalEstimator):
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`."""
         super()._restore(fitted, tensors)
-        self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
-        self._check_columns(self.preprocessor_)
-        self.terms_ = Design(self.preprocessor_).names
+        self._restore_design(fitted)
         p, causes = len(self.terms_), range(self.n_causes_)
         self._numbers = [restored_numbers(numbers) for numbers in as_list(fitted["numbers"], "numbers")]
         if len(self._numbers) != self.n_causes_:
@@ -254,13 +248,14 @@ class SubdistributionLikelihood:
     """The weighted partial log-likelihood of one cause, with its gradient and information.
 
     Rows with a competing event at z weigh G(t-) / G(z-) in risk sets at later times t; all others leave when they are
-    observed no longer. ``x`` has one row per subject.
+    observed no longer. ``x`` has one row per subject, and ``offset`` is added to β·x.
     """
 
-    def __init__(self, x: Array, outcome: Outcome, cause: int) -> None:
+    def __init__(self, x: Array, outcome: Outcome, cause: int, offset: Array | None = None) -> None:
         order = np.argsort(outcome.time, kind="stable")
         rows = outcome[order]
         self.order, self.x, self.cause = order, x[order], cause
+        self.offset = np.zeros(len(x)) if offset is None else offset[order]
         self.weight = rows.weights
         own = rows.event if rows.cause is None else rows.event & (rows.cause == cause)
         time = rows.time
@@ -307,7 +302,7 @@ class SubdistributionLikelihood:
         return self.times, self.events / self._sums(w) * np.exp(-shift)
 
     def _risks(self, beta: Array) -> tuple[Array, float, Array]:
-        log_risk = self.x @ beta
+        log_risk = self.x @ beta + self.offset
         shift = float(log_risk.max()) if len(log_risk) else 0.0
         return log_risk, shift, self.weight * np.exp(log_risk - shift)
 

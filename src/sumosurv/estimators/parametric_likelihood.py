@@ -147,10 +147,13 @@ class ParametricLikelihood:
         With events, right-, left- and interval-censored rows, delayed entry and weights.
     stratum : int array of shape (n,)
         From 0 to S - 1.
+    offset : array of shape (n,), optional
+        Added to the location.
     """
 
-    def __init__(self, family: Family, x: Array, outcome: Outcome, stratum: Whole) -> None:
+    def __init__(self, family: Family, x: Array, outcome: Outcome, stratum: Whole, offset: Array | None = None) -> None:
         self.family, self.x, self.outcome = family, x, outcome
+        self._offset = np.zeros(len(x)) if offset is None else offset
         self.n_strata, self._stratum = int(stratum.max()) + 1, stratum
         self._blocks = [slice(i, i + _BLOCK) for i in range(0, len(x), _BLOCK)]
         member = np.eye(self.n_strata)[stratum]
@@ -216,7 +219,7 @@ class ParametricLikelihood:
         """Log-likelihood of some rows (n,), and its derivatives with respect to their values, (k, n) and (k, k, n)."""
         b, k = self.x.shape[1], len(self.family.parameters)
         values = parameters[b:].reshape(k, -1)[:, self._stratum[rows]]
-        values[0] += self.x[rows] @ parameters[:b]
+        values[0] += self.x[rows] @ parameters[:b] + self._offset[rows]
         own = torch.from_numpy(values).requires_grad_()
         with torch.enable_grad():
             observed = Observed.of(self.outcome[rows], torch.float64)

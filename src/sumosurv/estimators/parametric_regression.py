@@ -15,8 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.design import Basis, Design, RidgeBasis, within_strata
+from sumosurv.estimators.design import Basis, RidgeBasis, within_strata
+from sumosurv.estimators.linear import LinearEstimator
 from sumosurv.estimators.parametric_likelihood import (
     FAMILIES,
     Family,
@@ -29,7 +29,6 @@ from sumosurv.estimators.regression import (
     LINEAR_CONSTRAINTS,
     Missing,
     check_complete,
-    complete_cases,
     listed,
     row_counts,
     sandwich,
@@ -46,7 +45,6 @@ from sumosurv.estimators.summary import (
 from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, one_of
 from sumosurv.nonparametric import is_robust
 from sumosurv.outcome import Outcome
-from sumosurv.preprocessing import LevelNotes, Preprocessor
 from sumosurv.quantiles import check_level, quantiles
 from sumosurv.stored import as_flag, as_whole, tensor_of
 from sumosurv.warn import warn_user
@@ -60,7 +58,7 @@ _FLAT = 1e-10  # information in a direction relative to that at β = 0, below wh
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ParametricRegression(SurvivalEstimator):
+class ParametricRegression(LinearEstimator):
     r"""Parametric survival regression by maximum likelihood, as R's ``survreg`` and flexsurv.
 
     The location of the distribution is an intercept plus β·x; its shape is the same for all subjects of a stratum.
@@ -84,6 +82,8 @@ class ParametricRegression(SurvivalEstimator):
 
     Parameters
     ----------
+    formula : str, optional
+        The right-hand side of a formula that makes the columns of the model; see `CoxPH`.
     family : str
         One of the names above.
     df : int
@@ -157,24 +157,17 @@ class ParametricRegression(SurvivalEstimator):
     tol: float = 1e-16
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, outcome = self._start(X, y)
-        n_rows = len(outcome)
-        X, outcome = complete_cases(X, outcome, self.missing)
-        if len(outcome) < n_rows:
-            self._note_outcome(outcome)
+        X, outcome, n_rows = self._start_complete(X, y)
         self._strata = Strata.of(X, self.strata)
         stratum = self._strata.learn(X)
         self.strata_ = self._strata.labels
-        X = self._strata.without(X)
-        self.preprocessor_ = Preprocessor().fit(X, outcome.weight)
-        design = Design(self.preprocessor_)
-        self.terms_ = design.names
+        raw, offset = self._learn_design(X, outcome.weight)
         self.robust_ = is_robust(outcome) if self.robust == "auto" else self.robust
         if self.family != "gompertz":
             outcome = _without_events_at_zero(outcome)
         self.knots_ = self._choose_knots(outcome)
         self._numbers = row_counts(outcome, n_rows)
-        self._fit_rows(design.matrix(X), outcome, stratum)
+        self._fit_rows(raw, offset, outcome, stratum)
 
     @property
     def _family(self) -> Family:
@@ -196,11 +189,11 @@ class ParametricRegression(SurvivalEstimator):
             )
         return knots
 
-    def _fit_rows(self, raw: Array, outcome: Outcome, stratum: Whole | None) -> None:
+    def _fit_rows(self, raw: Array, offset: Array, outcome: Outcome, stratum: Whole | None) -> None:
         """Maximise the likelihood, and set what follows from the maximum."""
         k, p = len(self._family.parameters), raw.shape[1]
         place = np.zeros(len(raw), dtype=np.int64) if stratum is None else stratum
-        null = ParametricLikelihood(self._family, raw[:, :0], outcome, place)
+        null = ParametricLikelihood(self._family, raw[:, :0], outcome, place, offset)
         n_strata = null.n_strata
         self._name_parameters()
         size = p + n_strata * k
@@ -221,7 +214,7 @@ class ParametricRegression(SurvivalEstimator):
                 warn_of_dropped(basis, self.terms_)
         columns = (raw[:, basis.kept] - centre[basis.kept]) @ basis.transform
         b = columns.shape[1]
-        likelihood = ParametricLikelihood(self._family, columns, outcome, place)
+        likelihood = ParametricLikelihood(self._family, columns, outcome, place, offset)
         first = np.concatenate([np.zeros(b), start.parameters])
         penalty = np.concatenate([np.full(b, self.alpha), np.zeros(n_strata * k)])
         found = maximise(likelihood, first, penalty, self.max_iter, self.tol)
@@ -319,7 +312,7 @@ class ParametricRegression(SurvivalEstimator):
             f"Parametric regression, {name}{strata}{f', ridge penalty {self.alpha:g}' if self.alpha else ''}",
             table,
             None if self.alpha > 0 else self.covariance_,
-            Design(self.preprocessor_).sources,
+            self._design.sources,
             self._numbers,
             level=level,
             robust=self.robust_,
@@ -337,7 +330,7 @@ class ParametricRegression(SurvivalEstimator):
         check_level(level)
         grid = torch.from_numpy(self._check_grid(times))
         X = self._check_new_rows(X)
-        values, raw, stratum = self._values(X), self._matrix(X), self._strata.find(X)
+        values, raw, stratum = self._values(X), self._linear_parts(X)[0], self._strata.find(X)
         n, k, p = len(values), values.shape[1], raw.shape[1]
         own = torch.from_numpy(values.T[:, :, None].repeat(len(grid), axis=2)).requires_grad_()
         with torch.enable_grad():
@@ -357,28 +350,22 @@ class ParametricRegression(SurvivalEstimator):
         lower, upper = (np.where(at_zero, 1.0, np.exp(-np.exp(middle + side * half))) for side in (1.0, -1.0))
         return lower, upper
 
-    def _note_levels(self, X: Any, notes: LevelNotes) -> None:
-        self.preprocessor_.note_levels(self._strata.without(X), notes)
-
-    def _matrix(self, X: Any) -> Array:
-        return Design(self.preprocessor_).matrix(self._strata.without(X))
-
     def _values(self, X: Any) -> Array:
         """The parameters of the family of each row, (n, k)."""
         check_complete(X, self.missing)
         stratum = self._strata.find(X)
-        raw = self._matrix(X)
+        raw, offset = self._linear_parts(X)
         values = self.baseline_[np.zeros(len(raw), dtype=np.int64) if stratum is None else stratum]
-        values[:, 0] = np.clip(values[:, 0] + raw @ self.coef_, -600.0, 600.0)
+        values[:, 0] = np.clip(values[:, 0] + raw @ self.coef_ + offset, -600.0, 600.0)
         return values
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        return self._family.distribution(torch.from_numpy(self._values(X)))
+        return self._family.distribution(torch.from_numpy(self._values(self._select(X))))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
-        fitted |= {"preprocessor_": self.preprocessor_.state(), "numbers": self._numbers}
+        fitted |= self._design_state() | {"numbers": self._numbers}
         fitted |= {"n_iter_": self.n_iter_, "robust_": self.robust_}
         if self.strata_ is not None:
             fitted |= {"strata_": [list(label) for label in self.strata_]}
@@ -391,12 +378,9 @@ class ParametricRegression(SurvivalEstimator):
         """The inverse of `state`."""
         super()._restore(fitted, tensors)
         self._check_settings()
-        self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self._strata = Strata.restored(self.strata, fitted.get("strata_"), getattr(self, "feature_names_in_", None))
         self.strata_ = self._strata.labels
-        if len(self.preprocessor_.columns) + len(self._strata.columns) != self.n_features_in_:
-            raise ValueError(f"{len(self.preprocessor_.columns)} columns are described beside those of the strata")
-        self.terms_ = Design(self.preprocessor_).names
+        self._restore_design(fitted)
         self.knots_ = None
         if self.family == "spline":
             self.knots_ = tensor_of(tensors, "knots_", self.df + 1, increasing=True).numpy()

@@ -58,16 +58,21 @@ class PartialLikelihood:
     ties : {"efron", "breslow"}
     stratum : int array of shape (n,), optional
         From 0.
+    offset : array of shape (n,), optional
+        Added to β·x.
     """
 
-    def __init__(self, x: Array, y: Outcome, ties: Ties, stratum: Whole | None = None) -> None:
+    def __init__(
+        self, x: Array, y: Outcome, ties: Ties, stratum: Whole | None = None, offset: Array | None = None
+    ) -> None:
         self.x = x
+        offset = np.zeros(len(x)) if offset is None else offset
         self._rows: list[Any] = [slice(None)]
         if stratum is not None:
             order = np.argsort(stratum, kind="stable")
             parts = np.split(order, np.cumsum(np.bincount(stratum))[:-1])
             self._rows = [part for part in parts if len(part)] or [order]  # without events, no rows are left
-        self._parts = [_Stratum(x[rows], y[rows], ties) for rows in self._rows]
+        self._parts = [_Stratum(x[rows], y[rows], ties, offset[rows]) for rows in self._rows]
 
     def __call__(self, beta: Array) -> tuple[float, Array, Array]:
         """Value, gradient and information (minus the Hessian); not finite where risks are too far apart."""
@@ -125,8 +130,9 @@ class _Sums:
 class _Stratum:
     """Rows of one stratum, latest first: those still at risk at a time are a leading part."""
 
-    def __init__(self, x: Array, y: Outcome, ties: Ties) -> None:
+    def __init__(self, x: Array, y: Outcome, ties: Ties, offset: Array) -> None:
         self.order = order = np.argsort(-y.time, kind="stable")
+        self.offset = offset[order]
         self.x, time, self.event = x[order], y.time[order], y.event[order]
         distinct, self.group = np.unique(-time, return_inverse=True)
         self.times = -distinct
@@ -159,7 +165,7 @@ class _Stratum:
             self.before = np.where(entry > 0, np.searchsorted(distinct, -entry), n_groups)
 
     def _sums(self, beta: Array) -> _Sums:
-        log_risk = self.x @ beta
+        log_risk = self.x @ beta + self.offset
         shift = log_risk.max() if len(log_risk) else 0.0
         risk = np.exp(log_risk - shift)
         if self.weight is not None:

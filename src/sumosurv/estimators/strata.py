@@ -12,7 +12,7 @@ import pandas as pd
 
 from sumosurv.stored import as_list, as_text
 
-__all__ = ["Strata"]
+__all__ = ["Strata", "column_list"]
 
 Whole = npt.NDArray[np.int64]
 
@@ -35,7 +35,7 @@ class Strata:
     @classmethod
     def of(cls, X: Any, strata: Hashable | Sequence[Hashable] | None) -> Strata:
         """Of a setting, checked against the columns of a table."""
-        wanted = _as_columns(strata)
+        wanted = column_list(strata)
         there = list(X.columns) if isinstance(X, pd.DataFrame) else list(range(np.shape(X)[1]))
         unknown = [column for column in wanted if column not in there]
         if unknown:
@@ -49,7 +49,7 @@ class Strata:
     @classmethod
     def restored(cls, strata: Any, labels: Any, names: Any) -> Strata:
         """From the setting and the labels of a model file, checked."""
-        columns = list(dict.fromkeys(_as_columns(strata)))
+        columns = list(dict.fromkeys(column_list(strata)))
         if bool(columns) != (labels is not None):
             raise ValueError("strata are named and not described, or described and not named")
         if labels is None:
@@ -108,7 +108,8 @@ class Strata:
         return np.array([places[label] for label in words], dtype=np.int64)
 
 
-def _as_columns(strata: Any) -> list[Hashable]:
+def column_list(strata: Any) -> list[Hashable]:
+    """The columns of a setting: none, one or several."""
     if strata is None:
         return []
     return list(strata) if isinstance(strata, (list, tuple, np.ndarray, pd.Index)) else [strata]
