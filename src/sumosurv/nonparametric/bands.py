@@ -11,13 +11,12 @@ import pandas as pd
 from scipy.special import ndtri
 
 from sumosurv.nonparametric.counts import (
+    Counts,
     Floats,
     at_risk_from,
     count,
     is_robust,
-    jumps,
     resampler,
-    shares,
     sum_by_subject,
 )
 from sumosurv.nonparametric.curves import aalen_johansen, cause_events, product_limit
@@ -119,22 +118,19 @@ def confidence_band(
 
 
 def _kaplan_meier(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
-    counts = count(outcome)
-    at = jumps(counts.events)
-    times, events, at_risk = counts.times[at], counts.events[at], counts.at_risk[at]
-    survival = product_limit(events, at_risk)
+    counts = count(outcome).at_jumps()
+    survival = product_limit(counts)
     if is_robust(outcome):
-        variance = _jackknife(outcome, times, lambda rows: _of_survival(rows, times, events, at_risk, survival))
+        variance = _jackknife(outcome, counts.times, lambda rows: _of_survival(rows, counts, survival))
     else:
         with np.errstate(divide="ignore", invalid="ignore"):
-            variance = survival**2 * np.cumsum(events / (at_risk * (at_risk - events)))
-    return _limits(times, survival, np.sqrt(np.where(survival > 0, variance, np.nan)), z, kind)
+            variance = survival**2 * np.cumsum(counts.events / (counts.at_risk * (counts.at_risk - counts.events)))
+    return _limits(counts.times, survival, np.sqrt(np.where(survival > 0, variance, np.nan)), z, kind)
 
 
 def _nelson_aalen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
-    counts = count(outcome)
-    at = jumps(counts.events)
-    times, at_risk, hazard = counts.times[at], counts.at_risk[at], shares(counts.events, counts.at_risk)[at]
+    counts = count(outcome).at_jumps()
+    times, at_risk, hazard = counts.times, counts.at_risk, counts.hazard
     estimate, variance = np.cumsum(hazard), np.cumsum(hazard / at_risk)
     if is_robust(outcome):
         variance = _jackknife(
@@ -159,15 +155,14 @@ def _aalen_johansen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
 
 def incidence_variance(outcome: Outcome, cause: int) -> tuple[Floats, Floats, Floats]:
     """Return the times of the Aalen-Johansen estimate, F_k at each and its variance as in `confidence_band`."""
-    counts, curves = count(outcome), aalen_johansen(outcome)
-    at = jumps(counts.events)
-    times, events, n = counts.times[at], counts.events[at], counts.at_risk[at]
-    f, d = curves.incidence[:, cause - 1], cause_events(outcome, counts.times)[at, cause - 1]
+    counts, curves = count(outcome).at_jumps(), aalen_johansen(outcome)
+    times, events, n = counts.times, counts.events, counts.at_risk
+    f, d = curves.incidence[:, cause - 1], cause_events(outcome, times)[:, cause - 1]
     before = np.append(1.0, curves.survival[:-1])
     if is_robust(outcome):
 
         def influence(rows: Outcome) -> Floats:
-            of_survival = _of_survival(rows, times, events, n, curves.survival)
+            of_survival = _of_survival(rows, counts, curves.survival)
             of_before = np.hstack([np.zeros((len(rows), 1)), of_survival[:, :-1]])
             own = before * _martingale(rows.of_cause(cause), times, d / n) / n
             return np.cumsum(own + of_before * d / n, axis=1)
@@ -204,11 +199,11 @@ def _martingale(rows: Outcome, times: Floats, hazard: Floats) -> Floats:
     return np.asarray((rows.event[:, None] & (times == rows.time[:, None])) - at_risk * hazard)
 
 
-def _of_survival(rows: Outcome, times: Floats, events: Floats, at_risk: Floats, survival: Floats) -> Floats:
+def _of_survival(rows: Outcome, counts: Counts, survival: Floats) -> Floats:
     """Derivative of the Kaplan-Meier estimate with respect to the weight of each row, (n, m)."""
-    left = at_risk - events
-    per_event = np.divide(1.0, left, out=np.zeros_like(left), where=left > 1e-12 * at_risk)
-    return np.asarray(-survival * np.cumsum(_martingale(rows, times, events / at_risk) * per_event, axis=1))
+    left = counts.at_risk - counts.events
+    per_event = np.divide(1.0, left, out=np.zeros_like(left), where=left > 1e-12 * counts.at_risk)
+    return np.asarray(-survival * np.cumsum(_martingale(rows, counts.times, counts.hazard) * per_event, axis=1))
 
 
 def _turnbull(outcome: Outcome, level: float, n_bootstrap: int, random_state: Any) -> pd.DataFrame:

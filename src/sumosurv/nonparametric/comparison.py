@@ -1,4 +1,4 @@
-"""Do groups differ? Log-rank tests and their weighted and stratified kin."""
+"""Log-rank tests, weighted and stratified."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pandas as pd
 from scipy.stats import chi2
 
 from sumosurv.nonparametric.counts import (
+    Counts,
     Floats,
     at_risk_at,
     count,
@@ -76,17 +77,18 @@ def logrank_test(
     Parameters
     ----------
     y : outcome
-        Of exact and right-censored times. Rows that enter late are at risk from their entry on. Causes are not told
-        apart: for one of several pass ``Surv.from_arrays(cause == k, time)``, which compares cause-specific hazards.
+        Exact and right-censored times. Rows with delayed entry are at risk from their entry on. Causes are not
+        distinguished: for one of several, pass ``Surv.from_arrays(cause == k, time)``, which compares cause-specific
+        hazards.
     by : array of shape (n,)
         The group of each row.
     weighting : {"logrank", "gehan-breslow", "tarone-ware", "peto", "fleming-harrington"}
         The weight W of each event time: 1, n, √n, the survival estimate Π (1 - d/(n + 1)) (Peto and Peto, modified), or
-        S(t-)^rho (1 - S(t-))^gamma with Kaplan-Meier's S of all groups. The log-rank test is best where hazards are
-        proportional; the next three look at early differences more, Fleming-Harrington with gamma > 0 at late ones.
-        Choose before you look: the smallest of several p-values is no p-value.
+        S(t-)^rho (1 - S(t-))^gamma with Kaplan-Meier's S of all groups. The log-rank test has the highest power if
+        hazards are proportional; the next three emphasise early differences, Fleming-Harrington with gamma > 0 late
+        ones. Choose the weighting before looking at the data: the smallest of several p-values is not a p-value.
     rho, gamma : float
-        Of Fleming-Harrington, zero or more.
+        Exponents of Fleming-Harrington's weights, zero or more.
     strata : array of shape (n,), optional
         Groups are compared within strata only.
     sample_weight : array of shape (n,), optional
@@ -135,7 +137,7 @@ def logrank_test(
     scores = np.zeros((len(outcome), len(names)))
     for s in np.unique(stratum[kept]):
         rows = kept[stratum[kept] == s]
-        found = _stratum(outcome[rows], group[rows], len(names), lambda d, n: _weights(d, n, weighting, rho, gamma))
+        found = _stratum(outcome[rows], group[rows], len(names), lambda counts: _weights(counts, weighting, rho, gamma))
         u, events, expected, v = u + found[0], events + found[1], expected + found[2], v + found[3]
         scores[rows] = found[4]
     if is_robust(outcome):
@@ -171,15 +173,16 @@ def labels_of(given: Any, n: int, name: str) -> tuple[list[Hashable], npt.NDArra
     return list(found), np.asarray(codes, dtype=np.intp)
 
 
-def _weights(events: Floats, at_risk: Floats, weighting: Weighting, rho: float, gamma: float) -> Floats:
+def _weights(counts: Counts, weighting: Weighting, rho: float, gamma: float) -> Floats:
     """Return W at each event time."""
+    events, at_risk = counts.events, counts.at_risk
     if weighting == "gehan-breslow":
         return at_risk
     if weighting == "tarone-ware":
         return np.sqrt(at_risk)
     if weighting == "peto":
         return np.cumprod(1.0 - events / (at_risk + 1.0), dtype=np.float64)
-    before = np.append(1.0, product_limit(events, at_risk))[:-1]
+    before = np.append(1.0, product_limit(counts))[:-1]
     return np.asarray(before**rho * (1.0 - before) ** gamma)  # ones for the log-rank test, where both are zero
 
 
@@ -187,12 +190,12 @@ def _stratum(
     outcome: Outcome,
     group: npt.NDArray[np.intp],
     n_groups: int,
-    weigh: Callable[[Floats, Floats], Floats],
+    weigh: Callable[[Counts], Floats],
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """Return what a stratum contributes: U, events and expected events of each group, V, and the rows' shares of U."""
     counts = count(outcome)
-    at = np.flatnonzero(counts.events > 0)
-    times, d, n = counts.times[at], counts.events[at], counts.at_risk[at]
+    counts = counts[counts.events > 0]
+    times, d, n = counts.times, counts.events, counts.at_risk
     events, at_risk = np.zeros((2, len(times), n_groups))
     for g in range(n_groups):
         rows = outcome[group == g]
@@ -200,7 +203,7 @@ def _stratum(
             at_risk[:, g] = at_risk_at(rows, times)
             place = np.searchsorted(times, rows.time[rows.event])
             events[:, g] = np.bincount(place, weights=rows.weights[rows.event], minlength=len(times))
-    weight, share = weigh(d, n), at_risk / at_risk.sum(axis=1, keepdims=True)
+    weight, share = weigh(counts), at_risk / at_risk.sum(axis=1, keepdims=True)
     left = np.divide(n - d, n - 1.0, out=np.ones_like(n), where=n > 1)
     factor = weight**2 * d * left
     variance = np.diag(factor @ share) - (share * factor[:, None]).T @ share

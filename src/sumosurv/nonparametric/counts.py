@@ -1,4 +1,4 @@
-"""Who had an event and who was at risk, time by time."""
+"""Events and rows at risk at each time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ __all__ = [
     "count",
     "is_robust",
     "is_whole",
-    "jumps",
     "refuse_intervals",
     "resampler",
     "risk_table",
@@ -39,6 +38,20 @@ class Counts:
     events: Floats
     at_risk: Floats
     leaving: Floats
+
+    def at_jumps(self) -> Counts:
+        """Return the counts at times with events, at which curves jump; at the first time if there are no events."""
+        found = np.flatnonzero(self.events > 0)
+        at = found if len(found) else np.zeros(1, dtype=np.intp)
+        return self[at]
+
+    def __getitem__(self, at: Any) -> Counts:
+        return Counts(self.times[at], self.events[at], self.at_risk[at], self.leaving[at])
+
+    @property
+    def hazard(self) -> Floats:
+        """Events as a share of those at risk."""
+        return shares(self.events, self.at_risk)
 
 
 def risk_table(y: Any, weights: Any = None, *, sample_weight: Any = None) -> tuple[Floats, ...]:
@@ -84,7 +97,7 @@ def at_risk_at(outcome: Outcome, times: Floats) -> Floats:
 
 
 def sums_at_risk(outcome: Outcome, times: Floats, steps: Floats) -> Floats:
-    """What happens at increasing times, (m, ...), summed for each row over those at which it is at risk: (n, ...)."""
+    """Sum values at increasing times, (m, ...), over the times at which each row is at risk: (n, ...)."""
     total = np.concatenate([np.zeros((1, *steps.shape[1:])), np.cumsum(steps, axis=0)])
     end = np.searchsorted(times, outcome.time, side="right")
     start = np.searchsorted(times, at_risk_from(outcome), side="right")
@@ -92,14 +105,14 @@ def sums_at_risk(outcome: Outcome, times: Floats, steps: Floats) -> Floats:
 
 
 def _not_yet(entry: Floats, share: Floats, times: Floats) -> Floats:
-    """What enters at or after each time; an entry at zero is from the beginning."""
+    """The weight of the rows that enter at or after each time; an entry at zero is from the beginning."""
     order = np.argsort(entry, kind="stable")
     later = np.append(np.cumsum(share[order][::-1])[::-1], 0.0)
     return np.asarray(later[np.searchsorted(entry[order], np.where(times > 0, times, 5e-324))])
 
 
 def at_risk_from(outcome: Outcome) -> Floats:
-    """The time after which each row is at risk: -1 where that is from the beginning, so that time zero counts."""
+    """The time after which each row is at risk: -1 for rows at risk from the beginning, so that time zero counts."""
     entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
     return np.where(entry > 0, entry, -1.0)
 
@@ -151,12 +164,6 @@ def sum_by_subject(values: Floats, outcome: Outcome) -> Floats:
     return made
 
 
-def jumps(events: Floats) -> npt.NDArray[np.intp]:
-    """Where the curve jumps (the first time, if it never does): the knots of its interpolated density."""
-    found = np.flatnonzero(events > 0)
-    return found if len(found) else np.zeros(1, dtype=np.intp)
-
-
 def shares(events: Floats, at_risk: Floats) -> Floats:
-    """Events among those at risk; none where nobody is at risk any more (censoring, all with an event first)."""
-    return np.divide(events, at_risk, out=np.zeros_like(at_risk), where=events > 0)
+    """Events as a share of those at risk; zero without events, when nobody may be at risk any more."""
+    return np.divide(events, at_risk, out=np.zeros_like(events), where=events > 0)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from sumosurv.distributions import Tabulated
-from sumosurv.nonparametric.counts import Floats, count, jumps, risk_table, shares
+from sumosurv.nonparametric.counts import Counts, Floats, count, shares
 from sumosurv.outcome import Outcome, check_outcome
 
 __all__ = [
@@ -26,17 +26,17 @@ __all__ = [
 def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
     r"""The product-limit estimate, S(t) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), as the distribution of one subject.
 
-    dᵢ and nᵢ are the weights of the events at tᵢ and of the rows at risk there, those with entry < tᵢ <= time. Where
-    rows enter late, early risk sets are small, and an event that leaves nobody at risk takes the curve to zero for
-    good. Causes are not told apart.
+    dᵢ and nᵢ are the weights of the events at tᵢ and of the rows at risk there, those with entry < tᵢ <= time. With
+    delayed entry, early risk sets are small, and the curve stays at zero after an event that leaves nobody at risk.
+    Causes are not distinguished.
 
     Parameters
     ----------
     y : outcome
         Of exact and right-censored times; see `turnbull` for intervals.
     censoring : bool
-        Estimate the distribution of the *censoring* time instead: events flipped, and subjects with an
-        event at t no longer at risk of censoring at t (events come first among ties).
+        Estimate the distribution of the *censoring* time instead: events and censorings are exchanged, and subjects
+        with an event at t are not at risk of censoring at t (events come first among ties).
     half_width : int
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
@@ -49,25 +49,25 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample
     >>> km.survival([0.5, 1.0, 2.5, 3.0]).round(3)
     array([[1.   , 0.667, 0.667, 0.   ]])
 
-    The second row came under observation after the first event:
+    With delayed entry, the second row is not at risk at the time of the first event:
 
     >>> late = Surv.from_arrays(event=[1, 0, 1], time=[1.0, 2.0, 3.0], entry=[0.0, 1.5, 0.0])
     >>> kaplan_meier(late).survival([1.0, 3.0])
     array([[0.5, 0. ]])
     """
     found = count(check_outcome(y, sample_weight=sample_weight))
-    events, at_risk = found.events, found.at_risk
     if censoring:
-        events, at_risk = found.leaving - events, at_risk - events
-        events = np.where(events > 1e-12 * found.leaving, events, 0.0)  # what rounding leaves of weights is none
-    at = jumps(events)
-    return Tabulated(found.times[at], product_limit(events, at_risk)[at], half_width=half_width)
+        censored = found.leaving - found.events
+        censored = np.where(censored > 1e-12 * found.leaving, censored, 0.0)  # zero up to the rounding of weights
+        found = replace(found, events=censored, at_risk=found.at_risk - found.events)
+    found = found.at_jumps()
+    return Tabulated(found.times, product_limit(found), half_width=half_width)
 
 
-def product_limit(events: Floats, at_risk: Floats) -> Floats:
+def product_limit(counts: Counts) -> Floats:
     """Π (1 - dᵢ / nᵢ) up to each time."""
-    share = shares(events, at_risk)
-    kept = np.where(share < 1.0 - 1e-12, 1.0 - share, 0.0)  # none, up to the rounding of weights
+    share = counts.hazard
+    kept = np.where(share < 1.0 - 1e-12, 1.0 - share, 0.0)  # zero up to the rounding of weights
     return np.cumprod(kept, dtype=np.float64)
 
 
@@ -91,9 +91,8 @@ def nelson_aalen(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> T
     >>> nelson_aalen(Surv.from_arrays(event=[1, 1], time=[1.0, 3.0])).cumulative_hazard([1.0, 3.0])
     array([[0.5, 1.5]])
     """
-    times, events, at_risk = risk_table(y, sample_weight=sample_weight)
-    at = jumps(events)
-    return Tabulated(times[at], np.exp(-np.cumsum(shares(events, at_risk)[at])), half_width=half_width)
+    found = count(check_outcome(y, sample_weight=sample_weight)).at_jumps()
+    return Tabulated(found.times, np.exp(-np.cumsum(found.hazard)), half_width=half_width)
 
 
 def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
@@ -125,11 +124,9 @@ def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2, sa
         if values.ndim != 1 or not np.isfinite(values).all() or (values is risk and len(risk) != len(outcome)):
             raise ValueError(f"{name} has shape {values.shape}; give one finite number per {wanted}.")
     shift = float(risk.max())
-    times, events, at_risk = risk_table(outcome, weights=np.exp(risk - shift))
-    at = jumps(events)
-    baseline = np.cumsum(shares(events, at_risk)[at])
-    relative = np.exp(new - shift)
-    return Tabulated(times[at], torch.exp(torch.from_numpy(-relative[:, None] * baseline)), half_width=half_width)
+    found = count(outcome, np.exp(risk - shift)).at_jumps()
+    log_survival = -np.exp(new - shift)[:, None] * np.cumsum(found.hazard)
+    return Tabulated(found.times, torch.exp(torch.from_numpy(log_survival)), half_width=half_width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +149,7 @@ class CumulativeIncidence:
 
     @property
     def n_causes(self) -> int:
-        """K."""
+        """The number of causes, K."""
         return int(self.incidence.shape[1])
 
     def incidence_at(self, times: Any) -> Floats:
@@ -183,7 +180,7 @@ def aalen_johansen(y: Any, *, sample_weight: Any = None, causes: int | None = No
     sample_weight : array of shape (n,), optional
         How many rows each row counts for.
     causes : int, optional
-        K, where the rows may lack the last causes.
+        K; by default the largest cause in y.
 
     Returns
     -------
@@ -197,19 +194,17 @@ def aalen_johansen(y: Any, *, sample_weight: Any = None, causes: int | None = No
     ([[0.25, 0.0], [0.25, 0.25], [0.75, 0.25]], [0.75, 0.5, 0.0])
     """
     outcome = check_outcome(y, sample_weight=sample_weight)
-    counts = count(outcome)
-    events = cause_events(outcome, counts.times, causes)
-    at = jumps(counts.events)
-    hazards = np.stack([shares(column, counts.at_risk)[at] for column in events.T], axis=1)
+    counts = count(outcome).at_jumps()
+    hazards = shares(cause_events(outcome, counts.times, causes), counts.at_risk[:, None])
     total = hazards.sum(axis=1)
     hazards /= np.maximum(total, 1.0)[:, None]
     kept = np.cumprod(np.where(total < 1.0 - 1e-12, 1.0 - total, 0.0), dtype=np.float64)
     incidence = np.cumsum(np.append(1.0, kept[:-1])[:, None] * hazards, axis=0)
-    return CumulativeIncidence(counts.times[at], incidence, kept)
+    return CumulativeIncidence(counts.times, incidence, kept)
 
 
 def cause_events(outcome: Outcome, times: Floats, causes: int | None = None) -> Floats:
-    """Weights of the events of each cause at each of the distinct times: shape (m, K)."""
+    """Weights of the events of each cause at the times of all events: shape (m, K)."""
     cause = outcome.event.astype(np.int64) if outcome.cause is None else outcome.cause
     n_causes = outcome.n_causes if causes is None else causes
     if n_causes < outcome.n_causes:

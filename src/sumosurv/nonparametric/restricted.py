@@ -59,15 +59,14 @@ def restricted_mean_test(
     Parameters
     ----------
     y : outcome
-        Of exact and right-censored times. Rows that enter late are at risk from their entry on; as ever with
-        `kaplan_meier`, an early event that leaves nobody at risk takes the curve to zero for good. Causes are not told
-        apart.
+        Exact and right-censored times. Rows with delayed entry are at risk from their entry on; as in `kaplan_meier`,
+        the curve stays at zero after an event that leaves nobody at risk. Causes are not distinguished.
     by : array of shape (n,)
         The group of each row.
     horizon : float
         τ, chosen before the data are seen, at most the last time of every group (unless its curve is at zero by then).
     level : float
-        Of the intervals, which are by the normal distribution; those of ratios on the scale of logarithms.
+        Confidence level of the intervals, which use the normal distribution, for ratios on the logarithmic scale.
     sample_weight : array of shape (n,), optional
         How many rows each row counts for. With whole weights the variance is that of repeated rows. With other weights
         (inverse probability weights, for example) it is the infinitesimal jackknife, which takes the weights as known.
@@ -145,11 +144,11 @@ def _differences(names: list[Any], means: Floats, variances: Floats, z: float) -
 def _restricted_mean(outcome: Outcome, horizon: float, robust: bool) -> tuple[float, float, float]:
     """Return the restricted mean of one group by Kaplan-Meier, its variance, and S at the horizon."""
     counts = count(outcome)
-    at = (counts.events > 0) & (counts.times <= horizon)
-    times, events, at_risk = counts.times[at], counts.events[at], counts.at_risk[at]
+    counts = counts[(counts.events > 0) & (counts.times <= horizon)]
+    times, events, at_risk = counts.times, counts.events, counts.at_risk
     if not len(times):
         return horizon, 0.0, 1.0
-    survival = product_limit(events, at_risk)
+    survival = product_limit(counts)
     pieces = survival * np.diff(np.append(times, horizon))
     area = np.cumsum(pieces[::-1])[::-1]  # ∫ S from each jump on
     left = at_risk - events
