@@ -89,7 +89,7 @@ def test_what_each_score_needs():
     assert weighted == ["uno_c", *at_times, *integrated[1:]]
     by_cause = {s.name for s in SCORES.values() if s.of_causes}
     assert by_cause == {"concordance_td", *single, *integrated}
-    assert SCORES["log_likelihood"].options == ("floor", "resolution")
+    assert SCORES["log_likelihood"].options == ("floor", "resolution", "until")
     assert SCORES["survival_crps"].options == ()
 
 

@@ -142,3 +142,12 @@ def test_mistakes_are_named():
         log_likelihood(Weibull([1.0, 1.0], 1.0), y, floor=0.0)
     with pytest.raises(ValueError, match="resolution"):
         log_likelihood(Weibull([1.0, 1.0], 1.0), y, resolution=-1.0)
+
+
+def test_the_likelihood_until_a_time_is_that_of_rows_censored_there():
+    d = Weibull([1.0, 2.0, 3.0], 1.5)
+    y, then = (
+        Surv.from_arrays([True, True, False], [0.5, 2.0, 3.0]),
+        Surv.from_arrays([True, False, False], [0.5, 1, 1]),
+    )
+    np.testing.assert_array_equal(log_likelihood(d, y, until=1.0), log_likelihood(d, then))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,13 @@ from sumosurv.explain._quantity import Array, explanation
 from sumosurv.explain._rows import Rows
 from sumosurv.models import cells_of, predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples
-from sumosurv.scores import SCORES, Bootstrap
+from sumosurv.quantiles import check_level, check_resamples, resampled_limits
+from sumosurv.scores import Bootstrap
 from sumosurv.scores.blocks import HeldRows
 from sumosurv.scores.evaluation import score_held
 from sumosurv.scores.score import Request, find_score
 
 __all__ = ["Importance", "permutation_importance"]
-
-_AT_HORIZONS = "log_likelihood"  # of what was known by each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,9 +90,9 @@ def permutation_importance(
     scores : str or sequence of str
         Names in `sumosurv.scores.SCORES`.
     times : array of shape (m,), optional
-        Where scores at single times are taken (`brier`, `cumulative_dynamic_auc` and the like), one line for each; and
-        horizons of the log-likelihood: that of what was known by each of them, rows still event-free then being
-        censored there. With late entry, times of other scores are those since entry, as in `evaluate`.
+        Times of the scores at single times (`brier`, `cumulative_dynamic_auc` and others), one line for each; for the
+        log-likelihood, the times ``until`` which it is computed. With delayed entry, times of other scores are counted
+        from entry, as in `evaluate`.
     cause : int, optional
         Of scores that can be of one cause; where causes compete and none is given, all of them.
     columns : sequence of columns, or mapping of names to columns, optional
@@ -184,6 +181,7 @@ def _measures(
 ) -> Iterator[Measure]:
     """Yield the requested scores, at each of their times."""
     horizons = None if times is None else np.atleast_1d(np.asarray(times, dtype=np.float64))
+    cells = cells_of(model) if outcome.upper is None else None
     for name in [names] if isinstance(names, str) else names:
         score, options = find_score(name), dict[str, Any]()
         if cause is not None:
@@ -192,53 +190,19 @@ def _measures(
             options["cause"] = cause
         if censoring is not None and score.needs_censoring:
             options["censoring"] = censoring
-        if name == _AT_HORIZONS:
-            cells = cells_of(model)
-            if cells is not None and outcome.upper is None:
-                options["resolution"] = cells
-            first = 0.0 if outcome.entry is None else float(outcome.entry.min())
-            for t in [np.nan] if horizons is None else horizons:
-                if t <= first:
-                    raise ValueError(
-                        f"By time {t:g} nothing is known of any row: the first comes under observation at {first:g}. "
-                        "Horizons of the log-likelihood are on the time scale of y, not times since entry."
-                    )
-                by_then = score if np.isnan(t) else replace(score, by_subject=partial(_terms_by, t))
-                yield Request(by_then, options, ""), t
+        if cells is not None and score.in_cells:
+            options["resolution"] = cells
+        if horizons is not None and score.times == "none":
+            if "until" not in score.options:
+                raise ValueError(f"{name} is taken at no particular time; leave it out, or times=.")
+            for t in horizons:
+                yield Request(score, {**options, "until": float(t)}, ""), float(t)
             continue
         if horizons is not None:
-            if score.times == "none":
-                raise ValueError(f"{name} is taken at no particular time; leave it out, or times=.")
             options[score.times_option] = tuple(horizons) if score.times == "range" else horizons
         later = outcome.since_entry() if "entry" not in score.takes else outcome
         for request in score.requests(later, options, whole.n_causes):
             yield request, float(request.options[score.times_option]) if score.times == "single" else np.nan
-
-
-def _terms_by(horizon: float, distribution: SurvivalDistribution, outcome: Outcome, **options: Any) -> Any:
-    """Return what rows contribute to the likelihood of what was known at a horizon."""
-    return SCORES[_AT_HORIZONS].terms(distribution, known_by(outcome, horizon), **options)
-
-
-def known_by(outcome: Outcome, horizon: float) -> Outcome:
-    """What was known of the rows at a horizon: those event-free then are censored there.
-
-    An event that was found between two times is not known of before the second. Rows that enter later say nothing:
-    their entry is put at their (censored) time.
-    """
-    if not horizon > 0:
-        raise ValueError(f"times are positive; got {horizon:g}.")
-    found = outcome.time if outcome.upper is None else np.where(outcome.event, outcome.time, outcome.upper)
-    late = found > horizon
-    time = np.minimum(outcome.time, horizon)
-    return replace(
-        outcome,
-        event=outcome.event & ~late,
-        time=time,
-        upper=None if outcome.upper is None else np.where(late, np.inf, outcome.upper),
-        cause=None if outcome.cause is None else np.where(late, 0, outcome.cause),
-        entry=None if outcome.entry is None else np.minimum(outcome.entry, time),
-    )
 
 
 def _check_finite(measures: Sequence[Measure], full: Array) -> None:
@@ -262,14 +226,12 @@ def _shuffled(rows: Rows, places: Sequence[int], rng: np.random.Generator) -> An
 def _table(
     names: Sequence[str], measures: Sequence[Measure], found: Sequence[tuple[Array, Array | None]], level: float
 ) -> pd.DataFrame:
-    tail = 0.5 * (1.0 - level)
     lines = []
     for name, (values, draws) in zip(names, found):
         for k, ((request, at), value) in enumerate(zip(measures, values)):
             low = high = error = np.nan
             if draws is not None:
-                low, high = np.quantile(draws[:, k], [tail, 1.0 - tail])
-                low, high = min(low, value), max(high, value)
+                low, high = resampled_limits(draws[:, k], value, level)
                 error = draws[:, k].std(ddof=1) if len(draws) > 1 else np.nan
             lines.append((name, request.score.name, request.cause, at, value, low, high, error))
     columns = ["column", "score", "cause", "time", "value", "low", "high", "std_error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
-__all__ = ["log_likelihood"]
+__all__ = ["known_by", "log_likelihood"]
 
 _ROWS = 1 << 15  # subjects taken at once: taking rows copies their curves
 
@@ -24,6 +25,7 @@ def log_likelihood(
     *,
     floor: float | None = None,
     resolution: float | Cells | None = None,
+    until: float | None = None,
     sample_weight: Any = None,
 ) -> Array:
     r"""Log-likelihood S_L of each row, shape (n,); higher is better; proper.
@@ -53,6 +55,8 @@ def log_likelihood(
         the log-probability of the cell (from 0 if z < r/2, divided by the remaining width), which no spike of the
         density at the rounded times can raise without limit. Censored rows score as before. `Cells` also say where the
         cells lie; ``model.cells_`` are the cells that a model was fitted with.
+    until : float, optional
+        Score what was known at this time: rows that were event-free then are censored there. On the time scale of y.
     sample_weight : array of shape (n,), optional
         How many rows each row counts for. Scores are multiplied by weights scaled to a mean of one, so that their mean
         is the weighted mean.
@@ -70,6 +74,7 @@ def log_likelihood(
     array([-1.1931, -1.5   ])
     """
     observed = check_subjects(distribution, y, entry=True, intervals=True)
+    observed = observed if until is None else known_by(observed, until)
     event, time = observed.event, observed.time
     if floor is not None and not 0.0 < floor < 1.0:
         raise ValueError(f"floor must lie between 0 and 1 (for example 1e-6); got {floor}.")
@@ -104,6 +109,31 @@ def log_likelihood(
             none = np.isneginf(reached)
             score[rows] = np.where(none, -np.inf, score[rows] - np.where(none, 0.0, reached))
     return times_weight(score, sample_weight)
+
+
+def known_by(outcome: Outcome, horizon: float) -> Outcome:
+    """Return what was known of the rows at a horizon: rows that were event-free then are censored there.
+
+    An interval-censored event is unknown before the end of its interval. The entry of a row that enters later is put at
+    its (censored) time, so that it contributes nothing.
+    """
+    first = 0.0 if outcome.entry is None else float(outcome.entry.min())
+    if not horizon > first:
+        raise ValueError(
+            f"By time {horizon:g} nothing is known of any row: the first is under observation from {first:g} on. Use "
+            "later times, on the time scale of y."
+        )
+    found = outcome.time if outcome.upper is None else np.where(outcome.event, outcome.time, outcome.upper)
+    late = found > horizon
+    time = np.minimum(outcome.time, horizon)
+    return replace(
+        outcome,
+        event=outcome.event & ~late,
+        time=time,
+        upper=None if outcome.upper is None else np.where(late, np.inf, outcome.upper),
+        cause=None if outcome.cause is None else np.where(late, 0, outcome.cause),
+        entry=None if outcome.entry is None else np.minimum(outcome.entry, time),
+    )
 
 
 def _blocks(chosen: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.intp]]:
