@@ -229,11 +229,11 @@ def _table(
     lines = []
     for name, (values, draws) in zip(names, found):
         for k, ((request, at), value) in enumerate(zip(measures, values)):
-            low = high = error = np.nan
+            spread: tuple[Any, ...] = np.nan, np.nan, np.nan
             if draws is not None:
-                low, high = resampled_limits(draws[:, k], value, level)
                 error = draws[:, k].std(ddof=1) if len(draws) > 1 else np.nan
-            lines.append((name, request.score.name, request.cause, at, value, low, high, error))
+                spread = *resampled_limits(draws[:, k], value, level), error
+            lines.append((name, request.score.name, request.cause, at, value, *spread))
     columns = ["column", "score", "cause", "time", "value", "low", "high", "std_error"]
     made = pd.DataFrame(lines, columns=columns)
     first = made[made["score"] == measures[0][0].score.name]  # scores have scales of their own: the first one decides

@@ -28,6 +28,7 @@ __all__ = [
     "censoring_given_x",
     "check_censoring",
     "large_weights",
+    "resolve_censoring",
     "weigh_requests",
 ]
 
@@ -200,35 +201,45 @@ def share_left_out(censoring: SurvivalDistribution, outcome: Outcome, time: floa
 # ------------------------------------------------------------------ weights of requested scores
 
 
-def weigh_requests(
-    requests: list[Request], censoring: Any, X: Any, outcome: Outcome, random_state: Any
-) -> tuple[list[Request], list[str]]:
-    """Return the requests with their censoring distributions, and notes about these; see `evaluate`."""
-    open_ones = [r for r in requests if r.score.needs_censoring and r.options.get("censoring") is None]
+def resolve_censoring(
+    censoring: Any, X: Any, outcome: Outcome, random_state: Any, *, needed: bool = True
+) -> tuple[CensoringCheck | None, list[str]]:
+    """Return G given x, None if it is not to be used, and notes; ``censoring`` is the argument of `evaluate`.
+
+    Whether censoring depends on x is tested only if the result is ``needed``.
+    """
     by_name = isinstance(censoring, str)
     if by_name and censoring not in ("auto", "marginal"):
         raise ValueError(f'censoring must be "auto", "marginal", a distribution or an estimator; got {censoring!r}.')
-    if not open_ones or censoring is None or censoring == "marginal" or isinstance(censoring, SurvivalDistribution):
-        return requests, []
+    if not needed or censoring is None or censoring == "marginal" or isinstance(censoring, SurvivalDistribution):
+        return None, []
     if not by_name and not isinstance(censoring, CensoringCheck) and not hasattr(censoring, "fit"):
         raise TypeError(
             f"censoring must be a distribution, an estimator with fit(X, y), 'auto' or 'marginal'; got {censoring!r}."
         )
     if outcome.upper is not None:
-        return requests, []  # the scores raise an error for interval censoring
+        return None, []  # the scores raise an error for interval censoring
+    if X is None and not by_name:
+        raise ValueError("censoring is an estimator, which needs X; pass X in addition to the distribution.")
     if X is None:
-        if not by_name:
-            raise ValueError("censoring is an estimator, which needs X; pass X in addition to the distribution.")
-        return requests, []
+        return None, []
     check = censoring
     if not isinstance(check, CensoringCheck):
         try:
             check = check_censoring(censoring, X, outcome, random_state=random_state)
         except CensoringTestError as reason:
-            return requests, [str(reason)]
-    notes = [str(check)]
+            return None, [str(reason)]
+    return check if check.depends or not by_name else None, [str(check)]
+
+
+def weigh_requests(
+    requests: list[Request], censoring: Any, X: Any, outcome: Outcome, random_state: Any
+) -> tuple[list[Request], list[str]]:
+    """Return the requests with their censoring distributions, and notes about these; see `evaluate`."""
+    open_ones = [r for r in requests if r.score.needs_censoring and r.options.get("censoring") is None]
+    check, notes = resolve_censoring(censoring, X, outcome, random_state, needed=bool(open_ones))
     wanted = [r for r in open_ones if r.score.given_x]
-    if not wanted or (by_name and not check.depends):
+    if check is None or not wanted:
         return requests, notes
     last = float(outcome.time.max())
     ends = sorted({r.horizon or last for r in wanted})

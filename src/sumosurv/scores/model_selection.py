@@ -18,7 +18,7 @@ from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level
 from sumosurv.scores._inputs import follow_up, median_time, progress_bar
 from sumosurv.scores.blocks import MemoryRows
-from sumosurv.scores.censoring import CensoringTestError, check_censoring
+from sumosurv.scores.censoring import resolve_censoring
 from sumosurv.scores.evaluation import evaluate
 from sumosurv.scores.evaluation_table import COLUMNS, Evaluation
 from sumosurv.scores.score import SCORES, RequestedScores, default_scores, find_score
@@ -160,18 +160,9 @@ def _censoring(
         own = len(censoring) == len(outcome)
         return lambda test: censoring[test] if own else censoring, []
     asked = [find_score(name) for name, options in scores.items() if options.get("censoring") is None]
-    if not any(score.needs_censoring and score.given_x for score in asked):
-        return lambda test: "marginal", []
-    by_name = isinstance(censoring, str)
-    if (by_name and censoring != "auto") or not (by_name or hasattr(censoring, "fit")):
-        return lambda test: censoring, []  # evaluate knows it, or says what is wrong
-    try:
-        check = check_censoring(censoring, X, outcome.since_entry(), random_state=random_state)
-    except CensoringTestError as reason:
-        return lambda test: "marginal", [str(reason)]
-    if by_name and not check.depends:
-        return lambda test: "marginal", [str(check)]
-    return check.of_rows, [str(check)]
+    needed = any(score.needs_censoring and score.given_x for score in asked)
+    check, notes = resolve_censoring(censoring, X, outcome.since_entry(), random_state, needed=needed)
+    return (lambda test: "marginal") if check is None else check.of_rows, notes
 
 
 def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int | None) -> Iterator[Split]:
