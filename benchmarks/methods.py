@@ -110,6 +110,7 @@ def environment(arguments):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {
         "seed": arguments.seed,
+        "commit": record["commit"],
         "options": arguments.options,
         "device": arguments.options.get("device", device),
         "threads": torch.get_num_threads(),
@@ -184,7 +185,9 @@ class Results:
         units = [self.units[key] for key in sorted(self.units)]
         notes = {"kaplan_meier": against_kaplan_meier(rows), "concordance": against_paper(rows)}
         results = {"rows": rows, "notes": notes, "runs": self.runs, "units": units}
-        return make_record("methods", {}, results)
+        made = make_record("methods", {}, results)
+        del made["commit"]  # each run names its own
+        return made
 
 
 def against_kaplan_meier(rows):
