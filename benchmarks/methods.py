@@ -280,9 +280,10 @@ def _where(run):
     beside = "one process" if run["processes"] == 1 else f"{run['processes']} processes at once"
     options = f", options {json.dumps(run['options'])}" if run["options"] else ""
     machine, versions = run["machine"], run["versions"]
+    commit = f", commit {run['commit']}" if "commit" in run else ""
     return (
         f"{run['device']}, {threads}, {beside}, {machine['cores']} cores ({machine['processor']}), "
-        f"torch {versions['torch']}, seed {run['seed']}{options}"
+        f"torch {versions['torch']}, seed {run['seed']}{options}{commit}"
     )
 
 

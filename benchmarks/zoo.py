@@ -36,7 +36,7 @@ from queue import SimpleQueue
 
 import _zoo_fits as fits
 from _measure import machine
-from _record import make_record
+from _record import current_commit, make_record
 from _zoo_page import write_page
 from _zoo_summary import report
 
@@ -65,7 +65,7 @@ class Results:
     def add(self, unit):
         """Keep a result beside what the file holds by now, since another run may have added to it, and write it."""
         self.read()
-        own = unit | {"processor": machine("cpu")}
+        own = unit | {"processor": machine("cpu"), "commit": current_commit()}
         self.units[unit["table"], unit["method"], unit["fold"]] = own
         self.methods[unit["method"]] = fits.METHODS[unit["method"]].describe()
         if self.path is not None:
@@ -80,6 +80,7 @@ class Results:
         """A record like all others, with a line for each result."""
         settings = {"methods": self.methods, "seconds_at_most": LIMIT, "threads": 1}
         record = make_record("zoo", settings, {"units": []})
+        del record["commit"]  # each unit names its own
         text = json.dumps(record, indent=2, ensure_ascii=False)
         lines = ",\n".join("      " + json.dumps(unit, ensure_ascii=False) for unit in self.rows())
         self.path.parent.mkdir(parents=True, exist_ok=True)
