@@ -44,7 +44,7 @@ def test_codes_do_not_depend_on_how_levels_are_written(trained_on):
     train, new = (text, numbers) if trained_on == "text" else (numbers, text)
     fitted = Preprocessor().fit(train)
     expected = fitted.transform(train).codes
-    with pytest.warns(UserWarning, match=r"'grade': 5 of 5 values are written in another way") as told:
+    with pytest.warns(UserWarning, match=r"'grade': 5 of 5 values are spelled differently") as told:
         found = read(fitted, new).codes
     assert found.tolist() == expected.tolist()
     assert len(told) == 1
@@ -57,7 +57,7 @@ def test_unseen_and_missing_values_stay_what_they_are():
     assert codes == [3, 0, 1, 2]
     texts = sorted(str(one.message) for one in told)
     assert "1 of 4 values were not seen" in texts[0]
-    assert "2 of 4 values are written in another way" in texts[1]
+    assert "2 of 4 values are spelled differently" in texts[1]
 
 
 def test_predictions_of_a_csv_equal_those_of_the_table_it_was_written_from():
@@ -67,7 +67,7 @@ def test_predictions_of_a_csv_equal_those_of_the_table_it_was_written_from():
     model = LogNormalNet(n_members=1, max_epochs=3, random_state=0).fit(X, (time, np.ones(80)))
     read = pd.read_csv(io.StringIO(X.to_csv(index=False)))
     read["sex"] = read["sex"].astype("category")
-    with pytest.warns(UserWarning, match="80 of 80 values are written in another way"):
+    with pytest.warns(UserWarning, match="80 of 80 values are spelled differently"):
         found = model.predict_median(read)
     np.testing.assert_array_equal(found, model.predict_median(X))
     with warnings.catch_warnings():

@@ -99,7 +99,7 @@ def test_the_result_is_a_copy():
 
 
 def test_times_alone_mean_no_censoring_and_say_so():
-    with pytest.warns(UserWarning, match=r"every event is taken as seen.*Surv\.from_arrays"):
+    with pytest.warns(UserWarning, match=r"all rows are treated as events.*Surv\.from_arrays"):
         y = check_outcome(TIME)
     assert y.event.all()
     with pytest.warns() as caught:
@@ -190,9 +190,9 @@ def test_errors_name_the_column_the_rows_and_the_remedy(door, event, time, messa
         (np.zeros((3, 3)), r"shape \(3, 3\).*time=stop, entry=start"),
         (
             pd.DataFrame({"lower": TIME, "upper": TIME, "time": TIME}),
-            r"either a time or a lower and an upper limit, and the columns are 'lower', 'upper', 'time'",
+            r"either a time, or a lower and an upper limit; .*'lower', 'upper', 'time'",
         ),
-        (pd.DataFrame({"a": ZERO_ONE, "b": ZERO_ONE}), r"Both 'a' and 'b' hold zeros and ones only, .*say it: Surv"),
+        (pd.DataFrame({"a": ZERO_ONE, "b": ZERO_ONE}), r"Both 'a' and 'b' hold zeros and ones only, .*Surv"),
         (pd.DataFrame({"status": [1, 2] * 3, "days": TIME}), r"'status' holds 1 and 2 .*pass status == 2"),
         (pd.DataFrame({"a": [1, 2] * 3, "b": TIME}), r"'a' holds 1 and 2 .*pass a == 2"),
         (pd.DataFrame({"time": ZERO_ONE, "x": [1, 2] * 3}), r"'x' holds 1 and 2 "),
@@ -269,7 +269,7 @@ def test_tables_that_are_not_computed_yet():
         collect = collect_schema = None
 
     for X, y in ((LazyFrame(), EXPECTED), (np.zeros((N, 1)), LazyFrame())):
-        with pytest.raises(TypeError, match=r"A LazyFrame has no rows yet; pass what its collect\(\) gives"):
+        with pytest.raises(TypeError, match=r"A LazyFrame .* collect\(\)"):
             SumoNet(max_epochs=1).fit(X, y)
 
 
@@ -407,7 +407,7 @@ def test_intervals_have_the_meaning_of_r():
         (lambda: Surv.from_arrays(EVENT, TIME, [-1.0] * N), r"'entry' is negative in 6 rows"),
         (lambda: Surv.from_arrays(EVENT, TIME, [0.0]), r"'time' has 6 rows and 'entry' has 1"),
         (lambda: Surv.interval([1.0, 3.0], [2.0, 1.0]), r"'lower' is above 'upper' in 1 rows, first at 1 .*swap"),
-        (lambda: Surv.interval([1.0, 3.0], [2.0, np.nan]), r"'upper' is missing .*write inf"),
+        (lambda: Surv.interval([1.0, 3.0], [2.0, np.nan]), r"'upper' is missing .*inf"),
         (lambda: Surv.interval([1.0, np.nan], [2.0, 3.0]), r"'lower' is missing .*write 0 where .*left-censored"),
         (lambda: Surv.from_arrays(EVENT, TIME, [np.nan] * N), r"'entry' is missing .*write 0 for rows"),
         (lambda: Surv.from_arrays(EVENT, TIME, causes=2.5), r"number of causes, from 1 to 100; got 2.5"),

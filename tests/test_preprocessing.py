@@ -150,7 +150,7 @@ def test_unseen_and_missing_levels():
     with pytest.warns(UserWarning, match="not seen in training") as caught:
         codes = read(fitted, pd.DataFrame({"x": ["w", None], "y": ["w", None]})).codes
     texts = [str(warning.message) for warning in caught]
-    assert [text.split(", where")[0] for text in texts] == [
+    assert [text.split(" and are")[0] for text in texts] == [
         "Column 'x': 2 of 2 values were not seen in training ('w', missing)",
         "Column 'y': 1 of 2 values were not seen in training ('w')",
     ]
@@ -313,9 +313,7 @@ def test_integer_column_names_are_checked_too():
 def test_a_column_coded_in_another_way_is_named():
     frame = pd.DataFrame({"g": ["a", "b"] * 10})
     fitted = Preprocessor().fit(frame)
-    with pytest.warns(
-        UserWarning, match=r"'g': 20 of 20 values were not seen .* \('A', 'B'\), where .* such as 'a', 'b'"
-    ):
+    with pytest.warns(UserWarning, match=r"'g': 20 of 20 values were not seen .* \('A', 'B'\) .* 'a', 'b'"):
         read(fitted, pd.DataFrame({"g": ["A", "B"] * 10}))
 
 

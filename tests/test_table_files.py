@@ -41,7 +41,7 @@ def written(folder, text, name="t.csv"):
         ('a,b\n1,2\n""\n', r"Line 3 of .* has 1 fields"),
         ("", r"t\.csv is empty"),
         ("\n \n", r"t\.csv is empty"),
-        ("a,b\n", "has a header and no rows"),
+        ("a,b\n", "has a header but no rows"),
         ("a,b,a\n1,2,3\n", r"t\.csv has more than one column named 'a'; rename"),
         ("a;b;c\n1,5;2;3\n", r"a single column, 'a;b;c'; if .* separated by ';', give --sep ';'"),
         ("a\tb\n1\t2\n", r"a single column, 'a\\tb'; if .* separated by 'tab', give --sep tab"),
@@ -118,7 +118,7 @@ def test_compressed_files(suffix, tmp_path):
     whole = path.read_bytes()
     for content in (b"a,b\n1,2\n", whole[: len(whole) // 2]):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"t\.csv{suffix} is damaged, or no {suffix} file .*pack the table anew"):
+        with pytest.raises(ValueError, match=rf"t\.csv{suffix} is corrupted or not a {suffix} file"):
             read_table(path)
 
 

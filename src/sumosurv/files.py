@@ -45,9 +45,9 @@ def check_apart(path: str | Path, *inputs: str | Path | None) -> None:
     target = Path(os.path.realpath(path))
     for read in (Path(given) for given in inputs if given is not None):
         if target.exists() and read.exists() and target.samefile(read):
-            raise ValueError(f"{path} would replace {read}, which is read; name another file to write.")
+            raise ValueError(f"{path} is also an input file ({read}); choose another output file.")
         if read.is_dir() and is_parquet(target) and target.is_relative_to(os.path.realpath(read)):
-            raise ValueError(f"{path} lies in the folder {read}, which is read; name a file elsewhere.")
+            raise ValueError(f"{path} is inside the input folder {read}; choose an output file elsewhere.")
 
 
 def is_parquet(path: Path) -> bool:
@@ -114,15 +114,17 @@ def _target(path: str | Path) -> tuple[Path, int | None]:
     """The file behind a path, links followed, and its mode if it exists; an OSError if it cannot be replaced."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {target.parent} to write {target.name} in.")
+        raise FileNotFoundError(
+            f"The folder {target.parent} does not exist; create it, or choose another path for {target.name}."
+        )
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:
         return target, None
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(f"{path} is a folder; name a file to write to.")
+        raise IsADirectoryError(f"{path} is a folder; choose a file to write to.")
     if not (mode & 0o222 and os.access(target, os.W_OK)):
-        raise PermissionError(f"{path} is read-only; it was left as it is.")
+        raise PermissionError(f"{path} is read-only; choose another output file.")
     return target, mode
 
 

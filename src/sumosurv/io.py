@@ -43,7 +43,9 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
     """The inverse of `_describe`."""
     name = description.get("estimator")
     if not isinstance(name, str) or name not in estimators.METHODS:
-        raise ModelFileError(f"{path} holds an estimator {name!r:.50} that this version ({__version__}) does not know.")
+        raise ModelFileError(
+            f"{path} contains the estimator {name!r:.50}, which this version ({__version__}) does not support."
+        )
     cls = estimators.METHODS[name]
     known = inspect.signature(cls).parameters
     try:
@@ -53,7 +55,7 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
             raise ModelFileError(f"{path} sets parameters that {name} does not have: {', '.join(unknown):.200}.")
         if description["encoder"] and encoder is None:
             raise ModelFileError(
-                f"{path} was fitted with an encoder of your own; pass it: load(path, encoder=MyModule())."
+                f"{path} was fitted with a custom encoder; pass it to load: load(path, encoder=MyModule())."
             )
         if encoder is not None and "encoder" in known:
             parameters["encoder"] = encoder
@@ -71,7 +73,7 @@ def _rebuild(path: str | Path, description: dict[str, Any], tensors: dict[str, T
     except (ModelFileError, MemoryError):
         raise
     except Exception as error:  # whatever it is, the file is at fault
-        raise ModelFileError(f"{path} does not fit together as a {name}: {error!s:.500}") from error
+        raise ModelFileError(f"{path} is not a valid {name}: {error!s:.500}") from error
     return model
 
 

@@ -37,7 +37,7 @@ def check_names(models: Mapping[Any, Any]) -> dict[str, Any]:
     """Several models by their names, none of which is empty or stands for two of them."""
     named = {str(name): model for name, model in models.items()}
     if len(named) < len(models) or "" in named:
-        raise ValueError(f"Each model needs a name of its own; got {list(models)}.")
+        raise ValueError(f"Model names must be distinct; got {list(models)}.")
     return named
 
 
@@ -47,8 +47,8 @@ def innermost(model: Any, X: Any) -> tuple[Any, Any]:
         raise TypeError(f"{model.__name__} is a class; pass a fitted estimator, {model.__name__}().fit(X, y).")
     if X is None and hasattr(model, "get_params"):  # an estimator, which reads covariates
         raise ValueError(
-            f"There are no covariates to predict from: pass X beside {type(model).__name__}, or in its place the "
-            "distribution that it predicts, model.predict_distribution(X)."
+            f"{type(model).__name__} requires X to predict; pass X, or pass model.predict_distribution(X) "
+            "instead of the model."
         )
     if hasattr(model, "predict_distribution"):
         return model, X
@@ -57,9 +57,10 @@ def innermost(model: Any, X: Any) -> tuple[Any, Any]:
     if hasattr(model, "steps"):  # a Pipeline passes on only the methods that scikit-learn knows
         return innermost(model.steps[-1][1], model[:-1].transform(X) if len(model.steps) > 1 else X)
     raise TypeError(
-        f"{type(model).__name__} has no predict_distribution(X); give a fitted estimator of this library, a "
-        "scikit-learn pipeline or search that ends in one, or a SurvivalDistribution: of other libraries' curves, "
-        'Tabulated(times, survival). Where several models are taken, name them: {"name": model, ...}.'
+        f"{type(model).__name__} has no predict_distribution(X). Pass a fitted estimator of this "
+        "library, a scikit-learn pipeline or search that ends in one, or a SurvivalDistribution (for "
+        "curves of other libraries, Tabulated(times, survival)). To pass several models, use a "
+        'dictionary: {"name": model, ...}.'
     )
 
 

@@ -147,7 +147,7 @@ def read_model_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         description = parse_json(text)
     except ValueError as error:
-        raise ModelFileError(f"{path} has a damaged description ({error}).") from None
+        raise ModelFileError(f"{path} has a corrupted description ({error}).") from None
     _check_format(path, description)
     return description, tensors
 
@@ -162,7 +162,7 @@ def _check_header(path: Path) -> None:
             header = parse_json(file.read(length))
         for name, entry in header.items():
             if name != "__metadata__" and (len(name) > _LONGEST_NAME or not entry["shape"]):
-                raise ValueError(f"no tensor of a model is named or shaped as {name[:50]!r}")
+                raise ValueError(f"unexpected tensor {name[:50]!r}")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelFileError(f"{path} is not a model file, or is truncated ({error}).") from None
 
@@ -218,7 +218,7 @@ def checksum(text: str, tensors: Mapping[str, Tensor]) -> bytes:
 def as_number(value: Any, what: str, *, low: float = -math.inf, above: float = -math.inf) -> float:
     """A finite number, at least ``low`` and larger than ``above``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{what} is no number")
+        raise TypeError(f"{what} is not a number")
     number = float(value)
     if not math.isfinite(number) or number < low or not number > above:
         raise ValueError(f"{what} is {number}")
@@ -228,7 +228,7 @@ def as_number(value: Any, what: str, *, low: float = -math.inf, above: float = -
 def as_whole(value: Any, what: str, *, low: int = 0) -> int:
     """A whole number of at least ``low``."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**63:
-        raise ValueError(f"{what} is no whole number of at least {low}")
+        raise ValueError(f"{what} is not an integer of at least {low}")
     return value
 
 
@@ -242,14 +242,14 @@ def as_flag(value: Any, what: str) -> bool:
 def as_text(value: Any, what: str) -> str:
     """A string."""
     if not isinstance(value, str):
-        raise TypeError(f"{what} is no text")
+        raise TypeError(f"{what} is not text")
     return value
 
 
 def as_list(value: Any, what: str) -> list[Any]:
     """A list; it may have come as a tuple."""
     if not isinstance(value, (list, tuple)):
-        raise TypeError(f"{what} is no list")
+        raise TypeError(f"{what} is not a list")
     return list(value)
 
 

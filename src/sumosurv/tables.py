@@ -53,11 +53,13 @@ def read_table(path: Path, *, sep: str | None = None, decimal: str = ".") -> pd.
     except (zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the system's; those of gzip and bz2 have none
             raise
-        raise ValueError(f"{name} is damaged, or no {path.suffix} file ({error}); pack the table anew.") from None
+        raise ValueError(
+            f"{name} is corrupted or not a {path.suffix} file ({error}); compress the table again."
+        ) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} cannot be read as CSV: save it as UTF-8 text ({error}).") from None
     if len(frame) == 0:
-        raise ValueError(f"{name} has a header and no rows.")
+        raise ValueError(f"{name} has a header but no rows.")
     return frame
 
 

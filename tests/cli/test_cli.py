@@ -235,7 +235,7 @@ def test_evaluate_at_times(table, model_file, capsys):
     for wrong, message in (
         (["--times", "6", "--scores", "harrell_c"], "--times is for cumulative_dynamic_auc, brier, binomial_log_lik"),
         (["--range", "1,24", "--scores", "brier"], "--range is for integrated_auc, integrated_brier"),
-        (["--range", "6"], "--range is given as LOW,HIGH"),
+        (["--range", "6"], "LOW,HIGH"),
         (["--scores", "ibs"], "no score 'ibs'"),
     ):
         capsys.readouterr()
@@ -266,7 +266,7 @@ def test_evaluate_against_other_models_and_the_training_curve(table, model_file,
     found = written[written["score"] == "log_likelihood"]["value"].to_numpy()
     np.testing.assert_allclose(found, [*values, values[1] - values[0], values[2] - values[0]], rtol=1e-9)
     assert main([*command, "--against", str(model_file)]) == 1
-    assert "which is compared already" in capsys.readouterr().err
+    assert "--against" in capsys.readouterr().err
 
 
 def test_help_of_evaluate_has_the_table_of_scores(capsys):
@@ -412,7 +412,7 @@ def test_options_of_fit_reach_the_model(table, option, setting):
         (["fit", "{data}", "--time", "stage", "--event", "died", "--out", "{new}"], "must hold numbers"),
         (["fit", "{data}", "--time", "months", "--event", "age", "--out", "{new}"], "must be bool or 0/1"),
         (["fit", "{data}", "--time", "months", "--event", "died", "--drop", "x", "--out", "{new}"], "no column 'x'"),
-        (["fit", "{data}", "--time", "months", "--event", "died", "--out", "no/such/folder/m"], "There is no folder"),
+        (["fit", "{data}", "--time", "months", "--event", "died", "--out", "no/such/folder/m"], "no/such/folder"),
         (
             ["fit", "{data}", "--time", "months", "--event", "died", "--categorical", "months", "--out", "{new}"],
             "covariate",
@@ -421,7 +421,7 @@ def test_options_of_fit_reach_the_model(table, option, setting):
             ["fit", "{data}", "--time", "months", "--event", "stage", "--event-value", "I", "I", "--out", "{new}"],
             "lists 'I' twice",
         ),
-        (["predict", "{model}", "{other}"], "lacks columns"),
+        (["predict", "{model}", "{other}"], "missing columns"),
         (["predict", "{data}", "{data}"], "not a model file"),
         (["evaluate", "nothing.sumo", "{data}", "--time", "months", "--event", "died"], "no model file"),
         (

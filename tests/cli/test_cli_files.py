@@ -111,7 +111,7 @@ def test_the_output_never_replaces_what_is_read(arguments, place, capsys):
     (place / "other.sumo").write_bytes((place / "model.sumo").read_bytes())
     before = contents(place)
     assert main([part.format(folder=place) for part in arguments]) == 1
-    assert "would replace" in capsys.readouterr().err
+    assert "is also an input file" in capsys.readouterr().err
     assert contents(place) == before
 
 

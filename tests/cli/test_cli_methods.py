@@ -108,7 +108,7 @@ def test_a_search_writes_a_model_and_its_trials(folder, capsys):
 def test_export(folder, capsys):
     assert fit(folder, "--method", "CoxPH", "--set", "alpha=0.5") == 0
     assert main(["export", str(folder / "model.sumo"), "--out", str(folder / "model.bin")]) == 1
-    assert ".onnx file" in capsys.readouterr().err
+    assert ".onnx" in capsys.readouterr().err
     assert main(["export", str(folder / "model.sumo"), "--out", str(folder / "model.onnx")]) == 1
     assert "CoxPH cannot be exported" in capsys.readouterr().err
     pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")

@@ -39,7 +39,7 @@ def test_fit_reads_a_folder_in_pieces(place, capsys):
     given = [*OUTCOME, "--event-value", "yes", "--drop", "id", "stage", *FAST, "--out", str(folder / "other.sumo")]
     valid = ["--valid", str(folder / "rows.parquet")]
     assert main(["fit", str(folder / "rows.parquet"), "--stream", *given, *valid]) == 0
-    assert "400 rows, read in pieces, 1 covariate; 1 network." in capsys.readouterr().out
+    assert "400 rows, read in blocks, 1 covariate; 1 network." in capsys.readouterr().out
 
 
 def test_predict_writes_what_it_writes_for_a_table_in_memory(place, capsys):
@@ -56,7 +56,7 @@ def test_predict_writes_what_it_writes_for_a_table_in_memory(place, capsys):
     streamed, memory = (pd.read_parquet(folder / name) for name in ("streamed.parquet", "memory.parquet"))
     pd.testing.assert_frame_equal(streamed, memory)
     assert main(["predict", str(folder / "model.sumo"), str(folder / "rows"), "--out", str(folder / "p.csv")]) == 1
-    assert "go to a Parquet file" in capsys.readouterr().err
+    assert "--out FILE.parquet" in capsys.readouterr().err
 
 
 def test_evaluate_agrees_with_a_table_in_memory(place):
@@ -102,7 +102,7 @@ def test_large_files_are_read_in_pieces_unasked(place, monkeypatch, capsys):
     monkeypatch.setattr(rows, "_LARGE", 1_000)
     given = [*OUTCOME, "--event-value", "yes", *FAST, "--out", str(folder / "large.sumo")]
     assert main(["fit", str(folder / "rows.parquet"), *given]) == 0
-    assert "read in pieces" in capsys.readouterr().out
+    assert "read in blocks" in capsys.readouterr().out
 
 
 def test_what_cannot_be_is_said_in_a_line(place, capsys):
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_said_in_a_line(place, capsys):
     frame.to_csv(folder / "rows.csv", index=False)
     out = ["--out", str(folder / "no.sumo")]
     for words, said in (
-        (["fit", str(folder / "rows.csv"), "--stream", *OUTCOME, *out], "--stream reads Parquet files"),
+        (["fit", str(folder / "rows.csv"), "--stream", *OUTCOME, *out], "--stream reads"),
         (["fit", str(folder / "rows"), "--time", "t", *out], "Name the outcome"),
         (["fit", str(folder / "rows"), *OUTCOME, *out], "say with --event-value"),
         (["fit", str(folder / "rows"), *OUTCOME, "--drop", "none", *out], "no column 'none'"),
@@ -141,5 +141,5 @@ def test_the_output_never_replaces_or_joins_rows_that_are_read(arguments, place,
     monkeypatch.chdir(folder)
     before = {path: path.read_bytes() for path in sorted(folder.rglob("*.*")) if path.is_file()}
     assert main(arguments) == 1
-    assert "which is read" in capsys.readouterr().err
+    assert "output file" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in sorted(folder.rglob("*.*")) if path.is_file()} == before

@@ -351,10 +351,10 @@ def test_shapes_that_do_not_fit(name, shared, own):
     d = KINDS["weibull"]()
     f = getattr(d, name)
     for wrong in (np.ones((1, 4)), np.ones((N, 4)), np.ones((N, N)), np.ones((1, 1, 1))):
-        with pytest.raises(ValueError, match=rf"{shared} is a number or .* pass {own}= of shape \(3,\) or \(3, m\)"):
+        with pytest.raises(ValueError, match=rf"{shared} .* pass {own}= with shape \(3,\) or \(3, m\)"):
             f(wrong)
     for wrong in (1.0, np.ones(2), np.ones(4), np.ones((1, N)), np.ones((4, N)), np.ones((N, 1, 1))):
-        with pytest.raises(ValueError, match=rf"{own} has one row for each of the 3 subjects.* goes into {shared}"):
+        with pytest.raises(ValueError, match=rf"{own} .* each of the 3 subjects.* as {shared}"):
             f(**{own: wrong})
     with pytest.raises(TypeError, match=f"either {shared} or {own}"):
         f()

@@ -300,7 +300,7 @@ def test_it_takes_what_its_estimator_takes(data):
     subject = np.arange(400) // 2
     model = Conformal(estimator=CoxPH(), random_state=0).fit(X, late, sample_weight=rng.uniform(1, 2, 400))
     assert np.isfinite(model.score(X, late))
-    with pytest.raises(ValueError, match="observed from the start"):
+    with pytest.raises(ValueError, match="left truncation"):
         model.lower_bound(X)
     grouped = Conformal(estimator=CoxPH(), random_state=0).fit(X, data.y, groups=subject)
     assert grouped.n_calibration_ == 80
@@ -325,7 +325,7 @@ def test_what_it_refuses(data):
         with pytest.raises(ValueError, match=message):
             Conformal(**settings).fit(data.X, data.y)
     causes = CauseSpecific(CoxPH()).fit(data.X, Surv.from_arrays(np.arange(400) % 3, data.y["time"]))
-    with pytest.raises(ValueError, match="tells causes apart"):
+    with pytest.raises(ValueError, match="CauseSpecific"):
         Conformal.of(causes, data.X, data.y)
     with pytest.raises(ValueError, match="level must be a probability"):
         Conformal(estimator=CoxPH(), random_state=0).fit(data.X, data.y).lower_bound(data.X, level=90)
@@ -441,7 +441,7 @@ def test_the_cut_off_that_is_chosen_gives_the_largest_mean_bound():
 
 def test_a_cut_off_that_nobody_reaches_is_refused(data):
     last = float(data.y["time"].max())
-    with pytest.raises(ValueError, match=r"nobody is followed up to the cut-off .* give an earlier cutoff"):
+    with pytest.raises(ValueError, match=r"nobody is followed up to the cut-off .* earlier cutoff"):
         Conformal(estimator=CoxPH(), cutoff=2 * last, random_state=0).fit(data.X, data.y)
     ends = Surv.from_arrays(data.y["event"] & (data.y["time"] < 1.0), np.minimum(data.y["time"], 1.0))
     made = Conformal(estimator=CoxPH(), cutoff=1.0, random_state=0).fit(data.X, ends)  # all are followed up to it

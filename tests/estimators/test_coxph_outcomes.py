@@ -365,11 +365,11 @@ def test_a_file_whose_strata_do_not_fit_is_refused(change):
     fitted, tensors = CoxPH(strata="d").fit(frame, y)._state()
     CoxPH(strata="d")._restore(fitted, tensors)
     *sizes, last = fitted["baseline_sizes"]
-    with pytest.raises(ValueError, match="do not belong together"):
+    with pytest.raises(ValueError, match="baseline"):
         CoxPH(strata="d")._restore(fitted | {"baseline_sizes": [*sizes, last + 1]}, tensors)
     with pytest.raises((ValueError, TypeError)):
         CoxPH(strata="d")._restore(fitted | change, tensors)
-    with pytest.raises(ValueError, match="strata are"):
+    with pytest.raises(ValueError, match="strata"):
         CoxPH(strata=None if "strata_" in change else "e")._restore(fitted, tensors)
 
 

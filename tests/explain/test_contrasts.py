@@ -169,7 +169,7 @@ def test_fits_to_resampled_rows_find_the_effect_and_its_error():
     density = np.exp(-0.5 * x**2) / np.exp(-0.5 * x**2).sum()
     truth = (density * (np.exp(-np.exp(0.5 * x - 0.7)) - np.exp(-np.exp(0.5 * x)))).sum()
     assert np.mean(effects) == pytest.approx(truth, abs=3 * np.std(effects) / np.sqrt(40))
-    with pytest.raises(ValueError, match="give their outcome"):
+    with pytest.raises(ValueError, match="requires their outcome y="):
         standardised_contrast(CoxPH().fit(X, y), X, "treated", n_bootstrap=2)
 
 

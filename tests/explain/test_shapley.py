@@ -229,7 +229,7 @@ def test_what_cannot_be_is_named():
     curve = KaplanMeier().fit(np.zeros((3, 20)), Surv.from_arrays([True, False, False], [2.0, 3.0, 3.0]))
     with pytest.raises(ValueError, match="infinite"):
         survshap(curve, X, X, quantity="median")
-    with pytest.raises(ValueError, match="no columns to vary"):
+    with pytest.raises(ValueError, match="Images"):
         survshap(model, np.zeros((2, 3, 3)), np.zeros((2, 3, 3)))
     frame = pd.DataFrame(X)
     with pytest.raises(TypeError, match="One table is a DataFrame"):

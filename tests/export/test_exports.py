@@ -196,7 +196,7 @@ def test_what_cannot_be_written_is_said(tmp_path):
     model = cases.fitted("one kind")
     with pytest.raises(ValueError, match="precision is"):
         export_onnx(model, tmp_path / "model.onnx", precision="half")
-    with pytest.raises(FileNotFoundError, match="no folder"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         export_torch(model, tmp_path / "none" / "model.pt2")
 
 

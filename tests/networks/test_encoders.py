@@ -164,7 +164,7 @@ def test_images_through_a_convolution():
         model.predict(images[:, :, :5])
     with pytest.raises(ValueError, match="NaN or infinity"):
         model.predict(np.full_like(images, np.nan))
-    with pytest.raises(ValueError, match="need an encoder="):
+    with pytest.raises(ValueError, match="encoder="):
         SumoNet(max_epochs=1).fit(images, y)
 
 

@@ -61,7 +61,7 @@ def test_the_range_is_that_of_the_follow_up_and_beyond_is_shaded():
 
 def test_what_cannot_be_drawn_is_refused():
     late = Surv.from_arrays(Y["event"], Y["time"], 0.1 * Y["time"])
-    with pytest.raises(ValueError, match="observed from the start"):
+    with pytest.raises(ValueError, match="left truncation"):
         plot_score(MODELS, late)
     with pytest.raises(ValueError, match="mapping is empty"):
         plot_score({}, Y)

@@ -283,7 +283,7 @@ def test_the_command(tmp_path, cox, capsys, undrawn):
     assert model_digest(load(tmp_path / "cox.sumo")) in text
     words[words.index(str(tmp_path / "report.html"))] = str(tmp_path / "cox.sumo")
     assert main(words) == 1
-    assert "would replace" in capsys.readouterr().err
+    assert "is also an input file" in capsys.readouterr().err
 
 
 def test_what_cannot_be_reported_is_said(cox):

@@ -352,7 +352,7 @@ def test_folds_without_a_score_and_infinite_ones():
 
 @pytest.mark.parametrize("models", [{"": TRUTH, "b": TRUTH}, {1: TRUTH, "1": TRUTH}])
 def test_every_model_has_a_name_of_its_own(models):
-    with pytest.raises(ValueError, match="a name of its own"):
+    with pytest.raises(ValueError, match="must be distinct"):
         evaluate(models, None, Y)
 
 
@@ -361,9 +361,9 @@ def test_mistakes_in_what_is_compared_are_named():
         cross_evaluate({"cox": CoxPH()}, X, Y, n_repeats=0)
     with pytest.raises(TypeError, match=r"CoxPH is a class; pass a fitted estimator, CoxPH\(\)"):
         evaluate({"cox": CoxPH}, X, Y)
-    with pytest.raises(ValueError, match="There are no covariates to predict from"):
+    with pytest.raises(ValueError, match="requires X"):
         evaluate(CoxPH().fit(X, Y), None, Y)
-    with pytest.raises(TypeError, match="Where several models are taken, name them"):
+    with pytest.raises(TypeError, match="several models"):
         evaluate([TRUTH, TRUTH], X, Y)
 
 

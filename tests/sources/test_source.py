@@ -118,9 +118,9 @@ def test_roles_name_the_outcome(folder):
     ):
         with pytest.raises(ValueError, match=said):
             Roles.of(y).read(source).outcome(next(source.frames()))
-    with pytest.raises(TypeError, match="mapping of names"):
+    with pytest.raises(TypeError, match="mapping of column names"):
         Roles.of(np.zeros(3))
-    with pytest.raises(TypeError, match="weight of rows that are read in pieces is the name"):
+    with pytest.raises(TypeError, match="weight must be the name"):
         Roles.of({"time": "t", "event": "d"}, sample_weight=np.ones(3))
 
 

@@ -221,7 +221,7 @@ def test_what_cannot_be_streamed_is_refused_in_a_sentence(tmp_path):
             model.fit(path, OUTCOME)
     with pytest.raises(ValueError, match="refit=True is not supported"):
         WeibullNet(refit=True).fit(path, OUTCOME)
-    with pytest.raises(TypeError, match="mapping of names"):
+    with pytest.raises(TypeError, match="mapping of column names"):
         WeibullNet().fit(path, parts(rows(300))[1])
     model = WeibullNet(**plain()).fit(path, OUTCOME)
     with pytest.raises(TypeError, match="Rows in memory are required"):

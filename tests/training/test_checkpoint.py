@@ -78,9 +78,9 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     settings = {"n_members": 1, "max_epochs": 2, "random_state": 0}
     fit(WeibullNet(**settings), tmp_path)
     for other in ({"random_state": 1}, {"max_epochs": 3}, {"learning_rate": 0.5}, {"covariate_layers": (8,)}):
-        with pytest.raises(ValueError, match="checkpoint of other rows, settings or seeds"):
+        with pytest.raises(ValueError, match="other rows, settings or seeds"):
             fit(WeibullNet(**settings | other), tmp_path)
-    with pytest.raises(ValueError, match="checkpoint of other rows, settings or seeds"):
+    with pytest.raises(ValueError, match="other rows, settings or seeds"):
         WeibullNet(**settings).fit(DATA.X[::-1], DATA.y, checkpoint=tmp_path)
     fit(WeibullNet(**settings), tmp_path)  # which changes nothing
 
@@ -108,7 +108,7 @@ def test_what_is_no_folder_is_told(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("mine")
     for name in (path, path / "inside"):
-        with pytest.raises(NotADirectoryError, match="there is a file; name a folder"):
+        with pytest.raises(NotADirectoryError, match="is a file"):
             fit(WeibullNet(n_members=1, max_epochs=2), name)
     with pytest.raises(TypeError, match=r"checkpoint .*folder.* got 5"):
         WeibullNet(n_members=1, max_epochs=2).fit(DATA.X, DATA.y, checkpoint=5)

@@ -153,7 +153,7 @@ def test_what_cannot_be_shared_is_refused():
     def encoder():
         return torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.BatchNorm1d(4))
 
-    with pytest.raises(ValueError, match="other rows of the batch"):
+    with pytest.raises(ValueError, match="in one process"):
         CoxCC(n_members=1, max_epochs=2).fit(data.X, data.y, workers=Workers(0, 2))
     with pytest.raises(ValueError, match="layer normalisation"):
         WeibullNet(n_members=1, max_epochs=2, encoder=encoder).fit(data.X, data.y, workers=Workers(0, 2))

@@ -68,7 +68,7 @@ def run_fit(arguments: argparse.Namespace) -> int:
 
 
 def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace, options: dict[str, Any]) -> tuple[str, bool]:
-    """Fit to a table that is read in pieces; a description of the table, and whether Ctrl-C ended the fit early."""
+    """Fit to a table that is read in blocks; a description of the table, and whether Ctrl-C ended the fit early."""
     check_target(arguments.out, arguments.data, arguments.valid)
     source, roles = source_of(arguments.data, arguments), roles_of(arguments)
     validation: Any = None
@@ -79,13 +79,16 @@ def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace, optio
         validation = columns_of(rows, roles.covariates(source)), outcome_of(rows, arguments, causes=causes)
     interrupted = _fit(model, source, roles, validation, **options)
     covariates = how_many(len(roles.covariates(source)), "covariate")
-    return f"{source.n_rows:,} rows, read in pieces, {covariates}", interrupted
+    return f"{source.n_rows:,} rows, read in blocks, {covariates}", interrupted
 
 
 def run_search(arguments: argparse.Namespace) -> int:
     """Search over the settings of a network estimator, and write the mixture of the best trials."""
     if launched_by_torchrun():
-        raise ValueError("torchrun cannot share a search; run it in one process, or in several with one --storage.")
+        raise ValueError(
+            "A search cannot run under torchrun; run it in one process, or in several processes with the "
+            "same --storage."
+        )
     _check_search_files(arguments)
     estimator = _estimator(arguments)
     if not isinstance(estimator, NetworkEstimator):
@@ -202,9 +205,9 @@ def _fit(model: Any, X: Any, y: Any, validation: Any, **options: Any) -> bool:
 def _fit_on_cluster(cluster: Any, model: Any, rows: tuple[Any, ...], options: dict[str, Any]) -> bool:
     """Fit on a Ray cluster, where Ctrl-C leaves no model."""
     if not options:
-        raise ValueError("--ray needs --checkpoint FOLDER, with the same path on this machine and on all workers.")
+        raise ValueError("--ray requires --checkpoint FOLDER, a path that exists on this machine and on all workers.")
     if launched_by_torchrun():
-        raise ValueError("torchrun and --ray exclude each other; use one of them.")
+        raise ValueError("torchrun and --ray cannot be combined; use one of them.")
     from sumosurv.cluster import ray_fit
 
     ray_fit(cluster, model, *rows, **options)
@@ -215,7 +218,9 @@ def _checkpoint_options(arguments: argparse.Namespace, model: SurvivalEstimator)
     """The argument ``checkpoint`` of ``fit``, if --checkpoint was given."""
     networks = isinstance(model, NetworkEstimator)
     if launched_by_torchrun() and not networks:
-        raise ValueError(f"{type(model).__name__} has no networks that several processes could train; run it in one.")
+        raise ValueError(
+            f"{type(model).__name__} has no networks to train in several processes; run it in one process."
+        )
     if arguments.checkpoint is None:
         return {}
     if not networks:

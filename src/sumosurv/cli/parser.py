@@ -61,7 +61,7 @@ Options = tuple[Option, ...]
 _MODEL: Option = ("model", _PATH, "model file")
 _DATA: Option = ("data", _PATH, "table with covariates and outcome")
 _QUIET: Option = ("--quiet", _SWITCH, "do not show a progress bar")
-_STREAM: Option = ("--stream", _SWITCH, "read a Parquet file in pieces, regardless of its size; see docs/large_data.md")
+_STREAM: Option = ("--stream", _SWITCH, "read a Parquet file in blocks, regardless of its size; see docs/large_data.md")
 _BOOTSTRAP: Option = ("--bootstrap", _COUNT | {"default": 200}, "number of bootstrap resamples; 0 for no intervals")
 _UNIT: Option = ("--unit", _TEXT, "time unit, for labels: days, months, ...")
 _CAUSES: Option = ("--causes", {"nargs": "+", "metavar": "NAME"}, "names of the competing causes, in order")
@@ -119,7 +119,7 @@ _GROUPS = {
 
 _TABLES = "Tables are CSV, plain or compressed (.gz, .bz2, .xz, .zip), or Parquet; - is standard input."
 _ON_DISK = (
-    "A folder of Parquet files, or a Parquet file of more than 1 GiB, is read in pieces and need not fit into memory."
+    "A folder of Parquet files, or a Parquet file of more than 1 GiB, is read in blocks and need not fit into memory."
 )
 
 

@@ -75,7 +75,9 @@ def _predict_streamed(model: Any, arguments: argparse.Namespace, beyond: Counter
     """Predictions of a table that is read in pieces."""
     out = arguments.out
     if out is None or not is_parquet(out):
-        raise ValueError("Predictions of a table that is read in pieces go to a Parquet file: --out FILE.parquet.")
+        raise ValueError(
+            "Predictions for a table that is read in blocks are written as Parquet; use --out FILE.parquet."
+        )
     source = source_of(arguments.data, arguments)
     return predict_to_parquet(
         model,
@@ -193,7 +195,7 @@ def load_models(arguments: argparse.Namespace) -> dict[str, Any]:
     for other in arguments.against:
         name = other if other == _MARGINAL else Path(other).stem
         if name in models:
-            raise ValueError(f"--against names {name!r}, which is compared already; rename one of the files.")
+            raise ValueError(f"Two models are named {name!r} (--against); rename one of the files.")
         models[name] = _Marginal(model) if other == _MARGINAL else load(Path(other))
     common_causes(models)
     return models
@@ -237,14 +239,14 @@ def _score_options(arguments: argparse.Namespace, y: Outcome) -> dict[str, dict[
     usual, _ = default_scores(y, arguments.times)
     options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or usual}
     if arguments.span is not None and len(arguments.span) != 2:
-        raise ValueError(f"--range is given as LOW,HIGH; got {len(arguments.span)} numbers.")
+        raise ValueError(f"--range must be LOW,HIGH; got {len(arguments.span)} numbers.")
     for flag, kind, value in (
         ("--times", "single", arguments.times),
         ("--range", "range", None if arguments.span is None else tuple(arguments.span)),
     ):
         possible = [name for name, score in SCORES.items() if score.times == kind]
         if value is not None and not any(name in options for name in possible):
-            raise ValueError(f"{flag} is for {', '.join(possible)}; ask for them with --scores.")
+            raise ValueError(f"{flag} is for {', '.join(possible)}; select one of them with --scores.")
         for name in options.keys() & set(possible) if value is not None else ():
             options[name][SCORES[name].times_option] = value
     return options

@@ -73,7 +73,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     check_target(arguments.out, arguments.model)
     kind = arguments.out.suffix.lower()
     if kind not in (".onnx", ".pt2"):
-        raise ValueError(f"--out names an .onnx file, or a .pt2 file of torch; got {arguments.out}.")
+        raise ValueError(f"--out must end in .onnx, or in .pt2 for torch; got {arguments.out}.")
     model = load(arguments.model)
     write = export_onnx if kind == ".onnx" else export_torch
     write(model, arguments.out, precision=arguments.precision)

@@ -32,7 +32,7 @@ __all__ = [
     "source_of",
 ]
 
-_LARGE = 2**30  # bytes of a Parquet file above which it is read in pieces
+_LARGE = 2**30  # bytes of a Parquet file above which it is read in blocks
 
 _ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group", "event_value")
 
@@ -56,17 +56,17 @@ def outcome_of(frame: pd.DataFrame, arguments: argparse.Namespace, *, causes: in
 
 
 def is_streamed(path: Path, arguments: argparse.Namespace) -> bool:
-    """Whether a table is read in pieces: a folder, a large Parquet file, or one for which --stream was given."""
+    """Whether a table is read in blocks: a folder, a large Parquet file, or one for which --stream was given."""
     if path.is_dir():
         return True
     parquet = is_parquet(path)
     if arguments.stream and not parquet:
-        raise ValueError(f"--stream reads Parquet files and folders of them; {path} is neither.")
+        raise ValueError(f"--stream reads a Parquet file or a folder of Parquet files; {path} is neither.")
     return parquet and path.is_file() and (arguments.stream or path.stat().st_size > _LARGE)
 
 
 def source_of(path: Path, arguments: argparse.Namespace) -> RowSource:
-    """A table that is read in pieces, without identifiers and columns that were dropped."""
+    """A table that is read in blocks, without identifiers and columns that were dropped."""
     source = RowSource(path, categorical=getattr(arguments, "categorical", ()))
     unwanted = [*getattr(arguments, "drop", ()), *arguments.id] if hasattr(arguments, "drop") else []
     check_columns(source.names, unwanted)
@@ -101,7 +101,7 @@ def cluster_of(arguments: argparse.Namespace) -> Cluster | None:
     if arguments.ray is None:
         for name in ("ray_workers", "ray_smallest"):
             if getattr(arguments, name) is not None:
-                raise ValueError(f"--{name.replace('_', '-')} is for a cluster; name it with --ray ADDRESS.")
+                raise ValueError(f"--{name.replace('_', '-')} requires --ray ADDRESS.")
         return None
     from sumosurv.cluster import Cluster
 
@@ -130,5 +130,5 @@ def columns_of(frame: pd.DataFrame, names: list[str], option: str | None = None)
             f"There is no column {missing[0]!r} ({option}); the columns are {names_in_words(frame.columns)}."
         )
     if missing:
-        raise ValueError(f"The table lacks columns that the model was fitted on: {names_in_words(missing)}.")
+        raise ValueError(f"The table is missing columns that the model was fitted on: {names_in_words(missing)}.")
     return frame[names]

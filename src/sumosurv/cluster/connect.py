@@ -84,7 +84,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     try:
         import ray
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("A cluster needs Ray: pip install 'sumosurv[ray]'.") from None
+        raise ModuleNotFoundError("A cluster requires Ray: pip install 'sumosurv[ray]'.") from None
     if ray.is_initialized():
         yield ray
         return
@@ -97,7 +97,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     try:
         ray.init(address=address, runtime_env=runtime, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ConnectionError(f"No Ray cluster answers at {address}: {error}") from error
+        raise ConnectionError(f"No Ray cluster responds at {address}: {error}") from error
     try:
         yield ray
     finally:

@@ -32,13 +32,14 @@ def read_arguments(shared: Any, own: Any, name: str, own_name: str, n: int, like
     values = as_tensor(given, like)
     if own is None and values.ndim > 1:
         raise ValueError(
-            f"{name} is a number or a one-dimensional array, which all {n} subjects share; got shape "
-            f"{tuple(values.shape)}. For each subject's own pass {own_name}= of shape ({n},) or ({n}, m)."
+            f"{name} must be a number or a one-dimensional array shared by all {n} subjects; got shape "
+            f"{tuple(values.shape)}. For separate values per subject, pass {own_name}= with shape ({n},) "
+            f"or ({n}, m)."
         )
     if own is not None and (values.ndim not in (1, 2) or len(values) != n):
         raise ValueError(
-            f"{own_name} has one row for each of the {n} subjects, shape ({n},) or ({n}, m); got shape "
-            f"{tuple(values.shape)}. What all subjects share goes into {name}."
+            f"{own_name} must have one row for each of the {n} subjects, shape ({n},) or ({n}, m); got "
+            f"shape {tuple(values.shape)}. Pass values shared by all subjects as {name}."
         )
     single = values.ndim == (0 if own is None else 1)
     grid = values.reshape(1, -1) if own is None else values[:, None] if single else values

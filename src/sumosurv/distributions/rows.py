@@ -166,8 +166,9 @@ class CovariatePath(SurvivalDistribution):
         if bool(impossible.any()):
             place = int(impossible[:, 0].nonzero()[0])
             raise ValueError(
-                f"Subject {int(who[place])} has survival probability zero at {float(begin[place]):g}, where a spell "
-                "begins, by the covariates of that spell; nothing can be said of what follows."
+                f"Subject {int(who[place])} has survival probability zero at {float(begin[place]):g}, the "
+                "start of a spell, under the covariates of that spell, so the distribution after it is "
+                "undefined."
             )
 
     def __len__(self) -> int:

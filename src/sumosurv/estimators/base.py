@@ -214,9 +214,9 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         members = self.predict_members(X)
         if len(members) < 2:
             raise ValueError(
-                f"This {type(self).__name__} is a single model, so that there is no spread to show. Fit networks with "
-                "an n_members of two or more, or several models as a SurvivalMixture; limits of a Kaplan-Meier "
-                "curve are those of confidence_band."
+                f"This {type(self).__name__} is a single model, so it has no band of members. Fit a network "
+                "method with n_members of two or more, or a SurvivalMixture; for a Kaplan-Meier curve, use "
+                "confidence_band."
             )
         return spread(members, self._check_grid(times), level)
 
@@ -419,7 +419,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """What every estimator keeps of the outcome of its training rows."""
         self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
         if not outcome.had_event.any():
-            warn_user(f"All {outcome.total:.0f} rows are censored; the times of events cannot be learned from them.")
+            warn_user(f"All {outcome.total:.0f} rows are censored, so event times cannot be learned.")
         known = outcome.at_midpoints()
         rows = known.event if known.event.any() else np.ones(len(known), dtype=bool)
         levels = (np.arange(_RISK_TIMES) + 0.5) / _RISK_TIMES

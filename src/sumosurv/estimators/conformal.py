@@ -267,11 +267,11 @@ class Conformal(SurvivalEstimator):
         check_level(level)
         scores = self.scores_
         if self.cv is not None:
-            raise ValueError("Lower bounds need rows that are held out for good; fit with cv=None.")
+            raise ValueError("Lower bounds require held-out calibration rows; fit with cv=None.")
         if scores is None:
             raise ValueError(
-                "Lower bounds need rows that are observed from the start, with events whose times are known; this "
-                "model was calibrated on rows that enter late or have events between two times."
+                "Lower bounds support neither left truncation nor interval censoring, and this model was "
+                "calibrated on such rows."
             )
         X = self._check_covariates(X, reset=False)
         return scores.bound(self.estimator_.predict_distribution(X), level, self._largest_weight(X, scores.cutoff))
@@ -326,7 +326,7 @@ class Conformal(SurvivalEstimator):
         levels = tensor_of(tensors, "levels_", increasing=True, low=0.0, high=1.0).numpy()
         values = tensor_of(tensors, "values_", len(levels), increasing=True, low=0.0, high=1.0).numpy()
         if len(levels) < 2 or {levels[0], values[0]} != {0.0} or {levels[-1], values[-1]} != {1.0}:
-            raise ValueError("the map of survival probabilities does not go from 0 to 1")
+            raise ValueError("the recalibration function does not map [0, 1] onto [0, 1]")
         self.levels_, self.values_ = levels[1:-1].copy(), values[1:-1].copy()
         self.scores_ = None
         if "bound" in fitted:
@@ -344,6 +344,7 @@ class Conformal(SurvivalEstimator):
 def _check_held_out(rows: npt.NDArray[np.int64] | None, outcome: Outcome) -> npt.NDArray[np.int64]:
     if rows is None:
         raise ValueError(
-            f"Too few rows to hold out some for calibration: n_samples = {len(outcome)}; give ten subjects or more."
+            f"Too few rows to hold out a calibration set: n_samples = {len(outcome)}; at least ten "
+            "subjects are required."
         )
     return rows

@@ -260,11 +260,13 @@ class CoxPH(LinearEstimator):
         check_is_fitted(self)
         check_level(level)
         if self.covariance_ is None:
-            raise ValueError("A ridge penalty biases the coefficients, so that there are no limits; fit with alpha=0.")
+            raise ValueError(
+                "A ridge penalty biases the coefficients, so confidence limits are not available; fit with alpha=0."
+            )
         if not hasattr(self, "_moments"):
             raise ValueError(
-                "Limits need the risk sets of the fit, which model files do not contain. Use the fitted model, or "
-                "fit it again."
+                "Confidence limits require the risk sets of the fit, which model files do not contain. Use "
+                "the fitted model, or fit it again."
             )
         X = self._check_covariates(X, reset=False)
         check_complete(X, self.missing)
@@ -324,7 +326,7 @@ class CoxPH(LinearEstimator):
         X, outcome = complete_cases(X, outcome[counted], self.missing)
         g = transformed_times(outcome, transform)
         if not outcome.event.any() or np.ptp(g[outcome.event]) == 0:
-            raise ValueError("All events have the same time, so that a change of hazard ratios cannot be tested.")
+            raise ValueError("All events have the same time, so proportional hazards cannot be tested.")
         kept = np.flatnonzero(~np.isnan(self.standard_errors_))
         raw, offset = self._linear_parts(X)
         x = (raw - self.centre_)[:, kept]
@@ -407,8 +409,8 @@ class CoxPH(LinearEstimator):
         sizes = as_list(fitted["baseline_sizes"], "baseline_sizes") if self.strata_ is not None else [m]
         self._sizes = [as_whole(size, "the size of a baseline") for size in sizes]
         if sum(self._sizes) != m or (self.strata_ is not None and len(self._sizes) != len(self.strata_)):
-            raise ValueError("the strata and their baselines do not belong together")
+            raise ValueError("the strata do not match their baseline hazards")
         ends = np.cumsum(self._sizes)[:-1]
         for at, values in zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends)):
             if (np.diff(at) <= 0).any() or (np.diff(values) < 0).any():
-                raise ValueError("the times of a baseline do not increase, or it falls")
+                raise ValueError("a baseline hazard decreases, or its times do not increase")

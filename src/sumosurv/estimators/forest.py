@@ -224,7 +224,7 @@ def _stored_trees(tensors: dict[str, torch.Tensor], n_times: int, n_columns: int
     if n_times == 0:
         for name in (*_TREE, *_LEAF, "roots"):
             if tensors[f"trees.{name}"].numel():
-                raise ValueError("there are trees and no event times")
+                raise ValueError("it has trees but no event times")
         return _no_trees()
     n, n_falls = len(tensors["trees.left"]), len(tensors["trees.fall"])
 
@@ -246,17 +246,17 @@ def _stored_trees(tensors: dict[str, torch.Tensor], n_times: int, n_columns: int
     }
     left, right, roots, starts = trees["left"], trees["right"], trees["roots"], trees["leaf_start"]
     if len(roots) == 0 or roots[0] != 0 or starts[0] != 0 or starts[-1] != n_falls:
-        raise ValueError("its trees do not begin at the first node, or its leaves do not share out the falls")
+        raise ValueError("a tree does not start at its first node, or its leaves do not cover all steps")
     node = np.arange(n)
     end = np.append(roots[1:], n)[np.searchsorted(roots, node, side="right") - 1]  # of the node's own tree
     inner = left >= 0
     below = (left > node) & (right > node) & (left < end) & (right < end)
     if not np.where(inner, below & (n_columns > 0), right == -1).all():
-        raise ValueError("a node of its trees has children before it, or in another tree")
+        raise ValueError("a node has a child that precedes it or belongs to another tree")
     later = np.append(True, np.diff(trees["fall_time"]) > 0)[:n_falls]
     later[starts[:-1][starts[:-1] < n_falls]] = True
     if not later.all():
-        raise ValueError("the falls of a leaf are not in the order of time")
+        raise ValueError("the steps of a leaf are not in order of time")
     return trees
 
 

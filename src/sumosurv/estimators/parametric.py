@@ -41,8 +41,8 @@ class ParametricNet(NetworkEstimator):
         super()._check_rows(outcome)
         if self.offset == 0 and ((outcome.time == 0) & outcome.event).any():
             raise ValueError(
-                f"{type(self).__name__} gives no likelihood to an event at time zero; y has some. "
-                "Use offset='auto', or give their times as positive numbers."
+                f"{type(self).__name__} assigns probability zero to events at time zero, which y contains. "
+                "Use offset='auto', or make these times positive."
             )
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:

@@ -89,8 +89,8 @@ def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:
     outcome = check_outcome(y, n_rows=len(base))
     if base.n_causes > 1:
         raise ValueError(
-            "Recalibration is for one kind of event, and this model tells causes apart; recalibrate a model of "
-            "each cause: CauseSpecific(Conformal(estimator=...))."
+            "Recalibration does not support competing risks; recalibrate the model of each cause: "
+            "CauseSpecific(Conformal(estimator=...))."
         )
     upper = entry = None
     event, inside = outcome.event, outcome.in_interval
@@ -180,8 +180,8 @@ def score_rows(
     probability = censoring(rows, until)[seen]
     if (probability <= 0).any() or (censoring(rows, np.full(len(until), cutoff)) <= 0).all():
         raise ValueError(
-            f"By the censoring distribution that was learned nobody is followed up to the cut-off {cutoff:g}; give an "
-            "earlier cutoff."
+            "Under the estimated censoring distribution, nobody is followed up to the cut-off "
+            f"{cutoff:g}; choose an earlier cutoff."
         )
     return BoundScores.of(cutoff, scores, outcome.weights[seen] / probability)
 

@@ -51,11 +51,11 @@ class Strata:
         """From the setting and the labels of a model file, checked."""
         columns = list(dict.fromkeys(column_list(strata)))
         if bool(columns) != (labels is not None):
-            raise ValueError("strata are named and not described, or described and not named")
+            raise ValueError("the description of the strata is incomplete")
         if labels is None:
             return cls()
         if names is not None and not {str(column) for column in columns} <= set(names):
-            raise ValueError("strata are told by columns that there are not")
+            raise ValueError("the strata refer to unknown columns")
         read = [tuple(as_text(part, "a stratum") for part in as_list(label, "a stratum")) for label in labels]
         if not read or len(set(read)) < len(read) or any(len(label) != len(columns) for label in read):
             raise ValueError("the strata do not fit their columns")
@@ -86,8 +86,8 @@ class Strata:
         if new:
             told = ", ".join(f"{column}={value}" for column, value in zip(self.columns, words[new[0]]))
             raise ValueError(
-                f"{len(new)} rows are of strata that no training row has, first row {new[0]} ({told}); these have no "
-                "baseline hazard. Leave them out, or let the column be a covariate."
+                f"{len(new)} rows are in strata without training rows, first row {new[0]} ({told}); these "
+                "strata have no baseline hazard. Drop the rows, or use the column as a covariate."
             )
         return self._numbers(words)
 

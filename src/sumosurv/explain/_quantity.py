@@ -222,7 +222,7 @@ def _check_cause(first: SurvivalDistribution, quantity: QuantityName, cause: int
         raise ValueError(f"Causes of this model are numbered from 1 to {n_causes}; got {cause!r}.")
     if quantity not in _OF_A_CAUSE:
         raise ValueError(
-            f"{quantity} is of the first event, whatever its cause; with cause={cause} ask for "
+            f"{quantity} refers to the first event of any cause; with cause={cause}, use "
             "quantity='cumulative_incidence' or 'restricted_time_lost'."
         )
     return int(cause)

@@ -32,8 +32,8 @@ class Rows:
         table = table if isinstance(table, (pd.DataFrame, np.ndarray)) else np.asarray(table)
         if table.ndim != 2:
             raise ValueError(
-                f"Explanations are of the columns of a table; got an array of shape {table.shape}. For images or "
-                "sequences there are no columns to vary."
+                f"Explanations require a table with columns; got an array of shape {table.shape}. Images and "
+                "sequences are not supported."
             )
         if len(table) == 0 or table.shape[1] == 0:
             raise ValueError(f"X needs at least one row and one column; got shape {table.shape}.")
@@ -88,7 +88,7 @@ class Rows:
             }
             return Rows(pd.DataFrame(columns))
         if isinstance(self.table, pd.DataFrame) or isinstance(others.table, pd.DataFrame):
-            raise TypeError("One table is a DataFrame and the other an array; give both in the form the model reads.")
+            raise TypeError("One table is a DataFrame and the other an array; pass both in the form used for training.")
         return Rows(np.concatenate([self.table, others.table]))
 
     def mixed(self, places: Places) -> Any:

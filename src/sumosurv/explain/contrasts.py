@@ -237,7 +237,7 @@ def standardised_contrast(
     weights, source = predictor.curve.weights, "members"
     if n_bootstrap:
         if y is None:
-            raise ValueError("n_bootstrap fits the model to resampled rows: give their outcome, y=.")
+            raise ValueError("n_bootstrap refits the model to resampled rows and requires their outcome y=.")
         outcome = check_outcome(y, n_rows=len(whole), sample_weight=sample_weight, groups=groups)
         again = [_refitted(predictor, whole, outcome, place, pair, max_rows, rng) for _ in range(n_bootstrap)]
         each, weights, source = np.stack(again), np.full(n_bootstrap, 1.0 / n_bootstrap), "bootstrap"

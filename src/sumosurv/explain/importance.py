@@ -186,7 +186,7 @@ def _measures(
         score, options = find_score(name), dict[str, Any]()
         if cause is not None:
             if not score.of_causes:
-                raise ValueError(f"{name} is of all causes together; leave it out, or cause={cause}.")
+                raise ValueError(f"{name} has no version for a single cause; omit it, or omit cause={cause}.")
             options["cause"] = cause
         if censoring is not None and score.needs_censoring:
             options["censoring"] = censoring
@@ -194,7 +194,7 @@ def _measures(
             options["resolution"] = cells
         if horizons is not None and score.times == "none":
             if "until" not in score.options:
-                raise ValueError(f"{name} is taken at no particular time; leave it out, or times=.")
+                raise ValueError(f"{name} has no version at single times; omit it, or omit times=.")
             for t in horizons:
                 yield Request(score, {**options, "until": float(t)}, ""), float(t)
             continue
@@ -209,9 +209,9 @@ def _check_finite(measures: Sequence[Measure], full: Array) -> None:
     for (request, _), value in zip(measures, full):
         if not np.isfinite(value):
             raise ValueError(
-                f"{request.score.name} of the rows as they are is {value}, so that no loss is defined. A step curve "
-                "(Cox, Kaplan-Meier) gives a row outside its steps the likelihood zero; use another score, such as "
-                "scores='integrated_brier'."
+                f"{request.score.name} of the unshuffled rows is {value}, so its loss is undefined. A step "
+                "function (Cox, Kaplan-Meier) assigns likelihood zero to rows outside its steps; use another "
+                "score, such as scores='integrated_brier'."
             )
 
 

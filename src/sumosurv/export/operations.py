@@ -46,7 +46,7 @@ def _convolution(axes: int) -> Callable[..., Value]:
         groups: int = 1,
     ) -> Value:
         if isinstance(padding, str):
-            raise TypeError(f"A convolution with padding={padding!r} cannot be written as ONNX here; give a number.")
+            raise TypeError(f"A convolution with padding={padding!r} cannot be exported to ONNX; pass a number.")
         kernel, step = list(weight.shape[2:]), _each(stride, axes)
         rim, gap = _each(padding, axes), _each(dilation, axes)
         single = x.to(torch.float32)
@@ -70,7 +70,7 @@ def _max_pool(axes: int) -> Callable[..., Value]:
         return_indices: bool = False,
     ) -> Value:
         if ceil_mode or return_indices:
-            raise TypeError("Pooling with ceil_mode or return_indices cannot be written as ONNX here.")
+            raise TypeError("Pooling with ceil_mode or return_indices cannot be exported to ONNX.")
         kernel = _each(kernel_size, axes)
         step = _each(stride, axes) if stride else kernel  # torch has an empty stride for None
         rim, gap = _each(padding, axes), _each(dilation, axes)
@@ -91,7 +91,7 @@ def _mean_pool(axes: int) -> Callable[..., Value]:
         divisor_override: int | None = None,
     ) -> Value:
         if ceil_mode or divisor_override is not None:
-            raise TypeError("Pooling with ceil_mode or divisor_override cannot be written as ONNX here.")
+            raise TypeError("Pooling with ceil_mode or divisor_override cannot be exported to ONNX.")
         kernel, rim = _each(kernel_size, axes), _each(padding, axes)
         step, single = _each(stride, axes) if stride else kernel, x.to(torch.float32)
         shape = [*x.shape[:2], *_lengths(x, kernel, step, rim, [1] * axes)]
@@ -107,7 +107,7 @@ def _to_one(operator: str, axes: int) -> Callable[..., Value]:
 
     def apply(x: Value, output_size: Any, return_indices: bool = False) -> Value:
         if return_indices or set(_each(output_size, axes)) != {1}:
-            raise TypeError(f"Adaptive pooling to {output_size!r} cannot be written as ONNX here; pool to 1.")
+            raise TypeError(f"Adaptive pooling to {output_size!r} cannot be exported to ONNX; pool to 1.")
         over = x.graph.numbers(*range(2, 2 + axes))
         return x.new(operator, [x.name, over], [*x.shape[:2], *[1] * axes], keepdims=1)
 

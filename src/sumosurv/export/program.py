@@ -206,8 +206,8 @@ def check_exportable(model: SurvivalEstimator) -> None:
             check_exportable(part)
         if len({_categories(preprocessor_of(part)) for part in model.estimators_}) > 1:
             raise TypeError(
-                "A mixture whose parts were fitted on columns of different types or levels cannot be exported, "
-                "since a file has one way to read them; export each part by itself."
+                "A mixture of models that were fitted to columns of different types or levels cannot be "
+                "exported; export each model separately."
             )
         return
     networks: list[Any] = []
@@ -219,9 +219,9 @@ def check_exportable(model: SurvivalEstimator) -> None:
     exportable = MonotoneNetwork, ParametricNetwork, ProportionalHazardsNetwork
     if not each or not all(isinstance(network, exportable) for network in each):
         raise TypeError(
-            f"{type(model).__name__} cannot be exported: its curves are steps or the solution of an equation. SumoNet, "
-            "WeibullNet, LogNormalNet, LogLogisticNet, GompertzNet and mixtures of them can; for others, save(path) "
-            "writes a file that sumosurv reads."
+            f"{type(model).__name__} cannot be exported, because its curves are step functions or "
+            "solutions of an ODE. SumoNet, WeibullNet, LogNormalNet, LogLogisticNet, GompertzNet and "
+            "mixtures of these can; for other models, save(path) writes a file for sumosurv."
         )
 
 

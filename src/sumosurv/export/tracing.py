@@ -41,8 +41,8 @@ class Value:
         own = FUNCTIONS.get(name)
         if own is None:
             raise TypeError(
-                f"The model, or its encoder, uses torch's {name!r}, which cannot be written as ONNX here; "
-                "export_torch takes whatever torch.export can follow."
+                f"The model, or its encoder, uses torch's {name!r}, which cannot be exported to ONNX; "
+                "export_torch supports everything that torch.export can trace."
             )
         return own(*args, **(kwargs or {}))
 

@@ -110,7 +110,7 @@ class FitPlan:
             own, said = [int(seed) for seed in seeds], columns.inputs_in_words()
             encoder = ModuleEncoder(method.encoder, own, learned.example(), said)
         elif columns.row_shape is not None:
-            raise ValueError("Arrays of more than two dimensions need an encoder= that reads them.")
+            raise ValueError("Arrays with more than two dimensions require an encoder=.")
         else:
             encoder = TableEncoder(
                 generators,

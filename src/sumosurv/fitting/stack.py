@@ -108,8 +108,8 @@ class FittedPopulation:
                 made: SurvivalDistribution = Rescaled(scaled, self.learned.time_unit)
             except ValueError as error:
                 raise ValueError(
-                    f"The networks give no distribution for some of these rows: {error} Compare the rows with the "
-                    "training rows, and check where the model file comes from."
+                    f"The networks predict an invalid distribution for some rows: {error} Check the values of "
+                    "these rows, and the origin of the model file."
                 ) from error
         if self.learned.time_origin:
             made = Delayed(made, self.learned.time_origin)

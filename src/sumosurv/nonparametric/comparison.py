@@ -166,7 +166,7 @@ def labels_of(given: Any, n: int, name: str) -> tuple[list[Hashable], npt.NDArra
         raise ValueError(f"{name} has one group for each of the {n} rows; got {len(values)}.")
     if values.isna().any():
         row = int(np.flatnonzero(values.isna())[0])
-        raise ValueError(f"{name} is missing in row {row}; leave such rows out, or make them a group of their own.")
+        raise ValueError(f"{name} is missing in row {row}; drop such rows, or assign them to a separate group.")
     codes, found = pd.factorize(values, sort=True)
     if len(found) < 2 and name == "by":
         raise ValueError(f"{name} has one group, {str(found[0])!r}; there is nothing to compare.")

@@ -116,8 +116,9 @@ def check_event_codes(
         remedy = "Recode the column, for example (status == 'dead')"
         remedy = remedy if option is None else f"Recode it, or list with {option} the values that mean an event"
         raise ValueError(
-            f"{name!r} must be bool or 0/1 (1 = event seen, 0 = censored), or a cause from 1 to {largest}; {len(bad)} "
-            f"rows are not, first at {rows_in_words(bad)} ({values_in_words(values, bad)}). {remedy}."
+            f"{name!r} must be bool or 0/1 (1 = event, 0 = censored), or a cause from 1 to {largest}; "
+            f"{len(bad)} rows are not, first at {rows_in_words(bad)} ({values_in_words(values, bad)}). "
+            f"{remedy}."
         )
     return numbers.astype(np.int64)
 
@@ -165,8 +166,8 @@ def check_limits(lower: Any, upper: Any, lower_name: str, upper_name: str) -> tu
     if numbers is not None and np.isnan(numbers).any():
         bad = np.flatnonzero(np.isnan(numbers))
         raise ValueError(
-            f"{upper_name!r} is missing (NaN) in {len(bad)} rows, first at {rows_in_words(bad)}; write inf where the "
-            "event was not seen (right-censored)."
+            f"{upper_name!r} is missing (NaN) in {len(bad)} rows, first at {rows_in_words(bad)}; use inf "
+            "for right-censored rows."
         )
     high = check_time(upper, upper_name, finite=False)
     check_length(high, upper_name, low, lower_name)
@@ -186,8 +187,8 @@ def check_interval_event(cause: Any, name: str, upper: Floats) -> Whole | None:
     bad = np.flatnonzero((causes > 0) != np.isfinite(upper))
     if len(bad):
         raise ValueError(
-            f"{name!r} contradicts the upper limits in {len(bad)} rows, first at {rows_in_words(bad)}; it is 0 where "
-            "upper is inf (right-censored) and the cause of the event elsewhere."
+            f"{name!r} contradicts the upper limits in {len(bad)} rows, first at {rows_in_words(bad)}; it "
+            "must be 0 if upper is inf (right-censored), and the cause of the event otherwise."
         )
     return causes if causes.max() > 1 else None
 
@@ -206,8 +207,9 @@ def check_weight(weight: Any, n_rows: int) -> Floats | None:
     bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(bad):
         raise ValueError(
-            f"sample_weight is negative, missing or infinite in {len(bad)} rows, first at {rows_in_words(bad)} "
-            f"({values_in_words(values, bad)}); weights are zero or more, and zero leaves a row out."
+            f"sample_weight is negative, missing or infinite in {len(bad)} rows, first at "
+            f"{rows_in_words(bad)} ({values_in_words(values, bad)}); weights must be zero or more, and "
+            "finite."
         )
     if not numbers.any():
         raise ValueError("sample_weight is zero in all rows; at least one row must count.")

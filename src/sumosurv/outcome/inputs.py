@@ -154,9 +154,9 @@ class Surv:
         """
         between = lower is not None or upper is not None
         if between and (time is not None or lower is None or upper is None):
-            raise ValueError("Name time and event, or lower and upper (then event only to tell causes apart).")
+            raise ValueError("Pass time and event, or lower and upper (with event only for competing risks).")
         if not between and (event is None or time is None):
-            raise ValueError("Name two columns at least: event and time, or lower and upper.")
+            raise ValueError("Pass at least two columns: event and time, or lower and upper.")
         given = {"event": event, "time": time, "entry": entry, "lower": lower, "upper": upper}
         given = {role: name for role, name in given.items() if name is not None}
         for name in given.values():
@@ -257,8 +257,8 @@ def _array_from_any(y: Any) -> SurvArray:
             )
         times = check_time(table.ravel(), "y")
         warnings.warn(
-            "y holds times only: every event is taken as seen (no censoring). "
-            "Pass Surv.from_arrays(event, time) to say which were censored.",
+            "y contains only times, so all rows are treated as events. Pass Surv.from_arrays(event, "
+            "time) to mark censored rows.",
             UserWarning,
             stacklevel=4,
         )
@@ -276,7 +276,7 @@ def as_pandas(table: Any) -> Any:
     if isinstance(table, (pd.DataFrame, pd.Series, np.ndarray)):
         return table
     if hasattr(table, "collect") and hasattr(table, "collect_schema"):
-        raise TypeError(f"A {type(table).__name__} has no rows yet; pass what its collect() gives.")
+        raise TypeError(f"A {type(table).__name__} is not evaluated yet; pass the result of its collect().")
     names = getattr(table, "columns", None)
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
         return pd.DataFrame({name: np.asarray(table[name]) for name in names})
@@ -307,8 +307,8 @@ def _array_from_structured(y: SurvArray) -> SurvArray:
     roles = _roles(names) if y.ndim == 1 else None
     if roles is None and (y.ndim != 1 or len(names) != 2):
         raise ValueError(
-            "A structured outcome is one-dimensional with fields event and time, or those that Surv makes; "
-            f"got fields {names}, shape {y.shape}."
+            "A structured outcome must be one-dimensional with fields event and time, or be made by "
+            f"Surv; got fields {names}, shape {y.shape}."
         )
     if roles is None:
         event = _which_is_event(names, [y[name] for name in names], otherwise=0)
@@ -335,8 +335,9 @@ def _roles(names: Sequence[Hashable]) -> dict[str, int] | None:
         return None
     if {"lower", "upper"} <= set(roles) and "time" in roles:
         raise ValueError(
-            f"An outcome has either a time or a lower and an upper limit, and the columns are "
-            f"{', '.join(map(repr, names))}; drop one kind (a time that is known exactly has equal limits)."
+            "An outcome has either a time, or a lower and an upper limit; got the columns "
+            f"{', '.join(map(repr, names))}. Drop either the time or the limits (an exact time has equal "
+            "limits)."
         )
     return roles if {"lower", "upper"} <= set(roles) or {"event", "time"} <= set(roles) else None
 
@@ -358,8 +359,9 @@ def _which_is_event(names: Sequence[Hashable], columns: Sequence[Any], otherwise
             return told.index(True)
     if all(of_zeros_and_ones):
         raise ValueError(
-            f"Both {names[0]!r} and {names[1]!r} hold zeros and ones only, so that neither values nor names tell which "
-            "is the event; say it: Surv.from_arrays(event, time) or Surv.from_columns(frame, event=..., time=...)."
+            f"Both {names[0]!r} and {names[1]!r} hold zeros and ones only, so the event column cannot be "
+            "identified; use Surv.from_arrays(event, time) or Surv.from_columns(frame, event=..., "
+            "time=...)."
         )
     return otherwise
 

@@ -298,7 +298,7 @@ def _groups(outcome: Outcome, by: Any) -> list[tuple[str, Any]]:
     if values.shape != (len(outcome),):
         raise ValueError(f"by must have one group for each of the {len(outcome)} rows; got shape {values.shape}.")
     if any(value is None or value != value for value in values.tolist()):
-        raise ValueError("by is missing in some rows; leave them out, or make them a group of their own.")
+        raise ValueError("by is missing in some rows; drop these rows, or assign them to a separate group.")
     found = getattr(getattr(by, "cat", None), "categories", None)
     names = sorted(set(values.tolist())) if found is None else list(found)
     groups = [(str(name), np.flatnonzero(counted & (values == name))) for name in names]

@@ -189,7 +189,9 @@ def plot_score(
     """
     record = find_score(score)
     if record.times != "single":
-        raise ValueError(f"{score} is not taken at single times, such as 'brier' is, and has no course over time.")
+        raise ValueError(
+            f"{score} is not defined at single times, so it cannot be drawn over time; use a score such as 'brier'."
+        )
     models = dict(distribution) if isinstance(distribution, Mapping) else {"": distribution}
     if not models:
         raise ValueError("There is no model to draw: the mapping is empty.")
@@ -210,7 +212,7 @@ def plot_score(
         sample_weight=sample_weight,
     )
     if table["value"].isna().all():
-        raise ValueError("There is nothing to draw: up to the last of these times no event can be compared.")
+        raise ValueError("There is nothing to draw: no events are comparable up to the last of these times.")
     if "against" in table:
         table = table[table["against"] == ""]
     ax = axes(ax)
@@ -239,8 +241,9 @@ def score_times(y: Any, times: Any = None) -> Any:
     outcome = check_outcome(y)
     if outcome.entry is not None or outcome.upper is not None:
         raise ValueError(
-            "Scores over time are drawn for rows that are observed from the start, with known event times; pass "
-            "distribution.remaining(entry) and the time since entry, and leave out interval-censored rows."
+            "Scores over time support neither left truncation nor interval censoring; pass "
+            "distribution.remaining(entry) and the time since entry, and leave out interval-censored "
+            "rows."
         )
     ordered = np.sort(outcome.time)
     if times is None:

@@ -76,7 +76,7 @@ class Range:
             return None
         low, middle, high = (as_number(state[name], name) for name in ("low", "middle", "high"))
         if not low <= middle <= high:
-            raise ValueError(f"a column ranges from {low} over {middle} to {high}")
+            raise ValueError(f"a column has the unordered range {low}, {middle}, {high}")
         return cls(low, middle, high, as_flag(state["whole"], "whole"))
 
 
@@ -171,13 +171,13 @@ def column_from_state(state: dict[str, Any]) -> NumericColumn | CategoricalColum
     if state["kind"] == "categorical":
         levels = as_list(state["levels"], "levels")
         if not all(isinstance(level, (str, bool, int, float)) for level in levels) or len(set(levels)) < len(levels):
-            raise ValueError(f"column {name!r} has levels that are no values, or the same twice")
+            raise ValueError(f"column {name!r} has invalid or repeated levels")
         common = as_whole(state["common"], "common")
         if common >= max(len(levels), 1):
             raise ValueError(f"column {name!r} has {len(levels)} levels, and the most common is that at {common}")
         return CategoricalColumn(name, tuple(levels), as_flag(state["missing_seen"], "missing_seen"), common)
     if state["kind"] != "numeric":
-        raise ValueError(f"no such kind of column: {state['kind']!r}")
+        raise ValueError(f"unknown type of column: {state['kind']!r}")
     knots = [as_number(knot, "a knot") for knot in as_list(state["knots"], "knots")]
     if any(b < a for a, b in pairwise(knots)):
         raise ValueError(f"the knots of column {name!r} are not in order")

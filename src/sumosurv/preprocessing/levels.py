@@ -17,12 +17,13 @@ __all__ = ["LevelNotes", "find_rewritten", "listed", "ways_to_write"]
 
 _SHOWN = 5
 _UNSEEN = (
-    "Column {name!r}: {rows:,} of {of:,} values were not seen in training ({values}), where it had levels such as "
-    "{levels}; they are treated as an unknown level."
+    "Column {name!r}: {rows:,} of {of:,} values were not seen in training ({values}) and are "
+    "treated as an unknown level. Training levels are, for example, {levels}."
 )
 _REWRITTEN = (
-    "Column {name!r}: {rows:,} of {of:,} values are written in another way than in training ({values}, where levels "
-    "are {levels}); they were taken for these levels. Give the column the type that it had in training."
+    "Column {name!r}: {rows:,} of {of:,} values are spelled differently from the training levels "
+    "({values} instead of {levels}) and were matched to these levels. Convert the column to its "
+    "type in training."
 )
 
 

@@ -126,7 +126,7 @@ class Preprocessor:
             names, expected = [str(name) for name in frame.columns], [column.name for column in self.columns]
             if names != expected:
                 raise ValueError(
-                    "The columns are not those of training, in their order: expected "
+                    "The columns differ from the training columns, or are in another order: expected "
                     f"{names_in_words(expected)}; got {names_in_words(names)}."
                 )
         return frame
@@ -224,7 +224,7 @@ class Preprocessor:
     def from_state(cls, state: dict[str, Any], projection: torch.Tensor | None = None) -> Preprocessor:
         """The inverse of `state`; principal components are kept apart from it, as a tensor."""
         if state["scaling"] not in ("standard", "quantile"):
-            raise ValueError(f"no such scaling: {state['scaling']!r}")
+            raise ValueError(f"unknown scaling: {state['scaling']!r}")
         made = cls(state["scaling"], one_hot=as_flag(state["one_hot"], "one_hot"))
         made.named = as_flag(state["named"], "named")
         if state["row_shape"] is not None:

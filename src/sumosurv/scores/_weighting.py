@@ -34,7 +34,7 @@ class Weighting:
     def of(cls, outcome: Outcome, censoring: SurvivalDistribution | None = None, **options: Any) -> Self:
         """Weigh by a given G, or by the Kaplan-Meier estimate of the censoring of the rows themselves."""
         if censoring is None and options.get("min_followed", 0.0) > 0:
-            raise ValueError("min_followed needs a given censoring distribution, with G(t|x) of each row.")
+            raise ValueError("min_followed requires a censoring distribution with G(t|x) for each row.")
         own = kaplan_meier(outcome.any_cause(), censoring=True) if censoring is None else censoring
         return cls(own, **options)
 
@@ -93,9 +93,9 @@ class Weighting:
             if not dropped and time is not None:
                 first = float(np.broadcast_to(time, zero.shape)[zero].min())
                 raise ValueError(
-                    f"The censoring distribution is zero for {int(zero.sum())} weights, first at time {first:g}: no "
-                    "row behind it is followed that long. Use earlier times, estimate it on other rows, or pass "
-                    "on_zero='drop' or max_weight=."
+                    f"The censoring distribution is zero for {int(zero.sum())} weights, first at time {first:g}: "
+                    "no row used to estimate it is followed that long. Use earlier times, estimate it on other "
+                    "rows, or pass on_zero='drop' or max_weight=."
                 )
         return np.where(zero, at_zero, np.where(needed, np.minimum(weight, self.max_weight), 0.0))
 

@@ -117,7 +117,7 @@ class BlockRows:
         self.models, self._source, self._map_blocks = models, source, map_blocks
         self.n_causes = common_causes(models) or 1
         if any(isinstance(model, SurvivalDistribution) for model in models.values()):
-            raise TypeError("Rows in blocks are scored by models that read them; got a distribution.")
+            raise TypeError("Rows on disk require a model; got a distribution.")
         self._columns = {name: _columns(model, source) for name, model in models.items()}
         smallest = np.empty(0, dtype=np.uint64)  # hashes of the rows that are sampled
         sketch = None
@@ -178,7 +178,7 @@ class BlockRows:
                 rows.append(block.sample)
                 advance(block.n_rows)
         notes = [
-            f"{self._sketch.n_rows:,} rows were read in pieces: means are exact, their intervals from {GROUPS} groups "
+            f"{self._sketch.n_rows:,} rows were read in blocks: means are exact, their intervals from {GROUPS} groups "
             "of subjects, each left out once."
         ]
         found = {key: partial.estimate() for key, partial in merged.items()}

@@ -423,5 +423,5 @@ def _share(argument: str, value: Any, wanted: Sequence[tuple[Score, dict[str, An
         possible = ", ".join(score.name for score in SCORES.values() if score.option_for(argument) is not None)
         names = ", ".join(score.name for score, _ in wanted)
         raise ValueError(
-            f"{argument}= is for {possible}; the requested scores ({names}) do not use it, or have their own."
+            f"{argument}= is for {possible}; the requested scores ({names}) do not use it, or set their own."
         )

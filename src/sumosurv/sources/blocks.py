@@ -166,8 +166,8 @@ class StoredRows(Source):
     def whole(self, reader: str) -> tuple[Any, Outcome | None]:
         """Raise a TypeError."""
         raise TypeError(
-            f"{reader} needs all rows at once and cannot be fitted to rows on disk; read the table into memory, or fit "
-            "SumoNet or another network whose rows have likelihoods of their own."
+            f"{reader} needs all rows at once and cannot be fitted to rows on disk; read the table into "
+            "memory, or fit SumoNet or a parametric network such as WeibullNet."
         )
 
     def _wanted(self, names: list[str]) -> list[str]:
@@ -231,8 +231,9 @@ def in_memory(X: Any) -> Any:
     """A table in memory, of pandas if it is of another library; a TypeError for rows on disk."""
     if is_source(X):
         raise TypeError(
-            f"Rows in memory are required, and {type(X).__name__} is read in pieces; read the table first. Of rows on "
-            "disk, predict_* methods give arrays and predict_to_parquet writes a file."
+            f"Rows in memory are required, and {type(X).__name__} is read in blocks; read the table "
+            "first. For rows on disk, predict_* methods return arrays and predict_to_parquet writes a "
+            "file."
         )
     return as_pandas(X)
 

@@ -64,7 +64,7 @@ class Roles:
             return y
         if not isinstance(y, Mapping):
             raise TypeError(
-                "Rows that are read in pieces have their outcome in columns: give y as a mapping of names, such as "
+                "For rows on disk, y must be a mapping of column names, such as "
                 f"{{'time': 'months', 'event': 'died'}}; got {type(y).__name__}."
             )
         named = {role: value for role, value in y.items() if value is not None}
@@ -74,7 +74,7 @@ class Roles:
             if role not in known:
                 raise ValueError(f"y names the columns {', '.join(known)}; got {role!r}.")
             if role != "event_value" and not isinstance(value, str):
-                raise TypeError(f"The {role} of rows that are read in pieces is the name of a column; got {value!r}.")
+                raise TypeError(f"The {role} must be the name of a column for rows on disk; got {value!r}.")
         if "event_value" in named:
             values = named["event_value"]
             named["event_value"] = tuple(map(str, [values] if isinstance(values, (str, int)) else values))
@@ -106,7 +106,7 @@ class Roles:
             name = getattr(self, role)
             if name is not None and (other := roles.setdefault(name, role)) != role:
                 both = f"{self._option(other)} and {self._option(role)}"
-                raise ValueError(f"{both} both name the column {name!r}; name a column of its own for each.")
+                raise ValueError(f"{both} both name the column {name!r}; use a different column for each.")
 
     @property
     def names(self) -> list[str]:

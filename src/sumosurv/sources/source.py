@@ -75,8 +75,8 @@ class RowSource:
         self.n_rows = sum(counts)
         if self.n_rows != self._dataset.count_rows():
             raise ValueError(
-                f"The dataset has {self._dataset.count_rows():,} rows and its files {self.n_rows:,}: it is filtered. "
-                "Write the rows that are wanted to files of their own."
+                f"The dataset has {self._dataset.count_rows():,} rows and its files {self.n_rows:,}: it is "
+                "filtered, which is not supported. Write the selected rows to new files."
             )
         if self.n_rows == 0:
             raise ValueError(f"{self.name} has no rows.")

@@ -176,15 +176,13 @@ def fit_stream(
     validation_data: tuple[Any, ...] | None,
     known_of: Callable[[Any, Outcome], dict[str, Any]],
 ) -> tuple[PreparedRows, FittedComponents]:
-    """Fit the networks of a plan to rows that are read in pieces.
+    """Fit the networks of a plan to rows that are read in blocks.
 
     ``known_of`` returns the fitted attributes that every estimator has, from rows and an outcome that represent all
     training rows.
     """
     if model.refit:
-        raise ValueError(
-            "refit=True is not supported for rows on disk, of which at most 100,000 are held out; leave it out."
-        )
+        raise ValueError("refit=True is not supported for rows on disk; use refit=False.")
     random = check_random_state(model.random_state)
     seeds = [int(value) for value in random.randint(0, 2**31 - 1, size=plan.method.n_members)]
     seed = int(random.randint(0, 2**31 - 1))  # of the split, and of the order in which files are read
@@ -193,8 +191,9 @@ def fit_stream(
     summary = summarise(source, split)
     if summary.sorting > _SORTED and summary.n_train > BUFFER:
         warn_user(
-            f"The rows of {source.name} are nearly ordered by time. Training shuffles {BUFFER:,} rows at a time, "
-            "from at least 16 row groups, which is then not enough: write the table in random order."
+            f"The rows of {source.name} are nearly ordered by time. Training shuffles {BUFFER:,} rows at "
+            "a time, from at least 16 row groups, which does not suffice: write the table in random "
+            "order."
         )
     model._check_rows(summary.outcome)
     known = known_of(summary.sample[0], summary.outcome)

@@ -169,7 +169,7 @@ def predict_to_parquet(
     folder = target.with_name(target.name + ".parts")
     check_apart(path, *rows.files)
     if any(file.resolve().is_relative_to(folder.resolve()) for file in rows.files):
-        raise ValueError(f"{folder} is where parts of {path} are kept, and it is read; name another file to write.")
+        raise ValueError(f"{folder} would hold parts of {path} but is also an input; choose another output file.")
     names = _columns(model, rows, identifiers)
     parts = _Parts(folder, _signature(model, table, identifiers))
     notes = LevelNotes()
@@ -214,8 +214,8 @@ class _Parts:
             return str(json.loads(told.read_text(encoding="utf-8"))["signature"])
         except (OSError, ValueError, LookupError, TypeError):
             raise FileExistsError(
-                f"{self._folder} is there already and holds no parts of predictions; move it, or name another file to "
-                "write."
+                f"{self._folder} exists but does not contain parts of predictions; move it, or choose another "
+                "output file."
             ) from None
 
     def _next(self) -> Path:

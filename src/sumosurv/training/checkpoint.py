@@ -66,9 +66,7 @@ class Checkpoints:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise NotADirectoryError(
-                f"Checkpoints cannot be kept in {folder}: there is a file; name a folder."
-            ) from None
+            raise NotADirectoryError(f"{folder} is a file; checkpoints require a folder.") from None
         self._begun += 1
         return Checkpoint(folder / f"training-{self._begun}.safetensors", self.seconds)
 
@@ -126,7 +124,8 @@ class Checkpoint:
             raise ValueError(f"The checkpoint {self.path} is invalid ({error}); delete it.") from None
         if not same:
             raise ValueError(
-                f"{self.path} is the checkpoint of other rows, settings or seeds; name another folder, or delete it."
+                f"{self.path} is the checkpoint of a fit with other rows, settings or seeds; choose another "
+                "folder, or delete it."
             )
         with torch.no_grad():
             for i, tensor in enumerate(state):

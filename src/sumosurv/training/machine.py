@@ -39,7 +39,7 @@ def find_device(name: str) -> torch.device:
     except RuntimeError:
         raise ValueError(f"device is 'auto', 'cpu' or 'cuda'; got {name!r}.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device='cuda' was asked for and torch sees no CUDA device; use device='auto' or 'cpu'.")
+        raise ValueError("device='cuda' requires a CUDA device, and torch finds none; use device='auto' or 'cpu'.")
     return device
 
 
@@ -165,11 +165,11 @@ def check_shareable(network: PopulationNetwork, workers: Workers) -> None:
         return
     if not network.rows_are_separate:
         raise ValueError(
-            f"What a {type(network).__name__} learns from a row depends on the other rows of the batch, which several "
-            "processes cannot share; fit it in one process."
+            f"The loss of a {type(network).__name__} depends on all rows of a batch, so it cannot be "
+            "trained in several processes; fit it in one process."
         )
     if any(isinstance(part, ModuleEncoder) and part.has_buffers for part in network.modules()):
         raise ValueError(
-            "The encoder keeps averages of the rows of a batch (batch normalisation), which several processes cannot "
-            "share; use layer normalisation, or fit in one process."
+            "The encoder uses batch normalisation, which is not supported in several processes; use "
+            "layer normalisation, or fit in one process."
         )
