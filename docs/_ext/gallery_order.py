@@ -4,6 +4,7 @@ from pathlib import Path
 
 ORDER = (
     "right_censored_study",
+    "regression_for_a_paper",
     "churn_competing_reasons",
     "machines_delayed_entry",
     "comparing_models",

@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sumosurv.cli.parser import make_parser
@@ -58,11 +59,15 @@ def test_guide_pages_are_short(name):
     assert len((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").split()) <= 1200
 
 
-@pytest.mark.parametrize("name", ["quickstart", "encoders", "files", "large_data", "distributed", "coming_from"])
+@pytest.mark.parametrize(
+    "name", ["quickstart", "encoders", "files", "large_data", "distributed", "regression", "coming_from"]
+)
 def test_code_runs(name, tmp_path, monkeypatch):
     if name == "coming_from":
         pytest.importorskip("lifelines", reason="the page shows code of lifelines")
         pytest.importorskip("sksurv", reason="the page shows code of scikit-survival")
+    if name in ("coming_from", "regression"):
+        pytest.importorskip("formulaic", reason="the page shows formulas")
     pytest.importorskip("matplotlib", reason="pages draw pictures").use("agg")
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
@@ -72,6 +77,18 @@ def test_code_runs(name, tmp_path, monkeypatch):
     for number, block in enumerate(blocks):
         quick = block.replace("SumoNet(random_state=0)", "SumoNet(n_members=2, max_epochs=5, random_state=0)")
         exec(compile(quick, f"{name}.md, block {number}", "exec"), namespace)
+        if "by_sex_fit =" in block:  # lines beside each other do the same
+            check_lifelines_agrees(namespace)
+
+
+def check_lifelines_agrees(lines):
+    """The fits of lifelines and those of sumosurv that the page translates them to."""
+    for theirs, own in (("cph", "fit"), ("by_sex", "by_sex_fit")):
+        found = lines[own].coef_
+        np.testing.assert_allclose(np.sort(lines[theirs].params_), np.sort(found), rtol=1e-4, atol=1e-6)
+    weibull, own = lines["weibull"], lines["weibull_fit"]
+    np.testing.assert_allclose(weibull.log_likelihood_, own.log_likelihood_, rtol=1e-8)
+    np.testing.assert_allclose(weibull.params_["lambda_"][["age", "sex"]], own.coef_, rtol=1e-4)
 
 
 def test_readme_has_the_figures_of_the_records(monkeypatch):
