@@ -25,7 +25,7 @@ def opened(storage, seed=0, sampler="random", **options):
 
 def states(storage):
     study = optuna.load_study(study_name="shared", storage=f"sqlite:///{storage}")
-    found = [(t.user_attrs.get("sumosurv_number"), t.state.name) for t in study.get_trials()]
+    found = [t.state.name for t in sorted(study.get_trials(), key=lambda t: t.number)]
     study._storage.remove_session()
     study._storage._backend.engine.dispose()
     return found[1:]  # the first holds what all agree on
@@ -47,23 +47,27 @@ def test_every_number_is_asked_for_once_by_whoever_is_first(tmp_path):
         assert [(t.number, t.score) for t in a.finished()] == [(i, float(i)) for i in range(5)]
 
 
-def test_two_that_attempt_the_same_trial_agree_on_whose_it_is(tmp_path, monkeypatch):
-    """Both see number 0 as free before either has made its attempt."""
+def test_of_two_that_insert_the_last_trial_one_releases_it(tmp_path, monkeypatch):
+    """Both see number 0 as free before either has inserted it; a larger search takes the trial that is left."""
     storage = tmp_path / "study.db"
     with closing(opened(storage)) as a, closing(opened(storage)) as b:
-        real, asked = study.OptunaStudy._attempt, {}
+        real, asked = study.OptunaStudy._trials, {}
 
-        def attempt(self, number):
+        def trials(self):
+            found = real(self)
             if self is a and "b" not in asked:
+                asked["b"] = None
                 asked["b"] = b.ask(1, 1)  # in between
-            real(self, number)
+            return found
 
-        monkeypatch.setattr(study.OptunaStudy, "_attempt", attempt)
+        monkeypatch.setattr(study.OptunaStudy, "_trials", trials)
+        monkeypatch.setattr(study.OptunaStudy, "_release_abandoned", lambda self: None)
         asked["a"] = a.ask(1, 1)
         assert [number for number, _ in asked["b"]] == [0]
         assert asked["a"] == []
         b.tell(0, 1.0)
-    assert states(storage) == [(0, "COMPLETE"), (0, "FAIL")]
+        assert states(storage) == ["COMPLETE", "WAITING"]
+        assert a.ask(2, 2) == [(1, decode(SPACE, draw(SPACE, 0, 1)))]
 
 
 def test_many_threads_never_try_a_trial_twice_and_never_one_too_many(tmp_path):
@@ -93,21 +97,21 @@ def test_many_threads_never_try_a_trial_twice_and_never_one_too_many(tmp_path):
 
 def test_two_that_begin_a_study_agree_on_its_seed_and_layout(tmp_path, monkeypatch):
     storage, others = tmp_path / "study.db", []
-    real = study.OptunaStudy._trials
+    real = optuna.Study.get_trials
 
-    def trials(self):
-        found = real(self)
+    def trials(self, **options):
+        found = real(self, **options)
         if not others:  # seen as empty, and begun by another before we write
             others.append(None)
             others[0] = opened(storage, seed=7, layout="grouped")
         return found
 
-    monkeypatch.setattr(study.OptunaStudy, "_trials", trials)
+    monkeypatch.setattr(optuna.Study, "get_trials", trials)
     with closing(opened(storage, seed=5, layout="padded")) as one, closing(others[0]) as other:
         assert (one.seed, one.layout) == (other.seed, other.layout) == (7, "grouped")
 
 
-def test_abandoned_trials_are_failed_and_tried_again(tmp_path, monkeypatch):
+def test_abandoned_trials_are_taken_over(tmp_path, monkeypatch):
     """The heartbeat of one process stops; another waits for the grace period, then tries the same points."""
     storage, now = tmp_path / "study.db", [1000.0]
     monkeypatch.setattr(study.time, "time", lambda: now[0])
@@ -119,11 +123,25 @@ def test_abandoned_trials_are_failed_and_tried_again(tmp_path, monkeypatch):
         now[0] += 2.0
         assert alive.ask(2, 2) == lost
         assert alive.ask(3, 3) == []  # its own trial 2 had no heartbeat either, but it knows that it runs
-        dead.tell(0, -5.0)  # it was only suspended: too late, and ignored
+        dead.tell(0, -5.0)  # it was only suspended: the first result counts
         for number in range(3):
             alive.tell(number, 1.0)
-        assert [trial.score for trial in alive.finished()] == [1.0, 1.0, 1.0]
-    assert sorted(states(storage)) == sorted([(n, "FAIL") for n in (0, 1)] + [(n, "COMPLETE") for n in (0, 1, 2)])
+        dead.tell(1, -5.0)
+        assert [trial.score for trial in alive.finished()] == [-5.0, 1.0, 1.0]
+    assert states(storage) == ["COMPLETE"] * 3
+
+
+def test_a_result_that_comes_after_the_release_of_its_trial_counts(tmp_path, monkeypatch):
+    storage, now = tmp_path / "study.db", [1000.0]
+    monkeypatch.setattr(study.time, "time", lambda: now[0])
+    with closing(opened(storage)) as suspended, closing(opened(storage)) as other:
+        suspended.ask(1, 1)
+        now[0] += study.GRACE + 1.0
+        assert other.ask(0, 1) == []
+        assert states(storage) == ["WAITING"]
+        suspended.tell(0, 2.0)
+        assert other.ask(1, 1) == []
+        assert [trial.score for trial in other.finished()] == [2.0]
 
 
 def test_heartbeats_keep_a_long_trial(tmp_path, monkeypatch):
@@ -136,7 +154,7 @@ def test_heartbeats_keep_a_long_trial(tmp_path, monkeypatch):
         while time.monotonic() < until:
             assert other.ask(1, 1) == []
             time.sleep(0.3)
-    assert states(storage) == [(0, "FAIL")]  # closed without a result: free for others
+    assert states(storage) == ["WAITING"]  # closed without a result: free for others
 
 
 def test_a_heartbeat_survives_a_database_that_is_unreachable(tmp_path, monkeypatch):
@@ -151,8 +169,8 @@ def test_a_heartbeat_survives_a_database_that_is_unreachable(tmp_path, monkeypat
             real(*given)
             enough.set()
 
-        monkeypatch.setattr(busy._storage, "set_trial_user_attr", flaky)
         busy.ask(1, 1)
+        monkeypatch.setattr(busy._storage, "set_trial_user_attr", flaky)
         assert enough.wait(20)
     count = len(calls)
     time.sleep(0.05)

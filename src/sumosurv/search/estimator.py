@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,7 +19,6 @@ from sumosurv.fitting.members import Members
 from sumosurv.fitting.parameters import NONE, Allowed, Constraints, instance_of, integer, one_of
 from sumosurv.fitting.rows import check_validation_data
 from sumosurv.outcome import check_outcome
-from sumosurv.preprocessing import LevelNotes
 from sumosurv.search.rounds import run_searches
 from sumosurv.search.run import SearchRun, SearchSettings
 from sumosurv.sources import as_source
@@ -181,16 +178,11 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         check_is_fitted(self)
         self.best_estimator_.save(path)
 
-    @property
-    def _device(self) -> torch.device:
-        """The device of ``best_estimator_``."""
-        return self.best_estimator_._device
+    def _parts(self) -> list[SurvivalEstimator]:
+        return [self.best_estimator_]
 
-    def _on_cpu(self) -> Self:
-        """Return a copy with ``best_estimator_`` on the CPU."""
-        made = copy.copy(self)
-        made.best_estimator_ = self.best_estimator_._on_cpu()
-        return made
+    def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
+        (self.best_estimator_,) = parts
 
     def _check_settings(self) -> None:
         """Raise an error that names an invalid setting."""
@@ -211,9 +203,6 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
 
     def _members(self, X: Any) -> Members:
         return self.best_estimator_._members(X)
-
-    def _note_levels(self, X: Any, notes: LevelNotes) -> None:
-        self.best_estimator_._note_levels(X, notes)
 
     def _searched(self) -> NetworkEstimator:
         """The estimator whose settings are searched."""

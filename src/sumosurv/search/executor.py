@@ -13,20 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.networks import Observed, PopulationNetwork, Rows, Table, TrainingError
+from sumosurv.networks import PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
 from sumosurv.outcome import Outcome
 from sumosurv.scores import log_likelihood
 from sumosurv.search.trial import Job, TrialMember, Widths, group_members
-from sumosurv.training import Epoch, History, Member, find_device, threads, train
+from sumosurv.training import Epoch, History, Member, find_device, held_out_terms, threads, train
 
 __all__ = ["Executor", "Population", "Result", "Task", "before_entry", "train_members"]
 
 _MAX_MEMBERS = 4096  # of one population
-_MAX_ROWS = 4096  # scored at once
 
 Advance = Callable[[float], None]  # called after each epoch with the number of networks' trainings that it completes
 
@@ -62,28 +60,15 @@ class Population:
         rows, learned = job.rows(parameters), job.learned(parameters)
         return settings._predicting(rows, learned, network, on_all_rows=first.on_all_rows)
 
-    @torch.no_grad()
     def log_likelihood(self, job: int, X: Any, y: Outcome) -> dict[int, npt.NDArray[np.float64]]:
         """Log-likelihood of new rows under each member of a job that did not fail, by its place."""
         places = [i for i, m in enumerate(self.members) if m.job == job and not self.history.failed[i]]
         if not places:
             return {}
-        learned = self.jobs[job].learned(self.members[places[0]].parameters)
-        cells = learned.cells if y.upper is None else None
-        if not self.network.terms_are_likelihoods or y.upper is not None or cells is not None:
-            # the terms are another objective, or in single precision: ask the distribution
-            curves = {i: self.single(i).predict_distribution(X) for i in places}
-            return {i: np.asarray(log_likelihood(d, y, resolution=cells)) for i, d in curves.items()}
-        device = next(self.network.parameters()).device
-        scaled = y.on_clock(learned.time_origin, learned.time_unit)
-        exact = Observed.of(scaled, torch.float64)
-        near = replace(Observed.of(scaled), time=exact.time.clamp_min(0.0).float())
-        table = Table(learned.preprocessor.transform(X), near).to(device)
-        network = unstack_members(self.network, places).eval()
-        every = Rows.of([np.arange(len(y))]).to(device)  # the same for all members
-        values = _terms(network, table, every).cpu() - exact.event * math.log(learned.time_unit)
-        values = torch.where(exact.time < 0, torch.where(exact.event, -math.inf, 0.0), values)
-        return dict(zip(places, values.numpy()))
+        fitted = self.mixture(places)
+        cells = fitted.cells_ if y.upper is None else None
+        each = fitted.predict_members(X).distributions
+        return {i: np.asarray(log_likelihood(d, y, resolution=cells)) for i, d in zip(places, each)}
 
 
 # ---------------------------------------------------------------------- training
@@ -166,7 +151,7 @@ def _train_population(
         with threads():
             population.scores = _validation_scores(population, table, own)
             if table.outcome.entry is not None:
-                population.at_entry = _validation_scores(population, table, own, until_entry=True)
+                population.at_entry = [_distribution_scores(population, i, at_entry=True) for i in range(len(members))]
     return population
 
 
@@ -178,35 +163,23 @@ def _join_tables(members: Sequence[TrialMember], jobs: Sequence[Job]) -> tuple[T
     return Table.join(list(tables.values())), {j: int(end) for j, end in zip(tables, ends)}
 
 
-@torch.no_grad()
 def _validation_scores(
-    population: Population, table: Table, members: Sequence[Member], *, until_entry: bool = False
+    population: Population, table: Table, members: Sequence[Member]
 ) -> list[npt.NDArray[np.float64]]:
-    """Log-likelihood of each validation row under its member, in the user's time unit; or log S(entry)."""
+    """Log-likelihood of each validation row under its member, in the user's time unit."""
     if not population.network.terms_are_likelihoods:  # trained on another objective: ask the distribution
-        return [_distribution_scores(population, place, until_entry) for place in range(len(members))]
-    if until_entry:
-        outcome = table.outcome
-        cause = None if outcome.cause is None else torch.zeros_like(outcome.cause)
-        assert outcome.entry is not None
-        table = Table(table.inputs, Observed(torch.zeros_like(outcome.event), outcome.entry, cause=cause))
+        return [_distribution_scores(population, place) for place in range(len(members))]
     rows = Rows.of([member.valid_rows for member in members if member.valid_rows is not None]).to(table.device)
-    population.network.eval()
-    values = _terms(population.network, table, rows)
+    values = held_out_terms(population.network, table, rows)
     units = [population.jobs[m.job].learned(m.parameters).time_unit for m in population.members]
     logs = torch.tensor([[math.log(unit)] for unit in units], device=values.device)
     values = values - table.outcome.event[rows.index] * logs
     return [row[keep].cpu().numpy() for row, keep in zip(values, rows.present)]
 
 
-def _terms(network: PopulationNetwork, table: Table, rows: Rows) -> Tensor:
-    """Terms of rows (K or 1, n) in float64, some columns at a time."""
-    parts = [rows.columns(slice(start, start + _MAX_ROWS)) for start in range(0, rows.index.shape[1], _MAX_ROWS)]
-    return torch.cat([network.terms(table.batch(p.index, p.present)) for p in parts], dim=1).double()
-
-
-def _distribution_scores(population: Population, place: int, until_entry: bool) -> npt.NDArray[np.float64]:
-    """`_validation_scores` of one member, from its predicted distribution."""
+@torch.no_grad()
+def _distribution_scores(population: Population, place: int, at_entry: bool = False) -> npt.NDArray[np.float64]:
+    """Log-likelihood of the validation rows of one member under its predicted distribution; or log S(entry)."""
     member = population.members[place]
     assert member.valid_rows is not None
     if population.history.failed[place]:
@@ -214,7 +187,7 @@ def _distribution_scores(population: Population, place: int, until_entry: bool) 
     rows = population.jobs[member.job].rows(member.parameters)
     distribution = population.single(place).stack_.distribution(rows.table.inputs[torch.from_numpy(member.valid_rows)])
     outcome = rows.outcome[member.valid_rows]
-    return np.asarray(log_likelihood(distribution, before_entry(outcome) if until_entry else outcome), dtype=np.float64)
+    return np.asarray(log_likelihood(distribution, before_entry(outcome) if at_entry else outcome), dtype=np.float64)
 
 
 def before_entry(outcome: Outcome) -> Outcome:

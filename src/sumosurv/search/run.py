@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import StratifiedKFold
 
 from sumosurv.estimators import SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
@@ -19,7 +18,7 @@ from sumosurv.search.executor import Population, before_entry
 from sumosurv.search.space import Space
 from sumosurv.search.study import Layout
 from sumosurv.search.trial import Job, TrialMember
-from sumosurv.training import split_rows, subjects
+from sumosurv.training import fold_rows, split_rows
 
 __all__ = [
     "SearchRun",
@@ -105,20 +104,21 @@ class SearchRun:
     @classmethod
     def open(cls, settings: SearchSettings, job: Job, number: int, seed: int) -> SearchRun:
         """Read the rows and decide on which of them trials are trained and compared."""
-        rows = job.rows({})
+        outcome, seed_of_split = job.rows({}).outcome, seed % (2**31)
         if job.has_validation_data:
-            train, valid = rows.own_rows()
+            splits = [job.rows({}).own_rows()]
         elif settings.cv is not None:
-            return cls(settings, job, number, seed, _folds(rows.outcome, settings.cv, seed % (2**31)))
+            splits = fold_rows(outcome, seed_of_split, settings.cv)
         else:
-            train, valid = split_rows(rows.outcome, seed % (2**31), settings.estimator.validation_fraction)
-        if valid is None:
+            splits = [split_rows(outcome, seed_of_split, settings.estimator.validation_fraction)]
+        found = [(train, valid) for train, valid in splits if valid is not None]
+        if not found:
             raise ValueError(
                 "Trials are compared on validation rows, and there are none (n_samples="
-                f"{len(rows.outcome)}): pass validation_data or cv, or use an estimator with validation_fraction > 0 "
+                f"{len(outcome)}): pass validation_data or cv, or use an estimator with validation_fraction > 0 "
                 "and more rows."
             )
-        return cls(settings, job, number, seed, [(train, valid)])
+        return cls(settings, job, number, seed, found)
 
     def members(self, trial: int, parameters: Mapping[str, Any]) -> list[TrialMember]:
         """The untrained networks of a trial, one per split."""
@@ -227,16 +227,6 @@ class SearchRun:
             train, valid = split_rows(self.job.rows(parameters).outcome, seed, fraction)
             members.append(TrialMember(trial, parameters, self.number, seed, train, valid, _LAST_EPOCH, True))
         return members
-
-
-def _folds(outcome: Outcome, n: int, seed: int) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Training and validation rows of n folds, stratified by event, all rows of a subject in one fold."""
-    subject, event = subjects(outcome)
-    splits = StratifiedKFold(n, shuffle=True, random_state=seed).split(np.arange(len(event)), event)
-    if outcome.group is None:
-        return list(splits)
-    held_out = [np.isin(subject, valid) for _, valid in splits]
-    return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in held_out]
 
 
 def assemble(networks: Networks) -> SurvivalEstimator:

@@ -79,7 +79,6 @@ _SQLITE_TIMEOUT = 60  # seconds to wait for another process's write to a SQLite 
 
 # user attributes of Optuna's trials
 _STUDY = "sumosurv_study"
-_NUMBER = "sumosurv_number"
 _HEARTBEAT = "sumosurv_heartbeat"
 
 _MUST_AGREE = {"space": "space", "rows": "set of rows", "model": "estimator, or for other settings of it"}
@@ -88,14 +87,11 @@ _MUST_AGREE = {"space": "space", "rows": "set of rows", "model": "estimator, or 
 class OptunaStudy(Study):
     """Trials in Optuna's storage, shared by any number of processes.
 
-    Each of Optuna's trials is one attempt at one of our trials; it holds our number and the time of its last heartbeat
-    from the moment it is inserted. The first attempt at a number that has not failed owns the number. Optuna numbers
-    attempts in the order of insertion, so two processes that attempt the same number at the same time agree on the
-    owner. An attempt without a heartbeat for ``GRACE`` seconds is marked as failed by whichever process notices, and
-    its number is free again. Results cannot be stored twice: only the owner of a number is read.
-
-    Optuna's first trial belongs to no number. It holds the values that all processes share (seed, layout and what the
-    study is about). If two processes create a study at the same time, the first insertion counts.
+    Optuna's trial 0 holds the values that all processes share (seed, layout and what the study is about); if two
+    processes create a study at the same time, the first insertion counts. Our trial ``n`` is Optuna's trial ``n + 1``.
+    The process that inserts a trial runs it and renews its heartbeat. A trial that is released, or has had no heartbeat
+    for ``GRACE`` seconds, keeps its number and settings and waits for any process. Only the first result of a trial
+    counts.
 
     ``sampler`` "random" draws by seed and number alone; "tpe" asks Optuna. ``seed`` and ``layout`` are those of a new
     study; a stored one keeps its own, and is refused if ``requested_layout`` names another layout, or if it has another
@@ -118,8 +114,8 @@ class OptunaStudy(Study):
         self._optuna = _import_optuna()
         self._states = self._optuna.trial.TrialState
         self._space, self._sampler, self._stored = space, sampler, storage is not None
-        self._distributions = {key: self._distribution(key, choices) for key, choices in sorted(space.items())}
-        self._attempts: dict[int, int] = {}  # trials that run in this process: our number to Optuna's
+        _check_families(space)
+        self._running: dict[int, int] = {}  # trials that this process runs: their numbers, and their ids in the storage
         self._storage: Any = None
         self._closed = threading.Event()
         self._heartbeat = threading.Thread(target=self._send_heartbeats, name="sumosurv heartbeat", daemon=True)
@@ -135,35 +131,42 @@ class OptunaStudy(Study):
             self._heartbeat.start()
 
     def ask(self, count: int, below: int) -> list[tuple[int, dict[str, Any]]]:
-        """Attempt the lowest free numbers and keep those that no other process attempted first."""
-        self._fail_abandoned()
-        taken = self._owners()
-        free = [number for number in range(below) if number not in taken][:count]
-        for number in free:
-            self._attempt(number)
-        owners = self._owners()
-        for number in free:
-            if number not in owners or owners[number].number != self._attempts[number]:
+        """Take over waiting trials and insert new ones."""
+        self._release_abandoned()
+        trials = self._trials()
+        free = max(0, below - len(trials)) + sum(trial.state == self._states.WAITING for trial in trials[:below])
+        asked = []
+        for _ in range(min(count, free)):
+            trial = self._study.ask()
+            number = trial.number - 1
+            self._running[number] = self._id(number)
+            if number >= below:  # another process inserted the last one at the same time
                 self.drop(number)
-        return [(n, decode(self._space, self._point(n))) for n in free if n in self._attempts]
+                break
+            self._storage.set_trial_user_attr(self._running[number], _HEARTBEAT, time.time())
+            asked.append((number, trial))
+        return [(number, decode(self._space, self._suggest(number, trial))) for number, trial in asked]
 
     def tell(self, number: int, score: float) -> None:
         """Store a score. A failed trial is stored as pruned, so that TPE avoids its settings."""
-        if np.isfinite(score):
-            self._end(self._attempts.pop(number), self._states.COMPLETE, score)
-        else:
-            self._end(self._attempts.pop(number), self._states.PRUNED)
+        value = score if np.isfinite(score) else None
+        state = self._states.PRUNED if value is None else self._states.COMPLETE
+        own = self._running.pop(number)
+        with suppress(RuntimeError):  # another process has stored it; errors of the database are not RuntimeErrors
+            self._storage.set_trial_state_values(own, self._states.RUNNING)  # if another process has released it
+            # through the study, not its storage: the sampler then reads the trials again
+            self._study.tell(number + 1, value, state=state, skip_if_finished=True)
 
     def drop(self, number: int) -> None:
-        """Mark this process's attempt as failed."""
-        self._end(self._attempts.pop(number), self._states.FAIL)
+        """Release a trial that this process runs."""
+        self._release(self._running.pop(number))
 
     def finished(self) -> list[FinishedTrial]:
         """Return all finished trials of the study, including those of other processes."""
         return [
             FinishedTrial(n, decode(self._space, trial.params), -np.inf if trial.value is None else float(trial.value))
-            for n, trial in sorted(self._owners().items())
-            if trial.state != self._states.RUNNING
+            for n, trial in enumerate(self._trials())
+            if trial.state.is_finished()
         ]
 
     def close(self) -> None:
@@ -172,83 +175,63 @@ class OptunaStudy(Study):
         if self._heartbeat.is_alive():
             self._heartbeat.join()
         try:
-            for number in list(self._attempts):
+            for number in list(self._running):
                 self.drop(number)
         finally:
             if self._stored and self._storage is not None:
                 self._storage.remove_session()
                 self._storage.engine.dispose()
 
-    # ------------------------------------------------------------------ attempts
+    # ------------------------------------------------------------------ trials
 
     def _trials(self) -> list[Any]:
-        """All of Optuna's trials, in the order of insertion."""
-        return sorted(self._study.get_trials(deepcopy=False), key=lambda trial: trial.number)
+        """Optuna's trials by our numbers."""
+        return sorted(self._study.get_trials(deepcopy=False), key=lambda trial: trial.number)[1:]
 
-    def _owners(self) -> dict[int, Any]:
-        """The first attempt at each number that has not failed."""
-        found: dict[int, Any] = {}
-        for trial in self._trials():
-            if _NUMBER in trial.user_attrs and trial.state != self._states.FAIL:
-                found.setdefault(trial.user_attrs[_NUMBER], trial)
-        return found
+    def _id(self, number: int) -> int:
+        return int(self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number + 1))
 
-    def _id(self, attempt: int) -> int:
-        return int(self._storage.get_trial_id_from_study_id_trial_number(self._study_id, attempt))
-
-    def _attempt(self, number: int) -> None:
-        """Insert an attempt at a number."""
-        drawn = draw(self._space, self.seed, number) if self._sampler == "random" else {}
-        trial = self._optuna.trial.create_trial(
-            state=self._states.RUNNING,
-            params=drawn,
-            distributions=self._distributions if drawn else {},
-            user_attrs={_NUMBER: number, _HEARTBEAT: time.time()},
-        )
-        inserted = self._storage.create_new_trial(self._study_id, trial)
-        self._attempts[number] = int(self._storage.get_trial_number_from_id(inserted))
-
-    def _point(self, number: int) -> dict[str, Any]:
-        """The point of the space that this process's attempt at a number tries."""
-        if self._sampler == "random":
-            return draw(self._space, self.seed, number)
+    def _suggest(self, number: int, trial: Any) -> dict[str, Any]:
+        """The point of the space that a trial tries; a trial that another process began keeps its point."""
+        samplers = self._optuna.samplers
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
-            self._study.sampler = self._optuna.samplers.TPESampler(
-                # one sampler per trial: a resumed study proposes what an uninterrupted one would have proposed
-                seed=int(trial_seeds(self.seed, number).generate_state(1)[0]),
-                constant_liar=True,
-                n_startup_trials=20,
-            )
-        trial = self._optuna.trial.Trial(self._study, self._id(self._attempts[number]))
-        for name, choices in self._distributions.items():
-            if isinstance(choices, self._optuna.distributions.CategoricalDistribution):
-                trial.suggest_categorical(name, choices.choices)
-            elif isinstance(choices, self._optuna.distributions.IntDistribution):
-                trial.suggest_int(name, choices.low, choices.high)
+            # one sampler per trial: a resumed study proposes what an uninterrupted one would have proposed
+            seed = int(trial_seeds(self.seed, number).generate_state(1)[0])
+            sampler = samplers.TPESampler(seed=seed, constant_liar=True, n_startup_trials=20)
+            if self._sampler == "random":
+                sampler = samplers.PartialFixedSampler(draw(self._space, self.seed, number), sampler)
+        self._study.sampler = sampler
+        for name, choices in sorted(self._space.items()):
+            if not hasattr(choices, "rvs"):
+                trial.suggest_categorical(name, range(len(choices)))
+            elif choices.dist.name == "randint":
+                trial.suggest_int(name, *(int(end) for end in choices.support()))
             else:
-                trial.suggest_float(name, choices.low, choices.high, log=choices.log)
+                low, high = (float(end) for end in choices.support())
+                trial.suggest_float(name, low, high, log=choices.dist.name != "uniform")
         return dict(trial.params)
 
-    def _end(self, attempt: int, state: Any, score: float | None = None) -> None:
-        """Set the final state of an attempt, unless another process marked it as failed."""
-        with suppress(RuntimeError):  # finished at this very moment; errors of the database are not RuntimeErrors
-            # through the study, not its storage: the sampler then reads the trials again
-            self._study.tell(attempt, score, state=state, skip_if_finished=True)
+    def _release(self, own: int) -> None:
+        """Let a trial wait for any process, unless it is finished."""
+        with suppress(RuntimeError):
+            self._storage.set_trial_user_attr(own, _HEARTBEAT, None)
+            self._storage.set_trial_state_values(own, self._states.WAITING)
 
-    def _fail_abandoned(self) -> None:
-        """Mark attempts of other processes without a recent heartbeat as failed."""
-        oldest, own = time.time() - GRACE, set(self._attempts.values())
-        for trial in self._trials():
-            stale = trial.user_attrs.get(_HEARTBEAT, oldest) < oldest
-            if stale and trial.state == self._states.RUNNING and trial.number not in own:
-                self._end(trial.number, self._states.FAIL)
+    def _release_abandoned(self) -> None:
+        """Release trials of other processes without a recent heartbeat."""
+        for number, trial in enumerate(self._trials()):
+            if trial.state != self._states.RUNNING or number in self._running:
+                continue
+            seen = trial.user_attrs.get(_HEARTBEAT) or trial.datetime_start.timestamp()  # before its first heartbeat
+            if seen < time.time() - GRACE:
+                self._release(self._id(number))
 
     def _send_heartbeats(self) -> None:
         while not self._closed.wait(HEARTBEAT):
-            for attempt in list(self._attempts.values()):
+            for own in list(self._running.values()):
                 with suppress(Exception):  # finished meanwhile, or the database is unreachable: try again next time
-                    self._storage.set_trial_user_attr(self._id(attempt), _HEARTBEAT, time.time())
+                    self._storage.set_trial_user_attr(own, _HEARTBEAT, time.time())
             self._storage.remove_session()
 
     # ------------------------------------------------------------------ opening
@@ -295,10 +278,10 @@ class OptunaStudy(Study):
 
     def _shared_values(self, own: dict[str, Any]) -> dict[str, Any]:
         """What Optuna's first trial holds; it is inserted if the study is new."""
-        if not self._trials():
+        if not self._study.get_trials(deepcopy=False):
             first = self._optuna.trial.create_trial(state=self._states.FAIL, user_attrs={_STUDY: own})
             self._study.add_trial(first)
-        shared = self._trials()[0].user_attrs.get(_STUDY)
+        shared = min(self._study.get_trials(deepcopy=False), key=lambda trial: trial.number).user_attrs.get(_STUDY)
         if shared is None:
             raise ValueError(
                 f"The study {self._study.study_name!r} was created by another program; choose another study_name or "
@@ -306,20 +289,15 @@ class OptunaStudy(Study):
             )
         return dict(shared)
 
-    def _distribution(self, name: str, choices: Any) -> Any:
-        distributions = self._optuna.distributions
-        if not hasattr(choices, "rvs"):
-            return distributions.CategoricalDistribution(tuple(range(len(choices))))
-        family, low, high = choices.dist.name, *(float(v) for v in choices.support())
-        if family == "uniform":
-            return distributions.FloatDistribution(low, high)
-        if family in ("loguniform", "reciprocal"):
-            return distributions.FloatDistribution(low, high, log=True)
-        if family == "randint":
-            return distributions.IntDistribution(int(low), int(high))
-        raise ValueError(
-            f"{name!r} has a {family} distribution; Optuna supports a list of choices, uniform, loguniform or randint."
-        )
+
+def _check_families(space: Space) -> None:
+    """Raise ValueError for a distribution that Optuna does not have."""
+    for name, choices in space.items():
+        if hasattr(choices, "rvs") and choices.dist.name not in ("uniform", "loguniform", "reciprocal", "randint"):
+            raise ValueError(
+                f"{name!r} has a {choices.dist.name} distribution; Optuna supports a list of choices, uniform, "
+                "loguniform or randint."
+            )
 
 
 def _check_same(name: str, own: dict[str, Any], shared: dict[str, Any], requested_layout: str) -> None:
