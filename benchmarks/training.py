@@ -24,7 +24,7 @@ from _measure import start as begin
 from sumosurv import PaperSumoNet, Surv, check_outcome
 from sumosurv.fitting.plan import FitPlan
 from sumosurv.networks import Inputs, Observed, Rows, Table
-from sumosurv.training import Member, Schedule, TableBatches
+from sumosurv.training import Member, TableBatches
 from sumosurv.training.step import TrainingStep, captured
 
 COLUMNS = ("case", "who", "networks", "batch", "step_ms", "per_network_ms", "floor_ms", "epoch_s")
@@ -51,7 +51,7 @@ def training_step(X, y, members, batch, device, **settings):
     rows = Rows.of([every] * members).to(on)
     own = [Member(int(seed), every, None, learning_rate=0.01, weight_decay=0.1) for seed in seeds]
     batches = TableBatches(table, rows, own, batch)
-    step = TrainingStep(network, batches, own, Schedule(max_epochs=10_000, batch_size=batch))
+    step = TrainingStep(network, batches, own, max_epochs=10_000)
     network.train()
     step.load(next(batches.epoch(0)))
     return step, (captured(step) if device == "cuda" else step), batches

@@ -9,7 +9,7 @@ import torch
 import small_networks
 from small_networks import trained
 from sumosurv.networks import Inputs, Observed, Rows, Table
-from sumosurv.training import Member, Schedule, TableBatches, TrainingError, loop, mean_terms
+from sumosurv.training import Member, TableBatches, TrainingError, loop, mean_terms
 
 SEEDS = (0, 1, 2)
 
@@ -287,7 +287,7 @@ def test_batches_are_of_equal_size_and_cover_every_row():
     fit, members = Rows.of(own), [Member(0, part, None, 0.02, 0.1) for part in own]
     batches = TableBatches(table, fit, members, 25)
     assert (batches.per_epoch, batches.size) == (3, 20)
-    step = loop.TrainingStep(network(), batches, members, Schedule(max_epochs=8, batch_size=25))
+    step = loop.TrainingStep(network(), batches, members, max_epochs=8)
     seen = []
     for batch in batches.epoch(0):
         step.load(batch)

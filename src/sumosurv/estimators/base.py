@@ -34,6 +34,7 @@ from sumosurv.warn import warn_user
 __all__ = ["SurvivalEstimator"]
 
 _RISK_TIMES = 32
+_KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
 
 
 class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
@@ -369,7 +370,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             made._fit_source(source, *more)
         except KeyboardInterrupt as stopped:
             raise KeyboardInterrupt(f"the fit was ended early; {type(self).__name__} is as it was before") from stopped
-        self._become(made)
+        self.__dict__ = made.__dict__  # nothing of an earlier fit is left
         if vars(self).get("interrupted_", False):
             self._warn_of_interruption()
             raise KeyboardInterrupt("the fit was ended early; the estimator is fitted with what it had by then")
@@ -398,9 +399,9 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             delattr(made, name)
         return made
 
-    def _become(self, made: Self) -> None:
-        """Take over the fitted attributes of a copy, and nothing of an earlier fit."""
-        self.__dict__ = made.__dict__
+    def _known(self) -> dict[str, Any]:
+        """The fitted attributes that every estimator has."""
+        return {name: vars(self)[name] for name in _KNOWN if name in vars(self)}
 
     def _start(self, X: Any, y: Any) -> tuple[Any, Outcome]:
         """Check the training data and learn what every estimator keeps of it."""
@@ -408,12 +409,16 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         outcome = check_outcome(y, n_rows=len(X))
         if outcome.cause is not None and outcome.n_causes == 1:
             outcome = outcome.any_cause()
-        check_learns_from(type(self).__name__, self._learns_from, outcome)
         if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
             counted = np.flatnonzero(outcome.weight)
             X, outcome = take_rows(X, counted), outcome[counted]
+        self._check_rows(outcome)
         self._note_outcome(outcome)
         return X, outcome
+
+    def _check_rows(self, outcome: Outcome) -> None:
+        """Raise a ValueError if the method cannot learn from such an outcome."""
+        check_learns_from(type(self).__name__, self._learns_from, outcome)
 
     def _note_outcome(self, outcome: Outcome) -> None:
         """What every estimator keeps of the outcome of its training rows."""

@@ -173,9 +173,8 @@ class Conformal(SurvivalEstimator):
         made = cls(estimator=fitted, **settings)
         made._check_settings()
         check_is_fitted(fitted)
-        names = ("n_features_in_", "feature_names_in_", "n_causes_", "risk_times_", "training_curve_")
-        made.__dict__.update({name: vars(fitted)[name] for name in names if name in vars(fitted)})
-        made.estimator_, made.last_time_ = fitted, fitted.last_time_
+        made.__dict__.update(fitted._known())
+        made.estimator_ = fitted
         X = made._check_covariates(X, reset=False)
         outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
         made._calibrate(X, outcome.any_cause() if outcome.n_causes == 1 else outcome, (X, outcome))

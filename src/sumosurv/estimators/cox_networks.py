@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.method import Generators
+from sumosurv.fitting.method import Generators, Start
 from sumosurv.fitting.parameters import Constraints, integer, number, one_of, widths
 from sumosurv.fitting.rows import time_features
 from sumosurv.networks import Encoder, PopulationNetwork, TimeFeatures
@@ -63,9 +61,7 @@ class DeepSurv(_CoxNet):
     (2, 3)
     """
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> PopulationNetwork:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> PopulationNetwork:
         return RiskNetwork(generators, encoder, half_width=self.half_width)
 
 
@@ -76,8 +72,8 @@ class _CaseControlNet(_CoxNet):
 
     _parameter_constraints: ClassVar[Constraints] = {"n_controls": integer(1), "shrink": number(low=0)}
 
-    def _controls(self, seeds: npt.NDArray[np.int64]) -> CaseControl:
-        return CaseControl(torch.as_tensor(seeds), self.n_controls)
+    def _controls(self, generators: Generators) -> CaseControl:
+        return CaseControl(torch.tensor([generator.initial_seed() for generator in generators]), self.n_controls)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -112,10 +108,8 @@ class CoxCC(_CaseControlNet):
     (2,)
     """
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> PopulationNetwork:
-        controls = self._controls(seeds)
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> PopulationNetwork:
+        controls = self._controls(generators)
         return RiskNetwork(generators, encoder, half_width=self.half_width, controls=controls, shrink=self.shrink)
 
 
@@ -167,9 +161,7 @@ class CoxTime(_CaseControlNet):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         return {"time_features": time_features(self.time_features, outcome, unit).state()}
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> PopulationNetwork:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> PopulationNetwork:
         return CoxTimeNetwork(
             generators,
             encoder,
@@ -177,6 +169,6 @@ class CoxTime(_CaseControlNet):
             widths=self.time_layers,
             activation=self._activation,
             half_width=self.half_width,
-            controls=self._controls(seeds),
+            controls=self._controls(generators),
             shrink=self.shrink,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.method import Generators, cause_shares, rows_of_cause
+from sumosurv.fitting.method import Generators, Start, cause_shares, rows_of_cause
 from sumosurv.fitting.parameters import Constraints, integer, number, one_of
 from sumosurv.networks import Encoder
 from sumosurv.networks.discrete import DiscreteNetwork, Interpolation
@@ -109,14 +108,10 @@ class DeepHit(NetworkEstimator):
             "causes": outcome.n_causes,
         }
 
-    def _build_causes(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> DiscreteNetwork:
-        return self._build_network(start, encoder, generators, seeds)
+    def _build_causes(self, start: Start, encoder: Encoder, generators: Generators) -> DiscreteNetwork:
+        return self._build_network(start, encoder, generators)
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> DiscreteNetwork:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> DiscreteNetwork:
         return DiscreteNetwork(
             generators,
             encoder,
@@ -136,8 +131,7 @@ class DeepHit(NetworkEstimator):
         curve = marginal_curve(y)
         fall = 1.0 - float(curve.survival(last)[0])
         places = curve.quantile(np.linspace(0.0, fall, self.n_cuts + 1)[1:-1])[0]
-        cuts = np.unique(np.append(places[(places > 0) & (places < last)], last))
-        return cuts
+        return np.unique(np.append(places[(places > 0) & (places < last)], last))
 
 
 def _shares(outcome: Outcome, cuts: npt.NDArray[np.float64], n: float) -> npt.NDArray[np.float64]:

@@ -69,8 +69,7 @@ class SurvivalMixture(SurvivalEstimator):
         if len(columns) > 1:
             raise ValueError(f"The estimators were fitted on different numbers of columns: {sorted(columns)}.")
         made._restore_parts(fitted)
-        names = ("n_features_in_", "feature_names_in_", "n_causes_", "risk_times_", "training_curve_")
-        made.__dict__.update({name: vars(fitted[0])[name] for name in names if name in vars(fitted[0])})
+        made.__dict__.update(fitted[0]._known())
         made.last_time_ = min(estimator.last_time_ for estimator in fitted)
         return made
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
@@ -19,10 +17,8 @@ from sumosurv.fitting.members import Members
 from sumosurv.fitting.method import NetworkMethod
 from sumosurv.fitting.plan import FitPlan, FittedComponents, fit_components
 from sumosurv.fitting.rows import Learned, PreparedRows, check_validation_data, read_rows
-from sumosurv.fitting.stack import FittedPopulation, FittedStack
-from sumosurv.networks import PopulationNetwork
+from sumosurv.fitting.stack import FittedStack
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.preprocessing import Preprocessor
 from sumosurv.sources import Source, StoredRows, as_source
 from sumosurv.streaming.fitting import fit_stream
 from sumosurv.training import ALONE, Checkpoints, Workers
@@ -31,28 +27,10 @@ from sumosurv.warn import warn_user
 __all__ = ["NetworkEstimator"]
 
 _DEVICE_CELLS = 1 << 23  # rows × times predicted at once on a device that is not the CPU
-_KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
-
-
-class _FittedNetwork(SurvivalEstimator):
-    """What a fit leaves behind; apart from the dataclass below, whose annotations are constructor arguments."""
-
-    stack_: FittedStack
-    n_members_: int
-    components_: pd.DataFrame
-    members_: pd.DataFrame
-    history_: pd.DataFrame
-    best_epoch_: npt.NDArray[np.int64]
-    best_valid_: npt.NDArray[np.float64]
-    interrupted_: bool
-    preprocessor_: Preprocessor
-    resolution_: float | None
-    time_origin_: float
-    time_unit_: float
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NetworkEstimator(NetworkMethod, _FittedNetwork):
+class NetworkEstimator(NetworkMethod, SurvivalEstimator):
     """An estimator whose fitted model is a stack of populations of networks."""
 
     _streams: ClassVar[bool] = True  # a row's term needs no other rows, so that they can be read in pieces
@@ -120,7 +98,7 @@ class NetworkEstimator(NetworkMethod, _FittedNetwork):
         n_train = rows.n_train if given else round((1 - self.validation_fraction) * rows.n_train)
         plans = [FitPlan(part, name, *resources) for name, part in self._components(max(n_train, 1)).items()]
         random = check_random_state(self.random_state)
-        self._keep(rows, fit_components(self, plans, rows, random, own_validation=given))
+        self._keep(fit_components(self, plans, rows, random, own_validation=given))
 
     def _fit_source(self, source: Source, *more: Any) -> None:
         """Fit to all rows at once, or to rows that are read in pieces."""
@@ -137,13 +115,23 @@ class NetworkEstimator(NetworkMethod, _FittedNetwork):
     ) -> None:
         ((name, method),) = self._components_on_disk(source.n_rows).items()
         plan = FitPlan(method, name, *resources)
-        self._keep(*fit_stream(self, plan, source, validation_data, self._known_of))
+        self._keep(fit_stream(self, plan, source, validation_data, self._note_rows))
 
-    def _keep(self, rows: PreparedRows, made: FittedComponents) -> None:
+    def _keep(self, made: FittedComponents) -> None:
         """Set the fitted attributes."""
-        self.__dict__.update(rows.known)
-        self.__dict__.update(made.attributes())
-        self._note_learned(made.stack.learned)
+        self._set_stack(made.stack)
+        self.components_, self.members_, self.history_ = made.components(), made.members(), made.history()
+        self.best_epoch_ = np.concatenate([part.history.best_epoch for part in made.trained])
+        self.best_valid_ = np.concatenate([part.history.best_valid for part in made.trained])
+        self.interrupted_ = made.interrupted
+
+    def _set_stack(self, stack: FittedStack) -> None:
+        """Predict with a stack, and show what it has learned of the rows."""
+        learned = stack.learned
+        self.stack_, self.n_members_ = stack, stack.n_members
+        self.preprocessor_, self.cells_ = learned.preprocessor, learned.cells
+        self.resolution_ = None if learned.cells is None else learned.cells.width
+        self.time_origin_, self.time_unit_ = learned.time_origin, learned.time_unit
 
     def _warn_of_interruption(self) -> None:
         epochs = len(self.history_.groupby(["component", "epoch"]))
@@ -152,52 +140,22 @@ class NetworkEstimator(NetworkMethod, _FittedNetwork):
             RuntimeWarning,
         )
 
-    def _note_learned(self, learned: Learned) -> None:
-        self.preprocessor_, self.cells_ = learned.preprocessor, learned.cells
-        self.resolution_ = None if learned.cells is None else learned.cells.width
-        self.time_origin_, self.time_unit_ = learned.time_origin, learned.time_unit
-
     def _read(self, X: Any, y: Any, validation_data: tuple[Any, ...] | None = None) -> PreparedRows:
-        """Check the rows and turn them into tensors."""
-        checked = self._unfitted()
-        X, outcome = checked._start(X, y)
-        self._check_rows(outcome)
+        """Check the training rows, note what every estimator keeps of them, and turn all rows into tensors."""
+        X, outcome = self._start(X, y)
         more = None
         if validation_data is not None:
-            X_valid = checked._check_covariates(validation_data[0], reset=False)
+            X_valid = self._check_covariates(validation_data[0], reset=False)
             weight = validation_data[2] if len(validation_data) == 3 else None
             held_out = check_outcome(validation_data[1], n_rows=len(X_valid), sample_weight=weight)
             more = X_valid, held_out if outcome.cause is not None else held_out.any_cause()
             self._check_rows(more[1])
-        return read_rows(self._row_options(), (X, outcome), more, checked._known())
+        return read_rows(self._row_options(), (X, outcome), more)
 
-    def _known(self) -> dict[str, Any]:
-        """The fitted attributes that every estimator has."""
-        return {name: vars(self)[name] for name in _KNOWN if name in vars(self)}
-
-    def _known_of(self, X: Any, outcome: Outcome) -> dict[str, Any]:
-        """These attributes for columns and an outcome that represent all training rows."""
-        noted = self._unfitted()
-        noted._check_covariates(X, reset=True)
-        noted._note_outcome(outcome)
-        return noted._known()
-
-    def _predicting(
-        self,
-        rows: PreparedRows,
-        learned: Learned,
-        network: PopulationNetwork,
-        *,
-        on_all_rows: bool = False,
-    ) -> Self:
-        """A copy that predicts with a trained population of its networks: the trials of a search."""
-        made = self._unfitted()
-        none_failed = np.zeros(network.members, dtype=bool)
-        population = FittedPopulation.of("network", rows, learned, network, none_failed, on_all_rows=on_all_rows)
-        made.__dict__.update(rows.known)
-        made.stack_, made.n_members_ = FittedStack((population,)), network.members
-        made._note_learned(learned)
-        return made
+    def _note_rows(self, X: Any, outcome: Outcome) -> None:
+        """Note what every estimator keeps, from columns and an outcome that represent all training rows."""
+        self._check_covariates(X, reset=True)
+        self._note_outcome(outcome)
 
     # ------------------------------------------------------------------ prediction
 
@@ -232,7 +190,6 @@ class NetworkEstimator(NetworkMethod, _FittedNetwork):
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         super()._restore(fitted, tensors)
         learned = Learned.from_state(fitted["learned"], tensors)
-        self._note_learned(learned)
         columns = learned.preprocessor
         self._check_columns(columns)
         if columns.row_shape is not None and tuple(tensors["row"].shape) != (1, *columns.row_shape):
@@ -241,5 +198,4 @@ class NetworkEstimator(NetworkMethod, _FittedNetwork):
             raise ValueError("it has fewer tensors than layers")
         builders = {name: FitPlan(part).build for name, part in self._components(1).items()}
         stack = FittedStack.from_state(learned, fitted, tensors, builders, self.device)
-        self.stack_ = stack.with_shared_tail() if self._shares_tail else stack
-        self.n_members_ = self.stack_.n_members
+        self._set_stack(stack.with_shared_tail() if self._shares_tail else stack)

@@ -12,7 +12,7 @@ import torch
 
 from sumosurv.distributions.ode import clock
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.method import Generators
+from sumosurv.fitting.method import Generators, Start
 from sumosurv.fitting.parameters import Constraints, integer, number, one_of, widths
 from sumosurv.networks import Encoder
 from sumosurv.networks.ode import CoxHazardOde, GeneralHazardOde, Gradient, HazardOde, LatentHazardOde, Solver
@@ -141,9 +141,7 @@ class Soden(OdeEstimator):
             return self
         return self._with(covariate_layers=(), frequencies=0, dropout=0.0)  # "cox" is linear in x
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> HazardOde:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> HazardOde:
         kind = GeneralHazardOde if self.form == "general" else CoxHazardOde
         return kind(generators, encoder, self.hazard_layers, **self._options(start))
 
@@ -205,9 +203,7 @@ class SurvNode(OdeEstimator):
 
     _parameter_constraints: ClassVar[Constraints] = {"latent_size": integer(1), "regularisation": number(low=0)}
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> HazardOde:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> HazardOde:
         return LatentHazardOde(
             generators,
             encoder,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from sumosurv.distributions import LogLogistic, LogNormal, Weibull
 from sumosurv.distributions.parametric import Parametric
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.method import Generators
+from sumosurv.fitting.method import Generators, Start
 from sumosurv.fitting.parameters import Constraints, number, one_of
 from sumosurv.fitting.rows import time_features
 from sumosurv.networks import Encoder
@@ -51,9 +50,7 @@ class ParametricNet(NetworkEstimator):
         later = replace(scaled, time=scaled.time + offset)
         return {"values": self._start_values(later), "offset": offset}
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> LogTimeNetwork:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> LogTimeNetwork:
         return LogTimeNetwork(self._family, generators, encoder, tuple(start["values"]), start["offset"])
 
     @abstractmethod
@@ -212,9 +209,7 @@ class GompertzNet(NetworkEstimator):
         log_level, rate = _gompertz_for_all(scaled)
         return {"values": (log_level + rate * centre, float(np.log(np.expm1(rate)))), "centre": centre}
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> GompertzNetwork:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> GompertzNetwork:
         return GompertzNetwork(generators, encoder, tuple(start["values"]), start["centre"])
 
 
@@ -248,7 +243,5 @@ class ProportionalHazardsNet(NetworkEstimator):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         return {"time_features": time_features("marginal", outcome, unit).state()}
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> ProportionalHazardsNetwork:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> ProportionalHazardsNetwork:
         return ProportionalHazardsNetwork(generators, encoder, TimeFeatures.from_state(start["time_features"]))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.estimators.parametric import LogNormalNet, ProportionalHazardsNet
-from sumosurv.fitting.method import Generators, NetworkMethod
+from sumosurv.fitting.method import Generators, NetworkMethod, Start
 from sumosurv.fitting.parameters import NONE, Constraints, number, one_of, widths
 from sumosurv.fitting.rows import Resolution, RowOptions, TimeOrigin, time_features
 from sumosurv.networks import Encoder, MixedNetwork, MonotoneNetwork, TimeFeatures
@@ -53,6 +50,30 @@ class _MonotoneNet(NetworkEstimator):
 
     def _row_options(self) -> RowOptions:
         return replace(super()._row_options(), time_origin=self.time_origin, resolution=self.resolution)
+
+    def _build_monotone(
+        self,
+        start: Start,
+        encoder: Encoder,
+        generators: Generators,
+        *,
+        positive: Positive = "square",
+        derivative: Derivative = "forward",
+        plain: bool = False,
+    ) -> MonotoneNetwork:
+        """The network of `SumoNet`, or the plain one of the paper: no gates, residual or direct paths, and no tail."""
+        features, rich = TimeFeatures.from_state(start["time_features"]), not plain
+        mixed = MixedNetwork(
+            generators,
+            features,
+            n_code=encoder.width,
+            widths=self.time_layers,
+            positive=positive,
+            residual=rich,
+            gate=rich,
+            skip=rich,
+        )
+        return MonotoneNetwork(encoder, mixed, anchored=rich, tail=rich, derivative=derivative)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -271,20 +292,8 @@ class SumoNet(_MonotoneNet):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         return {"time_features": time_features("marginal", outcome, unit).state()}
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> MonotoneNetwork:
-        mixed = MixedNetwork(
-            generators,
-            TimeFeatures.from_state(start["time_features"]),
-            n_code=encoder.width,
-            widths=self.time_layers,
-            positive="square",
-            residual=True,
-            gate=True,
-            skip=True,
-        )
-        return MonotoneNetwork(encoder, mixed, anchored=True, tail=True, derivative="forward")
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> MonotoneNetwork:
+        return self._build_monotone(start, encoder, generators)
 
 
 def _enough_epochs(n_rows: int, steps: int, least: int) -> int:
@@ -336,17 +345,6 @@ class PaperSumoNet(_MonotoneNet):
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         return {"time_features": time_features("linear", outcome, unit).state()}
 
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> MonotoneNetwork:
-        mixed = MixedNetwork(
-            generators,
-            TimeFeatures.from_state(start["time_features"]),
-            n_code=encoder.width,
-            widths=self.time_layers,
-            positive=self.positive,
-            residual=False,
-            gate=False,
-            skip=False,
-        )
-        return MonotoneNetwork(encoder, mixed, anchored=False, tail=False, derivative=self.derivative)
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> MonotoneNetwork:
+        options: dict[str, Any] = {"positive": self.positive, "derivative": self.derivative}
+        return self._build_monotone(start, encoder, generators, plain=True, **options)

@@ -33,9 +33,10 @@ from sumosurv.preprocessing import NumericScaling
 from sumosurv.stored import as_list
 from sumosurv.training import Epoch
 
-__all__ = ["Generators", "NetworkMethod", "cause_shares", "rows_of_cause"]
+__all__ = ["Generators", "NetworkMethod", "Start", "cause_shares", "rows_of_cause"]
 
-Generators = Sequence[torch.Generator]
+Generators = Sequence[torch.Generator]  # of the members, by their seeds
+Start = Mapping[str, Any]  # what a network must know of the training outcome, as plain values that JSON can hold
 
 _PRINCIPAL_COMPONENTS = 64  # that networks read of a wide table
 
@@ -129,13 +130,11 @@ class NetworkMethod(ABC):
     _shares_tail: ClassVar[bool] = False
 
     @abstractmethod
-    def _build_network(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> PopulationNetwork:
+    def _build_network(self, start: Start, encoder: Encoder, generators: Generators) -> PopulationNetwork:
         """The whole network around a covariate network, from what `_learn_start` returned."""
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        """What the network must know of the training outcome (in the user's unit), as plain values that JSON holds."""
+        """What the network must know of the training outcome, which is in the user's unit of time."""
         return {}
 
     def _learn_causes(self, outcome: Outcome, unit: float) -> dict[str, Any]:
@@ -145,12 +144,10 @@ class NetworkMethod(ABC):
             "causes": [self._learn_start(rows_of_cause(outcome, k + 1), unit) for k in range(outcome.n_causes)],
         }
 
-    def _build_causes(
-        self, start: Mapping[str, Any], encoder: Encoder, generators: Generators, seeds: npt.NDArray[np.int64]
-    ) -> PopulationNetwork:
+    def _build_causes(self, start: Start, encoder: Encoder, generators: Generators) -> PopulationNetwork:
         """The whole network for competing risks: shares by a softmax, and a network of this method for each cause."""
         read = NoEncoder(encoder.width)
-        parts = [self._build_network(own, read, generators, seeds) for own in as_list(start["causes"], "the causes")]
+        parts = [self._build_network(own, read, generators) for own in as_list(start["causes"], "the causes")]
         likelihoods = [part for part in parts if isinstance(part, LikelihoodNetwork)]
         assert len(likelihoods) == len(parts), "causes are for methods with likelihoods"
         return CausesNetwork(generators, encoder, likelihoods, start["log_shares"])

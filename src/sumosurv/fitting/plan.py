@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +14,10 @@ import torch
 from sumosurv.fitting.method import NetworkMethod
 from sumosurv.fitting.rows import Learned, PreparedRows, event_share
 from sumosurv.fitting.stack import FittedPopulation, FittedStack
-from sumosurv.networks import Encoder, ModuleEncoder, PopulationNetwork, Rows, TableEncoder
+from sumosurv.networks import Encoder, ModuleEncoder, PopulationNetwork, Rows, TableEncoder, select_members
 from sumosurv.training import (
     ALONE,
     Checkpoints,
-    Epoch,
     History,
     Member,
     Schedule,
@@ -124,7 +122,7 @@ class FitPlan:
                 frequencies=method.frequencies,
             )
         build = method._build_causes if "causes" in learned.start else method._build_network
-        return build(learned.start, encoder, generators, seeds)
+        return build(learned.start, encoder, generators)
 
     def member(
         self,
@@ -154,21 +152,17 @@ class FitPlan:
             unit * rows.event_shares(members),
             unit * np.array([event_share(rows.outcome[part]) for part in held_out]) if held_out else np.zeros(1),
         )
-
-        def report(epoch: Epoch) -> None:
-            assert callable(verbose)
-            verbose(replace(epoch.minus(*shift), component=self.name))
-
         schedule = replace(
             self.schedule(rows.n_training(members)),
             show_progress=bool(verbose) and not callable(verbose) and self.workers.first,
-            on_epoch=report if callable(verbose) else None,
+            on_epoch=verbose if callable(verbose) else None,
             workers=self.workers,
             checkpoint=None if self.checkpoints is None else self.checkpoints.next(),
+            component=self.name,
+            shift=shift,
         )
         batches = rows.batches(members, schedule.batch_size, device)
-        history = train(network, rows.table.to(device), members, schedule, batches)
-        return network, history.minus(*shift)
+        return network, train(network, rows.table.to(device), members, schedule, batches)
 
     def fit(self, rows: PreparedRows, members: Sequence[Member], *, score_held_out: bool = False) -> TrainedComponent:
         """Learn, train, train again on all rows if ``refit`` asks for it, and make a fitted population."""
@@ -181,7 +175,9 @@ class FitPlan:
             second = self._train_on_all_rows(learned, rows, members, history)
             again, interrupted = second is not None, second is None
             network, failed = (network, failed) if second is None else second
-        population = FittedPopulation.of(self.name, rows, learned, network, failed, on_all_rows=again)
+        if failed.any():
+            network = select_members(network, np.flatnonzero(~failed).tolist())
+        population = FittedPopulation.of(self.name, rows, learned, network, on_all_rows=again)
         return TrainedComponent(population, history, failed, has_validation, interrupted, held_out)
 
     def _train_on_all_rows(
@@ -231,20 +227,8 @@ class FittedComponents:
     weights: Array  # of all trained components; zero for those that are left out
     interrupted: bool
 
-    def attributes(self) -> dict[str, Any]:
-        """The fitted attributes of an estimator."""
-        return {
-            "stack_": self.stack,
-            "n_members_": self.stack.n_members,
-            "components_": self._components(),
-            "members_": self._members(),
-            "history_": self._history(),
-            "best_epoch_": np.concatenate([part.history.best_epoch for part in self.trained]),
-            "best_valid_": np.concatenate([part.history.best_valid for part in self.trained]),
-            "interrupted_": self.interrupted,
-        }
-
-    def _components(self) -> pd.DataFrame:
+    def components(self) -> pd.DataFrame:
+        """Each component: its weight, the number of its members, and its held-out likelihood."""
         rows = [
             {
                 "component": part.population.name,
@@ -256,7 +240,8 @@ class FittedComponents:
         ]
         return pd.DataFrame(rows)
 
-    def _members(self) -> pd.DataFrame:
+    def members(self) -> pd.DataFrame:
+        """Each network: its component and weight, its size, its best epoch, and its held-out likelihood."""
         parts = [
             pd.DataFrame(
                 {
@@ -271,7 +256,8 @@ class FittedComponents:
         ]
         return pd.concat(parts, ignore_index=True)
 
-    def _history(self) -> pd.DataFrame:
+    def history(self) -> pd.DataFrame:
+        """Each epoch of each network: its log-likelihoods."""
         parts, first = [], 0
         for part in self.trained:
             own = part.history.frame()

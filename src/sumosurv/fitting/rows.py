@@ -21,7 +21,7 @@ from sumosurv.preprocessing import LevelNotes, NumericScaling, Preprocessor
 from sumosurv.quantiles import quantiles
 from sumosurv.stored import as_number
 from sumosurv.training import Batches, Member
-from sumosurv.training.schedule import RowNumbers
+from sumosurv.training.batches import RowNumbers
 
 __all__ = [
     "ONE_OUTCOME",
@@ -136,7 +136,6 @@ class PreparedRows:
     table: Table
     outcome: Outcome  # as it was given
     n_train: int
-    known: Mapping[str, Any]  # fitted attributes that every estimator has
 
     @property
     def log_unit(self) -> float:
@@ -168,10 +167,7 @@ class PreparedRows:
 
 
 def read_rows(
-    options: RowOptions,
-    rows: tuple[Any, Outcome],
-    validation_rows: tuple[Any, Outcome] | None,
-    known: Mapping[str, Any],
+    options: RowOptions, rows: tuple[Any, Outcome], validation_rows: tuple[Any, Outcome] | None
 ) -> PreparedRows:
     """Learn from checked training rows how to read a table, and read them and the validation rows."""
     X, outcome = rows
@@ -194,7 +190,7 @@ def read_rows(
     if not trained.in_interval.any():
         trained = replace(trained, upper=None)
     table = Table(inputs, Observed.of(trained))
-    return PreparedRows(Learned(preprocessor, origin, unit, {}, cells), table, outcome, n, known)
+    return PreparedRows(Learned(preprocessor, origin, unit, {}, cells), table, outcome, n)
 
 
 def find_time_scale(options: RowOptions, training: Outcome, parts: Sequence[Outcome]) -> tuple[Cells | None, float]:

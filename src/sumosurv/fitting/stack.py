@@ -58,16 +58,10 @@ class FittedPopulation:
         rows: PreparedRows,
         learned: Learned,
         network: PopulationNetwork,
-        failed: npt.NDArray[np.bool_],
         *,
         on_all_rows: bool = False,
     ) -> Self:
-        """The members that did not fail.
-
-        Baselines are learned from the training rows, or from all rows if the network was trained on them.
-        """
-        if failed.any():
-            network = select_members(network, np.flatnonzero(~failed).tolist())
+        """A trained network, with baselines from the training rows, or from all rows if it was trained on them."""
         for p in network.parameters():
             p.data = p.data.contiguous()
             p.requires_grad_(False)

@@ -234,7 +234,7 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         self.mixture_score_ = run.mixture_scores[len(run.mixture)]
         self.best_single_, self.best_estimator_ = run.best_single, run.best_estimator
         self.interrupted_ = run.interrupted
-        self.__dict__.update(run.job.rows({}).known)
+        self.__dict__.update(run.job.known)
         self._run = run
 
 

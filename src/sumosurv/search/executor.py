@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections import deque
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from sumosurv.estimators.network import NetworkEstimator
+from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.networks.stacking import extract_members, stack_members, unstack_members
 from sumosurv.outcome import Outcome
@@ -55,10 +55,11 @@ class Population:
     def _fitted(self, places: Sequence[int], network: PopulationNetwork, widths: Widths) -> NetworkEstimator:
         first = self.members[places[0]]
         job, parameters = self.jobs[first.job], {**first.parameters, **widths}
-        settings = copy.copy(job.settings(parameters))
-        settings.n_members = len(places)
         rows, learned = job.rows(parameters), job.learned(parameters)
-        return settings._predicting(rows, learned, network, on_all_rows=first.on_all_rows)
+        fitted = job.settings(parameters)._with(n_members=len(places), **job.known)
+        population = FittedPopulation.of("network", rows, learned, network, on_all_rows=first.on_all_rows)
+        fitted._set_stack(FittedStack((population,)))
+        return fitted
 
     def log_likelihood(self, job: int, X: Any, y: Outcome) -> dict[int, npt.NDArray[np.float64]]:
         """Log-likelihood of new rows under each member of a job that did not fail, by its place."""

@@ -33,6 +33,7 @@ class Job:
     def __init__(self, estimator: NetworkEstimator, X: Any, y: Any, validation_data: tuple[Any, ...] | None) -> None:
         self.estimator = estimator
         self._inputs = (X, y, validation_data)
+        self.known: dict[str, Any] = {}  # fitted attributes that every estimator has, once rows have been read
         self._settings: dict[Hashable, NetworkEstimator] = {}
         self._rows: dict[RowOptions, PreparedRows] = {}
         self._learned: dict[Hashable, Learned] = {}
@@ -65,7 +66,9 @@ class Job:
         settings = self.settings(parameters)
         options = settings._row_options()
         if options not in self._rows:
-            self._rows[options] = settings._read(*self._inputs)
+            reader = copy.copy(settings)
+            self._rows[options] = reader._read(*self._inputs)
+            self.known = reader._known()
         return self._rows[options]
 
     def learned(self, parameters: Parameters) -> Learned:

@@ -174,12 +174,11 @@ def fit_stream(
     plan: FitPlan,
     source: StoredRows,
     validation_data: tuple[Any, ...] | None,
-    known_of: Callable[[Any, Outcome], dict[str, Any]],
-) -> tuple[PreparedRows, FittedComponents]:
+    note_rows: Callable[[Any, Outcome], None],
+) -> FittedComponents:
     """Fit the networks of a plan to rows that are read in blocks.
 
-    ``known_of`` returns the fitted attributes that every estimator has, from rows and an outcome that represent all
-    training rows.
+    ``note_rows`` is called with columns and an outcome that represent all training rows, before training.
     """
     if model.refit:
         raise ValueError("refit=True is not supported for rows on disk; use refit=False.")
@@ -196,20 +195,20 @@ def fit_stream(
             "order."
         )
     model._check_rows(summary.outcome)
-    known = known_of(summary.sample[0], summary.outcome)
+    note_rows(summary.sample[0], summary.outcome)
     held_out = summary.validation if validation_data is None else _given_validation(source, validation_data)
     if held_out is not None:
         model._check_rows(held_out[1])
     learned = _learn(model, summary, held_out)
     outcomes = [part[1] for part in (summary.sample, held_out) if part is not None]
     rows = StreamedRows(
-        learned, _NO_ROWS, Outcome.join(outcomes), len(outcomes[0]), known, source=source, split=split, summary=summary
+        learned, _NO_ROWS, Outcome.join(outcomes), len(outcomes[0]), source=source, split=split, summary=summary
     )
     tables = [rows.rows_as_table(*part) for part in (summary.sample, held_out) if part is not None]
     rows = replace(rows, table=Table.join(tables))
     members = [plan.member(own, *rows.own_rows()) for own in seeds]
     trained = plan.fit(rows, members)
-    return rows, stack_components(model, [trained], rows, interrupted=trained.interrupted)
+    return stack_components(model, [trained], rows, interrupted=trained.interrupted)
 
 
 def _learn(model: NetworkMethod, summary: Summary, held_out: tuple[Any, Outcome] | None) -> Learned:

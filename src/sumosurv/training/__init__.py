@@ -3,6 +3,7 @@
 from sumosurv.networks import TrainingError
 from sumosurv.training.batches import (
     Batches,
+    Member,
     TableBatches,
     batch_rows,
     fold_rows,
@@ -12,7 +13,7 @@ from sumosurv.training.batches import (
     subjects,
 )
 from sumosurv.training.checkpoint import Checkpoints
-from sumosurv.training.loop import held_out_terms, mean_terms, train
+from sumosurv.training.loop import Epoch, History, Schedule, held_out_terms, mean_terms, train
 from sumosurv.training.machine import (
     ALONE,
     Workers,
@@ -22,7 +23,6 @@ from sumosurv.training.machine import (
     threads,
     torchrun_workers,
 )
-from sumosurv.training.schedule import Epoch, History, Member, Schedule
 
 __all__ = [
     "ALONE",

@@ -1,10 +1,11 @@
-"""Which rows train and which are held out, and the batches in which they come: from memory, or from disk."""
+"""The members of a population, the rows on which each of them trains, and the batches in which the rows come."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +17,11 @@ from torch import Tensor
 from sumosurv.networks import Rows, Table
 from sumosurv.networks.layers import random_bits, stream_key
 from sumosurv.outcome import Outcome
-from sumosurv.training.schedule import Member, RowNumbers
 
 __all__ = [
     "Batches",
+    "Member",
+    "RowNumbers",
     "TableBatches",
     "batch_rows",
     "fold_rows",
@@ -30,8 +32,35 @@ __all__ = [
     "total_weight",
 ]
 
+RowNumbers = npt.NDArray[np.int64]
+
 _SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
 _SMALLEST_SPLIT = 10  # rows below which none are held out
+
+
+@dataclass(frozen=True)
+class Member:
+    """One network of a population: its rows of the table and its own settings.
+
+    Attributes
+    ----------
+    seed : int
+    train_rows, valid_rows : ndarray of int
+        ``valid_rows`` is None if no rows are held out.
+    learning_rate, weight_decay : float
+    stop_after : int, optional
+        Without validation rows, the epoch whose weights the member keeps: the last by default, none if negative.
+    stops_together : bool
+        All members of the population keep the weights of one epoch, the best on all of their validation rows.
+    """
+
+    seed: int
+    train_rows: RowNumbers
+    valid_rows: RowNumbers | None
+    learning_rate: float
+    weight_decay: float
+    stop_after: int | None = None
+    stops_together: bool = False
 
 
 class Batches(ABC):

@@ -28,7 +28,7 @@ __all__ = ["Checkpoint", "Checkpoints", "training_digest"]
 
 _KEY = "sumosurv checkpoint"
 _CHECKSUM = "sha256"
-_FORMAT = 3
+_FORMAT = 4
 
 History = list[npt.NDArray[np.float64]]  # the means of all members, epoch by epoch
 

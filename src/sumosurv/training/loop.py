@@ -3,25 +3,100 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
 from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingError
-from sumosurv.training.batches import Batches, TableBatches, total_weight
-from sumosurv.training.checkpoint import training_digest
+from sumosurv.training.batches import Batches, Member, TableBatches, total_weight
+from sumosurv.training.checkpoint import Checkpoint, training_digest
 from sumosurv.training.machine import ALONE, Workers, check_shareable, explain_memory, threads
-from sumosurv.training.schedule import Epoch, Floats, History, Member, Schedule
 from sumosurv.training.step import TrainingStep, captured, weighted
 from sumosurv.warn import warn_user
 
-__all__ = ["held_out_terms", "mean_terms", "train"]
+__all__ = ["Epoch", "History", "Schedule", "held_out_terms", "mean_terms", "train"]
+
+Floats = npt.NDArray[np.float64]
 
 _STALLED_EPOCHS = 3  # without a step, after which a member is given up
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a callback is passed after each epoch: mean log-likelihoods (or the objective) of each member.
+
+    Attributes
+    ----------
+    number : int
+        From 0.
+    n_epochs : int
+        How many there will be at most.
+    train : ndarray of shape (members,)
+        On training rows, dropout on.
+    valid : ndarray of shape (members,) or None
+        On validation rows; None without any.
+    component : str
+        The component that is being trained, by name.
+    """
+
+    number: int
+    n_epochs: int
+    train: Floats
+    valid: Floats | None
+    component: str = ""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How all members of a population train.
+
+    A member is done when its best validation likelihood is more than ``patience`` epochs back. Several ``workers``
+    share each batch. A ``checkpoint`` stores the state after an epoch, and training resumes from it. ``component`` is
+    the name under which epochs are reported, and ``shift`` is subtracted from each member's reported means on training
+    and on validation rows, which it brings from the networks' unit of time to the user's.
+    """
+
+    max_epochs: int
+    batch_size: int
+    patience: int | None = None
+    show_progress: bool = False
+    on_epoch: Callable[[Epoch], None] | None = None
+    workers: Workers = ALONE
+    checkpoint: Checkpoint | None = None
+    component: str = ""
+    shift: tuple[Floats | float, Floats | float] = (0.0, 0.0)
+
+
+@dataclass
+class History:
+    """Mean log-likelihoods per epoch and member, and how each member ended."""
+
+    train: list[Floats] = field(default_factory=list)
+    valid: list[Floats] = field(default_factory=list)
+    best_epoch: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    best_valid: Floats = field(default_factory=lambda: np.zeros(0))
+    failed: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    interrupted: bool = False
+
+    def frame(self) -> pd.DataFrame:
+        """Return a table with one row per epoch and member."""
+        epochs, members = len(self.train), len(self.failed)
+        valid = np.array(self.valid) if self.valid else np.full((epochs, members), np.nan)
+        return pd.DataFrame(
+            {
+                "epoch": np.repeat(np.arange(epochs), members),
+                "member": np.tile(np.arange(members), epochs),
+                "train": np.array(self.train).ravel(),
+                "valid": valid.ravel(),
+            }
+        )
 
 
 def train(
@@ -88,7 +163,7 @@ def _train(
     digest: str,
 ) -> History:
     device, workers, checkpoint = table.device, schedule.workers, schedule.checkpoint
-    step = TrainingStep(network, batches, members, schedule)
+    step = TrainingStep(network, batches, members, schedule.max_epochs, workers)
     run_step = captured(step) if device.type == "cuda" else step
     history = History()
     best = _BestWeights(step, members, schedule)
@@ -106,20 +181,20 @@ def _train(
                     step.load(batch)
                     run_step()
                 likelihood, moved = step.end_epoch()
-                train = (likelihood / batches.totals).cpu().numpy()
+                train = (likelihood / batches.totals).cpu().numpy() - schedule.shift[0]
                 valid = score = None
                 if valid_rows is not None:
                     score = mean_terms(network, table, valid_rows, workers)
-                    valid = score.cpu().numpy()
+                    valid = score.cpu().numpy() - schedule.shift[1]
                     if members[0].stops_together:
                         score = _pooled(score, total_weight(table, valid_rows))
                     history.valid.append(valid)
                 best.after_epoch(epoch, moved, score)
                 history.train.append(train)
                 if bar is not None:
-                    _show(bar, train, None if valid is None else best.valid.cpu().numpy())
+                    _show(bar, train, None if valid is None else best.valid.cpu().numpy() - schedule.shift[1])
                 if schedule.on_epoch is not None:
-                    schedule.on_epoch(Epoch(epoch, schedule.max_epochs, train, valid))
+                    schedule.on_epoch(Epoch(epoch, schedule.max_epochs, train, valid, schedule.component))
                 done = epoch == schedule.max_epochs - 1 or not bool(best.running.any())
                 if checkpoint is not None and workers.first:
                     state = [*step.state(), *best.state()]
@@ -133,7 +208,7 @@ def _train(
         del history.valid[len(history.train) :]  # of an epoch that was not completed
     best.restore()
     network.eval()
-    history.best_epoch, history.best_valid = best.epoch.cpu().numpy(), best.valid.cpu().numpy()
+    history.best_epoch, history.best_valid = best.epoch.cpu().numpy(), best.valid.cpu().numpy() - schedule.shift[1]
     history.failed = history.best_epoch < 0
     _report_failures(history)
     return history
@@ -257,5 +332,5 @@ def _show(bar: Any, train: Floats, best_valid: Floats | None) -> None:
     text = f"train {np.nanmean(train):.4f}"
     if best_valid is not None:
         text += f", best valid {np.nanmean(best_valid):.4f}"
-    bar.set_postfix_str(f"{text} (nats, time scaled to 1)", refresh=False)
+    bar.set_postfix_str(f"{text} (nats)", refresh=False)
     bar.update(1)

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from sumosurv.networks import Batch, PopulationNetwork, Rows
 from sumosurv.networks.layers import MemberStream
-from sumosurv.training.batches import Batches
+from sumosurv.training.batches import Batches, Member
 from sumosurv.training.machine import ALONE, Workers
-from sumosurv.training.schedule import Member, Schedule
 
 __all__ = ["PopulationAdamW", "TrainingStep", "captured", "weighted"]
 
@@ -87,19 +86,24 @@ class TrainingStep:
     """
 
     def __init__(
-        self, network: PopulationNetwork, batches: Batches, members: Sequence[Member], schedule: Schedule
+        self,
+        network: PopulationNetwork,
+        batches: Batches,
+        members: Sequence[Member],
+        max_epochs: int,
+        workers: Workers = ALONE,
     ) -> None:
         self.network, self.table = network, batches.table
         device = self.table.device
-        self.total = batches.per_epoch * schedule.max_epochs
+        self.total = batches.per_epoch * max_epochs
         self.optimiser = PopulationAdamW(
             network,
             torch.tensor([member.learning_rate for member in members], dtype=torch.float64, device=device),
             torch.tensor([member.weight_decay for member in members], dtype=torch.float64, device=device),
-            schedule.workers,
+            workers,
         )
         self.streams = [module for module in network.modules() if isinstance(module, MemberStream)]
-        self.workers, self.share = schedule.workers, schedule.workers.share(batches.size)
+        self.workers, self.share = workers, workers.share(batches.size)
         for stream in self.streams:
             stream.step.zero_()
             stream.first_row = self.share.start
