@@ -220,7 +220,7 @@ def test_the_description_is_plain_json(path):
     with safe_open(str(path), framework="pt") as file:
         description = json.loads(file.metadata()["sumosurv"])
     assert description["estimator"] == "SumoNet"
-    assert description["format"] == 3
+    assert description["format"] == 4
     assert description["version"] == sumosurv.__version__
 
 
@@ -337,8 +337,8 @@ def drop(*keys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("format", value=4), r"file format 4 .*this version reads 3\. Upgrade"),
-        (put("format", value=1), r"file format 1 .*no longer reads; it reads format 3\. Fit the model again"),
+        (put("format", value=5), r"file format 5 .*this version reads 4\. Upgrade"),
+        (put("format", value=1), r"file format 1 .*no longer reads; it reads format 4\. Fit the model again"),
         (put("format", value="one"), "no description that sumosurv understands"),
         (put("format", value=0), "no description that sumosurv understands"),
         (drop("format"), "no description"),

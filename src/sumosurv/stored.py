@@ -36,7 +36,7 @@ __all__ = [
     "tensor_of",
 ]
 
-_FORMAT = 3
+_FORMAT = 4
 _KEY = "sumosurv"
 _DIGEST = "sha256"
 _LONGEST_HEADER = 100_000_000  # bytes, as in safetensors

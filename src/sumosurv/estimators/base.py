@@ -31,7 +31,7 @@ from sumosurv.stored import as_list, as_number, as_text, as_whole, save, tensor_
 from sumosurv.streaming import PredictionTable, predict_to_parquet
 from sumosurv.warn import warn_user
 
-__all__ = ["SurvivalEstimator"]
+__all__ = ["SurvivalEstimator", "curve_tensors", "stored_curve"]
 
 _RISK_TIMES = 32
 _KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "risk_times_", "training_curve_")
@@ -324,10 +324,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             "n_causes_": self.n_causes_,
             "last_time_": self.last_time_,
         }
-        curve, tensors = self.training_curve_, {"risk_times_": torch.from_numpy(self.risk_times_)}
-        if curve.n_causes > 1:
-            tensors["training_incidence"] = curve.incidence[0].reshape(-1)
-        return fitted, tensors | {"training_times": curve.times, "training_survival": curve.table[0]}
+        tensors = {"risk_times_": torch.from_numpy(self.risk_times_)}
+        return fitted, tensors | curve_tensors(self.training_curve_, "training_")
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """The inverse of `state`, on an estimator that was just made."""
@@ -342,13 +340,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         self.n_causes_ = as_whole(fitted["n_causes_"], "n_causes_", low=1)
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
         self.last_time_ = as_number(fitted["last_time_"], "last_time_", low=0.0)
-        times = tensor_of(tensors, "training_times", low=0.0, increasing=True)
-        survival = tensor_of(tensors, "training_survival", len(times), low=0.0, high=1.0)
-        incidence = None
-        if self.n_causes_ > 1:
-            flat = tensor_of(tensors, "training_incidence", len(times) * self.n_causes_, low=0.0, high=1.0)
-            incidence = flat.reshape(len(times), self.n_causes_)
-        self.training_curve_ = Tabulated(times, survival, incidence, between="hazard")
+        self.training_curve_ = stored_curve(tensors, self.n_causes_, "training_", between="hazard")
 
     def _check_columns(self, columns: Preprocessor) -> None:
         """Raise a ValueError unless a model file describes as many columns as it says there are."""
@@ -463,3 +455,22 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def curve_tensors(curve: Tabulated, prefix: str = "") -> dict[str, torch.Tensor]:
+    """The tensors that a model file keeps of one curve for all subjects."""
+    found = {"times": curve.times, "survival": curve.table[0]}
+    if curve.n_causes > 1:
+        found["incidence"] = curve.incidence[0].reshape(-1)
+    return {prefix + name: value for name, value in found.items()}
+
+
+def stored_curve(tensors: dict[str, torch.Tensor], n_causes: int, prefix: str = "", **options: Any) -> Tabulated:
+    """The inverse of `curve_tensors`."""
+    times = tensor_of(tensors, prefix + "times", low=0.0, increasing=True)
+    survival = tensor_of(tensors, prefix + "survival", len(times), low=0.0, high=1.0)
+    incidence = None
+    if n_causes > 1:
+        flat = tensor_of(tensors, prefix + "incidence", len(times) * n_causes, low=0.0, high=1.0)
+        incidence = flat.reshape(len(times), n_causes)
+    return Tabulated(times, survival, incidence, **options)

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
-from sumosurv.estimators.base import SurvivalEstimator
+from sumosurv.estimators.base import SurvivalEstimator, curve_tensors, stored_curve
 from sumosurv.fitting.parameters import Constraints, integer
 from sumosurv.nonparametric import aalen_johansen, kaplan_meier, turnbull
-from sumosurv.stored import tensor_of
 
 __all__ = ["AalenJohansen", "KaplanMeier"]
 
@@ -29,6 +28,14 @@ class _Marginal(SurvivalEstimator):
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         return self.curve_.repeat(len(X))
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        fitted, tensors = super()._state()
+        return fitted, tensors | curve_tensors(self.curve_)
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super()._restore(fitted, tensors)
+        self.curve_ = stored_curve(tensors, self.n_causes_, half_width=self.half_width)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -63,16 +70,6 @@ class KaplanMeier(_Marginal):
         _, outcome = self._start(X, y)
         estimate = turnbull if outcome.in_interval.any() else kaplan_meier
         self.curve_ = estimate(outcome, half_width=self.half_width)
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        fitted, tensors = super()._state()
-        return fitted, tensors | {"times": self.curve_.times, "survival": self.curve_.table[0]}
-
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        super()._restore(fitted, tensors)
-        times = tensor_of(tensors, "times", low=0.0, increasing=True)
-        survival = tensor_of(tensors, "survival", len(times), low=0.0, high=1.0)
-        self.curve_ = Tabulated(times, survival, half_width=self.half_width)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -112,18 +109,6 @@ class AalenJohansen(_Marginal):
     def _fit(self, X: Any, y: Any) -> None:
         _, outcome = self._start(X, y)
         found = aalen_johansen(outcome)
-        incidence = np.minimum(found.incidence, 1.0)  # a sum of many jumps may be past it by its rounding
+        # a sum of many jumps may be past one by its rounding
+        incidence = np.minimum(found.incidence, 1.0) if outcome.n_causes > 1 else None
         self.curve_ = Tabulated(found.times, found.survival, incidence, half_width=self.half_width)
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        fitted, tensors = super()._state()
-        curve = self.curve_
-        own = {"times": curve.times, "survival": curve.table[0]}
-        return fitted, tensors | own | {f"incidence_{k}": curve.incidence[0, :, k] for k in range(curve.n_causes)}
-
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        super()._restore(fitted, tensors)
-        times = tensor_of(tensors, "times", low=0.0, increasing=True)
-        survival = tensor_of(tensors, "survival", len(times), low=0.0, high=1.0)
-        incidence = [tensor_of(tensors, f"incidence_{k}", len(times), low=0.0, high=1.0) for k in range(self.n_causes_)]
-        self.curve_ = Tabulated(times, survival, torch.stack(incidence, dim=1), half_width=self.half_width)

@@ -23,6 +23,7 @@ from sumosurv.files import check_apart, check_writable, replacing
 from sumosurv.outcome.checks import names_in_words
 from sumosurv.preprocessing import LevelNotes
 from sumosurv.sources import RowSource, check_no_duplicates, digest_of
+from sumosurv.stored import model_digest
 
 __all__ = ["PredictionTable", "predict_to_parquet"]
 
@@ -264,14 +265,8 @@ def _columns(model: Any, source: RowSource, identifiers: Sequence[str]) -> list[
 
 def _signature(model: Any, table: PredictionTable, identifiers: Sequence[str]) -> str:
     """A digest of the model and of what is predicted."""
-    digest = hashlib.sha256()
-    fitted, tensors = model._state()
-    asked = [fitted, model.get_params(deep=False), asdict(table), list(identifiers)]
-    digest.update(json.dumps(asked, sort_keys=True, default=str).encode())
-    for name, values in sorted(tensors.items()):
-        digest.update(name.encode())
-        digest.update(values.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    asked = [model_digest(model), asdict(table), list(identifiers)]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _in_parts(frames: Iterator[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
