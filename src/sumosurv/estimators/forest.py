@@ -25,8 +25,8 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _ROWS = 1 << 10  # rows predicted at once
-_TREE = ("left", "right", "feature", "threshold")
-_LEAF = ("leaf_start", "fall_time", "fall")
+_INTEGERS = ("left", "right", "feature", "leaf_start", "fall_time", "roots")
+_TYPES: dict[str, type] = {**dict.fromkeys(_INTEGERS, np.int64), "threshold": np.float64, "fall": np.float64}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -91,7 +91,7 @@ class RandomSurvivalForest(SurvivalEstimator):
         self.preprocessor_ = Preprocessor().fit(X)
         matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
         self.event_times_ = np.unique(outcome.time[outcome.event])
-        self.trees_ = _no_trees() if len(self.event_times_) == 0 else self._grow(matrix, outcome)
+        self.trees_ = self._grow(matrix, outcome) if len(self.event_times_) else _no_trees()
 
     def _grow(self, matrix: npt.NDArray[np.float32], outcome: Outcome) -> dict[str, npt.NDArray[Any]]:
         try:
@@ -111,28 +111,28 @@ class RandomSurvivalForest(SurvivalEstimator):
             low_memory=True,  # no curves in the nodes: the leaves' are made below, as sparse as they are
             random_state=check_random_state(self.random_state).randint(2**31 - 1),
         ).fit(matrix, outcome.array())
-        parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in (*_TREE, *_LEAF, "roots")}
+        trees = []
         nodes = falls = 0
         for tree, sample in zip(forest.estimators_, forest.estimators_samples_):
             structure = tree.tree_
             inner = structure.children_left >= 0
-            parts["left"].append(np.where(inner, structure.children_left + nodes, -1))
-            parts["right"].append(np.where(inner, structure.children_right + nodes, -1))
-            parts["feature"].append(np.where(inner, structure.feature, 0))
-            parts["threshold"].append(np.where(inner, structure.threshold, 0.0))
             leaf = structure.apply(matrix[sample])
             start, when, fall = leaf_curves(leaf, outcome[sample], self.event_times_, structure.node_count)
-            parts["leaf_start"].append(start + falls)
-            parts["fall_time"].append(when)
-            parts["fall"].append(fall)
-            parts["roots"].append(np.array([nodes]))
+            trees.append(
+                {
+                    "left": np.where(inner, structure.children_left + nodes, -1),
+                    "right": np.where(inner, structure.children_right + nodes, -1),
+                    "feature": np.where(inner, structure.feature, 0),
+                    "threshold": np.where(inner, structure.threshold, 0.0),
+                    "leaf_start": start + falls,
+                    "fall_time": when,
+                    "fall": fall,
+                    "roots": np.array([nodes]),
+                }
+            )
             nodes, falls = nodes + structure.node_count, falls + len(fall)
-        arrays = {name: np.concatenate(part) for name, part in parts.items()}
-        arrays["leaf_start"] = np.append(arrays["leaf_start"], falls)
-        return {
-            name: array.astype(np.float64 if name in ("threshold", "fall") else np.int64)
-            for name, array in arrays.items()
-        }
+        trees.append(_no_trees() | {"leaf_start": np.array([falls])})
+        return {name: np.concatenate([tree[name] for tree in trees]).astype(kind) for name, kind in _TYPES.items()}
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         matrix = _as_trees_read(Design(self.preprocessor_).matrix(X))
@@ -166,14 +166,12 @@ class RandomSurvivalForest(SurvivalEstimator):
             node = np.where(inner, np.where(goes_left, left, trees["right"][node]), node)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
         arrays = {f"trees.{name}": torch.from_numpy(array) for name, array in self.trees_.items()}
         arrays["event_times_"] = torch.from_numpy(self.event_times_)
         return fitted | {"preprocessor_": self.preprocessor_.state()}, tensors | arrays
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`."""
         super()._restore(fitted, tensors)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self._check_columns(self.preprocessor_)
@@ -195,46 +193,31 @@ def leaf_curves(leaf: Integers, y: Outcome, times: Floats, n_nodes: int) -> tupl
     """
     order = np.lexsort((y.time, leaf))
     leaf, time, event = leaf[order], y.time[order], y.event[order]
-    new = np.append(True, (np.diff(leaf) != 0) | (np.diff(time) != 0))
-    first = np.flatnonzero(new)  # of each (leaf, time)
+    first = np.flatnonzero(np.append(True, (np.diff(leaf) != 0) | (np.diff(time) != 0)))  # of each (leaf, time)
     deaths = np.add.reduceat(event.astype(np.float64), first)
-    end = np.searchsorted(leaf, leaf[first], side="right")
-    at_risk = end - first
-    keep = deaths > 0
-    node, deaths, at_risk, when = (
-        leaf[first][keep],
-        deaths[keep],
-        at_risk[keep],
-        np.searchsorted(times, time[first][keep]),
-    )
-    survival = np.empty(len(node))
-    before = np.empty(len(node))
-    counts = np.bincount(node, minlength=n_nodes)
+    at_risk = np.searchsorted(leaf, leaf[first], side="right") - first
+    seen = deaths > 0
+    counts = np.bincount(leaf[first][seen], minlength=n_nodes)
     start = np.cumsum(counts) - counts
-    ratio = 1.0 - deaths / at_risk
-    for a, size in zip(start[counts > 0], counts[counts > 0]):
-        survival[a : a + size] = np.cumprod(ratio[a : a + size])
-        before[a] = 1.0
-        before[a + 1 : a + size] = survival[a : a + size - 1]
-    return start.astype(np.int64), when.astype(np.int64), before - survival
+    stays = 1.0 - deaths[seen] / at_risk[seen]
+    survival = np.concatenate([np.cumprod(part) for part in np.split(stays, start[1:])])
+    before = np.append(1.0, survival)[:-1]
+    before[start[counts > 0]] = 1.0
+    return start, np.searchsorted(times, time[first][seen]), before - survival
 
 
 def _stored_trees(tensors: dict[str, torch.Tensor], n_times: int, n_columns: int) -> dict[str, npt.NDArray[Any]]:
     """The arrays of a model file, if they are trees: every index in its range, and children after their parents."""
     if n_times == 0:
-        for name in (*_TREE, *_LEAF, "roots"):
-            if tensors[f"trees.{name}"].numel():
-                raise ValueError("it has trees but no event times")
+        if any(tensors[f"trees.{name}"].numel() for name in _TYPES):
+            raise ValueError("it has trees but no event times")
         return _no_trees()
     n, n_falls = len(tensors["trees.left"]), len(tensors["trees.fall"])
 
-    def whole(name: str, length: int | None, low: int, high: int, **order: bool) -> Integers:
-        found: Integers = tensor_of(
-            tensors, f"trees.{name}", length, dtype=torch.int64, low=low, high=high, **order
-        ).numpy()
-        return found
+    def whole(name: str, length: int | None, low: int, high: int, **order: bool) -> npt.NDArray[Any]:
+        return tensor_of(tensors, f"trees.{name}", length, dtype=torch.int64, low=low, high=high, **order).numpy()
 
-    trees: dict[str, npt.NDArray[Any]] = {
+    trees = {
         "left": whole("left", n, -1, n - 1),
         "right": whole("right", n, -1, n - 1),
         "feature": whole("feature", n, 0, max(n_columns - 1, 0)),
@@ -266,5 +249,4 @@ def _as_trees_read(matrix: Floats) -> npt.NDArray[np.float32]:
 
 
 def _no_trees() -> dict[str, npt.NDArray[Any]]:
-    floats = ("threshold", "fall")
-    return {name: np.zeros(0, np.float64 if name in floats else np.int64) for name in (*_TREE, *_LEAF, "roots")}
+    return {name: np.zeros(0, kind) for name, kind in _TYPES.items()}

@@ -33,8 +33,7 @@ __all__ = [
     "check_learns_from",
     "check_validation_data",
     "event_share",
-    "find_time_scale",
-    "for_training",
+    "learn_time_scale",
     "read_rows",
     "time_features",
     "time_unit",
@@ -96,6 +95,22 @@ class Learned:
         if not isinstance(start, dict):
             raise TypeError("the start values are not a mapping")
         return replace(self, start=start)
+
+    def observe(self, outcome: Outcome, mean_weight: float | None) -> Outcome:
+        """The outcome of some rows on the networks' time scale, as single precision can learn from it.
+
+        Weights are divided by their mean over the training rows. The two ends of a very short interval have nearly the
+        same survival probability: such an event is taken at the middle of its interval, and its term is a density.
+        """
+        made = (outcome if self.cells is None else self.cells.of(outcome)).on_clock(self.time_origin, self.time_unit)
+        if made.weight is not None:
+            assert mean_weight is not None
+            made = replace(made, weight=made.weight / mean_weight)
+        if made.upper is None:
+            return made
+        short = made.in_interval & (np.where(made.in_interval, made.upper, np.inf) - made.time < _SHORTEST)
+        time = np.where(short, made.at_midpoints().time, made.time)
+        return replace(made, event=made.event | short, time=time, upper=np.where(short, time, made.upper))
 
     def example(self) -> torch.Tensor:
         """Two rows of zeros as an encoder reads them."""
@@ -182,26 +197,25 @@ def read_rows(
         notes.warn()
         inputs = Inputs.join([inputs, preprocessor.transform(validation_rows[0])])
         outcome = Outcome.join([outcome, validation_rows[1]])
-    cells, origin = find_time_scale(options, outcome[:n], [outcome])
-    observed = outcome if cells is None else cells.of(outcome)
-    unit = time_unit(observed[:n].on_clock(origin))
-    mean_weight = None if observed.weight is None else float(observed.weight[:n].mean())
-    trained = for_training(observed.on_clock(origin, unit), mean_weight)
+    learned = learn_time_scale(options, preprocessor, outcome[:n], [outcome])
+    trained = learned.observe(outcome, None if outcome.weight is None else float(outcome.weight[:n].mean()))
     if not trained.in_interval.any():
         trained = replace(trained, upper=None)
-    table = Table(inputs, Observed.of(trained))
-    return PreparedRows(Learned(preprocessor, origin, unit, {}, cells), table, outcome, n)
+    return PreparedRows(learned, Table(inputs, Observed.of(trained)), outcome, n)
 
 
-def find_time_scale(options: RowOptions, training: Outcome, parts: Sequence[Outcome]) -> tuple[Cells | None, float]:
-    """The cells of recorded times, and the origin of the networks' time scale: zero, or the first time.
+def learn_time_scale(
+    options: RowOptions, preprocessor: Preprocessor, training: Outcome, parts: Sequence[Outcome]
+) -> Learned:
+    """The cells of recorded times, and the networks' time scale: its origin is zero, or the first time.
 
     ``parts`` are all rows, validation rows included. If times have cells, the first time is the start of its cell.
     """
-    if options.time_origin == "zero":
-        return _find_cells(training, options.resolution, 0.0), 0.0
-    cells = _find_cells(training, options.resolution, min(map(_first_time, parts)))
-    return cells, min(_first_time(part if cells is None else cells.of(part)) for part in parts)
+    late = options.time_origin == "first"
+    cells = _find_cells(training, options.resolution, min(map(_first_time, parts)) if late else 0.0)
+    in_cells = [part if cells is None else cells.of(part) for part in (training, *parts)]
+    origin = min(map(_first_time, in_cells[1:])) if late else 0.0
+    return Learned(preprocessor, origin, time_unit(in_cells[0].on_clock(origin)), {}, cells)
 
 
 def _find_cells(training: Outcome, resolution: Resolution, origin: float) -> Cells | None:
@@ -221,22 +235,6 @@ def _first_time(outcome: Outcome) -> float:
 def event_share(outcome: Outcome) -> float:
     """The share of rows whose likelihood is a density."""
     return float(outcome.event.mean() if outcome.weight is None else np.average(outcome.event, weights=outcome.weight))
-
-
-def for_training(outcome: Outcome, mean_weight: float | None) -> Outcome:
-    """The rows as single precision can learn from them.
-
-    Weights are divided by their mean over the training rows. The two ends of a very short interval have nearly the same
-    survival probability: such an event is taken at the middle of its interval, and its term is a density.
-    """
-    if outcome.weight is not None:
-        assert mean_weight is not None
-        outcome = replace(outcome, weight=outcome.weight / mean_weight)
-    if outcome.upper is None:
-        return outcome
-    short = outcome.in_interval & (np.where(outcome.in_interval, outcome.upper, np.inf) - outcome.time < _SHORTEST)
-    time = np.where(short, outcome.at_midpoints().time, outcome.time)
-    return replace(outcome, event=outcome.event | short, time=time, upper=np.where(short, time, outcome.upper))
 
 
 # ------------------------------------------------------------------ time

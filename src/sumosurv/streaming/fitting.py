@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from sumosurv.fitting.method import NetworkMethod
 from sumosurv.fitting.plan import FitPlan, FittedComponents, stack_components
-from sumosurv.fitting.rows import Learned, PreparedRows, find_time_scale, for_training, time_unit
+from sumosurv.fitting.rows import Learned, PreparedRows, learn_time_scale
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor, TableSummary, check_columns
@@ -163,10 +163,8 @@ class StreamedRows(PreparedRows):
 
     def rows_as_table(self, X: Any, outcome: Outcome) -> Table:
         """Some rows as networks read them."""
-        learned = self.learned
-        own = outcome if learned.cells is None else learned.cells.of(outcome)
-        own = for_training(own.on_clock(learned.time_origin, learned.time_unit), self.summary.mean_weight)
-        return Table(learned.preprocessor.transform(X), Observed.of(replace(own, group=None)))
+        observed = self.learned.observe(outcome, self.summary.mean_weight)
+        return Table(self.learned.preprocessor.transform(X), Observed.of(replace(observed, group=None)))
 
 
 def fit_stream(
@@ -220,9 +218,7 @@ def _learn(model: NetworkMethod, summary: Summary, held_out: tuple[Any, Outcome]
         options.numeric_scaling, one_hot=options.one_hot, max_components=options.max_components
     ).learn(summary.columns, summary.sample[0].sort_index(), named=True)
     parts = [summary.outcome, *([] if held_out is None else [held_out[1].any_cause()])]
-    cells, origin = find_time_scale(options, summary.outcome, parts)
-    observed = summary.outcome if cells is None else cells.of(summary.outcome)
-    return Learned(columns, origin, time_unit(observed.on_clock(origin)), {}, cells)
+    return learn_time_scale(options, columns, summary.outcome, parts)
 
 
 def _given_validation(source: StoredRows, validation_data: tuple[Any, ...]) -> tuple[Any, Outcome]:
