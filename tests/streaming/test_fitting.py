@@ -13,8 +13,8 @@ from sumosurv.estimators import METHODS
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.sources import LevelSketch, RowSource, as_source
 from sumosurv.streaming import fitting
-from sumosurv.streaming.batches import StreamBatches, prefetched
 from sumosurv.training import Member
+from sumosurv.training.batches import StreamBatches, prefetched
 
 SMALL = {"n_members": 2, "covariate_layers": (8,), "time_layers": (8,), "random_state": 0}
 SMALL_WEIBULL = {"n_members": 1, "covariate_layers": (4,), "max_epochs": 2, "random_state": 0}

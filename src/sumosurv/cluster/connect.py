@@ -6,16 +6,17 @@ import ipaddress
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sumosurv.search.executor import Advance, Executor, Population, Result, Task, train_members
 from sumosurv.search.trial import Job, Widths
 
-__all__ = ["Cluster", "RayExecutor", "connected"]
+__all__ = ["Cluster", "RayExecutor", "connected", "map_blocks"]
 
 _RETRIES = 5  # of a task whose worker or node was lost
 
@@ -193,3 +194,47 @@ class RayExecutor(Executor):
             self._ray.cancel(reference, force=True)
         self._pending.clear()
         self._connection.close()
+
+
+# ---------------------------------------------------------------------- blocks of rows
+
+Block = TypeVar("Block")
+Made = TypeVar("Made")
+
+
+def map_blocks(cluster: Cluster, task: Callable[[Block], Made], blocks: Iterable[Block]) -> Iterator[Made]:
+    """Apply a function to blocks of rows on the workers of a cluster; results come in the order of the blocks.
+
+    A block whose worker was lost is computed again. An error in a worker is raised here as it was raised there.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    task : callable
+        An object that can be pickled, with the model in it: ``partial(function, model)``, or
+        `sumosurv.scores.blocks.BlockTask`. It is sent to each worker once.
+    blocks : iterable
+        Read as workers become free, so that few blocks are in memory at a time.
+    """
+    with connected(cluster) as ray:
+        run, shared = ray.remote(_apply), ray.put(task)
+        running: deque[Any] = deque()
+        for block in blocks:
+            if len(running) == cluster.workers_of(ray, gpu=False):
+                yield _result(ray, running.popleft())
+            running.append(run.remote(shared, block))
+        while running:
+            yield _result(ray, running.popleft())
+
+
+def _apply(task: Callable[[Block], Made], block: Block) -> Made:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return task(block)
+
+
+def _result(ray: Any, running: Any) -> Any:
+    try:
+        return ray.get(running)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None

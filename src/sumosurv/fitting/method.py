@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from sumosurv.fitting.parameters import (
+    BOOLEAN,
     FRACTION,
     NONE,
     Allowed,
@@ -46,43 +47,7 @@ class NetworkMethod(ABC):
     """Settings of the covariate network and of its training, and what a method defines.
 
     A method defines ``_build_network`` and, if the network must know something of the outcome, ``_learn_start``. The
-    constructor arguments of its estimator are the fields of its (data)class.
-
-    Parameters
-    ----------
-    n_members : int
-        Number of networks, which predict as their equal mixture.
-    covariate_layers : sequence of int
-        Hidden widths of the covariate network; ``()`` makes the model linear in the preprocessed columns.
-    dropout : float
-        Dropout rate in the covariate network.
-    frequencies : int
-        Learned periodic features per numeric column.
-    numeric_scaling : {"quantile", "standard"}
-        Normal scores by quantiles, or mean and standard deviation.
-    encoder : torch.nn.Module or callable, optional
-        Custom covariate network, or a function that makes one; see `SumoNet`.
-    learning_rate : float
-        Initial learning rate of AdamW; it falls to zero along a cosine.
-    weight_decay : float
-        Weight decay of AdamW.
-    max_epochs : int
-        Largest number of epochs.
-    batch_size : int, "auto" or "full"
-        Rows per training step. "auto" is the power of two nearest to 4 √rows; "full" takes all rows.
-    patience : int, optional
-        A member stops if its best epoch is more than this many epochs ago; None trains all epochs. Either way each
-        member keeps the weights of its best epoch on validation rows.
-    validation_fraction : float
-        Share of the rows that each member holds out if ``fit`` gets no ``validation_data``; 0 for none.
-    refit : bool
-        Train again on all rows, validation rows included, each member for its best number of epochs.
-    device : str
-        "auto" (CUDA if available), "cpu" or "cuda".
-    random_state : int, RandomState or None
-        A seed makes a fit repeatable bit for bit on one machine.
-    verbose : bool or callable
-        True shows a progress bar. A function is called after each epoch with a `sumosurv.training.Epoch`.
+    constructor arguments of its estimator are the fields of its (data)class; `SumoNet` describes those that follow.
     """
 
     n_members: int = 16
@@ -115,7 +80,7 @@ class NetworkMethod(ABC):
         "batch_size": one_of("auto", "full") | integer(1),
         "patience": integer(0) | NONE,
         "validation_fraction": FRACTION,
-        "refit": instance_of((bool, np.bool_), "True or False"),
+        "refit": BOOLEAN,
         "device": instance_of(str, "a string"),
         "verbose": instance_of((bool, np.bool_, int), "True or False") | Allowed("a function", callable),
     }

@@ -31,7 +31,6 @@ __all__ = [
     "rank_trials",
 ]
 
-_LAST_EPOCH = 10**9  # stop_after of networks without validation rows, for refit="cross" on very few rows
 _ROUNDING = 1e-12
 
 Networks = list[tuple[Population, int]]  # each network as a population and its place in it
@@ -225,7 +224,7 @@ class SearchRun:
             parameters = self.parameters[trial]
             fraction = self.job.settings(parameters).validation_fraction
             train, valid = split_rows(self.job.rows(parameters).outcome, seed, fraction)
-            members.append(TrialMember(trial, parameters, self.number, seed, train, valid, _LAST_EPOCH, True))
+            members.append(TrialMember(trial, parameters, self.number, seed, train, valid, on_all_rows=True))
         return members
 
 

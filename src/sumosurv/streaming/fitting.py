@@ -19,12 +19,12 @@ from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor, TableSummary, check_columns
 from sumosurv.sources import Block, Moments, OutcomeSketch, StoredRows, as_source, hashed, row_sample, uniform
-from sumosurv.streaming.batches import BUFFER, StreamBatches
-from sumosurv.training import Batches, Member
+from sumosurv.training import Batches, Member, StreamBatches
 from sumosurv.warn import warn_user
 
 __all__ = ["fit_stream"]
 
+BUFFER = 262_144  # rows that are shuffled together
 MOST_VALIDATION = 100_000  # rows that are held out at most
 SAMPLED = 100_000  # training rows that are kept for what needs whole rows
 _SORTED = 20.0  # how much more than at random the times of parts of a table may differ
