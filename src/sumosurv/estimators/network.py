@@ -82,7 +82,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
             ``interrupted_`` is True, and an estimator that has a name (``model = SumoNet()``, then ``model.fit(X, y)``)
             can be used at once. Before that, and on a second Ctrl-C, the estimator is unchanged.
         """
-        resources = Checkpoints.of(checkpoint), workers
+        resources = None if checkpoint is None else Checkpoints.of(checkpoint), workers
         check_validation_data(validation_data)
         return self._fit_anew(as_source(X, y, sample_weight, groups), validation_data, resources)
 

@@ -82,7 +82,7 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
     Attributes
     ----------
     best_estimator_ : estimator
-        The mixture of the chosen trials, used for predictions.
+        The mixture of the chosen trials, which predicts and is saved; the other trials are not stored.
     best_single_ : estimator
         The best trial alone.
     best_params_, best_score_, best_index_
@@ -172,11 +172,6 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         found = self._run.log_likelihoods(self._check_covariates(X, reset=False), outcome)
         missing = np.full(len(outcome), np.nan)
         return np.stack([found.get(int(number), missing) for number in self.cv_results_["trial"]])
-
-    def save(self, path: str | Path) -> None:
-        """Write ``best_estimator_`` to a file that `sumosurv.load` reads; the trials are not stored."""
-        check_is_fitted(self)
-        self.best_estimator_.save(path)
 
     def _parts(self) -> list[SurvivalEstimator]:
         return [self.best_estimator_]

@@ -6,8 +6,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -165,6 +164,8 @@ def predict_to_parquet(
     int
         The number of rows.
     """
+    from tqdm.auto import tqdm
+
     check_writable(path)
     rows, table, target = RowSource.of(source), table or PredictionTable(), Path(path)
     folder = target.with_name(target.name + ".parts")
@@ -174,17 +175,17 @@ def predict_to_parquet(
     names = _columns(model, rows, identifiers)
     parts = _Parts(folder, _signature(model, table, identifiers))
     notes = LevelNotes()
-    with _bar(rows.n_rows, verbose) as advance:
+    with tqdm(total=rows.n_rows, desc="predicting", unit="row", disable=not verbose) as bar:
         for frames in _in_parts(rows.frames(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK)):
             digest = digest_of(*frames)
             if parts.keep(digest):
-                advance(sum(map(len, frames)))
+                bar.update(sum(map(len, frames)))
                 continue
             own: Counter[str] = Counter()
             made = []
             for frame in frames:
                 made.append(table.of_rows(model, frame[names], frame[list(identifiers)], own, notes))
-                advance(len(frame))
+                bar.update(len(frame))
             parts.write(pd.concat(made), own, digest)
     notes.warn()
     if beyond is not None:
@@ -279,15 +280,3 @@ def _in_parts(frames: Iterator[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
             held = []
     if held:
         yield held
-
-
-@contextmanager
-def _bar(total: int, verbose: bool) -> Iterator[Callable[[int], Any]]:
-    """A progress bar as a function of the rows that were added."""
-    if not verbose:
-        yield lambda rows: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, desc="predicting", unit="row") as bar:
-        yield bar.update

@@ -50,10 +50,8 @@ class Checkpoints:
     _begun: int = field(default=0, init=False)
 
     @classmethod
-    def of(cls, given: Checkpoints | str | Path | None) -> Checkpoints | None:
-        """Return the checkpoints of a new fit, or None if none are written."""
-        if given is None:
-            return None
+    def of(cls, given: Checkpoints | str | Path) -> Checkpoints:
+        """Return the checkpoints of a new fit."""
         if isinstance(given, (str, Path)):
             return cls(given)
         if not isinstance(given, Checkpoints):
