@@ -23,7 +23,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from sumosurv import Conformal, CoxPH, DeepHit, SumoNet, Surv, check_outcome, datasets
 from sumosurv.scores import concordance_td, d_calibration, log_likelihood
-from sumosurv.training import split_rows
+from sumosurv.training.batches import split_rows
 
 PAPER = ("metabric", "gbsg", "flchain", "support")
 ZOO = ("actg", "breast", "divorce", "nwtco", "pbc", "prostate")

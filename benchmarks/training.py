@@ -24,7 +24,7 @@ from _measure import start as begin
 from sumosurv import PaperSumoNet, Surv, check_outcome
 from sumosurv.fitting.plan import FitPlan
 from sumosurv.networks import Inputs, Observed, Rows, Table
-from sumosurv.training import Member, TableBatches
+from sumosurv.training.batches import Member, TableBatches
 from sumosurv.training.step import TrainingStep, captured
 
 COLUMNS = ("case", "who", "networks", "batch", "step_ms", "per_network_ms", "floor_ms", "epoch_s")

@@ -11,7 +11,8 @@ from sumosurv.networks import Batch, Inputs, MixedNetwork, MonotoneNetwork, Obse
 from sumosurv.networks.layers import LOG_OFFSET
 from sumosurv.networks.parametric import ProportionalHazardsNetwork
 from sumosurv.outcome import Outcome
-from sumosurv.training import Member, Schedule, train
+from sumosurv.training.batches import Member
+from sumosurv.training.loop import Schedule, train
 
 
 def outcome(n=200, seed=0, event_share=0.7):

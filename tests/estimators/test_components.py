@@ -15,7 +15,8 @@ from sumosurv.fitting import plan
 from sumosurv.fitting.plan import stacking_weights
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import log_likelihood
-from sumosurv.training import TrainingError, fold_rows
+from sumosurv.training import TrainingError
+from sumosurv.training.batches import fold_rows
 
 COMPONENTS = ["network", "small_network", "proportional_hazards", "lognormal"]
 

@@ -16,7 +16,8 @@ from sumosurv.fitting.rows import time_features
 from sumosurv.networks import Rows
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.scores import log_likelihood
-from sumosurv.training import mean_terms, split_rows, train
+from sumosurv.training.batches import split_rows
+from sumosurv.training.loop import mean_terms, train
 
 SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (6,), "device": "cpu", "random_state": 0}
 SUMO = SMALL | {"time_layers": (5,), "components": "networks"}

@@ -194,7 +194,7 @@ def test_subjects_are_held_out_whole(rows):
     X, time, cause, _ = rows
     subject = np.arange(N) // 3
     prepared = make("WeibullNet")._read(X, check_outcome(Surv.from_arrays(cause > 0, time), groups=subject))
-    from sumosurv.training import split_rows
+    from sumosurv.training.batches import split_rows
 
     for seed in range(5):
         train, valid = split_rows(prepared.outcome, seed, 0.2)

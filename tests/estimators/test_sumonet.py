@@ -15,7 +15,8 @@ from sumosurv import PaperSumoNet, SumoNet, Surv, TrainingError, check_outcome, 
 from sumosurv.distributions import Mixture, Rescaled
 from sumosurv.fitting.plan import FitPlan
 from sumosurv.scores import harrell_c, log_likelihood
-from sumosurv.training import loop, split_rows
+from sumosurv.training import loop
+from sumosurv.training.batches import split_rows
 
 SMALL = {"n_members": 3, "max_epochs": 6, "covariate_layers": (8, 8), "time_layers": (6, 6), "random_state": 0}
 SMALL |= {"components": "networks"}

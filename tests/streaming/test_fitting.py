@@ -13,8 +13,7 @@ from sumosurv.estimators import METHODS
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.sources import LevelSketch, RowSource, as_source
 from sumosurv.streaming import fitting
-from sumosurv.training import Member
-from sumosurv.training.batches import StreamBatches, prefetched
+from sumosurv.training.batches import Member, StreamBatches, prefetched
 
 SMALL = {"n_members": 2, "covariate_layers": (8,), "time_layers": (8,), "random_state": 0}
 SMALL_WEIBULL = {"n_members": 1, "covariate_layers": (4,), "max_epochs": 2, "random_state": 0}
@@ -275,7 +274,7 @@ def test_weights_of_a_buffer_stay_in_place():
 
     members = [Member(0, np.arange(1), None, 0.1, 0.1)]
     made = StreamBatches(
-        lambda epoch: iter([table(7, 0), table(5, 7)]), 12, 12.0, table(1, 0), members, 2, torch.device("cpu"), 4
+        lambda epoch: iter([table(7, 0), table(5, 7)]), 12, table(1, 0), members, 2, torch.device("cpu"), 4
     )
     place, seen = made.table.outcome.time.data_ptr(), []
     assert (made.per_epoch, made.size, len(made.table)) == (6, 2, 4)

@@ -9,7 +9,9 @@ import torch
 import small_networks
 from small_networks import trained
 from sumosurv.networks import Inputs, Observed, Rows, Table
-from sumosurv.training import Member, TableBatches, TrainingError, loop, mean_terms
+from sumosurv.training import TrainingError, loop
+from sumosurv.training.batches import Member, TableBatches
+from sumosurv.training.loop import mean_terms
 
 SEEDS = (0, 1, 2)
 

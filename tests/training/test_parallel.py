@@ -14,7 +14,8 @@ import small_networks
 from small_networks import trained
 from sumosurv import CoxCC, SumoNet, TrainingError, WeibullNet, datasets
 from sumosurv.networks import Inputs, Observed, Rows, Table
-from sumosurv.training import Workers, mean_terms
+from sumosurv.training import Workers
+from sumosurv.training.loop import mean_terms
 
 SEEDS = (3, 7)
 

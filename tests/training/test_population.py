@@ -9,7 +9,8 @@ import torch
 import small_networks
 from small_networks import terms, trained
 from sumosurv.networks import Inputs, Observed, Rows, Table, select_members
-from sumosurv.training import mean_terms, shuffled
+from sumosurv.training.batches import shuffled
+from sumosurv.training.loop import mean_terms
 
 SEEDS = (3, 7, 11)
 N = 90

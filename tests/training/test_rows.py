@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sumosurv.outcome import Outcome
-from sumosurv.training import split_rows
-from sumosurv.training.batches import batch_rows
+from sumosurv.training.batches import batch_rows, split_rows
 
 
 @pytest.mark.parametrize(("n", "events", "fraction"), [(10, 5, 0.2), (20, 10, 0.2), (60, 15, 0.4)])

@@ -32,7 +32,8 @@ from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import Outcome
 from sumosurv.search import NetworkSearch
 from sumosurv.tables import write_table
-from sumosurv.training import Checkpoints, launched_by_torchrun, torchrun_workers
+from sumosurv.training import Checkpoints, torchrun_workers
+from sumosurv.training.machine import launched_by_torchrun
 
 __all__ = ["run_fit", "run_search"]
 

@@ -31,7 +31,7 @@ from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level
 from sumosurv.sources import take_rows
 from sumosurv.stored import as_number, as_whole, tensor_of
-from sumosurv.training import fold_rows, split_rows
+from sumosurv.training.batches import fold_rows, split_rows
 
 __all__ = ["Conformal"]
 

@@ -110,21 +110,11 @@ def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:
 
 @dataclass(frozen=True)
 class BoundScores:
-    """How surprising the calibration rows are to a model, with their weights.
+    """How surprising the calibration rows are to a model, with their weights."""
 
-    Attributes
-    ----------
-    cutoff : float
-        c₀: the bound is one for min(T, c₀), and so for T.
-    scores : ndarray of shape (k,)
-        S(min(T, c₀)|x), increasing: large where an event came early.
-    mass : ndarray of shape (k,)
-        The weights 1 / P(C >= min(T, c₀)) of all rows with a score up to this one.
-    """
-
-    cutoff: float
-    scores: Array
-    mass: Array
+    cutoff: float  # c₀: the bound is one for min(T, c₀), and so for T
+    scores: Array  # S(min(T, c₀)|x), increasing: large where an event came early
+    mass: Array  # the weights 1 / P(C >= min(T, c₀)) of all rows with a score up to this one
 
     @classmethod
     def of(cls, cutoff: float, scores: Array, weights: Array) -> BoundScores:

@@ -17,7 +17,7 @@ from sumosurv.networks.layers import POSITIVE, Activation, Positive
 from sumosurv.networks.monotone import DERIVATIVES, Derivative
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import NumericScaling
-from sumosurv.training import batch_rows
+from sumosurv.training.batches import batch_rows
 
 __all__ = ["PaperSumoNet", "SumoNet"]
 

@@ -20,17 +20,10 @@ _CELLS = 1 << 23  # members × rows × times held at once
 
 @dataclass(frozen=True)
 class Members:
-    """The members of a mixture, for the same rows.
-
-    Attributes
-    ----------
-    distributions : tuple of SurvivalDistribution
-    weights : ndarray
-        Of the members in the mixture, summing to one.
-    """
+    """The members of a mixture, for the same rows."""
 
     distributions: tuple[SurvivalDistribution, ...]
-    weights: Array
+    weights: Array  # of the members in the mixture, summing to one
 
     @classmethod
     def equal(cls, distributions: Sequence[SurvivalDistribution]) -> Members:

@@ -15,23 +15,10 @@ from sumosurv.fitting.method import NetworkMethod
 from sumosurv.fitting.rows import Learned, PreparedRows, event_share
 from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import Encoder, ModuleEncoder, PopulationNetwork, Rows, TableEncoder, select_members
-from sumosurv.training import (
-    ALONE,
-    Checkpoints,
-    History,
-    Member,
-    Schedule,
-    TrainingError,
-    Workers,
-    batch_rows,
-    find_device,
-    fold_rows,
-    held_out_terms,
-    split_rows,
-    subjects,
-    threads,
-    train,
-)
+from sumosurv.training import ALONE, Checkpoints, TrainingError, Workers
+from sumosurv.training.batches import Member, batch_rows, fold_rows, split_rows, subjects
+from sumosurv.training.loop import History, Schedule, held_out_terms, train
+from sumosurv.training.machine import find_device, threads
 from sumosurv.warn import warn_user
 
 __all__ = ["FitPlan", "FittedComponents", "TrainedComponent", "fit_components", "stack_components", "stacking_weights"]
@@ -46,52 +33,25 @@ Split = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]
 
 @dataclass(frozen=True)
 class TrainedComponent:
-    """The networks of one component after training.
+    """The networks of one component after training."""
 
-    Attributes
-    ----------
-    population : FittedPopulation
-        The members that could be trained.
-    history : History
-        Of all members, in the user's unit of time.
-    failed : ndarray of shape (members,)
-        The members that could not be trained.
-    has_validation : bool
-        Whether the members held out rows.
-    interrupted : bool
-        Whether Ctrl-C ended the training early.
-    held_out : ndarray of shape (rows,), optional
-        The log-likelihood of each row under the equal mixture of the members that held it out; NaN if none did.
-    """
-
-    population: FittedPopulation
-    history: History
-    failed: npt.NDArray[np.bool_]
-    has_validation: bool
-    interrupted: bool
-    held_out: npt.NDArray[np.float64] | None = None
+    population: FittedPopulation  # of the members that could be trained
+    history: History  # of all members, in the user's unit of time
+    failed: npt.NDArray[np.bool_]  # the members that could not be trained
+    has_validation: bool  # whether the members held out rows
+    interrupted: bool  # whether Ctrl-C ended the training early
+    # the log-likelihood of each row under the equal mixture of the members that held it out; NaN if none did
+    held_out: Array | None = None
 
 
 @dataclass(frozen=True)
 class FitPlan:
-    """How the networks of one method are fitted; each step is a function of its arguments and of the plan.
+    """How the networks of one method are fitted; each step is a function of its arguments and of the plan."""
 
-    Parameters
-    ----------
-    method : NetworkMethod
-        With every rule resolved: see `NetworkMethod._alone`.
-    name : str
-        Of the component.
-    checkpoints : Checkpoints, optional
-        Where the state of training is kept.
-    workers : Workers
-        The processes that train together.
-    """
-
-    method: NetworkMethod
-    name: str = ""
-    checkpoints: Checkpoints | None = None
-    workers: Workers = ALONE
+    method: NetworkMethod  # with every rule resolved: see `NetworkMethod._alone`
+    name: str = ""  # of the component
+    checkpoints: Checkpoints | None = None  # where the state of training is kept
+    workers: Workers = ALONE  # the processes that train together
 
     def learn(self, rows: PreparedRows) -> Learned:
         """What the networks must know of the rows."""
@@ -288,17 +248,8 @@ def fit_components(
     itself. The networks of several components hold out the folds of one cross-validation, the same for all components,
     and all networks of a component stop at the epoch that is best for all folds together.
 
-    Parameters
-    ----------
-    model : NetworkMethod
-        The method that is fitted.
-    plans : sequence of FitPlan
-        One for each component.
-    rows : PreparedRows
-    random : RandomState
-        Seeds are drawn from it.
-    own_validation : bool
-        Whether the rows have validation rows of their own, which then take the place of held-out rows.
+    With ``own_validation`` the validation rows that the user gave take the place of held-out rows. Seeds are drawn from
+    ``random``.
 
     Raises
     ------

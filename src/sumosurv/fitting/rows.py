@@ -20,8 +20,7 @@ from sumosurv.outcome import Cells, Outcome
 from sumosurv.preprocessing import LevelNotes, NumericScaling, Preprocessor
 from sumosurv.quantiles import quantiles
 from sumosurv.stored import as_number
-from sumosurv.training import Batches, Member
-from sumosurv.training.batches import RowNumbers
+from sumosurv.training.batches import Batches, Member, RowNumbers
 
 __all__ = [
     "ONE_OUTCOME",
@@ -69,26 +68,14 @@ class RowOptions:
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned of the rows. Together with a method's settings it determines the network.
+    """What was learned of the rows. Together with a method's settings it determines the network."""
 
-    Attributes
-    ----------
-    preprocessor : Preprocessor
-        Columns, levels, scales.
-    time_origin, time_unit : float
-        Origin and length of the networks' time scale, in the user's unit.
-    start : mapping
-        What the method learned from the outcome of the training rows (time features, cuts, start values), as plain
-        values that JSON can hold.
-    cells : Cells or None
-        The cells that recorded times stand for, in the user's unit; None if times are exact.
-    """
-
-    preprocessor: Preprocessor
-    time_origin: float
+    preprocessor: Preprocessor  # columns, levels, scales
+    time_origin: float  # origin and length of the networks' time scale, in the user's unit
     time_unit: float
+    # what the method learned from the outcome of the training rows, as plain values that JSON can hold
     start: Mapping[str, Any]
-    cells: Cells | None = None
+    cells: Cells | None = None  # that recorded times stand for, in the user's unit; None if times are exact
 
     def with_start(self, start: Any) -> Learned:
         """The same rows for another method."""

@@ -18,7 +18,7 @@ from sumosurv.fitting.rows import Learned, PreparedRows
 from sumosurv.networks import Inputs, Observed, PopulationNetwork, select_members
 from sumosurv.networks.population import TailedNetwork
 from sumosurv.stored import as_list, as_number, as_text, as_whole, check_values
-from sumosurv.training import explain_memory, find_device, threads
+from sumosurv.training.machine import explain_memory, find_device, threads
 
 __all__ = ["FittedPopulation", "FittedStack", "check_weights"]
 
@@ -30,25 +30,13 @@ _Network = TypeVar("_Network", bound=nn.Module)
 
 @dataclass(frozen=True)
 class FittedPopulation:
-    """Trained networks of one component, which predict as their equal mixture.
+    """Trained networks of one component, which predict as their equal mixture."""
 
-    Attributes
-    ----------
-    name : str
-        Of the component.
-    learned : Learned
-    network : PopulationNetwork
-        In double precision.
-    weight : float
-        In the stack.
-    growth : float, optional
-        Growth of the hazard past the last training time, in scaled time, in place of the network's own curve there.
-    """
-
-    name: str
+    name: str  # of the component
     learned: Learned
-    network: PopulationNetwork
-    weight: float = 1.0
+    network: PopulationNetwork  # in double precision
+    weight: float = 1.0  # in the stack
+    # growth of the hazard past the last training time, in scaled time, in place of the network's own curve there
     growth: float | None = None
 
     @classmethod
@@ -122,18 +110,10 @@ class FittedPopulation:
 
 @dataclass(frozen=True)
 class FittedStack:
-    """One or more populations, mixed by their weights.
+    """One or more populations, mixed by their weights."""
 
-    Attributes
-    ----------
-    populations : tuple of FittedPopulation
-        All read their rows by the same preprocessor.
-    minimum_hazard : float
-        Lower bound of the hazard past the last training time; zero if there were events.
-    """
-
-    populations: tuple[FittedPopulation, ...]
-    minimum_hazard: float = 0.0
+    populations: tuple[FittedPopulation, ...]  # all read their rows by the same preprocessor
+    minimum_hazard: float = 0.0  # lower bound of the hazard past the last training time; zero if there were events
 
     @property
     def learned(self) -> Learned:

@@ -20,7 +20,10 @@ from sumosurv.networks.stacking import extract_members, stack_members, unstack_m
 from sumosurv.outcome import Outcome
 from sumosurv.scores import log_likelihood
 from sumosurv.search.trial import Job, TrialMember, Widths, group_members
-from sumosurv.training import Epoch, History, Member, find_device, held_out_terms, threads, train
+from sumosurv.training import Epoch
+from sumosurv.training.batches import Member
+from sumosurv.training.loop import History, held_out_terms, train
+from sumosurv.training.machine import find_device, threads
 
 __all__ = ["Executor", "Population", "Result", "Task", "before_entry", "train_members"]
 
@@ -203,21 +206,11 @@ def before_entry(outcome: Outcome) -> Outcome:
 
 @dataclass(frozen=True)
 class Task:
-    """Members that are trained side by side.
+    """Members that are trained side by side."""
 
-    Attributes
-    ----------
-    members : sequence of TrialMember
-        All networks of some trials.
-    max_epochs : int, optional
-        Replaces the estimator's setting.
-    share : float
-        Share of the work on a trial that this training is, for the progress bar.
-    """
-
-    members: Sequence[TrialMember]
-    max_epochs: int | None = None
-    share: float = 1.0
+    members: Sequence[TrialMember]  # all networks of some trials
+    max_epochs: int | None = None  # replaces the estimator's setting
+    share: float = 1.0  # of the work on a trial that this training is, for the progress bar
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from sumosurv.search.executor import Population, before_entry
 from sumosurv.search.space import Space
 from sumosurv.search.study import Layout
 from sumosurv.search.trial import Job, TrialMember
-from sumosurv.training import fold_rows, split_rows
+from sumosurv.training.batches import fold_rows, split_rows
 
 __all__ = [
     "SearchRun",
@@ -61,44 +61,24 @@ class SearchSettings:
 
 @dataclass
 class SearchRun:
-    """One search on the rows of one job.
-
-    Attributes
-    ----------
-    number : int
-        Place of the job among those that run together.
-    seed : int
-        Seed of the study; with a trial's number it determines the seeds of its networks.
-    splits : list
-        (training rows, validation rows) of each network of a trial.
-    parameters : dict
-        Settings of each trial, by number.
-    networks : dict
-        Networks of each trial, one per split.
-    scores : dict
-        Scores of all trials, including those of other processes. This and all that follows is set after the choice.
-    order, mixture : list of int
-        Numbers of the trials with a finite score, best first, and of those in the mixture.
-    mixture_scores : dict
-        Mean log-likelihood of the mixture of the best 1, 2, 4, ... trials.
-    best_single, best_estimator : estimator
-        The best trial and the mixture.
-    """
+    """One search on the rows of one job."""
 
     settings: SearchSettings
     job: Job
-    number: int
-    seed: int
-    splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
-    parameters: dict[int, dict[str, Any]] = field(default_factory=dict)
-    networks: dict[int, Networks] = field(default_factory=dict)
-    scores: dict[int, float] = field(init=False)
-    order: list[int] = field(init=False)
-    mixture: list[int] = field(init=False)
-    mixture_scores: dict[int, float] = field(init=False)
+    number: int  # place of the job among those that run together
+    seed: int  # of the study; with a trial's number it determines the seeds of its networks
+    splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]  # training and validation rows of each network
+    parameters: dict[int, dict[str, Any]] = field(default_factory=dict)  # settings of each trial, by number
+    networks: dict[int, Networks] = field(default_factory=dict)  # of each trial, one per split
+
+    # set by the choice
+    scores: dict[int, float] = field(init=False)  # of all trials, including those of other processes
+    order: list[int] = field(init=False)  # numbers of the trials with a finite score, best first
+    mixture: list[int] = field(init=False)  # numbers of the trials in the mixture
+    mixture_scores: dict[int, float] = field(init=False)  # of the mixtures of the best 1, 2, 4, ... trials
     interrupted: bool = field(init=False)
-    best_single: SurvivalEstimator = field(init=False)
-    best_estimator: SurvivalEstimator = field(init=False)
+    best_single: SurvivalEstimator = field(init=False)  # the best trial
+    best_estimator: SurvivalEstimator = field(init=False)  # the mixture
 
     @classmethod
     def open(cls, settings: SearchSettings, job: Job, number: int, seed: int) -> SearchRun:

@@ -16,7 +16,8 @@ from sumosurv.fitting.plan import FitPlan
 from sumosurv.fitting.rows import Learned, PreparedRows, RowOptions
 from sumosurv.networks import PopulationNetwork
 from sumosurv.search.study import Layout
-from sumosurv.training import Member, find_device
+from sumosurv.training.batches import Member
+from sumosurv.training.machine import find_device
 
 __all__ = ["Job", "TrialMember", "Widths", "choose_layout", "group_members"]
 

@@ -19,7 +19,7 @@ from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor, TableSummary, check_columns
 from sumosurv.sources import Block, Moments, OutcomeSketch, StoredRows, as_source, hashed, row_sample, uniform
-from sumosurv.training import Batches, Member, StreamBatches
+from sumosurv.training.batches import Batches, Member, StreamBatches
 from sumosurv.warn import warn_user
 
 __all__ = ["fit_stream"]
@@ -49,38 +49,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one pass tells of the rows.
+    """What one pass over the rows has learned of them."""
 
-    Attributes
-    ----------
-    columns : TableSummary
-        Of the training rows.
-    outcome : Outcome
-        Represents the outcome of all training rows, with weights: few rows in place of many.
-    exact : bool
-        Whether it has every time of the rows with its weight.
-    n_train : int
-        Training rows whose weight is not zero.
-    mean_weight : float or None
-        Of the training rows; None if rows have no weights.
-    share_seen : float
-        The share of training rows whose event time is known exactly.
-    sample, validation : pair of DataFrame and Outcome, the latter or None
-        Some of the training rows, and the rows that are held out.
-    sorting : float
-        How much more the mean times of parts of the table differ than those of parts drawn at random: about 1 for rows
-        in no order.
-    """
-
-    columns: TableSummary
-    outcome: Outcome
-    exact: bool
-    n_train: int
-    mean_weight: float | None
-    share_seen: float
-    sample: tuple[pd.DataFrame, Outcome]
-    validation: tuple[pd.DataFrame, Outcome] | None
-    sorting: float
+    columns: TableSummary  # of the training rows
+    outcome: Outcome  # represents the outcome of all training rows: few rows with weights in place of many
+    exact: bool  # whether it has every time of the rows with its weight
+    n_train: int  # training rows whose weight is not zero
+    mean_weight: float | None  # of the training rows; None if rows have no weights
+    share_seen: float  # of training rows whose event time is known exactly
+    sample: tuple[pd.DataFrame, Outcome]  # some of the training rows
+    validation: tuple[pd.DataFrame, Outcome] | None  # the rows that are held out
+    sorting: float  # see `_sorting`; about 1 for rows in no order
 
 
 def summarise(source: StoredRows, split: Split) -> Summary:
@@ -149,9 +128,8 @@ class StreamedRows(PreparedRows):
 
     def batches(self, members: Sequence[Member], batch_size: int, device: torch.device) -> Batches:
         """Batches that are read from disk."""
-        n = self.summary.n_train  # weights have mean one, so that all rows count for as many
-        signature = self.source.source.signature()
-        return StreamBatches(self._read, n, float(n), self.table, members, batch_size, device, BUFFER, signature)
+        n, signature = self.summary.n_train, self.source.source.signature()
+        return StreamBatches(self._read, n, self.table, members, batch_size, device, BUFFER, signature)
 
     def _read(self, epoch: int) -> Iterator[Table]:
         """The training rows of an epoch, in the order in which they are read, as tables."""

@@ -45,52 +45,29 @@ _WAIT = 0.1  # seconds after which a reader looks whether it is still wanted
 
 @dataclass(frozen=True)
 class Member:
-    """One network of a population: its rows of the table and its own settings.
-
-    Attributes
-    ----------
-    seed : int
-    train_rows, valid_rows : ndarray of int
-        ``valid_rows`` is None if no rows are held out.
-    learning_rate, weight_decay : float
-    stop_after : int, optional
-        Without validation rows, the epoch whose weights the member keeps: the last by default, none if negative.
-    stops_together : bool
-        All members of the population keep the weights of one epoch, the best on all of their validation rows.
-    """
+    """One network of a population: its rows of the table and its own settings."""
 
     seed: int
     train_rows: RowNumbers
-    valid_rows: RowNumbers | None
+    valid_rows: RowNumbers | None  # None if no rows are held out
     learning_rate: float
     weight_decay: float
+    # without validation rows, the epoch whose weights the member keeps: the last by default, none if negative
     stop_after: int | None = None
+    # all members of the population keep the weights of one epoch, the best on all of their validation rows
     stops_together: bool = False
 
 
 class Batches(ABC):
-    """A source of batches for all members of a population.
+    """A source of batches for all members of a population."""
 
-    Attributes
-    ----------
-    table : Table
-        What the row numbers of a batch refer to. Its tensors stay in place; what they hold may change between two
-        batches, but not before the next one is asked for.
-    size : int
-        Rows of a batch at most, of each member.
-    per_epoch : int
-        Batches of an epoch.
-    totals : Tensor of shape (K,)
-        For how many rows those of an epoch count, of each member.
-    signature : str
-        What tells the rows from others, where they are not all in memory: checkpoints of others are refused.
-    """
-
+    # What the row numbers of a batch refer to. Its tensors stay in place; their values may change from one batch to the
+    # next, but not before the next one is asked for.
     table: Table
-    size: int
-    per_epoch: int
-    totals: Tensor
-    signature: str = ""
+    size: int  # the largest number of rows of a batch, per member
+    per_epoch: int  # batches of an epoch
+    totals: Tensor  # sum of the weights of the rows of an epoch, per member
+    signature: str = ""  # identifies rows that are not all in memory: checkpoints of others are refused
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Rows]:
@@ -121,26 +98,18 @@ class StreamBatches(Batches):
     Parameters
     ----------
     read : callable
-        From the number of an epoch to its rows, as tables on the CPU; all of them together have ``n_rows``.
-    n_rows : int
-    total : float
-        For how many rows they count.
+        From the number of an epoch to its rows, as tables on the CPU; all of them together have ``n_rows``, and weights
+        of mean one.
     like : Table
         Any rows of the same kind.
-    members : sequence of Member
-    batch_size : int
-    device : torch.device
     buffer_rows : int
         Rows that are shuffled together at most, but a batch at least.
-    signature : str
-        See `Batches`.
     """
 
     def __init__(
         self,
         read: Callable[[int], Iterator[Table]],
         n_rows: int,
-        total: float,
         like: Table,
         members: Sequence[Member],
         batch_size: int,
@@ -156,7 +125,7 @@ class StreamBatches(Batches):
         self._rows = min(self.size * max(1, buffer_rows // self.size), n_rows)
         self._buffers = math.ceil(n_rows / self._rows)
         self.table = _empty(like, self._rows).to(device)
-        self.totals = torch.full((len(members),), float(total), dtype=torch.float64, device=device)
+        self.totals = torch.full((len(members),), float(n_rows), dtype=torch.float64, device=device)
         self._seeds = _member_seeds(members, device)
 
     def epoch(self, number: int) -> Iterator[Rows]:
