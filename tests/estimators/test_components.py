@@ -383,8 +383,8 @@ def test_where_causes_compete_regressions_go_on_too(model):
 
 
 def test_large_tables_have_less_dropout(monkeypatch):
-    assert SumoNet()._alone(99_999).dropout == 0.5
-    assert SumoNet()._alone(100_000).dropout == 0.1
+    assert SumoNet()._resolved(99_999).dropout == 0.5
+    assert SumoNet()._resolved(100_000).dropout == 0.1
     assert SumoNet(dropout=0.3)._components_on_disk(100_000)["network"].dropout == 0.3
     monkeypatch.setattr(sumonet, "_MANY_FOR_DROPOUT", 90)  # of 120 rows 96 are trained on
     made = SumoNet(max_epochs=1, random_state=0).fit(X, Y)

@@ -129,7 +129,7 @@ def test_a_refit_is_the_training_of_all_rows_up_to_the_best_epoch():
     assert len(set(again.best_epoch_)) > 1  # members stop at different epochs
     assert again.best_epoch_.max() < 7
     model = SumoNet(**options)
-    by_hand, rows = FitPlan(model._alone(96)), model._read(X, y)
+    by_hand, rows = FitPlan(model._resolved(96)), model._read(X, y)
     seeds = np.random.RandomState(0).randint(0, 2**31 - 1, size=3)
     network = by_hand.build(by_hand.learn(rows), seeds)
     every = np.arange(120)
@@ -218,7 +218,7 @@ def test_objectives_that_are_no_likelihoods_have_no_unit():
 def test_an_unseen_level_has_the_zero_embedding_before_and_after_training():
     X, y = data()
     fitted = SumoNet(**SUMO).fit(X, y)
-    fresh = FitPlan(fitted._alone(96)).build(fitted.stack_.learned, np.array([1, 2]))
+    fresh = FitPlan(fitted._resolved(96)).build(fitted.stack_.learned, np.array([1, 2]))
     for network in (fresh, fitted.stack_.populations[0].network):
         table = network.encoder.embeddings[0].detach()
         assert (table[:, 0] == 0).all()

@@ -172,7 +172,7 @@ def test_an_adaptive_solver_fits_too():
         (Soden(gradient="adjoint"), "gradient='adjoint' is for solver='dopri5'"),
         (Soden(steps=0), "steps .*integer of at least 1; got 0"),
         (Soden(hazard_layers=()), "hazard_layers .*one or more"),
-        (Soden(clock="sun"), "clock .*'log' or 'linear'"),
+        (Soden(time_scale="sun"), "time_scale .*'log' or 'linear'"),
         (SurvNode(latent_size=0), "latent_size .*integer"),
         (SurvNode(regularisation=-1.0), "regularisation .*at least 0"),
         (SurvNode(regularisation="much"), "regularisation .*at least 0; got 'much'"),

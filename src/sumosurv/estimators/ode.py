@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from sumosurv.distributions.ode import clock
@@ -28,7 +26,7 @@ class OdeEstimator(NetworkEstimator):
     """A population of networks whose likelihood takes a differential equation to solve."""
 
     hazard_layers: Sequence[int] = (32,)
-    clock: Literal["log", "linear"] = "log"
+    time_scale: Literal["log", "linear"] = "log"
     solver: Solver = "rk4"
     steps: int = 8
     gradient: Gradient = "direct"
@@ -40,7 +38,7 @@ class OdeEstimator(NetworkEstimator):
 
     _parameter_constraints: ClassVar[Constraints] = {
         "hazard_layers": widths(least=1),
-        "clock": one_of("log", "linear"),
+        "time_scale": one_of("log", "linear"),
         "solver": one_of("rk4", "dopri5"),
         "steps": integer(1),
         "gradient": one_of("direct", "adjoint"),
@@ -48,25 +46,23 @@ class OdeEstimator(NetworkEstimator):
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.at_midpoints().on_clock(unit=unit)
-        at_risk = self._on_own_clock(scaled.time)
+        at_risk = clock(torch.from_numpy(scaled.time), self._offset)
         if scaled.entry is not None:
-            at_risk = at_risk - self._on_own_clock(scaled.entry)
+            at_risk = at_risk - clock(torch.from_numpy(scaled.entry), self._offset)
         weight = 1.0 if scaled.weight is None else torch.from_numpy(scaled.weight)
         events = float((weight * torch.from_numpy(scaled.event)).sum())
         rate = max(events, 0.5) / max(float((weight * at_risk).sum()), 1e-3)
         return {"rate": min(max(rate, 1e-6), 1e6)}
 
-    def _on_own_clock(self, times: npt.NDArray[np.float64]) -> torch.Tensor:
-        return clock(torch.from_numpy(times), self._clock_offset())
-
-    def _clock_offset(self) -> float | None:
-        return _OFFSET if self.clock == "log" else None
+    @property
+    def _offset(self) -> float | None:
+        return _OFFSET if self.time_scale == "log" else None
 
     def _options(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """What the network must know beside its sizes."""
         return {
             "rate": start["rate"],
-            "offset": self._clock_offset(),
+            "offset": self._offset,
             "solver": self.solver,
             "steps": int(self.steps),
             "gradient": self.gradient,
@@ -97,7 +93,7 @@ class Soden(OdeEstimator):
         times exp(network(x)). "cox" has no covariate layers and no periodic features.
     hazard_layers : sequence of int
         Hidden widths (tanh) of the network for q or its baseline.
-    clock : {"log", "linear"}
+    time_scale : {"log", "linear"}
         The time τ in which the equation is solved: log(1 + t/c) / log(1 + 1/c) with t scaled to [0, 1] and
         c = 0.01, so that steps are short where events are many; or t itself. The network reads both t and τ.
     solver : {"rk4", "dopri5"}
@@ -136,7 +132,7 @@ class Soden(OdeEstimator):
 
     _parameter_constraints: ClassVar[Constraints] = {"form": one_of("general", "cox", "cox-network")}
 
-    def _alone(self, n_rows: int) -> Self:
+    def _resolved(self, n_rows: int) -> Self:
         if self.form != "cox" or self.encoder is not None:
             return self
         return self._with(covariate_layers=(), frequencies=0, dropout=0.0)  # "cox" is linear in x
@@ -162,7 +158,7 @@ class SurvNode(OdeEstimator):
         d \log λ(z|x) - Λ(z|x) - ρ \Big\|\Big(\frac{dΛ}{dτ}, \frac{dm}{dτ}\Big)\Big\|_{τ = 1},
 
     the length of the vector of all rates at the last training time, to which the path of every row is followed past
-    its own time: the process is pulled towards a state of rest. τ is the solver's clock, below. Validation
+    its own time: the process is pulled towards a state of rest. τ is the solver's time scale, below. Validation
     rows are judged by their likelihood alone. ``n_members`` networks predict as their equal mixture.
 
     Parameters
@@ -173,7 +169,7 @@ class SurvNode(OdeEstimator):
         ρ; zero leaves the regulariser out, and a third of the cost of a step with it.
     hazard_layers : sequence of int
         Hidden widths (tanh) of the network that gives dm/dt and the hazard.
-    clock : {"log", "linear"}
+    time_scale : {"log", "linear"}
         The time τ in which the equation is solved, as in `Soden`.
     solver, steps, gradient
         As in `Soden`.

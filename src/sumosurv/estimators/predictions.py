@@ -101,14 +101,12 @@ class Predictions(ABC):
     def predict_quantile(self, X: Any, q: Any, *, as_frame: bool = False) -> Predicted:
         """The time by which a share q of such subjects has had the event: (rows,), or (rows, levels)."""
         found = self._by_blocks(X, lambda distribution, rows: distribution.quantile(q))
-        made = framed(found, X, "quantile", q) if as_frame else found
-        return self._marked(made, found > self.last_time_, "quantiles lie")
+        return self._marked(found, found > self.last_time_, "quantiles lie", X if as_frame else None, "quantile", q)
 
     def predict_median(self, X: Any, *, as_frame: bool = False) -> Predicted:
         """The median survival time of each row."""
         found = self._by_blocks(X, lambda distribution, rows: distribution.median())
-        made = framed(found, X, "median") if as_frame else found
-        return self._marked(made, found > self.last_time_, "medians lie")
+        return self._marked(found, found > self.last_time_, "medians lie", X if as_frame else None, "median")
 
     def predict_mean(self, X: Any, *, as_frame: bool = False) -> Predicted:
         """Life expectancy ∫ S(t|x) dt of each row.
@@ -122,8 +120,8 @@ class Predictions(ABC):
             return np.column_stack([distribution.mean(), within])
 
         found, within = self._by_blocks(X, both).T
-        made = framed(found, X, "mean") if as_frame else found
-        return self._marked(made, is_mean_extrapolated(found, within), "means include times")
+        beyond = is_mean_extrapolated(found, within)
+        return self._marked(found, beyond, "means include times", X if as_frame else None, "mean")
 
     def predict_restricted_mean(
         self, X: Any, horizon: Any = None, *, own_horizons: Any = None, as_frame: bool = False
@@ -140,31 +138,41 @@ class Predictions(ABC):
         as_frame : bool
             Give a DataFrame with the index of X, the horizons as columns and a column ``extrapolated``.
         """
-        if own_horizons is None:
-            found = self._by_blocks(X, lambda distribution, rows: distribution.restricted_mean(horizon))
-            made = framed(found, X, "horizon", horizon, name="restricted_mean") if as_frame else found
-            beyond = np.broadcast_to(np.asarray(horizon) > self.last_time_, found.shape)
-            return self._marked(made, beyond, "restricted means include times")
-        own = np.asarray(own_horizons, dtype=np.float64)
-        source = self._source(X)
-        if own.shape != (source.n_rows,):
-            raise ValueError(f"own_horizons has one horizon for each of {source.n_rows} rows; got shape {own.shape}.")
-        found = self._by_blocks(
-            source, lambda distribution, rows: distribution.restricted_mean(horizon, own_horizons=own[rows])
-        )
-        made = framed(found, X, "restricted_mean") if as_frame else found
-        return self._marked(made, own > self.last_time_, "restricted means include times")
+        source, own, label = self._source(X), None, "horizon"
+        if own_horizons is not None:
+            own, label = np.asarray(own_horizons, dtype=np.float64), "restricted_mean"
+            if own.shape != (source.n_rows,):
+                raise ValueError(
+                    f"own_horizons has one horizon for each of {source.n_rows} rows; got shape {own.shape}."
+                )
 
-    def _marked(self, made: Predicted, extrapolated: npt.NDArray[np.bool_], what: str) -> Predicted:
-        """Warn of extrapolated predictions, and mark their rows in a table."""
+        def restricted(distribution: SurvivalDistribution, rows: slice) -> Any:
+            return distribution.restricted_mean(horizon, own_horizons=None if own is None else own[rows])
+
+        found = self._by_blocks(source, restricted)
+        beyond = np.broadcast_to(np.asarray(horizon if own is None else own) > self.last_time_, found.shape)
+        words = "restricted means include times"
+        return self._marked(found, beyond, words, X if as_frame else None, label, horizon, name="restricted_mean")
+
+    def _marked(
+        self,
+        found: npt.NDArray[np.float64],
+        extrapolated: npt.NDArray[np.bool_],
+        words: str,
+        X: Any,
+        label: str,
+        asked: Any = None,
+        name: str | None = None,
+    ) -> Predicted:
+        """Warn of extrapolated predictions; if there is an X, return a table in which their rows are marked."""
         if count := int(extrapolated.sum()):
             warn_user(
-                f"{count:,} of {extrapolated.size:,} {what} beyond the last training time ({self.last_time_:.6g}), "
+                f"{count:,} of {extrapolated.size:,} {words} beyond the last training time ({self.last_time_:.6g}), "
                 "where predictions are extrapolated."
             )
-        if isinstance(made, np.ndarray):
-            return made
-        frame = made.to_frame() if isinstance(made, pd.Series) else made
+        if X is None:
+            return found
+        frame = pd.DataFrame(framed(found, X, label, asked, name))
         return frame.assign(extrapolated=extrapolated if extrapolated.ndim == 1 else extrapolated.any(axis=1))
 
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
@@ -250,18 +258,9 @@ class Predictions(ABC):
 
 
 def framed(values: npt.NDArray[np.float64], X: Any, label: str, asked: Any = None, name: str | None = None) -> Any:
-    """A Series of one number for each row, or a DataFrame whose columns are the numbers that were asked for.
+    """A Series of one number per row, or a DataFrame with a column per time, level or horizon that was asked for.
 
-    Parameters
-    ----------
-    values : array of shape (rows,) or (rows, m)
-    X : covariates
-        Whose index is kept, where it has one.
-    label : str
-        What the columns are: times, levels, horizons.
-    asked : array of shape (m,), optional
-    name : str, optional
-        Of a Series; the label by default.
+    The index is that of X, if it has one. ``label`` says what the columns are; it is the name of a Series by default.
     """
     if values.ndim == 1:
         return pd.Series(values, index=_index(X), name=name or label)

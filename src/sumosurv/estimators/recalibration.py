@@ -56,11 +56,11 @@ def recalibration(known: Outcome, bins: int, *, shrink: bool = True) -> tuple[Ar
     # knots with the same value would make g flat, and a density of zero
     knots = knots[np.append(True, np.diff(g[knots]) > 0)[: len(knots)]]
     levels, values = np.ascontiguousarray(u[knots]), np.ascontiguousarray(g[knots])
-    kept = _kept(known, levels, values) if shrink and len(levels) else 1.0
+    kept = _shrinkage(known, levels, values) if shrink and len(levels) else 1.0
     return (levels, levels + kept * (values - levels)) if kept > 0 else none
 
 
-def _kept(known: Outcome, levels: Array, values: Array) -> float:
+def _shrinkage(known: Outcome, levels: Array, values: Array) -> float:
     """The share of the deviation of g from the identity that is more than chance: max(0, 1 - k/χ²).
 
     χ² compares, between one knot and the next, the fall of log g with that of log u, which are independent, and divides

@@ -239,7 +239,7 @@ class SumoNet(_MonotoneNet):
             return _COMPONENTS if n_rows < _COMPANIONS_UNTIL else ("network", "proportional_hazards")
         return tuple(name for name in _COMPONENTS if name in self.components)
 
-    def _alone(self, n_rows: int) -> Self:
+    def _resolved(self, n_rows: int) -> Self:
         members = _MEMBERS if n_rows < _MANY else _MEMBERS_OF_MANY
         dropout = _DROPOUT if n_rows < _MANY_FOR_DROPOUT else _DROPOUT_OF_MANY
         return self._with(
@@ -250,7 +250,7 @@ class SumoNet(_MonotoneNet):
         )
 
     def _components(self, n_rows: int) -> dict[str, NetworkMethod]:
-        names, network = self._component_names(n_rows), self._alone(n_rows)
+        names, network = self._component_names(n_rows), self._resolved(n_rows)
         if names == ("network",):
             return {"network": network}
         steps = math.ceil(n_rows / batch_rows(self.batch_size, n_rows))
@@ -279,7 +279,7 @@ class SumoNet(_MonotoneNet):
                 "components='auto', or read the rows into memory."
             )
         epochs = min(45, max(1, round(_DISK_VISITS / n_rows)))
-        network = self._alone(n_rows)._with(
+        network = self._resolved(n_rows)._with(
             n_members=self.n_members or _DISK_MEMBERS, max_epochs=self.max_epochs or epochs
         )
         return {"network": network}

@@ -126,13 +126,13 @@ class NetworkMethod(ABC):
         own = self.encoder is not None
         return RowOptions(self.numeric_scaling, one_hot=own, max_components=None if own else _PRINCIPAL_COMPONENTS)
 
-    def _alone(self, n_rows: int) -> Self:
-        """The settings with which its networks train by themselves on so many rows: no rule is left open."""
+    def _resolved(self, n_rows: int) -> Self:
+        """The settings with which its networks train by themselves on so many rows, with defaults for None."""
         return self
 
     def _components(self, n_rows: int) -> dict[str, NetworkMethod]:
         """The methods whose networks are trained on so many rows and stacked, by name."""
-        return {"network": self._alone(n_rows)}
+        return {"network": self._resolved(n_rows)}
 
     def _components_on_disk(self, n_rows: int) -> dict[str, NetworkMethod]:
         """As `_components`, for rows that are read in pieces."""

@@ -48,7 +48,7 @@ class TrainedComponent:
 class FitPlan:
     """How the networks of one method are fitted; each step is a function of its arguments and of the plan."""
 
-    method: NetworkMethod  # with every rule resolved: see `NetworkMethod._alone`
+    method: NetworkMethod  # with every rule resolved: see `NetworkMethod._resolved`
     name: str = ""  # of the component
     checkpoints: Checkpoints | None = None  # where the state of training is kept
     workers: Workers = ALONE  # the processes that train together

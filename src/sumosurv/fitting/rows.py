@@ -235,11 +235,11 @@ def time_unit(outcome: Outcome) -> float:
     return outcome.last_time or 1.0
 
 
-def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int | None = None) -> TimeFeatures:
+def time_features(kind: TimeFeatureKind, y: Outcome, unit: float) -> TimeFeatures:
     """Time features fitted to the outcome of the training rows; see `TimeFeatures`.
 
-    "marginal" has ``n_knots`` knots, by default one for every eight events and ten at most. It needs two distinct
-    event times; with fewer it falls back to "log".
+    "marginal" has one knot for every eight events, ten at most. It needs two distinct event times; with fewer it falls
+    back to "log".
     """
     y = y.on_clock(unit=unit)
     if kind == "linear":
@@ -250,8 +250,7 @@ def time_features(kind: TimeFeatureKind, y: Outcome, unit: float, n_knots: int |
     middle = y.at_midpoints()
     events, weight = middle.time[middle.event], None if y.weight is None else y.weight[middle.event]
     count = float(weight.sum()) if weight is not None else len(events)
-    if n_knots is None:
-        n_knots = int(np.clip(count // _EVENTS_PER_KNOT, 2, _TIME_KNOTS))
+    n_knots = int(np.clip(count // _EVENTS_PER_KNOT, 2, _TIME_KNOTS))
     levels = (np.arange(n_knots) + 0.5) / n_knots
     places = quantiles(events, levels, weight) if len(events) else np.zeros(0)
     places = places[np.diff(np.log(places + LOG_OFFSET), prepend=-np.inf) > _CLOSEST]

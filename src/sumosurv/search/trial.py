@@ -55,7 +55,7 @@ class Job:
         if key not in self._settings:
             made = copy.copy(self.estimator).set_params(**parameters)
             made._check_settings()
-            self._settings[key] = made._alone(len(self._inputs[0]))
+            self._settings[key] = made._resolved(len(self._inputs[0]))
         return self._settings[key]
 
     def plan(self, parameters: Parameters) -> FitPlan:

@@ -81,7 +81,7 @@ class PredictionTable:
         if single:
             distribution = distribution.single()
         columns: dict[str, Any] = {}
-        past: dict[str, Any] = {}  # the rows in which a figure rests on what lies past the last training time
+        past: dict[str, Any] = {}  # the rows in which a prediction is extrapolated, by its column
         within = distribution.restricted_mean(last) if mean else None
         if horizon is not None:
             columns[f"restricted_mean_{horizon:g}"] = distribution.restricted_mean(horizon)
@@ -105,7 +105,7 @@ class PredictionTable:
         if single:
             columns = {name: values.astype(np.float32) for name, values in columns.items()}
         if mean or levels or any(rows.any() for rows in past.values()):
-            columns["extrapolated"] = _named(past, n)
+            columns["extrapolated"] = _extrapolated_names(past, n)
         beyond.update({name: int(rows.sum()) for name, rows in past.items() if rows.any()})
         made = pd.concat([identifiers, pd.DataFrame(columns, index=X.index)], axis=1)
         check_no_duplicates(list(made.columns), "The table of predictions, with its identifiers,")
@@ -118,7 +118,7 @@ def _labels(values: Sequence[float]) -> list[str]:
     return short if len(set(short)) == len(set(values)) else [repr(float(value)) for value in values]
 
 
-def _named(past: Mapping[str, npt.NDArray[np.bool_]], n: int) -> npt.NDArray[np.object_]:
+def _extrapolated_names(past: Mapping[str, npt.NDArray[np.bool_]], n: int) -> npt.NDArray[np.object_]:
     """For each of n rows the names of the columns that are marked in it, separated by spaces."""
     marks = np.column_stack([np.zeros(n, dtype=bool), *past.values()])
     kinds, which = np.unique(marks @ (1 << np.arange(marks.shape[1], dtype=object)), return_inverse=True)
@@ -199,21 +199,21 @@ class _Parts:
 
     def __init__(self, folder: Path, signature: str) -> None:
         self._folder = folder
-        told = folder / "run.json"
-        if self._told(told) != signature:
+        record = folder / "run.json"
+        if self._stored_signature(record) != signature:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            with replacing(told) as partial:
+            with replacing(record) as partial:
                 partial.write_text(json.dumps({"signature": signature}), encoding="utf-8")
         self._files: list[Path] = []
         self.beyond = Counter[str]()
 
-    def _told(self, told: Path) -> str | None:
-        """What the folder holds parts of; None if it is new or empty, and an error if it is not of this making."""
+    def _stored_signature(self, record: Path) -> str | None:
+        """The signature of the parts in the folder; None if it is new or empty, an error if it has other contents."""
         if not self._folder.exists() or (self._folder.is_dir() and not any(self._folder.iterdir())):
             return None
         try:
-            return str(json.loads(told.read_text(encoding="utf-8"))["signature"])
+            return str(json.loads(record.read_text(encoding="utf-8"))["signature"])
         except (OSError, ValueError, LookupError, TypeError):
             raise FileExistsError(
                 f"{self._folder} exists but does not contain parts of predictions; move it, or choose another "
