@@ -311,28 +311,25 @@ class Conformal(SurvivalEstimator):
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         fitted, tensors = super()._state()
         fitted["n_calibration_"] = self.n_calibration_
-        for name in ("levels_", "values_"):  # with the ends of the map: no tensor of a file is empty
-            tensors[name] = torch.from_numpy(np.concatenate([[0.0], getattr(self, name), [1.0]]))
+        tensors |= {name: torch.from_numpy(getattr(self, name)) for name in ("levels_", "values_")}
         if self.scores_ is not None:
-            fitted["bound"], more = self.scores_.state()
-            fitted["bound"]["followed_"] = self.followed_
-            tensors |= more
+            fitted |= {"cutoff_": self.cutoff_, "followed_": self.followed_}
+            tensors |= {f"bound_{name}": torch.from_numpy(getattr(self.scores_, name)) for name in ("scores", "mass")}
         return fitted, tensors
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         super()._restore(fitted, tensors)
         self.n_calibration_ = as_whole(fitted["n_calibration_"], "n_calibration_", low=1)
-        levels = tensor_of(tensors, "levels_", increasing=True, low=0.0, high=1.0).numpy()
-        values = tensor_of(tensors, "values_", len(levels), increasing=True, low=0.0, high=1.0).numpy()
-        if len(levels) < 2 or {levels[0], values[0]} != {0.0} or {levels[-1], values[-1]} != {1.0}:
-            raise ValueError("the recalibration function does not map [0, 1] onto [0, 1]")
-        self.levels_, self.values_ = levels[1:-1].copy(), values[1:-1].copy()
-        self.scores_ = None
-        if "bound" in fitted:
-            self.scores_ = BoundScores.restored(fitted["bound"], tensors)
-            self.followed_ = as_number(fitted["bound"]["followed_"], "followed_", above=0.0)
-        self.cutoff_ = None if self.scores_ is None else self.scores_.cutoff
-        self.cells_ = self.estimator_.cells_
+        inside = {"low": np.nextafter(0.0, 1.0), "high": np.nextafter(1.0, 0.0)}
+        self.levels_ = tensor_of(tensors, "levels_", increasing=True, **inside).numpy()
+        self.values_ = tensor_of(tensors, "values_", len(self.levels_), increasing=True, **inside).numpy()
+        self.scores_, self.cutoff_, self.cells_ = None, None, self.estimator_.cells_
+        if "cutoff_" in fitted:
+            self.cutoff_ = as_number(fitted["cutoff_"], "cutoff_", low=0.0)
+            self.followed_ = as_number(fitted["followed_"], "followed_", above=0.0)
+            scores = tensor_of(tensors, "bound_scores", low=0.0, high=1.0, never_falling=True).numpy()
+            mass = tensor_of(tensors, "bound_mass", len(scores), low=0.0, never_falling=True).numpy()
+            self.scores_ = BoundScores(self.cutoff_, scores, mass)
 
     def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
         if len(parts) != 1 + (self.censoring is not None):

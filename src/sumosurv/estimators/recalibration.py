@@ -13,7 +13,6 @@ import torch
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import marginal_curve, risk_table
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.stored import as_number, tensor_of
 
 __all__ = ["BoundScores", "choose_cutoff", "just_before", "probabilities", "recalibration", "score_rows"]
 
@@ -141,18 +140,6 @@ class BoundScores:
         with torch.no_grad():
             times = distribution.quantile(own_levels=np.clip(1.0 - found, 0.0, 1.0))
         return np.where(np.isinf(found), 0.0, np.minimum(times, self.cutoff))
-
-    def state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a model file keeps."""
-        first = {f"bound_{name}": np.append(0.0, getattr(self, name)) for name in ("scores", "mass")}  # never empty
-        return {"cutoff": self.cutoff}, {name: torch.from_numpy(values) for name, values in first.items()}
-
-    @classmethod
-    def restored(cls, stored: dict[str, Any], tensors: dict[str, torch.Tensor]) -> BoundScores:
-        """The inverse of `state`."""
-        scores = tensor_of(tensors, "bound_scores", low=0.0, high=1.0, never_falling=True).numpy()
-        mass = tensor_of(tensors, "bound_mass", len(scores), low=0.0, never_falling=True).numpy()
-        return cls(as_number(stored["cutoff"], "the cut-off", low=0.0), scores[1:].copy(), mass[1:].copy())
 
 
 def score_rows(

@@ -16,7 +16,7 @@ from sumosurv.fitting.rows import Learned, PreparedRows, event_share
 from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import Encoder, ModuleEncoder, PopulationNetwork, Rows, TableEncoder, select_members
 from sumosurv.training import ALONE, Checkpoints, TrainingError, Workers
-from sumosurv.training.batches import Member, batch_rows, fold_rows, split_rows, subjects
+from sumosurv.training.batches import Member, RowNumbers, batch_rows, fold_rows, split_rows, subjects
 from sumosurv.training.loop import History, Schedule, held_out_terms, train
 from sumosurv.training.machine import find_device, threads
 from sumosurv.warn import warn_user
@@ -28,7 +28,7 @@ _ITERATIONS, _CONVERGED = 5000, 1e-7
 _LEAST_WEIGHT = 0.01  # a component below it is left out of the mixture
 
 Array = npt.NDArray[np.float64]
-Split = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]
+Split = tuple[RowNumbers, RowNumbers | None]
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,9 @@ class FitPlan:
         build = method._build_causes if "causes" in learned.start else method._build_network
         return build(learned.start, encoder, generators)
 
-    def member(
-        self,
-        seed: int,
-        train_rows: npt.NDArray[np.int64],
-        valid_rows: npt.NDArray[np.int64] | None,
-        stop_after: int | None = None,
-    ) -> Member:
+    def member(self, seed: int, train: RowNumbers, valid: RowNumbers | None, stop_after: int | None = None) -> Member:
         """One network with these settings, on some of the rows."""
-        rate, decay = float(self.method.learning_rate), float(self.method.weight_decay)
-        return Member(seed, train_rows, valid_rows, rate, decay, stop_after)
+        return Member(seed, train, valid, float(self.method.learning_rate), float(self.method.weight_decay), stop_after)
 
     def schedule(self, n_rows: int) -> Schedule:
         """How a population with these settings trains on so many rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ __all__ = ["FittedPopulation", "FittedStack", "check_weights"]
 Build = Callable[[Learned, npt.NDArray[np.int64]], PopulationNetwork]
 
 _LARGE = 1e4  # a stored model with a weight above it is tried on a row
-_Network = TypeVar("_Network", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -263,7 +262,7 @@ def check_weights(sketch: nn.Module, members: int, weights: Mapping[str, Tensor]
         check_values(value, name)
 
 
-def _filled(network: _Network, weights: Mapping[str, Tensor]) -> _Network:
+def _filled(network: PopulationNetwork, weights: Mapping[str, Tensor]) -> PopulationNetwork:
     """A network with checked tensors for its own."""
     for name, buffer in list(network.named_buffers()):
         if name in weights and weights[name].shape != buffer.shape:  # tables whose size depends on the data
