@@ -38,7 +38,7 @@ _KNOWN = ("n_features_in_", "feature_names_in_", "n_causes_", "last_time_", "ris
 
 
 class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
-    """Base of all estimators: fit, then ask for the distribution or for what follows from it.
+    """Base class of all estimators: ``fit``, ``predict_distribution`` and the predictions derived from it.
 
     A method defines ``_fit`` and ``_distribution``; methods with settings or fitted attributes of their own also define
     ``_check_settings``, ``_state`` and ``_restore``.
@@ -202,14 +202,14 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Lower and upper limits of S(t|x) from the spread of the model's members, each of shape (rows, times).
 
-        Between them lies the central share ``level`` of the members' curves, each counted with its weight in the
-        mixture; both limits fall in time, as the curves do. The members were trained on different shares of the rows
-        from different starting values, so that their spread shows what the networks do not know. It is not a confidence
-        interval: what all members get wrong together does not show, and the truth lies in the band less often than
-        ``level`` says (docs/uncertainty.md has figures). How far apart the *times* of such subjects are is another
-        question, which the distribution itself answers.
+        At each time, the limits contain the central share ``level`` of the members' curves, weighted as in the mixture.
+        The members were trained on different shares of the rows from different initial weights. The band is not a
+        confidence interval: it does not show errors that all members have in common, and it contains the truth less
+        often than ``level`` (docs/uncertainty.md). It describes the uncertainty of the curve, not the variation of
+        event times.
 
-        `CoxPH` gives confidence limits instead. Other methods with one model have no members, and raise a ValueError.
+        `CoxPH` and `ParametricRegression` give confidence limits instead. Other methods with a single model raise a
+        ValueError.
         """
         check_level(level)
         members = self.predict_members(X)
@@ -246,16 +246,15 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         X : covariates
             One row for each spell.
         start : array of shape (rows,)
-            When each spell begins; it lasts until the next one of the same subject, the last for ever.
+            Start of each spell. A spell ends at the start of the subject's next spell; the last one does not end.
         groups : array of shape (rows,)
             The subject of each spell.
 
         Returns
         -------
         SurvivalDistribution
-            Of one row per subject, in the order in which they first appear, given that each is event-free at the
-            start of its first spell. What happens past the start of the last spell is said as if its covariates
-            stayed as they are.
+            One row per subject, in order of first appearance, given that the subject is event-free at the start of its
+            first spell. The covariates of the last spell are assumed to stay constant.
         """
         spells = self.predict_distribution(X)
         begin = check_time(start, "start", if_missing="say when each spell begins")
@@ -266,8 +265,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean log-likelihood, in nats, on the scale of the training times (higher is better).
 
-        Of a model that took recorded times for cells (``SumoNet.resolution``) it is that of the cells; see
-        `log_likelihood`.
+        If the model treats recorded times as cells (``SumoNet.resolution``), events are scored by the probability of
+        their cell; see `log_likelihood`.
         """
         values, weights, notes = [], [], LevelNotes()
         for block in self._source(X, y, sample_weight).blocks(rows=self._rows_at_once(1)):
@@ -279,7 +278,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return float(np.average(np.concatenate(values), weights=np.concatenate(weights)))
 
     def predict_to_parquet(self, X: Any, path: str | Path, *, identifiers: Sequence[str] = (), **table: Any) -> int:
-        """Write predictions of rows on disk to a Parquet file, one row for each; returns how many.
+        """Write predictions for rows on disk to a Parquet file, and return the number of rows.
 
         The file is written as a whole or not at all, and a run that was killed resumes: see
         `sumosurv.streaming.predict_to_parquet`.
@@ -298,7 +297,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return predict_to_parquet(self, X, path, PredictionTable(**table), identifiers=identifiers)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file, to be read by `sumosurv.load`: tensors and JSON, no code, no data."""
+        """Write the fitted model to a file that `sumosurv.load` reads: tensors and JSON, no code, no training rows."""
         save(self, path)
 
     # ------------------------------------------------------------------ model files

@@ -32,16 +32,16 @@ class CauseSpecific(SurvivalEstimator):
     .. math::
         S(t|x) = \prod_k S_k(t|x), \qquad F_k(t|x) = \int_0^t λ_k(u|x) \, S(u|x) \, du
 
-    That censoring by other causes says nothing about the hazard is no assumption here: cause-specific hazards are
-    rates among those who are event-free, and that is all that is estimated. How the incidences are computed is said in
-    `sumosurv.distributions.cause_specific`. With one cause the model is that of the estimator.
+    This does not assume that the causes are independent: cause-specific hazards are rates among subjects who are still
+    event-free. `sumosurv.distributions.cause_specific` documents how the incidences are computed. With one cause, the
+    model equals the estimator.
 
     Parameters
     ----------
     estimator : SurvivalEstimator, optional
-        Of any kind; a clone is fitted for each cause. ``CoxPH()`` by default. It must be able to learn from what is in
-        the rows beside causes: entry, intervals, weights. An event of another cause between two times is censored at
-        the first of them.
+        Estimator of which a clone is fitted for each cause; ``CoxPH()`` by default. It must support the other features
+        of the outcome (delayed entry, intervals, weights). An interval-censored event of another cause is censored at
+        the lower limit.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class CauseSpecific(SurvivalEstimator):
 
     @available_if(_has_summary)  # type: ignore[untyped-decorator]
     def summary(self, level: float = 0.95) -> ModelSummary:
-        """The summaries of the models of all causes; only if the estimator has one."""
+        """The summaries of the models of all causes, if the estimator has a ``summary``."""
         check_is_fitted(self)
         parts = [estimator.summary(level) for estimator in self.estimators_]
         return ModelSummary.by_cause(f"Cause-specific {parts[0].title}", parts)

@@ -40,43 +40,39 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Conformal(SurvivalEstimator):
-    r"""S(t|x) = g(S₀(t|x)): the distribution of another estimator, recalibrated on rows that it did not see.
+    r"""S(t|x) = g(S₀(t|x)): the distribution of another estimator, recalibrated on held-out rows.
 
     If the model is right, S₀(T|x) is uniform on [0, 1]. g is the distribution function of S₀(T|x) among calibration
-    rows, so that g(S₀(T|x)) is uniform in any case: D-calibrated. It is one increasing function for all subjects, which
-    keep their order at every time, and with it `concordance_td` (`harrell_c` and `uno_c`, which order restricted means,
-    may change); and it is linear between its knots, so that there is
-    a density and a likelihood. Below the smallest S₀(T|x) that was seen g is linear through the origin: there the model
-    goes on as before.
+    rows, so that g(S₀(T|x)) is uniform for any model (D-calibrated). g is increasing and the same for all subjects, so
+    their order at each time and `concordance_td` do not change (`harrell_c` and `uno_c`, which rank restricted means,
+    may change). g is piecewise linear, so the recalibrated distribution has a density and a likelihood. Below the
+    smallest S₀(T|x) of the calibration rows, g is linear through the origin.
 
-    A censored row says that S₀(T|x) lies below S₀(z|x), so that g is one minus the Kaplan-Meier estimate for F₀(z|x);
-    with late entry Nelson-Aalen's, with events between two times Turnbull's.
+    For a row censored at z, S₀(T|x) is known to lie below S₀(z|x), so g is estimated by Kaplan-Meier: one minus the
+    estimate for F₀(z|x). With delayed entry it is the Nelson-Aalen estimate, with interval censoring Turnbull's.
 
     Parameters
     ----------
     estimator : SurvivalEstimator, optional
-        Of any kind; a clone is fitted. ``SumoNet()`` by default. To recalibrate a fitted model, see ``of``.
+        Estimator of which a clone is fitted; ``SumoNet()`` by default. To recalibrate a fitted model, see ``of``.
     fraction : float
         Share of the subjects that are held out for calibration.
     cv : int, optional
-        Instead of holding rows out for good: the estimator is fitted to all rows, and g is learned from what it says of
-        each row when fitted to the other folds of a cross-validation. No row is lost and g has less noise, at the price
-        of ``cv`` further fits; what is guaranteed then holds in the limit of many rows, and there is no
-        ``lower_bound``.
+        Number of folds. The estimator is then fitted to all rows, and g is estimated from out-of-fold predictions. All
+        rows are used and g is less noisy, at the cost of ``cv`` further fits; the guarantee below holds only
+        asymptotically, and ``lower_bound`` is not available.
     bins : int
-        Intervals between the knots of g, of equal probability; fewer where that leaves less than ten events for each,
-        and none (g is then the identity) with less than twenty events.
+        Number of intervals between the knots of g, of equal probability. It is reduced so that each interval has at
+        least ten events; with fewer than twenty events g is the identity.
     shrink : bool
-        Move g towards the identity by the share of its deviation that is expected by chance: by all of it where the
-        calibration rows do not speak against the model. False leaves g as it was counted, noise and all, which is what
-        the guarantee below is for.
+        Shrink g towards the identity by the share of its deviation that is expected by chance; entirely if the
+        calibration rows show no evidence against the model. The guarantee below holds for False.
     censoring : SurvivalEstimator, optional
-        For ``lower_bound``: learns the distribution of the censoring time given x. By default it is Kaplan-Meier's,
-        the same for all x.
+        Model of the censoring time given x, for ``lower_bound``. By default Kaplan-Meier, the same for all x.
     cutoff : float, optional
         c₀ of ``lower_bound``; by default chosen on the rows that the estimator was fitted to.
     random_state : int, RandomState or None
-        Which rows are held out.
+        Seed for the choice of held-out rows.
 
     Attributes
     ----------
@@ -84,27 +80,27 @@ class Conformal(SurvivalEstimator):
     levels_, values_ : ndarray
         The knots u of g, and g(u).
     n_calibration_ : int
-        Rows that g was learned from.
+        Number of rows from which g was estimated.
     cutoff_ : float or None
-        c₀ of ``lower_bound``; None where rows entered late or events lie between two times.
+        c₀ of ``lower_bound``; None with left truncation or interval censoring.
 
     Notes
     -----
-    **What is guaranteed.** With ``shrink=False``, without censoring, with continuous S₀(T|x) and for at least 20
-    calibration rows drawn independently from one population, P(S(T|x) <= g(u)) = g(u) at every knot u, for any model:
-    at a knot that is the k-th smallest of n calibration values g(u) is k / (n + 1). This holds on average over subjects
-    and over samples of calibration rows, not for each x. With censoring it holds in the limit of many rows if the
-    censoring time says nothing about S₀(T|x), as it does not if censoring is independent of x; otherwise as far as
-    the model is right.
+    **Guarantee.** With ``shrink=False``, without censoring, with continuous S₀(T|x) and for at least 20 calibration
+    rows drawn independently from one population, P(S(T|x) <= g(u)) = g(u) at every knot u, for any model: at a knot
+    that is the k-th smallest of n calibration values g(u) is k / (n + 1). This holds on average over subjects and over
+    samples of calibration rows, not for each x. With censoring it holds asymptotically if the censoring time is
+    independent of S₀(T|x), for example if censoring is independent of x; otherwise only approximately, depending on the
+    model.
 
-    **What it costs.** The rows held out are not fitted to, and g has noise, of the order of one over the square root
-    of the calibration rows: without shrinkage it makes a model worse that was calibrated already. With χ² the distance
-    of g from the identity between its k knots in units of Greenwood's variance, which is k on average where the model
-    is right, the deviation is multiplied by max(0, 1 - k/χ²), after James and Stein. docs/uncertainty.md has figures
-    for both.
+    **Cost.** The held-out rows are not used for fitting, and g has a standard error of the order of one over the square
+    root of the number of calibration rows: without shrinkage, recalibration makes a calibrated model worse. Let χ² be
+    the squared distance of g from the identity at its k knots in units of Greenwood's variance, with mean k if the
+    model is right. Shrinkage multiplies the deviation by max(0, 1 - k/χ²), after James and Stein. See
+    docs/uncertainty_evidence.md.
 
-    The idea is that of Qi, Yu and Greiner (2024), who draw S₀(T|x) of censored rows at random between 0 and S₀(z|x).
-    Kaplan-Meier is what such draws lead to if they are made from g itself instead of from the model.
+    Qi, Yu and Greiner (2024) draw S₀(T|x) of censored rows at random between 0 and S₀(z|x). Drawing from g itself
+    instead of from the model leads to Kaplan-Meier.
 
     References
     ----------
@@ -150,7 +146,7 @@ class Conformal(SurvivalEstimator):
 
     @classmethod
     def of(cls, fitted: SurvivalEstimator, X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> Conformal:
-        """Recalibrate a fitted model on other rows than those it was fitted to.
+        """Recalibrate a fitted model on rows that it was not fitted to.
 
         Parameters
         ----------
@@ -243,9 +239,9 @@ class Conformal(SurvivalEstimator):
         2021).
 
         Events before a cut-off c₀, and rows that were followed up to it, show min(T, c₀). Their scores S(min(T, c₀)|x)
-        are weighted by w = 1 / P(C >= min(T, c₀) | x), which makes up for those lost to censoring, and a new subject
-        has the largest weight that it can have, 1 / P(C >= c₀ | x). L(x) is the time at which S(t|x) falls to the
-        weighted quantile of the scores, c₀ at most; it is 0 where the calibration rows are too few for the level.
+        are weighted by w = 1 / P(C >= min(T, c₀) | x), which corrects for rows censored earlier, and a new subject has
+        the largest possible weight, 1 / P(C >= c₀ | x). L(x) is the time at which S(t|x) falls to the weighted quantile
+        of the scores, c₀ at most; it is 0 if there are too few calibration rows for the level.
 
         Parameters
         ----------

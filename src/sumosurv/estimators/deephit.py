@@ -23,29 +23,29 @@ __all__ = ["DeepHit"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DeepHit(NetworkEstimator):
-    r"""DeepHit (Lee et al. 2018) for one kind of event: a probability p_c(x) for each interval of time.
+    r"""DeepHit (Lee et al. 2018): a probability p_c(x) for each interval of time.
 
     .. math::
         α \sum_i \Big[ d_i \log p_{c_i}(x_i) + (1 - d_i) \log \sum_{l \ge c_i} p_l(x_i) \Big]
         - (1 - α) \frac{1}{n} \sum_{i, j: d_i = 1, z_i < z_j} \exp\Big(-\frac{F(z_i|x_i) - F(z_i|x_j)}{σ}\Big)
 
     is maximised: the likelihood of the intervals, and a penalty on pairs that are ranked wrongly. c_i is the interval
-    of z_i and F is taken at its end. The last interval lies past the last cut, the largest training time. The ranking
+    of z_i and F is taken at its end. The last interval lies beyond the last cut, the largest training time. The ranking
     loss favours concordance over calibration: a small ``alpha`` costs likelihood, IBS and IBLL.
 
     Parameters
     ----------
     n_cuts : int
-        Intervals up to the largest training time (fewer where quantiles coincide).
+        Number of intervals up to the largest training time (fewer if quantiles coincide).
     cuts : {"quantile", "equidistant"}
-        Cuts where the Kaplan-Meier curve has fallen by equal amounts, or evenly spaced ones.
+        Cuts between which the Kaplan-Meier curve falls by equal amounts, or evenly spaced cuts.
     alpha : float
-        Weight of the likelihood, in (0, 1]; 1 - alpha that of the ranking.
+        Weight of the likelihood, in (0, 1]; the ranking loss has weight 1 - alpha.
     sigma : float
         Scale of the ranking loss.
     interpolation : {"hazard", "density"}
-        Constant hazard or constant density inside an interval. With "hazard" the last one goes on past the largest
-        training time; with "density" the curve stays there, and later events have density zero.
+        Constant hazard or constant density within an interval. Beyond the largest training time, the last hazard
+        continues with "hazard"; with "density" the curve is flat, and later events have density zero.
     n_members, ..., verbose
         The networks and their training, as in `SumoNet`; early stopping looks at the same objective on validation rows.
 
@@ -88,7 +88,7 @@ class DeepHit(NetworkEstimator):
 
     @property
     def n_intervals_(self) -> int:
-        """How many intervals there are."""
+        """Number of intervals."""
         return len(self.stack_.learned.start["cuts"])
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:

@@ -37,9 +37,9 @@ class RandomSurvivalForest(SurvivalEstimator):
         S_b \text{ the product-limit estimate of the rows in the leaf of tree } b \text{ that holds } x.
 
     The trees are grown by scikit-survival (the log-rank test chooses the splits), which must be installed to fit:
-    ``pip install "sumosurv[forest]"``. It is licensed under the GPL and imported by ``fit`` alone. What is kept of
-    a forest are arrays, from which curves are read; a fitted model predicts, is saved and is loaded without
-    scikit-survival. Curves are steps, with a density interpolated over windows of half-width k or more.
+    ``pip install "sumosurv[forest]"``. It is licensed under the GPL and imported only by ``fit``. A fitted forest is
+    stored as arrays and is used, saved and loaded without scikit-survival. Curves are step functions, with a density
+    interpolated over windows of half-width k or more.
 
     Parameters
     ----------
@@ -48,10 +48,10 @@ class RandomSurvivalForest(SurvivalEstimator):
     min_samples_split, min_samples_leaf : int
         Smallest node that is split, and smallest leaf.
     max_features : {"sqrt", "log2"}, int, float or None
-        Columns looked at for a split.
+        Number of columns considered for a split.
     max_depth : int, optional
     n_jobs : int, optional
-        Processes that grow trees.
+        Number of processes that grow trees.
     half_width : int or "auto"
         Least k of the interpolated density; see `Tabulated`. "auto" makes a window a twentieth of the event times. The
         curve of a subject is flat wherever none of the rows that share its leaves has an event: a window without a
@@ -62,7 +62,7 @@ class RandomSurvivalForest(SurvivalEstimator):
     Attributes
     ----------
     event_times_ : ndarray
-        Where curves may fall.
+        Times at which curves may fall.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 

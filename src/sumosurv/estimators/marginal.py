@@ -40,7 +40,7 @@ class _Marginal(SurvivalEstimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class KaplanMeier(_Marginal):
-    r"""The product-limit estimate, the same for all subjects: S(t|x) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), whatever x.
+    r"""The Kaplan-Meier estimate, S(t) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), which ignores the covariates.
 
     Rows with delayed entry are at risk from their entry on. For interval-censored events it is Turnbull's estimate.
 
@@ -74,7 +74,7 @@ class KaplanMeier(_Marginal):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AalenJohansen(_Marginal):
-    r"""The cumulative incidences of all causes, the same for all subjects, whatever x.
+    r"""The Aalen-Johansen estimate of the cumulative incidence of each cause, which ignores the covariates.
 
     .. math:: F_k(t) = \sum_{t_i \le t} S(t_{i-1}) \, d_{ki} / n_i
 

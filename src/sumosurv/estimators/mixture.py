@@ -18,19 +18,19 @@ __all__ = ["SurvivalMixture"]
 
 
 class SurvivalMixture(SurvivalEstimator):
-    r"""S(t|x) = Σ wᵢ Sᵢ(t|x): several estimators as one, with an exact likelihood where theirs are exact.
+    r"""S(t|x) = Σ wᵢ Sᵢ(t|x): a mixture of several estimators; its likelihood is exact if theirs are.
 
     Parameters
     ----------
     estimators : sequence of estimators
-        Of any kind; ``fit`` fits a clone of each on the same rows.
+        Estimators of any type; ``fit`` fits a clone of each to the same rows.
     weights : sequence of float, optional
         Positive; they are divided by their sum. Equal by default.
 
     Attributes
     ----------
     estimators_ : list of fitted estimators
-        All on one device: where some have networks on a GPU and others compute on the CPU, the networks come there.
+        All on one device: if some compute on the CPU, networks on a GPU are moved to the CPU.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class SurvivalMixture(SurvivalEstimator):
 
     @classmethod
     def of(cls, fitted: Sequence[SurvivalEstimator], weights: Sequence[float] | None = None) -> SurvivalMixture:
-        """The mixture of estimators that are fitted already, on the same columns."""
+        """The mixture of fitted estimators, which must have been fitted to the same columns."""
         made = cls(list(fitted), weights)
         made._check_settings()
         for estimator in fitted:

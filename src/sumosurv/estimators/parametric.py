@@ -74,8 +74,8 @@ class WeibullNet(ParametricNet):
     offset : float or "auto"
         The time scale starts ``offset`` before time zero, in the unit of the times: T + offset is Weibull, given
         T + offset > offset. "auto" is half the smallest distance between recorded times (zero among them):
-        next to nothing for continuous times, half a day for times in whole days, whose record "0" then is a
-        possible event and not one of density zero or infinity. 0 for the plain family.
+        almost zero for continuous times, half a day for times in whole days, so that an event recorded at time 0 has a
+        finite, positive density. 0 for the plain family.
     n_members, ..., verbose
         The networks and their training, as in `SumoNet`.
 
@@ -182,8 +182,8 @@ class GompertzNet(NetworkEstimator):
     time c of the training events, :math:`a(x) = \log \text{level}(x) + \text{rate}(x) c`, and b(x), with
     :math:`\text{rate}(x) = \log(1 + e^{b(x)})` in units of the largest training time.
 
-    It is for adult mortality, whose hazard doubles every so many years, and for equipment that ages. The likelihood is
-    exact, also of events at time zero. If the rate is the same for all x, hazards are proportional; with
+    It is suited to adult mortality, whose hazard doubles at regular intervals, and to ageing equipment. The likelihood
+    is exact, also of events at time zero. If the rate is the same for all x, hazards are proportional; with
     ``covariate_layers=(), frequencies=0, dropout=0`` a and b are linear in the scaled columns, but not fitted by
     maximum likelihood; see `WeibullNet`. ``n_members`` networks predict as their equal mixture. It does not fit hazards
     that fall, such as those after surgery: use `WeibullNet`, `LogNormalNet`, `LogLogisticNet` or `SumoNet`.

@@ -33,11 +33,11 @@ _IN_FLIGHT = 2  # blocks whose copies from a device may be under way
 
 
 class Predictions(ABC):
-    """Predictions of whoever gives a distribution.
+    """The ``predict_*`` methods, derived from ``predict_distribution``.
 
-    With ``as_frame=True`` a prediction is a DataFrame with the index of X, and with the times, levels or horizons that
-    were asked for as columns. Quantiles, medians and means that rest on extrapolation beyond ``last_time_`` cause a
-    warning that counts them; their table has a column ``extrapolated`` that is True in the rows with such a number.
+    With ``as_frame=True`` a prediction is a DataFrame with the index of X and the requested times, levels or horizons
+    as columns. Quantiles, medians and means that depend on times beyond ``last_time_`` cause a warning with their
+    number; in a DataFrame, the column ``extrapolated`` marks their rows.
     """
 
     last_time_: float

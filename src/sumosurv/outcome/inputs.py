@@ -39,7 +39,7 @@ _THREE = (
 
 
 class Surv:
-    """Makes outcomes: structured arrays, in scikit-survival's form where there are only events and times.
+    """Build outcomes as structured arrays; with only events and times, in the format of scikit-survival.
 
     Every function of the library that takes ``y`` accepts what these return, and also a
     two-column DataFrame or a ``(time, event)`` pair.
@@ -72,16 +72,14 @@ class Surv:
         Parameters
         ----------
         event : array-like of bool, 0/1 or causes 0, 1, ..., K
-            True where the event was seen, False where the row is right-censored. Where causes compete: the number
-            of the cause, 0 for a right-censored row.
+            True for an event, False for a right-censored row. With competing risks: the number of the cause, 0 for a
+            right-censored row.
         time : array-like of float
             Time of the event or of censoring; zero is allowed.
         entry : array-like of float, optional
-            When each row came under observation, in the same clock (left truncation): it is at risk in
-            (entry, time].
+            Entry times (left truncation), on the same time scale: a row is at risk in (entry, time].
         causes : int, optional
-            The number of causes K. Without it, it is the largest that occurs, and more than one only if some row has
-            a cause above 1.
+            The number of causes K. By default the largest cause that occurs.
         event_name, time_name, entry_name : str
             How error messages call the columns.
         """
@@ -184,14 +182,14 @@ class Surv:
 
 
 def check_outcome(y: Any, n_rows: int | None = None, *, sample_weight: Any = None, groups: Any = None) -> Outcome:
-    """Turn any accepted form of ``y`` into an `Outcome`, or say what is wrong with it.
+    """Convert any accepted form of ``y`` to an `Outcome`; raise an error if it is invalid.
 
     Parameters
     ----------
     y : Outcome, structured array, DataFrame, ``(time, event)`` pair, array (n, 2) or sequence of pairs
         Of two columns or fields, the boolean one is the event; else names tell, or that it holds zeros and ones.
-        Further forms are told by their names: ``(entry, time, event)``, ``(lower, upper)``.
-        A plain one-dimensional array of times is taken as "every event was seen", with a warning.
+        Further forms are recognised by their names: ``(entry, time, event)``, ``(lower, upper)``. A plain
+        one-dimensional array of times is taken as "every event was seen", with a warning.
     n_rows : int, optional
         The number of rows of the covariates, which must agree.
     sample_weight : array of shape (n,), optional
