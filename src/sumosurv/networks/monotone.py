@@ -24,8 +24,6 @@ from sumosurv.networks.layers import (
     positive_parameter,
     positive_weight,
     select_members,
-    tangent_layer,
-    weighted_sum,
 )
 from sumosurv.networks.population import HORIZON, Curves, TailedNetwork
 
@@ -37,6 +35,12 @@ DERIVATIVES: tuple[Derivative, ...] = ("forward", "autograd", "chain", "differen
 _GATE_SHIFT = math.log(math.e - 1.0)  # softplus of it is 1: no gate at the start
 _SKIP_SHIFT = -3.0  # softplus of it is 0.05: a faint direct path at the start
 _EPSILON = {torch.float64: 1e-6, torch.float32: 1e-3}  # step of the two difference quotients
+
+
+def _slope_of_tanh(a: Tensor, rows: int) -> Tensor:
+    """1 - a² of the first rows of activations a, (K, r, w)."""
+    first = a if a.shape[1] == rows else torch.split(a, [rows, a.shape[1] - rows], dim=1)[0]
+    return 1.0 - first * first
 
 
 class MixedNetwork(nn.Module):
@@ -131,21 +135,22 @@ class MixedNetwork(nn.Module):
 
     def value(self, code: Tensor, t: Tensor) -> Tensor:
         """h of shape (K, n, m) for codes (K, n, w) and times (K or 1, n or 1, m)."""
-        return self._layers(code, self.features(t)[0][:, None], t.shape[2])[0]
+        return self.from_features(code, self.features(t)[0][:, None], with_slope=False)[0]
 
     def value_and_slope(self, code: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """h and dh/dt, each (K, n, m), in one pass."""
-        h, slope = self._layers(code, torch.stack(self.features(t), dim=1), t.shape[2])
-        assert slope is not None
+        h, slope = self.from_features(code, torch.stack(self.features(t), dim=1), with_slope=True)
         return h, slope
 
-    def _layers(self, code: Tensor, time: Tensor, m: int) -> tuple[Tensor, Tensor | None]:
-        """Run the layers on time features (K or 1, 1, n or 1, m, F), or on (features, slopes) in the second axis.
+    def from_features(self, code: Tensor, time: Tensor, *, with_slope: bool) -> tuple[Tensor, ...]:
+        """h at B times of each cell, and dh/dt at the first of them if ``with_slope``, each (K, n, m).
 
-        Values, and derivatives after them, are rows of one matrix per member, so that each layer is one
+        ``time`` has the features of the B times on its second axis, and the slopes of those of the first time after
+        them: (K or 1, B or B + 1, n or 1, m, F). All are rows of one matrix per member, so that each layer is one
         product.
         """
-        members, n, f = code.shape[0], code.shape[1], self.features.n_features
+        members, n, f, m = code.shape[0], code.shape[1], self.features.n_features, time.shape[3]
+        blocks, cells = time.shape[1] - with_slope, n * m
         # split and unbind, and no slices: the gradient of a slice is a whole array of zeros around it
         first, *factors = torch.split(code, [self.width] + [f] * ((code.shape[2] - self.width) // f), dim=2)
         if self.gate:
@@ -153,19 +158,19 @@ class MixedNetwork(nn.Module):
         weight = positive_weight(self.time_weight, self.positive)
         rows = time.expand(members, *time.shape[1:])
         z = torch.bmm(rows.reshape(members, rows[0].numel() // f, f), weight).reshape(*rows.shape[:-1], self.width)
-        of_time, *rates = z.unbind(1)
-        a = torch.tanh(first[:, :, None] + of_time).reshape(members, n * m, self.width)
+        of_times, *rates = torch.split(z, [blocks, 1] if with_slope else [blocks], dim=1)
+        a = torch.tanh(first[:, None, :, None] + of_times).reshape(members, blocks * cells, self.width)
         da = None
-        if rates:
-            da = (1.0 - a * a) * rates[0].expand(-1, n, -1, -1).reshape(members, n * m, self.width)
+        if with_slope:
+            da = _slope_of_tanh(a, cells) * rates[0].expand(-1, -1, n, -1, -1).reshape(members, cells, self.width)
         for place, (raw, bias) in enumerate(zip(self.weights, self.biases), start=1):
             w = positive_weight(raw, self.positive)
             if da is None:
                 new, d_new = torch.tanh(torch.baddbmm(bias, a, w)), None
             else:
-                value, rate = torch.split(torch.bmm(torch.cat([a, da], dim=1), w), [n * m, n * m], dim=1)
+                value, rate = torch.split(torch.bmm(torch.cat([a, da], dim=1), w), [blocks * cells, cells], dim=1)
                 new = torch.tanh(value + bias)
-                d_new = (1.0 - new * new) * rate
+                d_new = _slope_of_tanh(new, cells) * rate
             if self.residual and new.shape == a.shape:
                 new = new + a
                 d_new = None if d_new is None or da is None else d_new + da
@@ -175,42 +180,13 @@ class MixedNetwork(nn.Module):
                 d_new = None if d_new is None or da is None else torch.where(has, d_new, da)
             a, da = new, d_new
         w = positive_weight(self.out_weight, self.positive)
-        h = torch.baddbmm(self.out_bias, a, w).reshape(members, n, m)
-        slope = None if da is None else torch.bmm(da, w).reshape(members, n, m)
+        out = list(torch.baddbmm(self.out_bias, a, w).reshape(members, blocks, n, m).unbind(1))
+        if da is not None:
+            out.append(torch.bmm(da, w).reshape(members, n, m))
         if self.skip:
-            path, *rates = (time * factors[-1][:, None, :, None]).sum(-1).unbind(1)
-            h = h + path
-            slope = None if slope is None else slope + rates[0]
-        return h, slope
-
-    @property
-    def has_fast_slopes(self) -> bool:
-        """Whether `at_one_time` can be used: on the CPU, where all members have the same layers."""
-        return self.out_bias.device.type == "cpu" and not self.active.numel()
-
-    def at_one_time(self, code: Tensor, features: Sequence[Tensor]) -> Sequence[Tensor]:
-        """h at some times of each row and dh/dt at the first of them, (K, n, 1) each.
-
-        The same as by `value` and `value_and_slope`, in one pass through layers with gradients by hand. ``features``
-        are those of each time, and last the slopes of those of the first: (K or 1, n or 1, F) each.
-        """
-        members, n, f = code.shape[0], code.shape[1], self.features.n_features
-        first, *factors = torch.split(code, [self.width] + [f] * ((code.shape[2] - self.width) // f), dim=2)
-        factors = [factor.contiguous() for factor in factors]  # products with few columns of a wide matrix are slow
-        time = torch.stack([part.expand(members, n, f) for part in features], dim=1)
-        if self.gate:
-            time = time * factors[0][:, None]
-        blocks = len(features) - 1
-        w = positive_weight(self.time_weight, self.positive)
-        a = tangent_layer(time.reshape(members, -1, f), w, first, blocks, residual=False)
-        for raw, bias in zip(self.weights, self.biases):
-            w = positive_weight(raw, self.positive)
-            a = tangent_layer(a, w, bias, blocks, residual=self.residual and w.shape[1] == w.shape[2])
-        out = weighted_sum(a, positive_weight(self.out_weight, self.positive)).reshape(members, blocks + 1, n)
-        if self.skip:
-            out = out + (time * factors[-1][:, None]).sum(-1)
-        *values, slope = out[..., None].unbind(1)
-        return [*(value + self.out_bias for value in values), slope]
+            path = (time * factors[-1][:, None, :, None]).sum(-1).unbind(1)
+            out = [part + direct for part, direct in zip(out, path)]
+        return tuple(out)
 
     def jet(self, code: Tensor, t: Tensor, derivative: Derivative) -> tuple[Tensor, Tensor]:
         r"""h and dh/dt by one of the paper's ways.
@@ -263,12 +239,12 @@ class MonotoneCurves(Curves):
 
     def __init__(self, network: MonotoneNetwork, code: Tensor, batch: Batch | None) -> None:
         self.network, self.code = network, code
-        self._known: tuple[Tensor, Tensor, Tensor] | None = None
+        self._known: tuple[Tensor, Tensor] | None = None
         features = network.mixed.features
-        if batch is not None and len(features.table) == 1 and network.mixed.has_fast_slopes:
+        if batch is not None and len(features.table) == 1 and code.device.type == "cpu":
             every = batch.table.remembered(features, self._features_of)
-            value, slope = torch.split(every[batch.index], features.n_features, dim=2)
-            self._known = value, slope, every[None, -1:, : features.n_features]
+            value, slope = torch.split(every[batch.index][:, :, None], features.n_features, dim=3)
+            self._known = value, slope
 
     @cached_property
     def log_start(self) -> Tensor | None:
@@ -300,22 +276,21 @@ class MonotoneCurves(Curves):
 
     def _jet(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """h and its slope at one time of each row; log S(0) is noted if it comes at the same price."""
-        mixed, anchored = self.network.mixed, self.network.anchored
-        if self.network.derivative != "forward" or not mixed.has_fast_slopes:
+        mixed = self.network.mixed
+        if self.network.derivative != "forward":
             return mixed.jet(self.code, t, self.network.derivative)
-        value, slope, start = self._known or (*(part[:, :, 0] for part in mixed.features(t)), None)
-        if anchored and start is None:
-            start = mixed.features(t.new_zeros(1, 1, 1))[0][:, :, 0]
-        found = mixed.at_one_time(self.code, [value, start, slope] if anchored else [value, slope])
-        if anchored:
-            self.log_start = functional.logsigmoid(-found[1])
-        return found[0], found[-1]
+        times = [*(self._known or mixed.features(t))]
+        if self.network.anchored:
+            times.insert(1, mixed.features(t.new_zeros(1, 1, 1))[0].expand_as(times[0]))
+        h, *start, slope = mixed.from_features(self.code, torch.stack(times, dim=1), with_slope=True)
+        if start:
+            self.log_start = functional.logsigmoid(-start[0])
+        return h, slope
 
     def _features_of(self, times: Tensor) -> Tensor:
-        """τ and τ' of each of the times, and below them those of time zero."""
+        """τ and τ' of each of the times, side by side."""
         near = times.clamp_max(HORIZON) if self.network.tail else times
-        both = self.network.mixed.features(torch.cat([near, near.new_zeros(1)])[None, :, None])
-        return torch.cat([part[0, :, 0] for part in both], dim=1)
+        return torch.cat([part[0, :, 0] for part in self.network.mixed.features(near[None, :, None])], dim=1)
 
 
 class MonotoneNetwork(TailedNetwork):

@@ -1,4 +1,4 @@
-"""The fast way through the layers, with gradients by hand, is the plain way; what is remembered of a table is true."""
+"""The terms of training, several times in one pass, are those of the curves; what is remembered of a table is true."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import small_networks
-from sumosurv.networks import Batch, MixedNetwork, Observed, Table
-from sumosurv.networks.layers import tangent_layer, weighted_sum
+from sumosurv.networks import Batch, Observed, Table
 
 
 def batch(members, n=7):
@@ -18,40 +17,31 @@ def batch(members, n=7):
     return table.batch(index, torch.ones_like(index, dtype=torch.bool))
 
 
-def terms_and_gradients(net, rows):
-    terms = net.terms(rows)
-    weights = torch.linspace(0.5, 2.0, terms.numel(), dtype=terms.dtype).reshape(terms.shape)
-    return terms, *torch.autograd.grad((terms * weights).sum(), list(net.parameters()), materialize_grads=True)
-
-
 @pytest.mark.parametrize("widths", [(5,), (6, 6), (3, 7, 7)])
 @pytest.mark.parametrize("proper", [True, False])
-def test_likelihood_and_gradients_are_those_of_the_plain_path(monkeypatch, widths, proper):
+def test_likelihood_is_that_of_the_curves(widths, proper):
     kind = "marginal" if proper else "linear"
     net = small_networks.network((0, 1, 2), widths=widths, proper=proper, kind=kind, noise=0.3)
-    for p in net.parameters():
-        p.requires_grad_(True)
     rows = batch(3)
-    for training in (True, False):
-        net.train(training)
-        fast = terms_and_gradients(net, rows)
-        with monkeypatch.context() as patch:
-            patch.setattr(MixedNetwork, "has_fast_slopes", False)
-            plain = terms_and_gradients(net, rows)
-        torch.testing.assert_close(fast, plain, rtol=1e-12, atol=1e-12)
+    curves, outcome = net.curves(net.encoder(rows.inputs)), rows.outcome[..., None]
+    log_survival, log_density = curves.log_terms(outcome.time)
+    wanted = torch.where(outcome.event, log_density, log_survival)[..., 0]
+    torch.testing.assert_close(net.terms(rows), wanted, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("residual", [True, False])
-def test_gradients_of_a_layer_are_those_of_differences(blocks, shared, residual):
-    torch.manual_seed(0)
-    n, width = 3, 4
-    rows = torch.randn(2, (blocks + 1) * n, width, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(2, width, width, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(2, 1 if shared else n, width, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda *x: tangent_layer(*x, blocks, residual=residual), (rows, weight, bias))
-    assert torch.autograd.gradcheck(weighted_sum, (rows, weight[:, :, :1]))
+def test_several_times_in_one_pass():
+    mixed = small_networks.network((0, 1), widths=(6, 6), noise=0.3).mixed
+    mixed.active = torch.tensor([[True, True], [True, False]])
+    rng = torch.Generator().manual_seed(0)
+    code = torch.rand(2, 5, mixed.entry.bias.shape[2], dtype=torch.float64, generator=rng)
+    t = torch.rand(2, 5, 3, dtype=torch.float64, generator=rng)
+    value, slope = mixed.features(t)
+    later = mixed.features(t + 0.5)[0]
+    found = mixed.from_features(code, torch.stack([value, later, slope], dim=1), with_slope=True)
+    wanted = mixed.value(code, t), mixed.value(code, t + 0.5), mixed.value_and_slope(code, t)[1]
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    by_differences = (mixed.value(code, t + 1e-6) - mixed.value(code, t - 1e-6)) / 2e-6
+    torch.testing.assert_close(found[2], by_differences, rtol=1e-6, atol=1e-8)
 
 
 def test_proportional_hazards_look_up_their_baseline():
