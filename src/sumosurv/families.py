@@ -86,7 +86,8 @@ def gompertz(log_level: Tensor, rate: Tensor, t: Tensor, centre: Tensor | float 
     log_hazard, growth = log_level + rate * (t - centre), rate * t
     falls = rate < 0
     largest = torch.where(falls, log_level - rate * centre, log_hazard)  # of the log-hazard from zero to t
-    cumulative = t * torch.exp(largest) * _mean_decay(torch.where(falls, -growth, growth))
+    change = torch.where(falls, -growth, growth).clamp_max(torch.finfo(t.dtype).max)  # finite: 0 · inf would be NaN
+    cumulative = t * torch.exp(largest) * _mean_decay(change)
     limit = torch.where(falls, torch.exp(largest) / torch.where(falls, rate, 1.0), -math.inf)
     log_survival = torch.where(torch.isinf(t), limit, -cumulative)
     # where S is zero so is f, however large the hazard

@@ -11,32 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from sumosurv.distributions._arguments import is_traced
 from sumosurv.distributions._quadrature import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.wrapper import Wrapper
+from sumosurv.families import gompertz
 
 __all__ = [
     "Continued",
     "is_mean_extrapolated",
-    "mean_growth",
     "tail_area",
     "tail_log_terms",
     "tail_start",
 ]
 
-_LARGE = 40.0  # exp(40) - 1 is exp(40) in float64
-
-
-def mean_growth(x: Tensor) -> Tensor:
-    """Return (exp(x) - 1) / x for x >= 0, by its series near zero, where the derivative of the quotient cancels."""
-    small = x < 0.01
-    near, far = torch.where(small, x, 0.0), torch.where(small, 1.0, x)
-    series = torch.ones_like(x)
-    for j in range(8, 1, -1):
-        series = 1.0 + near * series / j
-    return torch.where(small, series, torch.expm1(far) / far)
+_LARGE = 40.0  # exp(-40) is nothing beside 1 in float64
 
 
 def tail_start(log_survival: Tensor, log_density: Tensor, least: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -57,14 +48,11 @@ def tail_log_terms(
 
     .. math:: λ(t) = λ(T) e^{g (t - T)}, \qquad Λ(t) = Λ(T) + λ(T) (e^{g (t - T)} - 1) / g.
     """
-    later = (t - horizon).clamp(0.0, torch.finfo(t.dtype).max)
-    log_survival = -cumulative - _rise(log_hazard, growth * later, later)
-    log_density = log_hazard + growth * later + log_survival
-    never = torch.isinf(t)
+    rate = torch.as_tensor(growth, dtype=t.dtype, device=t.device)
+    tail = gompertz(log_hazard, rate, (t - horizon).clamp_min(0.0))
+    log_survival = tail.survival - cumulative
     # if the survival probability is zero, so is the density, however large the hazard
-    return log_survival.masked_fill(never, -math.inf), torch.where(
-        never | torch.isinf(log_survival), -math.inf, log_density
-    )
+    return log_survival, torch.where(torch.isinf(log_survival), -math.inf, tail.hazard + log_survival)
 
 
 def is_mean_extrapolated(mean: npt.NDArray[Any], within: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -77,11 +65,10 @@ def tail_area(log_hazard: Tensor, growth: float, length: Tensor) -> Tensor:
     if growth == 0:
         hazard = torch.exp(log_hazard)
         return -torch.expm1(-hazard * length) / hazard
-    scale = _typical(log_hazard, growth)
+    scale, rate = _typical(log_hazard, growth), log_hazard.new_tensor(growth)
 
     def survival(rows: Tensor, x: Tensor) -> Tensor:
-        u = scale[rows, None] * x
-        return torch.exp(-_rise(log_hazard[rows, None], growth * u, u))
+        return torch.exp(gompertz(log_hazard[rows, None], rate, scale[rows, None] * x).survival)
 
     # Λ has risen by one at the typical time and is convex: at 40 of them S is below e^-40
     edges = torch.tensor([0.0, 1.0, 2.0, 4.0, 8.0, 16.0, _LARGE], dtype=length.dtype, device=length.device)
@@ -90,20 +77,10 @@ def tail_area(log_hazard: Tensor, growth: float, length: Tensor) -> Tensor:
 
 
 def _typical(log_hazard: Tensor, growth: float) -> Tensor:
-    """Return the time beyond the horizon after which Λ has risen by one: log(1 + g/λ) / g."""
-    constant = torch.exp(-log_hazard)
-    if growth == 0:
-        return constant
+    """Return the time beyond the horizon after which Λ has risen by one: log(1 + g/λ) / g for g > 0."""
     log_ratio = math.log(growth) - log_hazard
-    grown = torch.where(log_ratio > _LARGE, log_ratio, torch.log1p(torch.exp(log_ratio.clamp_max(_LARGE)))) / growth
-    return torch.where(log_ratio < -_LARGE, constant, grown)
-
-
-def _rise(log_hazard: Tensor, x: Tensor, later: Tensor) -> Tensor:
-    """Λ(T + u) - Λ(T) with x = g·u, by logarithms: exp(x) may overflow where its product with the hazard does not."""
-    large = x > _LARGE
-    log_mean = torch.where(large, x - torch.log(x.clamp_min(1.0)), torch.log(mean_growth(torch.where(large, 0.0, x))))
-    return torch.exp(log_hazard + torch.log(later) + log_mean)
+    grown = softplus(log_ratio) / growth
+    return torch.where(log_ratio < -_LARGE, torch.exp(-log_hazard), grown)
 
 
 _Terms = Callable[[Tensor], tuple[Tensor, ...]]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.optimize import minimize_scalar
+from scipy.special import exprel
 from torch import Tensor, nn
 
 from sumosurv.distributions import Continued, Mixture, SurvivalDistribution
@@ -325,7 +326,7 @@ def estimate_growth(
     sum_of_times = float((weight * (last - 1.0))[seen].sum())
 
     def exposure(g: float) -> float:
-        return float(rate @ (np.exp(g * (first - 1.0)) * _integral(g * (last - first)) * (last - first)))
+        return float(rate @ (np.exp(g * (first - 1.0)) * exprel(g * (last - first)) * (last - first)))
 
     middle = float(rate @ ((last - first) * (0.5 * (first + last) - 1.0))) / exposure(0.0)
     if sum_of_times <= total * middle:  # the objective falls from g = 0 on
@@ -337,10 +338,3 @@ def estimate_growth(
         options={"xatol": 1e-8},
     )
     return float(found.x)
-
-
-def _integral(x: Floats) -> Floats:
-    """(exp(x) - 1) / x."""
-    safe = np.where(np.abs(x) < 1e-8, 1.0, x)
-    result: Floats = np.where(np.abs(x) < 1e-8, 1.0 + 0.5 * x, np.expm1(safe) / safe)
-    return result
