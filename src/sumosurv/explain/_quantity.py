@@ -76,7 +76,7 @@ class Quantity:
 
     @property
     def averages(self) -> bool:
-        """Whether a mixture has the mean of its members' values; past the last training time they go their own ways."""
+        """Whether the value of a mixture is the mean of its members' values, which are extrapolated separately."""
         inside = self.last_time is not None and bool((self.times <= self.last_time).all())
         return self.name not in ("median", "cumulative_hazard") and inside
 

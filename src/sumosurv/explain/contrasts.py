@@ -40,8 +40,8 @@ _ROWS = 1000  # averaged at once
 _ASSOCIATION = "A difference between predictions: an association, not the effect of changing anything."
 _STANDARDISED = (
     "Predictions averaged over the same rows, the column set to either value (g-formula,\n"
-    "S-learner). An effect only if nothing outside X bears on both the column and the outcome,\n"
-    "either value was possible in every row and the model is right; else an association."
+    "S-learner). A causal effect only if X contains all common causes of the column and the outcome,\n"
+    "either value was possible in every row and the model is right; otherwise an association."
 )
 
 
@@ -56,18 +56,18 @@ class Contrast:
     quantity : Quantity
         The curve: survival, or the cumulative incidence of a cause.
     curves, low, high : ndarrays of shape (2, m)
-        The limits are None where there are none.
+        The limits are None if the model has one member and is not fitted again.
     difference, difference_low, difference_high : ndarrays of shape (m,)
     numbers : DataFrame
         One line for the median and for each restricted mean (of a cause: time lost); columns first, second, difference,
         low, high. NaN for a median that is not reached.
     limits_from : {"members", "bootstrap", "none"}
-        Where limits come from: the spread of the model's members, fits to resampled rows, or nowhere.
+        The source of the limits: the spread of the model's members, or fits to resampled rows.
     level : float
     n_rows : int
         Rows over which curves are averaged; 1 for two subjects.
     meaning : str
-        What the difference may be taken for, and whether some of it is extrapolated.
+        How the difference may be interpreted, and whether some of it is extrapolated.
     """
 
     labels: tuple[str, str]
@@ -119,11 +119,11 @@ def contrast(
     labels: Sequence[str] = ("first", "second"),
     level: float = 0.95,
 ) -> Contrast:
-    """How predictions for two subjects differ: curves, medians, restricted means.
+    """Compare the predictions for two subjects: curves, medians, restricted means.
 
-    Limits are between which a share ``level`` of the model's members lies, each compared with itself. They tell what
-    training left open, not what other rows would have given; methods with one member have none. The difference
-    is an association.
+    A share ``level`` of the model's members lies between the limits, each member compared with itself. The limits
+    describe the uncertainty due to training, not due to the sampling of the rows; methods with one member have none.
+    The difference is an association.
 
     Parameters
     ----------
@@ -156,10 +156,10 @@ def contrast(
     level = check_level(level)
     rows = [_one_row(given) for given in (first, second)]
     predictor = _ContrastPredictor.of(model, rows[0], times, horizons, cause)
-    found = [predictor.of_table(own.table, np.ones(1)) for own in rows]
-    sides, each = (np.stack([side[k] for side in found], axis=-2) for k in (0, 1))
-    weights, names = predictor.curve.weights, _two_labels(labels)
-    return _contrast(predictor, sides, each, names, weights, level, "members", 1, _ASSOCIATION)
+    if isinstance(labels, str) or len(labels) != 2:
+        raise ValueError(f"labels must be two names; got {labels!r}.")
+    sides = [predictor.of_table(own.table, np.ones(1)) for own in rows]
+    return _contrast(predictor, sides, labels, level, n_rows=1)
 
 
 @explanation
@@ -185,9 +185,9 @@ def standardised_contrast(
     .. math:: \bar S_a(t) = \frac{1}{n} \sum_i S(t \mid x_j = a, \; \text{all other columns of row } i).
 
     This is the g-formula with one model for both values (an S-learner). The difference of the two curves is the mean
-    effect of the column if all that bears on both the column and the outcome is in X, each value was possible in every
-    row, and the model is right. Nothing here can check the first of these; otherwise it is an association, adjusted for
-    the other columns. Columns that the column itself has an effect on should not be in X.
+    effect of the column if X contains all common causes of the column and the outcome, each value was possible in every
+    row, and the model is right. The data cannot tell whether the first condition holds. Otherwise the difference is an
+    association, adjusted for the other columns. X should not contain columns that the column itself affects.
 
     Parameters
     ----------
@@ -203,10 +203,10 @@ def standardised_contrast(
     y : outcome, optional
         Of the rows of X, for ``n_bootstrap``.
     n_bootstrap : int
-        Fits of the model to resampled subjects, for limits that hold for other rows; each costs a fit, and some hundred
-        are wanted. With 0 limits are the spread of the model's members, which is narrower.
+        Number of fits of the model to resampled subjects, for limits that include the sampling of the rows; use a few
+        hundred. With 0, limits are the spread of the model's members, which is narrower.
     max_rows : int or None
-        Of more rows so many are drawn to average over; None for all of them.
+        Largest number of rows to average over; of more rows, so many are drawn at random. None for all rows.
     sample_weight : array of shape (rows,), optional
         How many rows each row counts for, in means and fits.
     groups : array of shape (rows,), optional
@@ -231,18 +231,15 @@ def standardised_contrast(
     predictor = _ContrastPredictor.of(model, rows, times, horizons, cause)
     place = whole.place(column)
     pair = _two_values(whole, place, values)
-    labels = _two_labels([f"{whole.names[place]} = {as_text(value)}" for value in pair])
-    found = [predictor.averaged(rows, place, value, weight) for value in pair]
-    sides, each = (np.stack([side[k] for side in found], axis=-2) for k in (0, 1))
-    weights, source = predictor.curve.weights, "members"
+    labels = [f"{whole.names[place]} = {as_text(value)}" for value in pair]
+    sides = [predictor.averaged(rows, place, value, weight) for value in pair]
+    fits: list[Array] = []
     if n_bootstrap:
         if y is None:
             raise ValueError("n_bootstrap refits the model to resampled rows and requires their outcome y=.")
         outcome = check_outcome(y, n_rows=len(whole), sample_weight=sample_weight, groups=groups)
-        again = [_refitted(predictor, whole, outcome, place, pair, max_rows, rng) for _ in range(n_bootstrap)]
-        each, weights, source = np.stack(again), np.full(n_bootstrap, 1.0 / n_bootstrap), "bootstrap"
-    meaning = _STANDARDISED if len(rows) > 1 else _ASSOCIATION
-    return _contrast(predictor, sides, each, labels, weights, level, source, len(rows), meaning)
+        fits = [_refitted(predictor, whole, outcome, place, pair, max_rows, rng) for _ in range(n_bootstrap)]
+    return _contrast(predictor, sides, labels, level, len(rows), fits)
 
 
 def _refitted(
@@ -260,11 +257,9 @@ def _refitted(
     if observed.group is not None:
         observed = replace(observed, group=subject)
     model = clone(predictor.curve.model).fit(own.table, observed)
-    curve, mean = (
-        quantity_predictor(model, own, q.name, q.times, q.cause)
-        for q in (predictor.curve.quantity, predictor.mean.quantity)
-    )
-    again = _ContrastPredictor(curve, mean, predictor.last_time)
+    curve, horizons = predictor.curve.quantity, predictor.mean.quantity.times
+    again = _ContrastPredictor.of(model, own, curve.times, horizons, curve.cause)
+    again = replace(again, last_time=predictor.last_time)
     averaged, weight = drawn_rows(own, observed.weight, max_rows, rng)
     return np.stack([again.averaged(averaged, place, value, weight)[0] for value in pair])
 
@@ -327,7 +322,7 @@ class _ContrastPredictor:
 
 
 def _median(parts: Sequence[SurvivalDistribution], share: Array, last: float) -> float:
-    """Where the mean curve of all rows, which come in parts, reaches one half; NaN if that is after the last time."""
+    """The time at which the mean curve of all rows, which come in parts, reaches one half; NaN after the last time."""
     if len(share) == 1:
         median = float(parts[0].median()[0])
         return median if np.isfinite(median) else float("nan")
@@ -353,16 +348,17 @@ def _median(parts: Sequence[SurvivalDistribution], share: Array, last: float) ->
 
 def _contrast(
     predictor: _ContrastPredictor,
-    values: Array,
-    each: Array,
-    labels: tuple[str, str],
-    weights: Array,
+    sides: Sequence[tuple[Array, Array]],
+    labels: Sequence[str],
     level: float,
-    source: str,
     n_rows: int,
-    meaning: str,
+    fits: Sequence[Array] = (),
 ) -> Contrast:
-    """Make the contrast of two sides, values (2, q), by members or fits, each (k, 2, q)."""
+    """Make the contrast of two sides; limits are from the members, or from other fits, (2, q) each."""
+    values, each = (np.stack([side[k] for side in sides], axis=-2) for k in (0, 1))
+    weights, source = predictor.curve.weights, "members"
+    if fits:
+        each, weights, source = np.stack(fits), np.full(len(fits), 1.0 / len(fits)), "bootstrap"
     quantity, horizons = predictor.curve.quantity, predictor.mean.quantity.times
     m, several = len(quantity.times), len(weights) > 1
     difference = values[0] - values[1]
@@ -377,7 +373,7 @@ def _contrast(
     numbers = numbers.iloc[:-1] if quantity.cause is not None else numbers.iloc[[-1, *range(len(horizons))]]
     reach = np.concatenate([quantity.times, horizons, values[:, -1]])
     return Contrast(
-        labels,
+        (str(labels[0]), str(labels[1])),
         quantity,
         values[:, :m],
         low,
@@ -389,7 +385,7 @@ def _contrast(
         source if several else "none",
         level,
         n_rows,
-        meaning + beyond(reach, quantity),
+        (_STANDARDISED if n_rows > 1 else _ASSOCIATION) + beyond(reach, quantity),
     )
 
 
@@ -406,16 +402,10 @@ def _one_row(given: Any) -> Rows:
     return rows
 
 
-def _two_labels(labels: Sequence[str]) -> tuple[str, str]:
-    if isinstance(labels, str) or len(labels) != 2:
-        raise ValueError(f"labels are two names; got {labels!r}.")
-    return str(labels[0]), str(labels[1])
-
-
 def _two_values(rows: Rows, place: int, values: Sequence[Any] | None) -> list[Any]:
     if values is not None:
         if isinstance(values, str) or len(values) != 2:
-            raise ValueError(f"values are the two values of the column to compare; got {values!r}.")
+            raise ValueError(f"values must be the two values of the column to compare; got {values!r}.")
         return list(values)
     known = rows.grid(place, None, 3)
     if len(known) != 2:

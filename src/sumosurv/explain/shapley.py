@@ -49,7 +49,7 @@ class SurvShap:
         The mean over the background.
     predicted : ndarray of shape (n, m)
     std_error : ndarray of shape (n, p, m) or None
-        Of the sampling of permutations; None where the values are exact.
+        Standard error due to the sampling of permutations; None if the values are exact.
     X : DataFrame
         The subjects.
     background : DataFrame
@@ -132,8 +132,8 @@ def survshap(
     X : DataFrame or array
         The subjects to explain.
     background : DataFrame or array
-        Rows that stand for the population, such as the training rows. Of more than ``n_background`` rows so many are
-        taken, at equal steps of the predicted quantity.
+        Rows that represent the population, such as the training rows. Of more than ``n_background`` rows, so many are
+        used, at equal steps of the predicted quantity.
     quantity, times, cause
         As in `partial_dependence`.
     columns : mapping of names to columns, optional
@@ -155,9 +155,9 @@ def survshap(
 
     Notes
     -----
-    The mixed rows :math:`(x_A, z_{\text{not } A})` take columns for independent. Where they are not, some are unlike
-    any row the model has seen, and the values say how the model's formula uses a column, not what would happen if it
-    changed. Where a subject and a background row have the same value, it is not predictor for twice.
+    The mixed rows :math:`(x_A, z_{\text{not } A})` treat columns as independent. If columns are correlated, some mixed
+    rows are unlike any row that the model has seen, and the values describe how the model uses a column, not what would
+    happen if it changed.
 
     References
     ----------
@@ -189,6 +189,7 @@ def survshap(
     squares = np.zeros_like(total)
     for start, stop in _chunks(n, b * (2 ** len(players) if exact else 2 * rounds * len(players))):
         pairs = [(i, n + j) for i in range(start, stop) for _ in range(1 if exact else rounds) for j in range(b)]
+        pairs = [pair for pair in pairs if len(games.differing(*pair))]  # equal rows contribute nothing
         plans = [games.every_set(*pair) if exact else games.two_orders(*pair, rng) for pair in pairs]
         found = games.play(predictor, pairs, plans)
         for (i, _), contributions in zip(pairs, found):
@@ -210,7 +211,7 @@ Coalition = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Plan:
-    """Sets of columns to be predictor for, and how the contributions follow from the values of all sets.
+    """Sets of columns to predict for, and how the contributions follow from the values of all sets.
 
     ``sets`` has shape (s, players); the values are those of the empty set, of each of these, and of the full set.
     ``share`` has shape (players, s + 2): contributions are ``share @ values``.
@@ -240,8 +241,6 @@ class _Games:
         """An order of the columns and its reverse."""
         differing = rng.permutation(self.differing(subject, other))
         d, p = len(differing), len(self.players)
-        if d < 2:
-            return self._plain(differing)
         rank = np.full(p, p)
         rank[differing] = np.arange(d)
         steps = np.arange(1, d)[:, None]
@@ -258,20 +257,12 @@ class _Games:
         """All sets of columns, with Shapley's weights."""
         differing = self.differing(subject, other)
         d, p = len(differing), len(self.players)
-        if d < 2:
-            return self._plain(differing)
         if d not in self._exact:
             self._exact[d] = _all_sets(d)
         own, weights = self._exact[d]
         sets, share = np.zeros((len(own), p), dtype=np.bool_), np.zeros((p, len(own)))
         sets[:, differing], share[differing] = own, weights
         return _Plan(sets[1:-1], share)
-
-    def _plain(self, differing: npt.NDArray[np.int64]) -> _Plan:
-        """One column makes the whole difference, or there is none."""
-        share = np.zeros((len(self.players), 2))
-        share[differing] = (-1.0, 1.0)
-        return _Plan(np.zeros((0, len(self.players)), dtype=np.bool_), share)
 
     def play(
         self, predictor: QuantityPredictor, pairs: Sequence[tuple[int, int]], plans: Sequence[_Plan]
