@@ -85,6 +85,13 @@ class Quantity:
         """One entry for each value of a row: its time, its horizon, or NaN for the median."""
         return np.array([np.nan]) if self.name == "median" else self.times
 
+    def time_name(self, place: int, unit: str = "") -> str:
+        """Return the time of a value in words: "t = 5 years", "up to 5 years", or "" for the median."""
+        if self.name == "median":
+            return ""
+        before, time = "up to" if self.name.startswith("restricted") else "t =", self.times[place]
+        return f"{before} {f'{time:.4g}' if time < 10_000 else f'{time:,.0f}'}" + (f" {unit}" if unit else "")
+
     def of(self, distribution: SurvivalDistribution) -> Array:
         """The values of each subject, shape (n, m)."""
         values = self._of(distribution)
@@ -280,10 +287,7 @@ def spread_out(count: int, most: int) -> npt.NDArray[np.int64]:
 def table_at_times(values: Array, names: Sequence[str], quantity: Quantity) -> str:
     """Values of shape (names, m) at up to five of the times, as text."""
     chosen = spread_out(values.shape[1], _SHOWN)
-    if quantity.name == "median":
-        heads = ["median"]
-    else:
-        heads = [f"{'to' if quantity.name.startswith('restricted') else 't ='} {quantity.times[i]:.4g}" for i in chosen]
+    heads = [quantity.time_name(i) or "median" for i in chosen]
     frame = pd.DataFrame(values[:, chosen], index=[_short(name) for name in names], columns=heads)
     text = str(frame.to_string(float_format=lambda value: f"{value:.4g}"))
     return text + beyond(quantity.times[chosen] if quantity.name != "median" else np.empty(0), quantity)

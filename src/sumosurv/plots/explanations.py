@@ -70,7 +70,7 @@ def plot_effect(
         ax.plot(x, curves[chosen].T, color="0.55", lw=0.6, alpha=0.5, ls=":" if is_category else "-", zorder=1)
     for number, place in enumerate(places):
         limits = () if effect.low is None or effect.high is None else (effect.low[:, place], effect.high[:, place])
-        label = _time_name(quantity, place, unit) or effect.method
+        label = quantity.time_name(place, unit) or effect.method
         if is_category:
             at = x + 0.12 * (number - 0.5 * (len(places) - 1))
             if limits:
@@ -128,7 +128,7 @@ def _plot_map(effect: Effect, time: Any, unit: str, ax: Any) -> Any:
         getattr(ax, f"set_{axis}label")(name)
         if kind == "category":
             getattr(ax, f"set_{axis}ticks")(point, [str(level) for level in grid])
-    when = _time_name(effect.quantity, place, unit)
+    when = effect.quantity.time_name(place, unit)
     ax.figure.colorbar(image, ax=ax, label=_quantity_label(effect.quantity, unit) + (f", {when}" if when else ""))
     return ax
 
@@ -255,7 +255,7 @@ def plot_survshap(
     ax.set_yticks(np.arange(len(columns)), columns[::-1])
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    when = _time_name(quantity, at, unit)
+    when = quantity.time_name(at, unit)
     finish(ax, f"contribution to {_quantity_label(quantity, unit)}" + (f", {when}" if when else ""), "")
     if image is not None:
         label = "value of the column (rank);\ngrey: category or missing"
@@ -397,16 +397,6 @@ def _time_places(quantity: Quantity, times: Any, most: int) -> npt.NDArray[np.in
             "result with times= that include it."
         )
     return found
-
-
-def _time_name(quantity: Quantity, place: int, unit: str) -> str:
-    """ "t = 5 years", "up to 5 years", or nothing for a median."""
-    if quantity.name == "median":
-        return ""
-    before = "up to" if quantity.name.startswith("restricted") else "t ="
-    value = quantity.times[place]
-    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{before} {number}{f' {unit}' if unit else ''}"
 
 
 def _quantity_label(quantity: Quantity, unit: str) -> str:
