@@ -44,6 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "SurvNode": {**_NETWORK, "hazard_layers": (4,), "latent_size": 2, "steps": 2},
     "RandomSurvivalForest": {"n_estimators": 4, "min_samples_leaf": 3, "min_samples_split": 6, "random_state": 0},
     "CoxPH": {"alpha": 1.0, "missing": "indicator"},
+    "CoxPHCV": {"missing": "indicator", "n_alphas": 5, "cv": 2, "random_state": 0},
     "KaplanMeier": {},
     "SurvivalMixture": {},
     "Conformal": {"fraction": 0.3, "random_state": 0},

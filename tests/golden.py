@@ -40,6 +40,8 @@ CASES: dict[str, tuple[str, dict]] = {
     "Soden cox": ("Soden", SMALL | {"steps": 3, "form": "cox"}),
     "SurvNode": ("SurvNode", SMALL | {"steps": 3}),
     "CoxPH": ("CoxPH", {"missing": "indicator"}),
+    "CoxPH lasso": ("CoxPH", {"missing": "indicator", "alpha": 4.0, "l1_ratio": 1.0}),
+    "CoxPHCV": ("CoxPHCV", {"missing": "indicator", "l1_ratio": 0.5, "n_alphas": 30, "cv": 3, "random_state": 0}),
     "KaplanMeier": ("KaplanMeier", {}),
     "RandomSurvivalForest": ("RandomSurvivalForest", {"n_estimators": 5, "random_state": 0}),
 }

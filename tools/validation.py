@@ -24,9 +24,9 @@ HEAD = """# Validation: agreement with R, and coverage
 Every statistic below is computed by R and by sumosurv from the same rows. The difference is the largest one over all
 values of the entry, |sumosurv - R| / max(1, |R|). The tests require it to be below 1e-6.
 
-*trial*, *visits* and *spells* are simulated tables (`tests/r/data.R`) with ties, delayed entry, weights,
-strata, clusters, competing risks, missing values and a column that separates the events. Weights that are not whole
-numbers are scaled to a mean of one.
+*trial*, *visits*, *spells* and *wide* are simulated tables (`tests/r/data.R`) with ties, delayed entry, weights,
+strata, clusters, competing risks, missing values, a column that separates the events, and more columns than rows.
+Weights that are not whole numbers are scaled to a mean of one.
 
 """
 

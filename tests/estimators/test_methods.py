@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("coarse_solutions")
 SMALL = {"n_members": 2, "max_epochs": 2, "covariate_layers": (8,), "random_state": 0}
 OWN = {  # settings that make a method small and quick, beside those of all networks
     "CoxPH": {"alpha": 0.1, "missing": "indicator"},
+    "CoxPHCV": {"missing": "indicator", "n_alphas": 10, "cv": 3, "random_state": 0},
     "FineGray": {"alpha": 0.1, "missing": "indicator"},
     "ParametricRegression": {"alpha": 0.1, "missing": "indicator"},
     "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0},
@@ -95,7 +96,8 @@ def _for_checks():
 def _not_for_networks(estimator):
     """A check that does not apply where rows are shuffled, batched and held out at random."""
     reason = "repeated rows are drawn one by one; tests/estimators/test_outcomes.py has the check with full batches"
-    return {"check_sample_weight_equivalence_on_dense_data": reason} if hasattr(estimator, "max_epochs") else {}
+    drawn = hasattr(estimator, "max_epochs") or hasattr(estimator, "cv")
+    return {"check_sample_weight_equivalence_on_dense_data": reason} if drawn else {}
 
 
 @pytest.mark.filterwarnings("ignore:y holds times only")
@@ -264,7 +266,7 @@ def test_subjects_unlike_any_in_training(name):
 def test_a_grid_search(name):
     ridge, widths = {"alpha": [0.1, 10.0]}, {"half_width": [1, 3]}
     choices = {"AalenJohansen": widths, "KaplanMeier": widths, "CoxPH": ridge, "FineGray": ridge}
-    choices["ParametricRegression"] = ridge
+    choices |= {"ParametricRegression": ridge, "CoxPHCV": {"l1_ratio": [0.5, 1.0]}}
     choices["RandomSurvivalForest"] = {"min_samples_leaf": [15, 25]}
     search = GridSearchCV(make(name), choices.get(name, {"learning_rate": [1e-3, 0.03]}), cv=KFold(2)).fit(X, Y)
     assert search.cv_results_["mean_test_score"].shape == (2,)

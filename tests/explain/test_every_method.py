@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("coarse_solutions")
 SMALL = {"n_members": 2, "max_epochs": 3, "covariate_layers": (8,), "random_state": 0}
 OWN = {
     "CoxPH": {"alpha": 0.1, "missing": "indicator"},
+    "CoxPHCV": {"missing": "indicator", "n_alphas": 10, "cv": 3, "random_state": 0},
     "FineGray": {"alpha": 0.1, "missing": "indicator"},
     "ParametricRegression": {"alpha": 0.1, "missing": "indicator"},
     "RandomSurvivalForest": {"n_estimators": 5, "random_state": 0},

@@ -15,6 +15,7 @@ import pandas as pd
 from sumosurv import (
     CauseSpecific,
     CoxPH,
+    CoxPHCV,
     FineGray,
     ParametricRegression,
     Surv,
@@ -248,6 +249,65 @@ def _formula_interval() -> dict[str, Any]:
 def _formula_fine_gray() -> dict[str, Any]:
     terms = "ns(age, knots=[55, 65]) + arm + offset(marker / 2)"
     return {"coef": _from_formula(f"Surv(time, cause) ~ {terms}", cls=FineGray).coef_}
+
+
+# ------------------------------------------------------------------ penalised paths
+
+PENALTIES = np.array([0.2, 0.1, 0.05, 0.02, 0.01, 0.003])
+PLAIN = X.assign(site=TRIAL["site"])
+WITH_CARRIER = X.assign(carrier=TRIAL["carrier"], site=TRIAL["site"])
+FOLDS = np.arange(len(TRIAL)) % 8
+WIDE = pd.read_csv(FOLDER / "wide.csv")
+WIDE_X, WIDE_Y = WIDE.drop(columns=["time", "event"]), Surv.from_arrays(WIDE["event"] > 0, WIDE["time"])
+
+
+def _path(x: pd.DataFrame, y: Any, weight: Any = None, **settings: Any) -> CoxPHCV:
+    return CoxPHCV(**{"ties": "breslow", "cv": 2, "random_state": 0} | settings).fit(x, y, sample_weight=weight)
+
+
+@statistic("glmnet-lasso", WITH_CARRIER, Y)
+@statistic("glmnet-elastic-net", WITH_CARRIER, Y, l1_ratio=0.5)
+@statistic("glmnet-ridge", WITH_CARRIER, Y, l1_ratio=0.0)
+@statistic("glmnet-weights", WITH_CARRIER, Y, WEIGHT)
+@statistic("glmnet-counts", WITH_CARRIER, Y, COUNT, l1_ratio=0.5)
+@statistic("glmnet-entry", PLAIN, ENTERED)
+@statistic("glmnet-strata", PLAIN, ENTERED, WEIGHT, l1_ratio=0.5, strata="site")
+@statistic("glmnet-wide", WIDE_X, WIDE_Y, penalties=[0.2, 0.15, 0.1, 0.07, 0.05, 0.04])
+@statistic("glmnet-wide-ridge", WIDE_X, WIDE_Y, l1_ratio=0.0, penalties=[20.0, 10.0, 5.0, 2.0, 1.0, 0.5])
+def _elastic_net(
+    x: pd.DataFrame, y: Any, weight: Any = None, penalties: Any = PENALTIES, l1_ratio: float = 1.0, **settings: Any
+) -> dict[str, Any]:
+    """The path, the last penalty by `CoxPH`."""
+    alphas = np.array(penalties) * (COUNT.sum() if weight is COUNT else len(x))  # other weights have a mean of one
+    path = _path(x, y, weight, alphas=alphas, l1_ratio=l1_ratio, **settings).coef_path_
+    single = CoxPH(ties="breslow", alpha=alphas[-1], l1_ratio=l1_ratio, **settings).fit(x, y, sample_weight=weight)
+    return {"coef": np.vstack([path[:-1], single.coef_])}
+
+
+@statistic("glmnet-penalties")
+def _penalties() -> dict[str, Any]:
+    rows = {
+        "lasso": (WITH_CARRIER, Y, None, 1.0),
+        "elastic_net": (WITH_CARRIER, Y, WEIGHT, 0.5),
+        "ridge": (WITH_CARRIER, Y, None, 0.0),
+        "wide": (WIDE_X, WIDE_Y, None, 1.0),
+    }
+    made = {}
+    for name, (x, y, weight, l1_ratio) in rows.items():
+        made[name] = _path(x, y, weight, l1_ratio=l1_ratio, n_alphas=20).alphas_ / len(x)
+    return made | {"wide": made["wide"][:10]}
+
+
+@statistic("cv-glmnet", WITH_CARRIER, l1_ratio=1.0)
+@statistic("cv-glmnet-ridge", WITH_CARRIER, l1_ratio=0.0)
+@statistic("cv-glmnet-entry", PLAIN, entry=TRIAL["entry"], l1_ratio=0.5)
+def _cross_validated(x: pd.DataFrame, entry: Any = None, **settings: Any) -> dict[str, Any]:
+    untied = TRIAL["time"] + np.arange(1, len(TRIAL) + 1) / 1e4
+    y = Surv.from_arrays(TRIAL["cause"] > 0, untied, entry=entry)
+    options = {"alphas": PENALTIES * len(x), "cv": FOLDS} | settings
+    model = _path(x, y, **options)
+    chosen = [_path(x, y, **options, rule=rule).alpha_ / len(x) for rule in ("min", "one_standard_error")]
+    return {"deviance": -2.0 * model.cv_score_, "standard_error": 2.0 * model.cv_error_, "lambda": chosen}
 
 
 # ------------------------------------------------------------------ parametric regression

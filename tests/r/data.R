@@ -52,3 +52,12 @@ visits <- do.call(rbind, lapply(1:60, function(i) {
              relapse = as.integer(runif(m) < 0.4))
 }))
 write.csv(visits, "visits.csv", row.names = FALSE)
+
+# more columns than rows
+set.seed(31)
+n <- 50
+x <- round(matrix(rnorm(n * 120), n) + 0.5 * rnorm(n), 2)
+t <- rexp(n, exp(drop(x[, 1:4] %*% c(0.8, -0.6, 0.5, -0.4))))
+end <- runif(n, 0.5, 4)
+colnames(x) <- paste0("x", 1:120)
+write.csv(cbind(time = round(pmin(t, end), 4) + 1e-4, event = as.integer(t < end), x), "wide.csv", row.names = FALSE)

@@ -7,6 +7,7 @@ from sumosurv.estimators.cause_specific import *
 from sumosurv.estimators.conformal import *
 from sumosurv.estimators.cox_networks import *
 from sumosurv.estimators.coxph import *
+from sumosurv.estimators.coxph_cv import *
 from sumosurv.estimators.deephit import *
 from sumosurv.estimators.fine_gray import *
 from sumosurv.estimators.forest import *

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
@@ -20,13 +21,13 @@ from sumosurv.estimators.cox_inference import (
     training_concordance,
     transformed_times,
 )
-from sumosurv.estimators.design import Basis, RidgeBasis, within_strata
+from sumosurv.estimators.design import Basis, RidgeBasis, standardise, within_strata
+from sumosurv.estimators.elastic_net import elastic_net_in_words, fit_path_to
 from sumosurv.estimators.linear import LinearEstimator
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk
 from sumosurv.estimators.regression import (
     LINEAR_CONSTRAINTS,
     Fit,
-    Missing,
     check_complete,
     complete_cases,
     fit_coefficients,
@@ -41,7 +42,7 @@ from sumosurv.estimators.summary import (
     restored_numbers,
     summarise,
 )
-from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, one_of
+from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, number, one_of
 from sumosurv.fitting.rows import check_learns_from
 from sumosurv.nonparametric import is_robust
 from sumosurv.outcome import Outcome, check_outcome
@@ -56,17 +57,175 @@ Whole = npt.NDArray[np.int64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CoxPH(LinearEstimator):
+class CoxRegression(LinearEstimator):
+    """Base of Cox regressions, which differ in how they estimate the coefficients."""
+
+    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "ties": one_of("efron", "breslow"),
+        "half_width": integer(1),
+    }
+
+    ties: Ties = "efron"
+    strata: Hashable | Sequence[Hashable] | None = None
+    half_width: int = 2
+
+    def _fit(self, X: Any, y: Any) -> None:
+        X, outcome, n_rows = self._start_complete(X, y)
+        self._strata = Strata.of(X, self.strata)
+        stratum = self._strata.learn(X)
+        self.strata_ = self._strata.labels
+        raw, offset = self._learn_design(X, outcome.weight)
+        self.centre_ = raw.mean(axis=0) if outcome.weight is None else np.average(raw, axis=0, weights=outcome.weight)
+        fit = self._fit_coefficients(raw, offset, outcome, stratum)
+        self.coef_, self.standard_errors_, self.covariance_ = fit.coef, fit.standard_errors, fit.covariance
+        self.log_likelihood_, self.n_iter_ = fit.numbers["log_likelihood"], fit.n_iter
+        risk = (raw - self.centre_) @ self.coef_ + offset
+        self._numbers = fit.numbers | row_counts(outcome, n_rows) | training_concordance(risk, outcome, stratum)
+        baselines = PartialLikelihood(risk[:, None], outcome, self.ties, stratum).baseline(np.ones(1))
+        self.baseline_times_ = np.concatenate([times for times, _ in baselines])
+        self.baseline_ = np.concatenate([hazard for _, hazard in baselines])
+        self._sizes = [len(times) for times, _ in baselines]
+        if self.covariance_ is not None:
+            likelihood = PartialLikelihood(raw - self.centre_, outcome, self.ties, stratum, offset)
+            self._moments = likelihood.baseline_moments(self.coef_)
+
+    @abstractmethod
+    def _fit_coefficients(self, raw: Array, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
+        """Estimate the coefficients of the columns of a matrix."""
+
+    @abstractmethod
+    def _penalty(self) -> str:
+        """The penalty in words; empty if there is none."""
+
+    @property
+    @abstractmethod
+    def _inference(self) -> bool:
+        """Whether there are standard errors."""
+
+    def summary(self, level: float = 0.95) -> ModelSummary:
+        """Coefficients, hazard ratios, tests and measures of fit, as a printable summary.
+
+        Coefficients are nan for a column that is left out; p = 1 if the standard error is infinite. Tests, standard
+        errors and concordance are those of R's ``summary(coxph(...))``. With a lasso or elastic-net penalty there are
+        no standard errors and tests.
+
+        Parameters
+        ----------
+        level : float
+            Confidence level of ``hazard_ratio_lower`` and ``hazard_ratio_upper``.
+        """
+        check_is_fitted(self)
+        strata = f", strata of {', '.join(map(str, self._strata.columns))}" if self._strata.columns else ""
+        penalty = self._penalty()
+        index = pd.Index(self.terms_, name="term")
+        return summarise(
+            f"Cox regression, ties by {self.ties.title()}'s method{strata}{penalty and ', '}{penalty}",
+            coefficient_table(self.coef_, self.standard_errors_, level, index, inference=self._inference),
+            self.covariance_,
+            self._design.sources,
+            self._numbers,
+            level=level,
+            robust=getattr(self, "robust_", False),
+            penalised=bool(penalty),
+        )
+
+    def log_risk(self, X: Any) -> Array:
+        """β·(x - centre) of each row: the log of its hazard relative to a subject at the centre."""
+        check_is_fitted(self)
+        return self._log_risk(self._check_covariates(X, reset=False))
+
+    def _log_risk(self, X: Any) -> Array:
+        check_complete(X, self.missing)
+        raw, offset = self._linear_parts(X)
+        result: Array = (raw - self.centre_) @ self.coef_ + offset
+        return result
+
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        X = self._select(X)
+        stratum = self._strata.find(X)
+        log_risk = torch.from_numpy(self._log_risk(X))
+        if len(self.baseline_times_) == 0:  # no event was ever seen
+            return Tabulated([0.0], np.ones((len(log_risk), 1)), half_width=self.half_width)
+        risk = torch.exp(log_risk.clamp(-600.0, 600.0))  # far from the data a risk may be past the range of numbers
+        if stratum is None:
+            return Tabulated.proportional(self.baseline_times_, self.baseline_, risk, half_width=self.half_width)
+        times, baselines = self._on_common_times()
+        survival = torch.exp(-risk[:, None] * torch.from_numpy(baselines[stratum]))
+        return Tabulated(times, survival, half_width=self.half_width, widen=True)
+
+    def _on_common_times(self) -> tuple[Array, Array]:
+        """The baselines of all strata at the event times of any, (strata, times)."""
+        times = np.unique(self.baseline_times_)
+        ends = np.cumsum(self._sizes)[:-1]
+        baselines = np.zeros((len(self._sizes), len(times)))
+        parts = zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends))
+        for row, (at, values) in zip(baselines, parts):
+            row[:] = np.append(0.0, values)[np.searchsorted(at, times, side="right")]
+        return times, baselines
+
+    @property
+    @abstractmethod
+    def _has_covariance(self) -> bool:
+        """Whether the covariance of the coefficients is known."""
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps of the fit."""
+        fitted, tensors = super()._state()
+        fitted |= self._design_state() | {
+            "n_iter_": self.n_iter_,
+            "numbers": self._numbers,
+        }
+        if self.covariance_ is not None:
+            tensors["covariance_"] = torch.from_numpy(self.covariance_).flatten()
+        if self.strata_ is not None:
+            fitted |= {"strata_": [list(label) for label in self.strata_], "baseline_sizes": self._sizes}
+        arrays = ("coef_", "standard_errors_", "centre_", "baseline_times_", "baseline_")
+        return fitted, tensors | {name: torch.from_numpy(getattr(self, name)) for name in arrays}
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        """The inverse of `state`."""
+        super()._restore(fitted, tensors)
+        self._strata = Strata.restored(self.strata, fitted.get("strata_"), getattr(self, "feature_names_in_", None))
+        self.strata_ = self._strata.labels
+        self._restore_design(fitted)
+        self.n_iter_ = as_whole(fitted["n_iter_"], "n_iter_")
+        p = len(self.terms_)
+        self._numbers = restored_numbers(fitted["numbers"])
+        self.log_likelihood_ = self._numbers["log_likelihood"]
+        self.covariance_ = restored_covariance(tensors, "covariance_", p) if self._has_covariance else None
+        self.coef_, self.centre_ = tensor_of(tensors, "coef_", p).numpy(), tensor_of(tensors, "centre_", p).numpy()
+        self.standard_errors_ = tensor_of(tensors, "standard_errors_", p, low=0.0, may_be_nan=True).numpy()
+        self.baseline_times_ = tensor_of(tensors, "baseline_times_", low=0.0).numpy()
+        m = len(self.baseline_times_)
+        self.baseline_ = tensor_of(tensors, "baseline_", m, low=0.0).numpy()
+        sizes = as_list(fitted["baseline_sizes"], "baseline_sizes") if self.strata_ is not None else [m]
+        self._sizes = [as_whole(size, "the size of a baseline") for size in sizes]
+        if sum(self._sizes) != m or (self.strata_ is not None and len(self._sizes) != len(self.strata_)):
+            raise ValueError("the strata do not match their baseline hazards")
+        ends = np.cumsum(self._sizes)[:-1]
+        for at, values in zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends)):
+            if (np.diff(at) <= 0).any() or (np.diff(values) < 0).any():
+                raise ValueError("a baseline hazard decreases, or its times do not increase")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CoxPH(CoxRegression):
     r"""Cox regression: λ(t|x) = λ₀(t) exp(β·x), the partial likelihood maximised by Newton's method.
 
     .. math::
         \ell(β) = \sum_{i: d_i = 1} w_i \Big[ β·x_i - \log \sum_{j: v_j < z_i \le z_j} w_j e^{β·x_j} \Big]
-        - \tfrac{1}{2} α |β|^2
+        - α \sum_j \Big( r |b_j| + \tfrac{1 - r}{2} b_j^2 \Big)
 
     with weights w, entry times v and Breslow's treatment of ties. Efron's treatment takes a share l/d of the d tied
     events out of the risk set of the l-th, in the likelihood and in the baseline, as R does. The predicted curve
     S(t|x) = exp(-Λ₀(t) e^{β·x}) is a step curve, with a density interpolated with half-width k. Each stratum has its
     own baseline and risk sets, λ(t|x) = λ₀ₛ(t) exp(β·x).
+
+    The elastic-net penalty is on the coefficients b of the standardised columns (weighted variance one, with the number
+    of rows as the denominator), with r = ``l1_ratio``. R's glmnet divides the log-likelihood by the sum W of the
+    weights: its ``lambda`` is α / W, and its ``alpha`` is r. `CoxPHCV` chooses the penalty by cross-validation.
 
     With competing risks, pass ``event == k`` for the cause-specific hazard of cause k, or use `CauseSpecific`.
 
@@ -96,14 +255,18 @@ class CoxPH(LinearEstimator):
         puts the mean in place of a missing number and adds a 0/1 column ``name[missing]``, and makes missing a level of
         a category: useful for prediction, but coefficients are biased in general.
     penalty : {"ridge", "firth"}
-        "ridge" adds the penalty ``alpha``. "firth" adds half of log det(information), which reduces bias and gives
-        finite coefficients under separation (Heinze and Schemper 2001).
+        "ridge" adds the penalty ``alpha``, an elastic net if ``l1_ratio`` is not 0. "firth" adds half of
+        log det(information), which reduces bias and gives finite coefficients under separation (Heinze and Schemper
+        2001).
     alpha : float
-        Strength of the ridge penalty on the coefficients of the standardised columns; 0 for none.
+        Strength of the penalty on the coefficients of the standardised columns; 0 for none.
+    l1_ratio : float
+        Mixture of the penalties: 0 is ridge, 1 the lasso, values between them the elastic net. Above 0 there are no
+        standard errors, tests and limits, because they would ignore the choice of columns.
     max_iter : int
-        Largest number of Newton steps.
+        Largest number of Newton steps; with ``l1_ratio`` above 0, per penalty of the path from zero coefficients.
     tol : float
-        Newton's method stops when the decrement gᵀH⁻¹g is below this value.
+        Newton's method stops when the decrement gᵀH⁻¹g is below this value (not used if ``l1_ratio`` is above 0).
     half_width : int
         k of the interpolated density; see `Tabulated`.
 
@@ -113,9 +276,9 @@ class CoxPH(LinearEstimator):
         In the units of the columns; 0 for a column that is left out.
     standard_errors_ : ndarray of shape (p,)
         From the observed information (with the ridge penalty, if any), or from the sandwich; nan for a column that is
-        left out, infinity if the likelihood has no maximum in this coefficient.
+        left out and if ``l1_ratio`` is above 0, infinity if the likelihood has no maximum in this coefficient.
     covariance_ : ndarray of shape (p, p) or None
-        Of the coefficients, as the standard errors; None with a ridge penalty.
+        Of the coefficients, as the standard errors; None if ``alpha`` is above 0.
     robust_ : bool
         Whether standard errors come from the sandwich.
     strata_ : list of tuple of str, or None
@@ -137,52 +300,30 @@ class CoxPH(LinearEstimator):
     ((1,), (2, 2))
     """
 
-    _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "weights"})
-
     _parameter_constraints: ClassVar[Constraints] = LINEAR_CONSTRAINTS | {
-        "ties": one_of("efron", "breslow"),
         "robust": one_of("auto") | BOOLEAN,
         "penalty": one_of("ridge", "firth"),
-        "half_width": integer(1),
+        "l1_ratio": number(low=0, high=1),
     }
 
-    ties: Ties = "efron"
-    strata: Hashable | Sequence[Hashable] | None = None
     robust: bool | Literal["auto"] = "auto"
-    missing: Missing = "drop"
     penalty: Literal["ridge", "firth"] = "ridge"
     alpha: float = 0.0
+    l1_ratio: float = 0.0
     max_iter: int = 100
     tol: float = 1e-16
-    half_width: int = 2
 
     def _check_settings(self) -> None:
         super()._check_settings()
         if self.penalty == "firth" and self.alpha > 0:
             raise ValueError(f"alpha is the strength of penalty='ridge'; got alpha={self.alpha!r} with 'firth'.")
 
-    def _fit(self, X: Any, y: Any) -> None:
-        X, outcome, n_rows = self._start_complete(X, y)
-        self._strata = Strata.of(X, self.strata)
-        stratum = self._strata.learn(X)
-        self.strata_ = self._strata.labels
-        raw, offset = self._learn_design(X, outcome.weight)
-        self.centre_ = raw.mean(axis=0) if outcome.weight is None else np.average(raw, axis=0, weights=outcome.weight)
-        self.robust_ = is_robust(outcome) if self.robust == "auto" else bool(self.robust)
-        fit = self._fit_coefficients(raw, offset, outcome, stratum)
-        self.coef_, self.standard_errors_, self.covariance_ = fit.coef, fit.standard_errors, fit.covariance
-        self.log_likelihood_, self.n_iter_ = fit.numbers["log_likelihood"], fit.n_iter
-        risk = (raw - self.centre_) @ self.coef_ + offset
-        self._numbers = fit.numbers | row_counts(outcome, n_rows) | training_concordance(risk, outcome, stratum)
-        baselines = PartialLikelihood(risk[:, None], outcome, self.ties, stratum).baseline(np.ones(1))
-        self.baseline_times_ = np.concatenate([times for times, _ in baselines])
-        self.baseline_ = np.concatenate([hazard for _, hazard in baselines])
-        self._sizes = [len(times) for times, _ in baselines]
-        if self.covariance_ is not None:
-            likelihood = PartialLikelihood(raw - self.centre_, outcome, self.ties, stratum, offset)
-            self._moments = likelihood.baseline_moments(self.coef_)
-
     def _fit_coefficients(self, raw: Array, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
+        self.robust_ = is_robust(outcome) if self.robust == "auto" else bool(self.robust)
+        if not self._inference:
+            z, scale = standardise(raw, self.centre_, outcome.weight)
+            likelihood = PartialLikelihood(z[:, :0], outcome, self.ties, stratum, offset)
+            return fit_path_to(z, likelihood, self.l1_ratio, self.alpha, self.max_iter).fit_at(-1, scale)
         basis: Basis | RidgeBasis
         if self.alpha > 0:
             basis = RidgeBasis(raw, self.centre_, outcome.weight, self.alpha)
@@ -204,38 +345,33 @@ class CoxPH(LinearEstimator):
             firth=self.penalty == "firth",
         )
 
-    def summary(self, level: float = 0.95) -> ModelSummary:
-        """Coefficients, hazard ratios, tests and measures of fit, as a printable summary.
+    def _penalty(self) -> str:
+        if not self._inference:
+            return elastic_net_in_words(self.alpha, self.l1_ratio)
+        return "Firth's penalty" if self.penalty == "firth" else f"ridge penalty {self.alpha:g}" if self.alpha else ""
 
-        Coefficients are nan for a column that is left out; p = 1 if the standard error is infinite. Tests, standard
-        errors and concordance are those of R's ``summary(coxph(...))``.
+    @property
+    def _inference(self) -> bool:
+        return self.alpha == 0 or self.l1_ratio == 0
 
-        Parameters
-        ----------
-        level : float
-            Confidence level of ``hazard_ratio_lower`` and ``hazard_ratio_upper``.
-        """
-        check_is_fitted(self)
-        strata = f", strata of {', '.join(map(str, self._strata.columns))}" if self._strata.columns else ""
-        penalty = ", Firth's penalty" if self.penalty == "firth" else f", ridge penalty {self.alpha:g}"
-        penalised = self.penalty == "firth" or self.alpha > 0
-        return summarise(
-            f"Cox regression, ties by {self.ties.title()}'s method{strata}{penalty if penalised else ''}",
-            coefficient_table(self.coef_, self.standard_errors_, level, pd.Index(self.terms_, name="term")),
-            self.covariance_,
-            self._design.sources,
-            self._numbers,
-            level=level,
-            robust=self.robust_,
-            penalised=penalised,
-        )
+    @property
+    def _has_covariance(self) -> bool:
+        return self.alpha == 0
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        fitted, tensors = super()._state()
+        return fitted | {"robust_": self.robust_}, tensors
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super()._restore(fitted, tensors)
+        self.robust_ = as_flag(fitted["robust_"], "robust_")
 
     def predict_survival_band(self, X: Any, times: Any, level: float = 0.95) -> tuple[Array, Array]:
         """Confidence limits of S(t|x) at single times, each of shape (rows, times).
 
         Limits are symmetric in log(-log S) and allow for the uncertainty of coefficients and baseline, as R's
         ``survfit(fit, newdata, conf.type="log-log")``. With robust standard errors, the robust covariance is used for
-        the coefficients only, as in R. Limits require a fit without a ridge penalty. They are not available after a
+        the coefficients only, as in R. Limits require a fit without a penalty. They are not available after a
         model is loaded from a file, because files do not contain the risk sets.
         """
         return self._limits(X, level).survival(self._check_grid(times))
@@ -261,7 +397,7 @@ class CoxPH(LinearEstimator):
         check_level(level)
         if self.covariance_ is None:
             raise ValueError(
-                "A ridge penalty biases the coefficients, so confidence limits are not available; fit with alpha=0."
+                "A penalty biases the coefficients, so confidence limits are not available; fit with alpha=0."
             )
         if not hasattr(self, "_moments"):
             raise ValueError(
@@ -316,6 +452,8 @@ class CoxPH(LinearEstimator):
         ['statistic', 'df', 'p']
         """
         check_is_fitted(self)
+        if not self._inference:
+            raise ValueError("The test is not available for a lasso or elastic-net penalty; fit with l1_ratio=0.")
         if transform not in get_args(TimeTransform):
             raise ValueError(f"transform must be one of {', '.join(get_args(TimeTransform))}; got {transform!r}.")
         X = self._check_covariates(X, reset=False)
@@ -339,78 +477,3 @@ class CoxPH(LinearEstimator):
             "global": finite
         }
         return score_tests(score, information, finite, tested)
-
-    def log_risk(self, X: Any) -> Array:
-        """β·(x - centre) of each row: the log of its hazard relative to a subject at the centre."""
-        check_is_fitted(self)
-        return self._log_risk(self._check_covariates(X, reset=False))
-
-    def _log_risk(self, X: Any) -> Array:
-        check_complete(X, self.missing)
-        raw, offset = self._linear_parts(X)
-        result: Array = (raw - self.centre_) @ self.coef_ + offset
-        return result
-
-    def _distribution(self, X: Any) -> SurvivalDistribution:
-        X = self._select(X)
-        stratum = self._strata.find(X)
-        log_risk = torch.from_numpy(self._log_risk(X))
-        if len(self.baseline_times_) == 0:  # no event was ever seen
-            return Tabulated([0.0], np.ones((len(log_risk), 1)), half_width=self.half_width)
-        risk = torch.exp(log_risk.clamp(-600.0, 600.0))  # far from the data a risk may be past the range of numbers
-        if stratum is None:
-            return Tabulated.proportional(self.baseline_times_, self.baseline_, risk, half_width=self.half_width)
-        times, baselines = self._on_common_times()
-        survival = torch.exp(-risk[:, None] * torch.from_numpy(baselines[stratum]))
-        return Tabulated(times, survival, half_width=self.half_width, widen=True)
-
-    def _on_common_times(self) -> tuple[Array, Array]:
-        """The baselines of all strata at the event times of any, (strata, times)."""
-        times = np.unique(self.baseline_times_)
-        ends = np.cumsum(self._sizes)[:-1]
-        baselines = np.zeros((len(self._sizes), len(times)))
-        parts = zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends))
-        for row, (at, values) in zip(baselines, parts):
-            row[:] = np.append(0.0, values)[np.searchsorted(at, times, side="right")]
-        return times, baselines
-
-    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a model file keeps of the fit."""
-        fitted, tensors = super()._state()
-        fitted |= self._design_state() | {
-            "n_iter_": self.n_iter_,
-            "robust_": self.robust_,
-            "numbers": self._numbers,
-        }
-        if self.covariance_ is not None:
-            tensors["covariance_"] = torch.from_numpy(self.covariance_).flatten()
-        if self.strata_ is not None:
-            fitted |= {"strata_": [list(label) for label in self.strata_], "baseline_sizes": self._sizes}
-        arrays = ("coef_", "standard_errors_", "centre_", "baseline_times_", "baseline_")
-        return fitted, tensors | {name: torch.from_numpy(getattr(self, name)) for name in arrays}
-
-    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`."""
-        super()._restore(fitted, tensors)
-        self._strata = Strata.restored(self.strata, fitted.get("strata_"), getattr(self, "feature_names_in_", None))
-        self.strata_ = self._strata.labels
-        self._restore_design(fitted)
-        self.n_iter_ = as_whole(fitted["n_iter_"], "n_iter_")
-        p = len(self.terms_)
-        self._numbers = restored_numbers(fitted["numbers"])
-        self.log_likelihood_ = self._numbers["log_likelihood"]
-        self.covariance_ = None if self.alpha > 0 else restored_covariance(tensors, "covariance_", p)
-        self.coef_, self.centre_ = tensor_of(tensors, "coef_", p).numpy(), tensor_of(tensors, "centre_", p).numpy()
-        self.standard_errors_ = tensor_of(tensors, "standard_errors_", p, low=0.0, may_be_nan=True).numpy()
-        self.robust_ = as_flag(fitted["robust_"], "robust_")
-        self.baseline_times_ = tensor_of(tensors, "baseline_times_", low=0.0).numpy()
-        m = len(self.baseline_times_)
-        self.baseline_ = tensor_of(tensors, "baseline_", m, low=0.0).numpy()
-        sizes = as_list(fitted["baseline_sizes"], "baseline_sizes") if self.strata_ is not None else [m]
-        self._sizes = [as_whole(size, "the size of a baseline") for size in sizes]
-        if sum(self._sizes) != m or (self.strata_ is not None and len(self._sizes) != len(self.strata_)):
-            raise ValueError("the strata do not match their baseline hazards")
-        ends = np.cumsum(self._sizes)[:-1]
-        for at, values in zip(np.split(self.baseline_times_, ends), np.split(self.baseline_, ends)):
-            if (np.diff(at) <= 0).any() or (np.diff(values) < 0).any():
-                raise ValueError("a baseline hazard decreases, or its times do not increase")

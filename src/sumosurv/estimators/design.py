@@ -12,7 +12,7 @@ from scipy.linalg import solve_triangular
 from sumosurv.formulas import Formula
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
 
-__all__ = ["Basis", "Design", "FormulaDesign", "RidgeBasis", "within_strata"]
+__all__ = ["Basis", "Design", "FormulaDesign", "RidgeBasis", "standardise", "within_strata"]
 
 _CONSTANT = 1e-12  # spread of a column relative to its largest value
 _DEPENDENT = 1e-7  # what other columns leave of one, relative to its own length; that of R's lm
@@ -206,17 +206,24 @@ class RidgeBasis:
         alpha: float,
     ) -> None:
         n, p = matrix.shape
-        centred = matrix - centre
-        scale = matrix.std(axis=0) if weight is None else np.sqrt(np.average(centred**2, axis=0, weights=weight))
-        scale = np.where(scale > _CONSTANT * np.maximum(np.abs(centre), 1.0), scale, 1.0)
-        self.kept = np.arange(p)
-        self.columns, self.outside = centred / scale, np.zeros(p)
+        self.columns, scale = standardise(matrix, centre, weight)
+        self.kept, self.outside = np.arange(p), np.zeros(p)
         if p <= n:
             self.transform = np.diag(1.0 / scale)
         else:
             u, d, v = np.linalg.svd(self.columns, full_matrices=False)
             self.columns, self.transform = u * d, v.T / scale[:, None]
             self.outside = np.maximum(1.0 - (v**2).sum(axis=0), 0.0) / (alpha * scale**2)
+
+
+def standardise(
+    matrix: npt.NDArray[np.float64], centre: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Columns less their means and divided by their standard deviations, and these; 1 for a constant column."""
+    centred = matrix - centre
+    scale = matrix.std(axis=0) if weight is None else np.sqrt(np.average(centred**2, axis=0, weights=weight))
+    scale = np.where(scale > _CONSTANT * np.maximum(np.abs(centre), 1.0), scale, 1.0)
+    return centred / scale, scale
 
 
 def within_strata(matrix: npt.NDArray[np.float64], stratum: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

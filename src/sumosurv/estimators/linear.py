@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Design, FormulaDesign
 from sumosurv.estimators.regression import Missing, complete_cases
 from sumosurv.estimators.strata import Strata, column_list
+from sumosurv.fitting.parameters import NONE, Constraints, instance_of, one_of
 from sumosurv.formulas import Formula, ModelFrame
 from sumosurv.formulas.formula import check_names
 from sumosurv.outcome import Outcome
@@ -28,6 +29,11 @@ Array = npt.NDArray[np.float64]
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearEstimator(SurvivalEstimator):
     """Base of regressions with one coefficient for each column of a design."""
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "formula": NONE | instance_of(str, "the right-hand side of a formula"),
+        "missing": one_of("drop", "error", "indicator"),
+    }
 
     formula: str | None = None
     missing: Missing = "drop"

@@ -94,6 +94,27 @@ class PartialLikelihood:
             made[rows] = part.score_residuals(beta)
         return made
 
+    def residuals(self, log_risk: Array) -> tuple[float, Array]:
+        """Value for log risks β·x, of shape (n,), and its gradient with respect to them, which sums to 0 by stratum."""
+        made, value = np.empty(len(log_risk)), 0.0
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            for rows, part in zip(self._rows, self._parts):
+                more, made[rows] = part.residuals(log_risk[rows])
+                value += more
+        return value, made
+
+    def information_factors(self, log_risk: Array, columns: Array) -> Array:
+        """A and B, one below the other, such that AᵀA - BᵀB is the information of some columns (n, k).
+
+        A has n rows, B one per event.
+        """
+        found = [part.information_factors(log_risk[rows], columns[rows]) for rows, part in zip(self._rows, self._parts)]
+        return np.vstack([own for own, _ in found] + [means for _, means in found])
+
+    def saturated(self) -> float:
+        """The largest value that any risks could have: those of tied events are equal, and all others zero."""
+        return sum(part.saturated() for part in self._parts)
+
     def baseline(self, beta: Array) -> list[tuple[Array, Array]]:
         """Event times and cumulative baseline hazard (at x = 0) of each stratum, with the same treatment of ties."""
         return [part.baseline(beta) for part in self._parts]
@@ -166,28 +187,62 @@ class _Stratum:
 
     def _sums(self, beta: Array) -> _Sums:
         log_risk = self.x @ beta + self.offset
+        shift, risk, total = self._totals(log_risk)
+        risk_x = risk[:, None] * self.x
+        return _Sums(shift, log_risk, risk, risk_x, total, self._means(risk_x, total))
+
+    def _totals(self, log_risk: Array) -> tuple[float, Array, Array]:
+        """The largest log risk; w e^g less it, by row; and its sum over the risk set of each event."""
         shift = log_risk.max() if len(log_risk) else 0.0
         risk = np.exp(log_risk - shift)
         if self.weight is not None:
             risk = risk * self.weight
-        risk_x = risk[:, None] * self.x
-        total, first = np.cumsum(risk)[self.last][self.at], np.cumsum(risk_x, axis=0)[self.last][self.at]
+        total = np.cumsum(risk)[self.last][self.at]
         tied = np.bincount(self.group[self.cases], weights=risk[self.cases], minlength=self.n_groups)
-        tied_x = np.zeros((self.n_groups, self.x.shape[1]))
-        np.add.at(tied_x, self.group[self.cases], risk_x[self.cases])
         if self.later is not None:
-            n_later = self.n_later[self.at]
             # the case itself is always at risk, whatever rounding leaves of the rest
-            total = np.maximum(total - np.append(0.0, np.cumsum(risk[self.later]))[n_later], tied[self.at])
-            first = first - np.vstack([np.zeros((1, self.x.shape[1])), np.cumsum(risk_x[self.later], axis=0)])[n_later]
-        total = total - self.share * tied[self.at]
-        mean = (first - self.share[:, None] * tied_x[self.at]) / total[:, None]
-        return _Sums(float(shift), log_risk, risk, risk_x, total, mean)
+            gone = np.append(0.0, np.cumsum(risk[self.later]))[self.n_later[self.at]]
+            total = np.maximum(total - gone, tied[self.at])
+        return float(shift), risk, total - self.share * tied[self.at]
+
+    def _means(self, risk_x: Array, total: Array) -> Array:
+        """The mean of x in the risk set of each event."""
+        first = np.cumsum(risk_x, axis=0)[self.last][self.at]
+        if self.later is not None:
+            gone = np.vstack([np.zeros((1, risk_x.shape[1])), np.cumsum(risk_x[self.later], axis=0)])
+            first = first - gone[self.n_later[self.at]]
+        if self.share.any():
+            tied_x = np.zeros((self.n_groups, risk_x.shape[1]))
+            np.add.at(tied_x, self.group[self.cases], risk_x[self.cases])
+            first = first - self.share[:, None] * tied_x[self.at]
+        return np.asarray(first / total[:, None])
+
+    def _value(self, log_risk: Array, shift: float, total: Array) -> float:
+        return float((self.own * (log_risk[self.rows] - shift) - self.mean_weight * np.log(total)).sum())
+
+    def residuals(self, log_risk: Array) -> tuple[float, Array]:
+        ordered = log_risk[self.order] + self.offset
+        shift, risk, total = self._totals(ordered)
+        observed = self.event if self.weight is None else self.event * self.weight
+        made = observed - risk * self._over_events(self.mean_weight, total)
+        return self._value(ordered, shift, total), self._back(made)
+
+    def information_factors(self, log_risk: Array, columns: Array) -> tuple[Array, Array]:
+        x = columns[self.order]
+        _, risk, total = self._totals(log_risk[self.order] + self.offset)
+        by_row = np.maximum(risk * self._over_events(self.mean_weight, total), 0.0)
+        means = self._means(risk[:, None] * x, total)
+        return np.sqrt(by_row)[:, None] * x, np.sqrt(self.mean_weight)[:, None] * means
+
+    def saturated(self) -> float:
+        weight = np.ones(len(self.cases)) if self.weight is None else self.weight[self.cases]
+        tied = np.bincount(self.group[self.cases], weights=weight, minlength=self.n_groups)[self.at]
+        return -float((self.mean_weight * np.log(tied * (1.0 - self.share))).sum())
 
     def __call__(self, beta: Array) -> tuple[float, Array, Array]:
         sums = self._sums(beta)
         mean_weight = self.mean_weight
-        value = float((self.own * (sums.log_risk[self.rows] - sums.shift) - mean_weight * np.log(sums.total)).sum())
+        value = self._value(sums.log_risk, sums.shift, sums.total)
         gradient = (self.own[:, None] * self.x[self.rows] - mean_weight[:, None] * sums.mean).sum(axis=0)
         return value, gradient, self._information(sums, None if self.weight is None else mean_weight)
 

@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv.estimators.design import Basis, RidgeBasis
-from sumosurv.fitting.parameters import NONE, Constraints, instance_of, integer, number, one_of
+from sumosurv.fitting.parameters import Constraints, integer, number
 from sumosurv.nonparametric import is_whole, sum_by_subject
 from sumosurv.outcome import Outcome
 from sumosurv.sources import take_rows
@@ -79,8 +79,6 @@ class LinearSettings(Protocol):
 
 
 LINEAR_CONSTRAINTS: Constraints = {
-    "formula": NONE | instance_of(str, "the right-hand side of a formula"),
-    "missing": one_of("drop", "error", "indicator"),
     "alpha": number(low=0),
     "max_iter": integer(1),
     "tol": number(above=0),

@@ -50,8 +50,8 @@ class ModelSummary:
         One row per column of X: the Wald test of all its coefficients, with statistic, degrees of freedom and p-value.
     tests : DataFrame
         Tests of the hypothesis that all coefficients are zero: likelihood ratio, Wald and score test, and the robust
-        score test if standard errors are robust. Empty with a ridge penalty; with Firth's penalty the likelihood ratio
-        is that of the penalised likelihood.
+        score test if standard errors are robust. Empty with a ridge or elastic-net penalty; with Firth's penalty the
+        likelihood ratio is that of the penalised likelihood.
     fit : Series
         Rows used and dropped, events, number of parameters, log-likelihood with and without covariates, AIC, BIC (with
         the number of events as the sample size), concordance and its standard error. Nan if not defined.
@@ -215,15 +215,22 @@ def summarise(
 
 
 def coefficient_table(
-    coef: Array, standard_errors: Array, level: float, index: pd.Index, ratio: str = "hazard_ratio"
+    coef: Array,
+    standard_errors: Array,
+    level: float,
+    index: pd.Index,
+    ratio: str = "hazard_ratio",
+    *,
+    inference: bool = True,
 ) -> pd.DataFrame:
     """Coefficients, ratios with confidence limits, standard errors, z and two-sided p-values, one row per term.
 
-    All nan for a column that is left out, whose standard error is nan. ``ratio`` names the exponentials.
+    All nan for a column that is left out, whose standard error is nan. Without ``inference``, no standard errors are
+    known, and all coefficients are shown. ``ratio`` names the exponentials.
     """
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1, such as 0.95; got {level!r}.")
-    coef = np.where(np.isnan(standard_errors), np.nan, coef)
+    coef = np.where(np.isnan(standard_errors), np.nan, coef) if inference else coef
     half = float(ndtri(0.5 + 0.5 * level)) * standard_errors
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = coef / standard_errors
