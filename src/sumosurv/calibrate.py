@@ -117,7 +117,7 @@ def smooth_calibration(
     random_state : int, Generator or None
         Seed of the resamples.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for.
+        Number of subjects that each row represents.
 
     Returns
     -------

@@ -16,11 +16,11 @@ __all__ = ["ModelFileError", "load", "model_digest", "save"]
 
 
 def load(path: str | Path, *, encoder: Any = None) -> Any:
-    """Read a model that `save` wrote; it predicts exactly what the saved one did.
+    """Read a model file written by ``save``; its predictions equal those of the saved model.
 
-    Nothing in a file is executed, every value is checked before it is used, and reading takes a small multiple of the
-    file's size. The digest in a file is a checksum against damage. It is not a signature: anyone who can write a file
-    can write a matching digest, so it does not tell who made a model, or whether its predictions are sound.
+    No code in a file is executed, and every value is checked before it is used. Reading takes memory of a small
+    multiple of the file's size. The digest in a file is a checksum, not a signature: it does not show who made a model,
+    or whether its predictions are sound.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
     FileNotFoundError
         There is no such file.
     ModelFileError
-        It is truncated, was changed after writing, comes from elsewhere, or from a newer version.
+        The file is truncated, corrupted, not a model file, or written by a newer version.
     """
     description, tensors = read_model_file(Path(path))
     return _rebuild(path, description, tensors, encoder)

@@ -35,23 +35,23 @@ def merge(
 ) -> pd.DataFrame:
     """Build (start, stop] rows from one row per subject and tables of dated measurements and events.
 
-    A new row starts whenever a value is measured or an event is counted. What is dated t holds after t, in (t, ...], so
-    that no row uses information from its future. Dates at or before the start of follow-up give the values of
-    the first row. Dates at the end of follow-up have no effect; later ones are ignored with a warning.
+    A new row starts whenever a value is measured or an event is counted. A value dated t applies after t, in (t, ...],
+    so that no row uses information from its future. The first row holds the values dated at or before the start of
+    follow-up. Dates at the end of follow-up have no effect; later ones are ignored with a warning.
 
     Parameters
     ----------
     baseline : DataFrame
         One row per subject. Columns without a role are repeated in all rows of the subject.
     id, stop, event : column names
-        The subject, the end of follow-up, and what happened then: 0 or False if nothing, else 1, True or the number of
-        the cause. The event is in the last row of the subject, and the other rows have 0.
+        The subject, the end of follow-up, and the event at that time: 0 or False for censoring, 1 or True for an event,
+        or the number of the cause. The event is in the last row of the subject, and the other rows have 0.
     start : column name, optional
         The start of follow-up (delayed entry). By default 0 for all subjects.
     covariates : DataFrame or sequence of DataFrames
         Measurements: columns ``id``, ``time`` and one or more values. The last value is carried forward; missing
-        values are skipped. Before the first measurement, the value is that of the column with the same name in
-        ``baseline``, or missing if there is none. Use several tables for values with different times.
+        values are skipped. Before the first measurement, the value is taken from the column with the same name in
+        ``baseline``; without such a column, it is missing. Use several tables for values with different times.
     counts : mapping of names to DataFrames, optional
         Dated events, one per row, with columns ``id`` and ``time``. The new column is the number of events so far.
     indicators : mapping of names to DataFrames, optional
@@ -59,7 +59,7 @@ def merge(
     time : column name
         The times in all of these tables, in the unit and from the origin of ``stop``. Default ``"time"``.
     lag : float or mapping of column names to floats
-        What is dated t holds only after t + lag. A mapping sets the lag of single new columns. Default 0.
+        A value dated t applies only after t + lag. A mapping sets the lag of individual columns. Default 0.
 
     Returns
     -------

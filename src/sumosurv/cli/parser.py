@@ -295,7 +295,7 @@ COMMANDS = {
             (
                 "name",
                 {"nargs": "?", "metavar": "NAME"},
-                "flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox",
+                "gbsg2, flchain, support, metabric, gbsg, whas, weibull, checkerboard, normal or kkbox",
             ),
             ("--out", _FILE, "CSV or Parquet file to write"),
             ("--rows", _COUNT | {"default": 25_000}, "number of rows of a simulated dataset"),

@@ -95,9 +95,9 @@ def load(name: str) -> Dataset:
     Raises
     ------
     DatasetUnavailableError
-        A FileNotFoundError: no copy here, and none could be fetched and read; it says how to get one.
+        No local copy was found, and the download failed; the message says how to get one. A FileNotFoundError.
     ChecksumError
-        A ValueError: the copy that was found is damaged or does not hold the values it should.
+        The copy is corrupted or does not have the published values. A ValueError.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def load(name: str) -> Dataset:
 def available() -> pd.DataFrame:
     """One row per dataset: its size, its censored share, and where it would be loaded from now.
 
-    Nothing is loaded: ``source`` is a path, "scikit-survival" or "download".
+    No data are loaded: ``source`` is a path, "scikit-survival" or "download".
 
     Examples
     --------

@@ -68,7 +68,7 @@ class Simulated:
 
     @cached_property
     def distribution(self) -> SurvivalDistribution:
-        """The true distribution of T for these rows (made when first asked for)."""
+        """The true distribution of T for these rows."""
         return true_distribution(self.name, self.X)
 
     def __iter__(self) -> Iterator[Any]:

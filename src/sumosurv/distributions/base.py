@@ -407,7 +407,7 @@ class SurvivalDistribution(ABC):
         return (to_output(times), causes.cpu().numpy()) if return_causes else to_output(times)
 
     def single(self) -> SurvivalDistribution:
-        """The same distribution in single precision, if that is faster: networks that are monotone in time.
+        """The same distribution in single precision if that is faster (monotone networks).
 
         S then has an absolute error below 2e-6 in networks trained with the default settings (3e-7 to 7e-7 was
         measured). It grows with the weights, whose sums are rounded: up to 5e-5 with random weights of standard

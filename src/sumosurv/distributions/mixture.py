@@ -176,7 +176,7 @@ class Mixture(_Weighted):
 
 
 class CauseMixture(_Weighted):
-    r"""Cause k with probability π_k, and then the time from a distribution of its own.
+    r"""Cause k with probability π_k; given the cause, the time has the distribution of component k.
 
     .. math:: S = \sum_k \pi_k S_k, \qquad F_k = \pi_k (1 - S_k), \qquad f_k = \pi_k f_k^{(k)}
 

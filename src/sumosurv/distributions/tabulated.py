@@ -18,19 +18,19 @@ Between = Literal["step", "density", "hazard"]
 
 
 class Tabulated(SurvivalDistribution):
-    r"""Survival curves, and incidences of competing causes, given at times t₀ < t₁ < ... < t_m that all subjects share.
+    r"""Survival curves, or incidences of competing causes, at times t₀ < t₁ < ... < t_m that all subjects share.
 
     Parameters
     ----------
     times : array of shape (m,)
-        Increasing, zero or more. If the first is positive, t = 0 with S = 1 is put before it.
+        Increasing, zero or more. If the first time is positive, t = 0 with S = 1 is added before it.
     survival : array of shape (m,) or (n, m)
-        S at those times, non-increasing in [0, 1]. With ``incidence`` it may be left out (one minus the sum of the
-        incidences), or must agree with that sum to rounding: pass it to end at exactly zero, for example.
+        S at these times, non-increasing in [0, 1]. With ``incidence`` it is optional, and must equal one minus the sum
+        of the incidences up to rounding.
     incidence : array of shape (m, K) or (n, m, K), optional
-        F_k at those times for K causes, non-decreasing, their sum at most one.
+        F_k at these times for K causes: non-decreasing, with a sum of at most one.
     between : {"step", "density", "hazard"}
-        What the curves do between two times.
+        Shape of the curves between two times.
 
         ========= ==================================================================================================
         "step"    S stays, then jumps at the next time, as Kaplan-Meier and Aalen-Johansen do.
@@ -39,26 +39,24 @@ class Tabulated(SurvivalDistribution):
                   The last cell is open-ended.
         ========= ==================================================================================================
     half_width : int
-        k of the interpolated density of a step curve, which has none of its own. With i such that
-        tᵢ <= t < tᵢ₊₁,
+        k of the interpolated density of a step function, which has no density. With i such that tᵢ <= t < tᵢ₊₁,
 
         f(t) = -(S(tᵢ₊ₖ) - S(tᵢ₋ₖ₊₁)) / (tᵢ₊ₖ - tᵢ₋ₖ₊₁).
 
         At the ends of the table the two indices stop at the first and the last time, at least one
-        cell apart; the last window also serves times past the table. Such a density need not
-        integrate to one: with k > 1 it can flatter the curve. With causes, f_k is that of the curve 1 - F_k on the
-        times at which F_k rises for some subject, so that a rare cause has wide windows and not a density of zero
-        between its events; f is their sum.
+        cell apart; the last window also applies to later times. With k > 1 the density need not integrate to one and
+        can inflate the likelihood. With competing risks, f_k is computed from 1 - F_k at the times at which F_k rises
+        for some subject, so that a rare cause has wide windows instead of density zero between its events; f is the sum
+        of all f_k.
     widen : bool
-        Widen a window in which a subject's curve does not fall until it does: k at that time is then the smallest
-        half-width with a fall. The density is zero only if the whole curve is flat. For curves that fall at few
-        of the times, as those of forests; without it they have density zero in every wide gap.
+        Widen a window in which a subject's curve is flat to the smallest half-width in which it falls. The density is
+        then zero only if the whole curve is flat. Use it for curves that fall at few of the times, such as those of
+        forests.
 
     Notes
     -----
-    Past the last time a "step" or "density" curve stays at its last value; if that is above zero, the
-    mean is inf, as are the quantiles that it does not reach. A curve with an atom at zero (an event at
-    time zero in Kaplan-Meier) has S(0) < 1.
+    After the last time a "step" or "density" curve is flat; if its value is above zero, the mean and the quantiles that
+    it does not reach are infinite. A curve with an atom at zero (an event at time zero in Kaplan-Meier) has S(0) < 1.
 
     Examples
     --------
@@ -117,7 +115,7 @@ class Tabulated(SurvivalDistribution):
 
     @classmethod
     def proportional(cls, times: Any, cumulative_hazard: Any, risk: Any, *, half_width: int = 2) -> Tabulated:
-        """Step curves S(t) = exp(-risk · Λ(t)) of proportional hazards, whose table is computed only when needed.
+        """Step curves S(t) = exp(-risk · Λ(t)) of proportional hazards; their table is computed only when needed.
 
         Parameters
         ----------
@@ -126,7 +124,7 @@ class Tabulated(SurvivalDistribution):
         cumulative_hazard : array of shape (m,)
             Λ at those times, zero or more and never falling.
         risk : array of shape (n,)
-            The hazard of each subject relative to that of Λ.
+            The hazard of each subject relative to Λ.
         half_width : int
             As above.
 

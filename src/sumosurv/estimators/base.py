@@ -69,7 +69,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         *more
             Nothing: time and event are one argument.
         sample_weight : array of shape (rows,), optional
-            How many rows each row counts for.
+            Number of rows that each row represents.
         groups : array of shape (rows,), optional
             The subject that each row belongs to, where a subject has several (spells with covariates that change).
         """
@@ -109,7 +109,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         formula : str
         data : DataFrame
         sample_weight : array of shape (rows,) or name of a column, optional
-            How many rows each row counts for.
+            Number of rows that each row represents.
         **settings
             Parameters of the estimator.
 

@@ -53,7 +53,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         X : DataFrame, array of shape (rows, columns), or rows on disk
             Numeric and categorical columns; missing values are allowed. With an ``encoder`` also an array of more
             dimensions. Rows on disk are a Parquet file, a folder of them, a ``pyarrow.dataset.Dataset``, an iterator of
-            record batches or a `RowSource`: they are read in pieces and need not fit into memory (see
+            record batches or a `RowSource`: they are read in blocks and need not fit into memory (see
             docs/large_data.md).
         y : outcome
             `Surv.from_arrays(event, time)`, `Surv.interval(lower, upper)`, a two-column DataFrame, or a
@@ -63,7 +63,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
             Rows for early stopping. Without them each member holds out its own share of the rows,
             ``validation_fraction``, so that together the members see all rows.
         sample_weight : array of shape (rows,), optional
-            How many rows each row counts for. Integers count repeats; other weights are scaled to a mean of one.
+            Number of rows that each row represents. Integers count repeats; other weights are scaled to a mean of one.
         groups : array of shape (rows,), optional
             The subject of each row, for subjects with several rows (time-varying covariates). All rows of a subject
             are held out together.

@@ -91,7 +91,7 @@ class SumoNet(_MonotoneNet):
     Parameters
     ----------
     components : "auto", "networks" or sequence of str
-        What is stacked: "network" (the networks that the parameters below describe), "small_network",
+        The stacked components: "network" (the networks described by the parameters below), "small_network",
         "proportional_hazards", "lognormal". "networks" stands for ``("network",)``. "auto":
 
         ============================== =====================================
@@ -112,17 +112,17 @@ class SumoNet(_MonotoneNet):
         Normal scores by quantiles, or mean and standard deviation.
     encoder : torch.nn.Module or callable, optional
         Custom covariate network, or a function that makes one; it is replicated per member and maps a float tensor
-        (rows, ...) to (rows, width). It reads the preprocessed columns (categories as 0/1 columns), or arrays of more
-        than two dimensions as they are (images, sequences).
+        (rows, ...) to (rows, width). It receives the preprocessed columns (categories as 0/1 columns), or unchanged
+        arrays with more than two dimensions (images, sequences).
     time_origin : {"zero", "first"}
-        When events can begin: at time zero, or at the smallest training time, up to which S(t) = 1. "first" is for
-        records that begin late by design (patients enrolled after three days, say).
+        Earliest possible event time: zero, or the smallest training time, up to which S(t) = 1. "first" is for studies
+        without early events by design (patients enrolled after three days, for example).
     resolution : "auto", float or None
         Width of the cells to which times are recorded: 7 for weeks in days. The likelihood of an event is then the
         probability of its cell (`sumosurv.outcome.Cells`), in ``fit``, ``score`` and `evaluate`. "auto" detects an even
         grid with at least five events per recorded time on average; None takes all times as exact.
     learning_rate, weight_decay : float
-        Of AdamW; the learning rate falls to zero along a cosine.
+        Parameters of AdamW; the learning rate decreases to zero along a cosine.
     max_epochs : int, optional
         Largest number of epochs. None:
 
@@ -172,26 +172,25 @@ class SumoNet(_MonotoneNet):
 
     Notes
     -----
-    **Stacking.** How flexible a model may be depends on how much the rows can support. The companions of the networks
-    have weight decay 1. "small_network" has covariate layers of 16, time layers of 16 and no periodic features. In
-    "proportional_hazards" a covariate network gives the log risk, and the baseline hazard is that of all training
-    rows. In "lognormal" both parameters are linear in x. All components are trained on the folds of one
-    cross-validation, and all networks of a component stop at the epoch that is best for all folds together. Each row's
-    likelihood under the networks that held it out gives the weights of the components: those of the mixture under which
-    held-out rows are most likely, with a prior worth two rows that all components are equal. A component with a weight
-    below 0.01 is left out. With ``validation_data`` each network stops by itself, and the validation rows give the
-    weights. If there is one component, each network holds out its own share of the rows and stops by itself.
+    **Stacking.** The other components are simpler than the networks and have weight decay 1. "small_network" has
+    covariate layers of 16, time layers of 16 and no periodic features. In "proportional_hazards" a covariate network
+    gives the log risk, with a baseline hazard estimated from all training rows. In "lognormal" both parameters are
+    linear in x. All components are trained on the folds of one cross-validation, and all networks of a component stop
+    at the epoch that is best for all folds together. The weights of the components maximise the likelihood of held-out
+    rows under the mixture, with a prior worth two rows that all weights are equal. A component with a weight below 0.01
+    is left out. With ``validation_data`` each network stops by itself, and the validation rows give the weights. If
+    there is one component, each network holds out its own share of the rows and stops by itself.
 
     For a wide table, with more than 64 numbers and more than a quarter as many as rows, the networks read 64 principal
     components.
 
     **Beyond the last training time** T there are no data. Each network continues from its own hazard at T,
     :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
-    once the networks are final; the companions continue in the same way. Validation rows
-    past T are scored with g = 0 until then, so that ``best_valid_`` may differ slightly from ``score`` of the same
-    rows. If all training rows are censored, the hazard past T is at least that of half an event in the whole
-    follow-up. Life expectancy and all quantiles are finite. docs/tails.md compares tails on follow-up that was cut
-    short. Beyond T (``last_time_``) predictions are extrapolations; ``predict_restricted_mean`` avoids them.
+    once the networks are final; the companions continue in the same way. Until then, validation rows beyond T are
+    scored with g = 0, so that ``best_valid_`` may differ slightly from ``score`` of the same rows. If all training rows
+    are censored, the hazard beyond T is at least that of half an event in the whole follow-up. Life expectancy and all
+    quantiles are finite. docs/tails.md compares tails on follow-up that was cut short. Beyond T (``last_time_``)
+    predictions are extrapolations; ``predict_restricted_mean`` avoids them.
 
     Examples
     --------

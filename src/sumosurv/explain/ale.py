@@ -46,8 +46,8 @@ def accumulated_local_effects(
     Rows are moved no further than to the ends of their interval, so that with correlated columns the model is evaluated
     near the data, unlike in `partial_dependence`. The effect is not causal.
 
-    Levels of a category without an ordered dtype are ordered such that neighbours are alike in the other columns, and
-    rows are set to the neighbouring levels.
+    Levels of an unordered category are sorted by similarity in the other columns, and rows are set to the neighbouring
+    levels.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def accumulated_local_effects(
     n_intervals : int
         Number of intervals of a number; fewer if values repeat.
     max_rows : int or None
-        Largest number of rows; of more rows, so many are drawn at random. None for all rows.
+        Largest number of rows; a larger table is sampled at random. None for all rows.
 
     Returns
     -------

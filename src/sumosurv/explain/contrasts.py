@@ -121,9 +121,8 @@ def contrast(
 ) -> Contrast:
     """Compare the predictions for two subjects: curves, medians, restricted means.
 
-    A share ``level`` of the model's members lies between the limits, each member compared with itself. The limits
-    describe the uncertainty due to training, not due to the sampling of the rows; methods with one member have none.
-    The difference is an association.
+    The limits contain a share ``level`` of the differences predicted by the model's members. They do not account for
+    the sampling of training rows, and methods with a single model have none. The difference is an association.
 
     Parameters
     ----------
@@ -184,10 +183,10 @@ def standardised_contrast(
 
     .. math:: \bar S_a(t) = \frac{1}{n} \sum_i S(t \mid x_j = a, \; \text{all other columns of row } i).
 
-    This is the g-formula with one model for both values (an S-learner). The difference of the two curves is the mean
-    effect of the column if X contains all common causes of the column and the outcome, each value was possible in every
-    row, and the model is right. The data cannot tell whether the first condition holds. Otherwise the difference is an
-    association, adjusted for the other columns. X should not contain columns that the column itself affects.
+    This is the g-formula with one model for both values (an S-learner). The difference of the two curves is the average
+    causal effect of the column if X contains all confounders, each value was possible for every row, and the model is
+    correctly specified. The data cannot confirm these assumptions; otherwise the difference is an adjusted association.
+    Columns that are affected by this column should not be in X.
 
     Parameters
     ----------
@@ -203,12 +202,12 @@ def standardised_contrast(
     y : outcome, optional
         Of the rows of X, for ``n_bootstrap``.
     n_bootstrap : int
-        Number of fits of the model to resampled subjects, for limits that include the sampling of the rows; use a few
-        hundred. With 0, limits are the spread of the model's members, which is narrower.
+        Number of fits to resampled subjects, for limits that account for sampling; use a few hundred. With 0, the
+        limits are the spread of the model's members, which is narrower.
     max_rows : int or None
-        Largest number of rows to average over; of more rows, so many are drawn at random. None for all rows.
+        Largest number of rows to average over; a larger table is sampled at random. None for all rows.
     sample_weight : array of shape (rows,), optional
-        How many rows each row counts for, in means and fits.
+        Number of rows that each row represents, in means and fits.
     groups : array of shape (rows,), optional
         The subject that each row belongs to: subjects are resampled with all of their rows.
     random_state : seed or numpy.random.Generator

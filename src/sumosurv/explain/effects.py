@@ -135,11 +135,11 @@ def partial_dependence(
     n_values : int, optional
         Number of quantiles; 20 for one column and 10 for each of two by default.
     max_rows : int or None
-        Largest number of rows; of more rows, so many are drawn at random. None for all rows.
+        Largest number of rows; a larger table is sampled at random. None for all rows.
     level : float
         Share of the ensemble members between ``low`` and ``high``.
     sample_weight : array of shape (rows,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     random_state : seed or numpy.random.Generator
 
     Returns

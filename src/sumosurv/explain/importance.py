@@ -75,12 +75,11 @@ def permutation_importance(
     groups: Any = None,
     random_state: Any = 0,
 ) -> Importance:
-    """How much worse the scores of a model get when a column is shuffled among the rows.
+    """Loss in the scores of a model when a column is shuffled among the rows.
 
-    Give rows that the model was not fitted to: on its training rows a model seems to need what it merely remembers.
-    A shuffled column no longer goes along with the others, so that of two columns that say the same neither may seem
-    to matter; shuffle them together, ``columns={"light chains": ["kappa", "lambda"]}``. Importance for predictions is
-    not importance for the outcome.
+    Use held-out rows: on training rows, overfitting inflates importance. If two columns are redundant, neither may seem
+    important when shuffled alone; shuffle them together, ``columns={"light chains": ["kappa", "lambda"]}``. Importance
+    for predictions is not importance for the outcome.
 
     Parameters
     ----------
@@ -94,20 +93,20 @@ def permutation_importance(
         log-likelihood, the times ``until`` which it is computed. With delayed entry, times of other scores are counted
         from entry, as in `evaluate`.
     cause : int, optional
-        Of scores that can be of one cause; where causes compete and none is given, all of them.
+        Competing cause, for scores that support it; all causes by default.
     columns : sequence of columns, or mapping of names to columns, optional
-        Which to shuffle; those under one name are shuffled together. All columns by default.
+        Columns to shuffle; columns under one name are shuffled together. All columns by default.
     n_repeats : int
-        Shuffles of each column.
+        Number of shuffles per column.
     n_bootstrap : int
         Resamples of the subjects for the intervals; 0 for none.
     level : float
-        Share of the resamples between ``low`` and ``high``. Each resample draws subjects, and shuffles, anew with
-        replacement: the intervals are for other rows and other shuffles, with the model as it is.
+        Share of the resamples between ``low`` and ``high``. Each resample draws subjects and shuffles with replacement:
+        the intervals account for the sampling of rows and shuffles, not for the variability of the fit.
     censoring : SurvivalDistribution, optional
         G of the weighted scores; by default the Kaplan-Meier curve of the censoring in y.
     sample_weight : array of shape (rows,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     groups : array of shape (rows,), optional
         The subject that each row belongs to: subjects are resampled with all of their rows.
     random_state : seed or numpy.random.Generator

@@ -120,11 +120,11 @@ def survshap(
 
     .. math:: v_t(A) = \frac{1}{B} \sum_{b} S(t \mid x_A, z^{(b)}_{\text{not } A}),
 
-    the mean prediction when the columns of A are those of x and all others those of the background rows z. The value of
-    column j is its mean contribution :math:`v_t(A \cup j) - v_t(A)` over all orders in which columns can be put in.
+    the mean prediction with the columns of A taken from x and all others from the background rows z. The value of
+    column j is its mean contribution :math:`v_t(A \cup j) - v_t(A)` over all orders in which columns can be added.
     Values of all columns sum to the prediction for x less the mean over the background, at every time.
 
-    Columns are those of the table as it was given: a category is one column, however the model encodes it.
+    Columns are those of the input table: a category is one column, however the model encodes it.
 
     Parameters
     ----------
@@ -132,12 +132,12 @@ def survshap(
     X : DataFrame or array
         The subjects to explain.
     background : DataFrame or array
-        Rows that represent the population, such as the training rows. Of more than ``n_background`` rows, so many are
-        used, at equal steps of the predicted quantity.
+        Rows that represent the population, such as the training rows. From a larger table, ``n_background`` rows are
+        selected at equal steps of the predicted quantity.
     quantity, times, cause
         As in `partial_dependence`.
     columns : mapping of names to columns, optional
-        Columns that enter together and share one value; all others enter on their own.
+        Groups of columns that share one value; all other columns have separate values.
     method : {"auto", "exact", "permutations"}
         "exact" takes all sets of columns, 2 to the power of their number. "permutations" draws orders, each with its
         reverse (antithetic pairs). "auto" is exact for up to six columns.
@@ -146,7 +146,7 @@ def survshap(
         of which is used equally often. Once by default.
     n_background : int
     precision : {"single", "double"}
-        Of the predictions; the error of single precision, about 1e-6, is far below that of sampling.
+        Precision of the predictions. The error of single precision, about 1e-6, is far below the sampling error.
     random_state : seed or numpy.random.Generator
 
     Returns
@@ -156,8 +156,8 @@ def survshap(
     Notes
     -----
     The mixed rows :math:`(x_A, z_{\text{not } A})` treat columns as independent. If columns are correlated, some mixed
-    rows are unlike any row that the model has seen, and the values describe how the model uses a column, not what would
-    happen if it changed.
+    rows are unlike any training row, and the values show how the model uses a column, not what would happen if it
+    changed.
 
     References
     ----------

@@ -65,13 +65,13 @@ def confidence_band(
     level : float
         The probability with which the limits contain the true value at a given time.
     kind : {"log-log", "log", "plain"}
-        The scale on which limits are symmetric, estimate ± z · standard error. "plain": that of the estimate, limits
-        cut at 0 and 1. "log": its logarithm, the upper limit cut at 1 (the default of R's ``survfit``). "log-log":
-        log(-log S), log(-log F) or log Λ, which keeps limits in range and is more accurate in small samples.
+        The scale on which limits are symmetric, estimate ± z · standard error. "plain": the scale of the estimate, with
+        limits cut at 0 and 1. "log": its logarithm, the upper limit cut at 1 (the default of R's ``survfit``).
+        "log-log": log(-log S), log(-log F) or log Λ, which keeps limits in range and is more accurate in small samples.
         Ignored for Turnbull's curve.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. Whole numbers are counts: limits equal those of repeated rows. Other
-        weights are sampling weights, which are taken as known.
+        Number of rows that each row represents. Integers are frequencies: limits equal those of repeated rows. Other
+        weights are sampling weights, treated as known.
     groups : array of shape (n,), optional
         The subject of each row, if subjects have several rows.
     n_bootstrap : int

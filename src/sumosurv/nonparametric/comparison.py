@@ -92,8 +92,8 @@ def logrank_test(
     strata : array of shape (n,), optional
         Groups are compared within strata only.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. With whole weights the test is that of repeated rows. With other weights, V
-        is the sum of squares of the weighted scores of the rows, which does not take the weights for counts.
+        Number of rows that each row represents. With integer weights, the test equals that of repeated rows. With other
+        weights, V is the robust variance, the sum of squares of the weighted scores of the rows.
     groups : array of shape (n,), optional
         The subject of each row, if subjects have several rows: V is then the sum of squares of their scores.
 

@@ -65,7 +65,7 @@ def risk_table(y: Any, weights: Any = None, *, sample_weight: Any = None) -> tup
     weights : array of shape (n,), optional
         Relative risks, which count among those at risk and not among the events.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for, in both; without it, the weights of the outcome, if it has any.
+        Number of rows that each row represents, in both; without it, the weights of the outcome, if it has any.
     """
     found = count(check_outcome(y, sample_weight=sample_weight), weights)
     return found.times, found.events, found.at_risk

@@ -40,7 +40,7 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample
     half_width : int
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def nelson_aalen(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> T
     half_width : int
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def aalen_johansen(y: Any, *, sample_weight: Any = None, causes: int | None = No
     y : outcome
         With causes 1, ..., K, of exact and right-censored times.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     causes : int, optional
         K; by default the largest cause in y.
 

@@ -78,7 +78,7 @@ def turnbull(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabul
     half_width : int
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
 
     Notes
     -----
@@ -115,7 +115,7 @@ def turnbull_intervals(
     ----------
     y : outcome
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     tol : float
         Done when no condition is violated by more than this, per row.
     max_iter : int

@@ -68,8 +68,9 @@ def restricted_mean_test(
     level : float
         Confidence level of the intervals, which use the normal distribution, for ratios on the logarithmic scale.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. With whole weights the variance is that of repeated rows. With other weights
-        (inverse probability weights, for example) it is the infinitesimal jackknife, which takes the weights as known.
+        Number of rows that each row represents. With integer weights, the variance equals that of repeated rows. With
+        other weights (inverse probability weights, for example) it is the infinitesimal jackknife, which takes the
+        weights as known.
     groups : array of shape (n,), optional
         The subject of each row, if subjects have several rows: the jackknife is then over subjects. Groups to compare
         are assumed independent.

@@ -193,7 +193,7 @@ def check_outcome(y: Any, n_rows: int | None = None, *, sample_weight: Any = Non
     n_rows : int, optional
         The number of rows of the covariates, which must agree.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     groups : array of shape (n,), optional
         The subject that each row belongs to.
 

@@ -227,7 +227,7 @@ def plot_kaplan_meier(
     censoring : bool
         Mark censored times.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     ax : matplotlib Axes, optional
         Axes to draw on; a new figure by default. The numbers at risk lie below them: leave room, or use a constrained
         layout.

@@ -38,11 +38,11 @@ _MOST_TIMES = 4  # lines drawn unasked
 def plot_effect(
     effect: Effect, *, times: Any = None, unit: str = "", individual: bool | None = None, ax: Any = None
 ) -> Any:
-    """An effect: along one column a line for each of a few times; over two columns a map at one time.
+    """Draw an effect: for one column, one line per time; for two columns, a map at one time.
 
-    Along one column, bands show the spread of the members, and short lines at the foot the deciles of the column:
-    where there are few, there are few rows. Categories are drawn as points. Over two columns, values are written into
-    the cells or on contour lines; dots are rows, and where there are none the model extrapolates.
+    For one column, bands show the spread of the members, and ticks on the axis mark the deciles of the column.
+    Categories are drawn as points. For two columns, values are written in the cells or on contour lines; dots are the
+    observed rows, and the model extrapolates in regions without rows.
 
     Parameters
     ----------

@@ -185,7 +185,7 @@ def plot_score(
     confidence : float
         Level of the bands.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     """
     record = find_score(score)
     if record.times != "single":

@@ -63,10 +63,10 @@ def make_report(
     random_state: int = 0,
     verbose: bool = True,
 ) -> Report:
-    """A report on a fitted model and the rows on which it is evaluated: one HTML file that needs nothing else.
+    """Make a self-contained HTML report on a fitted model and its performance on held-out rows.
 
     It describes the data, performance, risk groups, what drives the predictions, three example subjects, limitations,
-    and the settings, versions and digest of the model. The file has no scripts and loads nothing.
+    and the settings, versions and digest of the model. The file has no scripts and no external resources.
 
     Parameters
     ----------
@@ -89,13 +89,13 @@ def make_report(
     subjects : bool
         Whether to show three rows of X as examples.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     groups : array of shape (n,), optional
         Subject of each row.
     n_bootstrap : int
         Bootstrap resamples for intervals; 0 for no intervals.
     max_rows : int
-        Largest number of rows for importance and effects; of more rows, so many are drawn at random.
+        Largest number of rows for importance and effects; a larger table is sampled at random.
     random_state : int
         Seed.
     verbose : bool

@@ -69,7 +69,7 @@ def cumulative_dynamic_auc(
     cause : int, optional
         Counted from one; an event is one of any cause by default.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for.
+        Number of subjects that each row represents.
     **weighting
         As in `brier`. With ``left_limit=False`` and ``on_zero="drop"``, without a cause, this is scikit-survival's.
 

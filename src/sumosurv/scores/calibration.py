@@ -76,7 +76,7 @@ def calibration(
     levels : array
         p_j; the paper's 0.1, 0.2, ..., 0.9 by default.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for.
+        Number of subjects that each row represents.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def d_calibration(
         Cells of time to which times were rounded: an event then lies somewhere in its cell. ``model.cells_`` are the
         cells that a model was fitted with.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for.
+        Number of subjects that each row represents.
 
     Returns
     -------

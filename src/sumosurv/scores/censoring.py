@@ -111,7 +111,7 @@ def censoring_given_x(
     n_folds : int
     random_state : seed or numpy.random.Generator
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for.
+        Number of rows that each row represents.
     groups : array of shape (n,), optional
         The subject that each row belongs to: subjects are held out with all of their rows.
 

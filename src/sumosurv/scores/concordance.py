@@ -283,7 +283,7 @@ def concordance_td(
         by F_k(z_i|x). A subject j with an event of another cause never has an event of cause k, and is compared with
         all events of cause k, earlier or later. The default is any cause.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for: a pair counts as often as the product of the two says.
+        Number of subjects that each row represents: a pair counts as often as the product of the two says.
 
     Returns
     -------

@@ -26,7 +26,7 @@ def survival_crps(distribution: SurvivalDistribution, y: Any, *, sample_weight: 
     quadrature in log time, to an absolute error of about 1e-10 times ∫ S² (single-precision networks: about 1e-6
     times). A curve whose S² has no finite integral scores inf on events.
 
-    With censoring it is not proper: it can only gain from a curve that falls to zero past the censoring times.
+    With censoring it is not proper: it rewards curves that fall to zero beyond the censoring times.
 
     Parameters
     ----------

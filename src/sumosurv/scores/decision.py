@@ -85,7 +85,7 @@ def decision_curve(
     random_state : int, Generator or None
         Seed of the resamples.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for.
+        Number of subjects that each row represents.
 
     Returns
     -------

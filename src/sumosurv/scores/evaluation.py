@@ -83,7 +83,7 @@ def evaluate(
           censoring times is cross-fitted on these rows and compared with Kaplan-Meier by the likelihood of held-out
           rows. If censoring depends on x, weighted scores are given with both G, because one G for all rows may prefer
           the wrong model; ``notes`` reports the finding.
-        - an estimator: replaces the Cox model; its G is used whatever the test finds.
+        - an estimator: replaces the Cox model; its G is used regardless of the test.
         - a distribution: used as it is, for example ``kaplan_meier(y_train, censoring=True)``.
         - a `CensoringCheck`: the result of an earlier test on these rows.
 
@@ -100,7 +100,7 @@ def evaluate(
         Confidence level of the intervals, which are quantiles of the resampled scores.
     random_state : seed or numpy.random.Generator
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. Whole numbers are counts: intervals are those of repeated rows.
+        Number of rows that each row represents. Whole numbers are counts: intervals are those of repeated rows.
     groups : array of shape (n,), optional
         The subject that each row belongs to: subjects are resampled with all of their rows.
     resolution : "auto", Cells or None

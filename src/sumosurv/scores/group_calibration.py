@@ -95,7 +95,7 @@ def group_calibration(
     groups : int
         Number of groups; fewer if there are fewer subjects.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for. The test is nan unless the weights are whole numbers.
+        Number of subjects that each row represents. The test is nan unless the weights are whole numbers.
 
     Returns
     -------

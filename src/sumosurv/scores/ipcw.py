@@ -68,8 +68,9 @@ def brier(
         Score the cumulative incidence F_k of one cause, counted from one: S is then 1 - F_k, and a subject with an
         event of another cause at z <= t counts as event-free, with weight 1 / G(z-). The default is any cause.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. Values are multiplied by weights scaled to a mean of one, so that their mean
-        is the weighted mean. Pass the same weights to G: ``kaplan_meier(y, censoring=True, sample_weight=...)``.
+        Number of rows that each row represents. Values are multiplied by the weights, scaled to a mean of one, so that
+        their mean is the weighted mean. Pass the same weights to G: ``kaplan_meier(y, censoring=True,
+        sample_weight=...)``.
     **weighting
         How rows are weighted.
 

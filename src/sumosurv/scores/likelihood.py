@@ -58,8 +58,8 @@ def log_likelihood(
     until : float, optional
         Score what was known at this time: rows that were event-free then are censored there. On the time scale of y.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. Scores are multiplied by weights scaled to a mean of one, so that their mean
-        is the weighted mean.
+        Number of rows that each row represents. Scores are multiplied by the weights, scaled to a mean of one, so that
+        their mean is the weighted mean.
 
     Returns
     -------

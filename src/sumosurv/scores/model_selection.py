@@ -95,7 +95,7 @@ def cross_evaluate(
     random_state : int
         Seed of the splits.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for, in fits and scores.
+        Number of rows that each row represents, in fits and scores.
     groups : array of shape (n,), optional
         The subject that each row belongs to.
     verbose : bool

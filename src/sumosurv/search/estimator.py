@@ -30,8 +30,8 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
     """Search over the settings of any network estimator, many trials at a time.
 
     Trials whose networks fit into one batch train as one population, each with its own learning rate, weight decay,
-    dropout and rows. They are compared by the log-likelihood of validation rows, and by nothing else. The search then
-    predicts with the equally weighted mixture of the best M trials.
+    dropout and rows. They are compared by the log-likelihood of validation rows. The search then predicts with the
+    equally weighted mixture of the best M trials.
 
     Parameters
     ----------
@@ -39,15 +39,15 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         The estimator whose settings are searched. Settings that the space does not name keep their values (device,
         epochs, ...). Its ``verbose`` is ignored: the search has its own progress bar.
     space : "paper", "recipe" or mapping, default "paper"
-        The search space: that of the paper (layers, nodes, dropout, weight decay, batch size, by the size of the data),
-        one around our defaults, or a mapping from a parameter's name to a list of choices or to a frozen distribution
-        of ``scipy.stats``.
+        The search space: "paper" is the space of the paper (layers, nodes, dropout, weight decay, batch size, by the
+        size of the data), "recipe" a space around the defaults. Or a mapping from a parameter's name to a list of
+        choices or to a frozen distribution of ``scipy.stats``.
     n_trials : int, default 300
         Total number of trials, including those that a stored study already has.
     method : {"random", "tpe", "halving"}, default "random"
-        "random": independent draws. "tpe": Optuna's tree-structured Parzen estimator, asked for a round of trials at a
-        time. "halving": successive halving; all trials are trained for a ninth of the epochs, the best third anew for a
-        third of them, and the best third of those for all epochs.
+        "random": independent draws. "tpe": Optuna's tree-structured Parzen estimator, in rounds of trials. "halving":
+        successive halving; all trials are trained for a ninth of the epochs, the best third again for a third of the
+        epochs, and the best ninth for all epochs.
     mixture : "auto" or int, default "auto"
         The number M of trials in the mixture; 1 for the best trial alone. "auto" takes the largest of 1, 2, 4, ...
         whose likelihood on validation rows is within one standard error of the best. If other processes trained some of

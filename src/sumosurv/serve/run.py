@@ -34,7 +34,7 @@ def make_app(
     name, unit, causes, limits
         As in `ServedModel`.
     hosts : sequence of str
-        Names in the Host header that are answered, beside those of this machine itself.
+        Accepted names in the Host header, in addition to those of this machine.
 
     Returns
     -------
@@ -62,7 +62,8 @@ def serve(
 ) -> None:
     """Serve the what-if page of a fitted model until Ctrl-C.
 
-    There is no login: whoever reaches the address can ask the model. It is that of this machine alone by default.
+    There is no login: anyone who can reach the address can query the model. By default it is reachable from this
+    machine only.
 
     Parameters
     ----------
@@ -70,13 +71,13 @@ def serve(
     host : str
         The address to listen at.
     port : int
-        0 for any that is free.
+        0 for any free port.
     hosts : sequence of str
-        Names under which browsers may ask for the page, if it listens at more than this machine's own address.
+        Host names under which browsers on other machines may reach the server.
     log_level : str
-        Of uvicorn; "info" shows every request.
+        Log level of uvicorn; "info" shows every request.
     on_start : callable
-        Told the address of the page in words, once it can be opened.
+        Called with a message that contains the address, once the page can be opened.
     **options
         As in `make_app`: name, unit, causes, limits.
     """

@@ -37,16 +37,16 @@ def is_source(X: Any) -> bool:
 
 
 class RowSource:
-    """A table on disk of any length: its columns, the number of its rows, and the rows some at a time.
+    """A table on disk of any length, read in blocks of rows.
 
     Parameters
     ----------
     given : path, pyarrow.dataset.Dataset, RecordBatchReader or iterator of RecordBatch
-        A Parquet file, a folder of them (read in the order of their names), or a dataset. Record batches that come
-        one by one can be read once only: they are written to a temporary Parquet file first, in the folder that
-        ``tempfile`` names (``TMPDIR``), which is removed with the source.
+        A Parquet file, a folder of Parquet files (read in the order of their names), or a dataset. Record batches can
+        be read only once and are first written to a temporary Parquet file (in ``TMPDIR``), which is removed with the
+        source.
     columns : collection of str, optional
-        The columns to look at; all by default.
+        The columns to read; all by default.
     categorical : collection of str
         Numeric columns that are categories.
 
