@@ -135,7 +135,7 @@ def test_values_typed_sliders_moved_subjects_pinned(address, driver):
     assert "outside the training range" in page["field-0-remark"].text
     asked = driver.execute_script("return state.current.answer.rows[0].survival")
     page["field-0"].send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.BACKSPACE)  # no number: nothing is asked
-    page.wait("return document.getElementById('field-0-remark').textContent.startsWith('Give a number')")
+    page.wait("return document.getElementById('field-0-remark').textContent.startsWith('Enter a number')")
     assert driver.execute_script("return state.current.answer.rows[0].survival") == asked
 
 

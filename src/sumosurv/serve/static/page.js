@@ -108,7 +108,7 @@ function readForm() {
   for (const control of state.controls) {
     row[control.field.name] = control.missing.checked ? null : control.read();
     if (row[control.field.name] === undefined) {
-      control.remark.textContent = "Give a number" + (control.field.missing ? ", or mark it as missing." : ".");
+      control.remark.textContent = "Enter a number" + (control.field.missing ? ", or mark it as missing." : ".");
       return null;
     }
   }
