@@ -117,7 +117,7 @@ def test_cutting_rows_into_spells_changes_no_likelihood(name, rows, fitted):
 @pytest.mark.parametrize("kind", ["entry", "causes"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_short_interval_tends_to_the_density(name, kind, rows, fitted, monkeypatch):
-    monkeypatch.setattr("sumosurv.distributions.ode._FEWEST", 64)  # as it is outside of these tests
+    monkeypatch.setattr("sumosurv.distributions.ode._MIN_STEPS", 64)  # as it is outside of these tests
     X, time, cause, _ = rows
     time = 1.003 * time  # not a cut between intervals of DeepHit, where its density jumps
     curves = fitted(name, kind).predict_distribution(X)

@@ -79,7 +79,7 @@ def test_no_array_of_subjects_by_times_by_units(monkeypatch):
     assert max(asked) * 8 <= 1 << 14
 
 
-def test_large_numbers_take_the_way_without_exponentials_of_each_part():
+def test_large_weights():
     net, _ = made("paper", seeds=(0,))
     with torch.no_grad():
         net.mixed.entry.bias += 400.0
@@ -198,10 +198,10 @@ def test_members_of_different_depth():
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_a_kernel_that_fails_is_given_up_with_a_warning(monkeypatch):
+def test_a_kernel_that_fails_is_disabled_with_a_warning(monkeypatch):
     monkeypatch.setattr(fused, "_triton_failed", False)
     with pytest.warns(RuntimeWarning, match="CUDA kernel could not be used"):
-        fused._give_up_triton(RuntimeError("no compiler"))
+        fused._disable_triton(RuntimeError("no compiler"))
     assert fused._triton_kernel() is None
 
 

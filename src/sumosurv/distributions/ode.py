@@ -21,7 +21,7 @@ __all__ = ["Ode", "clock", "clock_inverse", "clock_log_slope"]
 Solution = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 _HORIZON = 1.0  # scaled time of the last training row
-_FEWEST, _MOST = 64, 1024  # steps of a table; few subjects ever get by with half the fewest
+_MIN_STEPS, _MAX_STEPS = 64, 1024  # of a table
 _CELLS = {"cpu": 1 << 15, "cuda": 1 << 22}  # subjects × times evaluated at once
 
 
@@ -144,11 +144,11 @@ class Ode(SurvivalDistribution):
             group, place = torch.zeros_like(pending), torch.zeros_like(pending)
             tables: list[tuple[Tensor, Tensor]] = []
             with torch.no_grad():
-                coarse, steps = self.solution(self.code, _FEWEST), _FEWEST
+                coarse, steps = self.solution(self.code, _MIN_STEPS), _MIN_STEPS
                 while len(pending):
                     steps *= 2
                     fine = self.solution(self.code[pending], steps)
-                    done = self._agree(coarse, fine) | (steps >= _MOST)
+                    done = self._agree(coarse, fine) | (steps >= _MAX_STEPS)
                     who = pending[done]
                     group[who], place[who] = len(tables), torch.arange(len(who), device=who.device)
                     tables.append((fine[0][done], fine[1][done]))

@@ -113,10 +113,8 @@ class _Mixture(nn.Module):
 
     def __init__(self, model: SurvivalMixture, dtype: torch.dtype) -> None:
         super().__init__()
-        self.parts, self.weights = (
-            nn.ModuleList(_program_of(part, dtype) for part in model.estimators_),
-            model._shares(),
-        )
+        self.parts = nn.ModuleList(_program_of(part, dtype) for part in model.estimators_)
+        self.weights = model._shares()
 
     def forward(self, *covariates: Tensor) -> SurvivalDistribution:
         """The distribution of rows of numbers and codes, or of an array."""

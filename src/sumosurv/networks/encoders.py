@@ -32,7 +32,7 @@ class NoEncoder(nn.Module):
 
 
 class TableEncoder(nn.Module):
-    r"""The covariate network h^cov: embeddings and numbers in, hidden layers, one code per subject out.
+    r"""The covariate network h^cov: embeddings and numbers in, hidden layers, one embedding per subject out.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class TableEncoder(nn.Module):
         self.register_buffer("active", torch.zeros(1, 0, dtype=torch.bool))
 
     def forward(self, inputs: Inputs) -> Tensor:
-        """Codes (K, n, width) of inputs with a member axis (K or 1)."""
+        """Embeddings (K, n, width) of inputs with a member axis (K or 1)."""
         a = self._features(inputs)
         act = ACTIVATIONS[self.activation]
         for place, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
@@ -191,7 +191,7 @@ class ModuleEncoder(nn.Module):
         self.width = int(out.shape[1])
 
     def forward(self, inputs: Inputs) -> Tensor:
-        """Codes (K, n, width) of inputs with a member axis (K or 1)."""
+        """Embeddings (K, n, width) of inputs with a member axis (K or 1)."""
         skeleton = self._skeleton[0]
         skeleton.train(self.training)
         x = inputs.numeric
@@ -232,7 +232,7 @@ Encoder = TableEncoder | ModuleEncoder | NoEncoder
 
 @contextmanager
 def _explained(inputs_in_words: str) -> Iterator[None]:
-    """Say what an encoder was given where it fails on it."""
+    """Name the inputs if an encoder fails on them."""
     try:
         yield
     except torch.OutOfMemoryError:

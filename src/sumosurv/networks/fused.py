@@ -154,7 +154,7 @@ class FusedCurve:
                 except torch.OutOfMemoryError:
                     raise
                 except kernel.FAILURES as error:
-                    _give_up_triton(error)
+                    _disable_triton(error)
             return self._by_tiles(quantity, code, t, log_start)
 
     def _by_tiles(self, quantity: Quantity, code: Tensor, t: Tensor, log_start: Tensor | None) -> tuple[Tensor, ...]:
@@ -266,12 +266,12 @@ def _triton_kernel() -> ModuleType | None:
     return fused_triton
 
 
-def _give_up_triton(error: Exception) -> None:
-    """A kernel that cannot be compiled or launched here: say so once, and go on without it."""
+def _disable_triton(error: Exception) -> None:
+    """Warn that the kernel cannot be compiled or launched, and predict without it from now on."""
     global _triton_failed
     _triton_failed = True
     warnings.warn(
-        f"The fused CUDA kernel could not be used ({type(error).__name__}: {error}); prediction goes on in PyTorch.",
+        f"The fused CUDA kernel could not be used ({type(error).__name__}: {error}); prediction continues in PyTorch.",
         RuntimeWarning,
         stacklevel=4,
     )

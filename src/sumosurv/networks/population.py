@@ -38,9 +38,9 @@ Floats = npt.NDArray[np.float64]
 
 HORIZON = 1.0  # the last training time, in scaled time
 BLOCK = 20_000  # rows at a time
-_FROM = 0.25  # growth is learned from what happened after this part of the follow-up
-_PRIOR = 0.5  # standard deviation of the growth over the whole follow-up, before the rows are looked at
-_MOST = 20.0
+_GROWTH_START = 0.25  # growth is learned from what happened after this part of the follow-up
+_PRIOR_SD = 0.5  # standard deviation of the growth over the whole follow-up, before the rows are looked at
+_MAX_GROWTH = 20.0
 
 
 class TrainingError(RuntimeError):
@@ -246,7 +246,7 @@ class TailedNetwork(LikelihoodNetwork):
 
     def check_stored(self, members: int) -> None:
         """Raise a ValueError if the stored growth rate is invalid."""
-        if self.growth.shape != (1, 1) or not 0.0 <= float(self.growth) <= _MOST:
+        if self.growth.shape != (1, 1) or not 0.0 <= float(self.growth) <= _MAX_GROWTH:
             raise ValueError(f"the growth of the hazard past the last training time is {self.growth.tolist()}"[:200])
 
     def fit_baseline(self, inputs: Inputs, outcome: Observed) -> None:
@@ -275,7 +275,7 @@ class TailedNetwork(LikelihoodNetwork):
 
 def expected_events(distribution: SurvivalDistribution) -> Tensor:
     """Λ(1) - Λ(1/4) of each row: the level of its hazard, whatever its shape in between."""
-    ends = torch.tensor([_FROM, 1.0], dtype=torch.float64)
+    ends = torch.tensor([_GROWTH_START, 1.0], dtype=torch.float64)
     log_survival: Tensor = distribution.log_survival(ends)
     return log_survival[:, 0] - log_survival[:, 1]
 
@@ -283,7 +283,7 @@ def expected_events(distribution: SurvivalDistribution) -> Tensor:
 def at_risk(outcome: Observed) -> Tensor:
     """The rows that were observed past the first quarter of the follow-up."""
     last = outcome.time if outcome.upper is None else torch.maximum(outcome.time, outcome.upper.nan_to_num(posinf=0.0))
-    return (last > _FROM).nonzero()[:, 0]
+    return (last > _GROWTH_START).nonzero()[:, 0]
 
 
 def estimate_growth(
@@ -293,7 +293,7 @@ def estimate_growth(
     weight: Floats,
     event: npt.NDArray[np.bool_],
     *,
-    prior: float = _PRIOR,
+    prior: float = _PRIOR_SD,
 ) -> float:
     r"""The growth g of hazards :math:`c \, r_i e^{g t}` within (1/4, 1], shared by all rows; zero if they fall.
 
@@ -316,7 +316,7 @@ def estimate_growth(
     prior : float
         σ; inf for none.
     """
-    first, last = np.maximum(entry, _FROM), np.minimum(time, 1.0)
+    first, last = np.maximum(entry, _GROWTH_START), np.minimum(time, 1.0)
     used = (last > first) & (weight > 0)
     level, first, last, weight = level[used], first[used], last[used], weight[used]
     seen = event[used] & (time[used] <= 1.0)
@@ -333,7 +333,7 @@ def estimate_growth(
         return 0.0
     found = minimize_scalar(
         lambda g: total * np.log(exposure(g)) - g * sum_of_times + 0.5 * (g / prior) ** 2,
-        bounds=(0.0, _MOST),
+        bounds=(0.0, _MAX_GROWTH),
         method="bounded",
         options={"xatol": 1e-8},
     )
