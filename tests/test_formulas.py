@@ -124,6 +124,10 @@ def test_code_is_refused_in_formulas_and_in_model_files(text):
         ("bs(grade, df=9)", "lower df"),
         ("bs(age)", "either df or knots"),
         ("bs(age, df=2)", "range"),
+        ("bs(age, knots=[10])", "not distinct values within the range"),
+        ("ns(age, knots=[200])", "knots|Knots"),
+        ("age + offset(sex)", "categories such as"),
+        ("age + offset(C(grade))", "not supported"),
         ("C(age > 3)", "write C"),
         ("strata(sex) + age", "from_formula"),
     ],
@@ -165,6 +169,13 @@ def test_states_that_do_not_fit_are_refused(key, value):
         Formula.from_state(state | {key: value}, list(DATA.columns)).matrix(DATA)
 
 
+def test_a_state_without_what_a_function_has_learned_is_refused():
+    """It would be learned from the first rows to predict."""
+    state = learned("age + center(age)").state()
+    with pytest.raises(ValueError, match="do not belong together"):
+        Formula.from_state(state | {"learned": {}}, list(DATA.columns))
+
+
 def test_new_rows_use_what_was_learned():
     formula = learned("scale(age) + stage + C(grade)")
     one = formula.matrix(DATA.iloc[[7]])
@@ -180,6 +191,8 @@ def test_missing_values_stay_missing_in_a_transformer_and_the_estimator_decides(
     data = DATA.assign(age=DATA["age"].where(DATA.index > 4), sex=DATA["sex"].where(DATA.index != 9))
     made = FormulaTransformer("ns(age, df=2) + sex + grade").fit(data).transform(data)
     assert made.isna().sum().tolist() == [5, 5, 1, 0]
+    unknown = FormulaTransformer("ns(age, df=2) + bs(age, df=3) + sex").fit(data).transform(data[data["age"].isna()])
+    assert unknown.isna().sum().tolist() == [5] * 5 + [0]
     y = Surv.from_columns(data, "event", "time")
     chain = SurvivalPipeline([("columns", FormulaTransformer("ns(age, df=2) + sex + grade")), ("cox", CoxPH())])
     with pytest.warns(UserWarning, match="6 of 80 rows have missing values"):
@@ -227,6 +240,8 @@ def test_outcomes():
     }
     for left, expected in pairs.items():
         np.testing.assert_array_equal(model_frame(f"{left} ~ age", table).y, expected, err_msg=left)
+    with pytest.raises(ValueError, match="status == 1.*nan"):  # not a row without event
+        model_frame("Surv(time, status == 1) ~ age", table.assign(status=table["event"].where(table.index > 0)))
     for left in ("time", "Surv(time)", "Surv(time, event, type='left')", "Surv(time, gone)", "exec('x')"):
         with pytest.raises(ValueError, match="formula"):
             model_frame(f"{left} ~ age", table)

@@ -206,11 +206,11 @@ class Factor:
         """The columns of numbers of rows without missing values, (n, k); calls that are not in ``learned`` learn."""
         with np.errstate(all="ignore"):
             values = np.asarray(self._compute(self._node, frame, learned, top=True), dtype=np.float64)
-        made = np.broadcast_to(values, (len(frame),)) if values.ndim == 0 else values
-        wrong = np.flatnonzero(~np.isfinite(made.reshape(len(frame), -1)).all(axis=1))
+        made = values if values.ndim == 2 else np.broadcast_to(values, (len(frame),))[:, None]
+        wrong = np.flatnonzero(~np.isfinite(made).all(axis=1))
         if len(wrong):
             self._refuse(f"the value is not finite in rows {rows_in_words(wrong)}")
-        return made.reshape(len(frame), -1)
+        return made
 
     def _compute(self, node: ast.AST, frame: pd.DataFrame | None, learned: Learned, top: bool = False) -> Any:
         """The value of a node; ValueError if it is not a column, a number, or a listed operator or function.
@@ -259,7 +259,7 @@ class Factor:
         nodes = dict(zip(known, given)) | {str(option.arg): option.value for option in named}
         try:
             options = {option: ast.literal_eval(node) for option, node in nodes.items()}
-        except ValueError:
+        except (TypeError, ValueError):
             options = {"": None}
         low = {"df": options.get("degree", 3) if name == "bs" else 1, "degree": 1}
         for option, value in options.items():
@@ -279,7 +279,8 @@ class Factor:
             self._refuse(str(error).rstrip("."))
         if name in ("bs", "ns"):
             inner = made.shape[1] - (options.get("degree", 3) if name == "bs" else 1)
-            if len(np.unique(learned[call]["knots"])) != inner + 2:
+            steps = np.diff(learned[call]["knots"])
+            if (steps < 0).any() or np.count_nonzero(steps) != inner + 1:
                 self._refuse("the knots are not distinct values within the range of the column; lower df")
         return made if name in _SEVERAL else made[:, 0]
 

@@ -97,7 +97,8 @@ class Formula:
             rows = frame[frame[factor.columns].notna().all(axis=1)]
             if not len(rows):
                 raise ValueError(f"{text!r} in the formula is missing in all rows.")
-            if factor.coded or (factor.columns == [text.strip("`")] and is_categorical(rows[factor.label])):
+            plain = factor.columns == [text.strip("`")]
+            if text not in self.offsets and (factor.coded or (plain and is_categorical(rows[factor.label]))):
                 self.levels[text] = factor.learn_levels(rows[factor.label])
             else:
                 factor.numbers(rows, self.learned)

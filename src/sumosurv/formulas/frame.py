@@ -79,7 +79,7 @@ def _read_outcome(node: ast.expr, data: pd.DataFrame) -> tuple[Any, list[str]]:
     used = [name for factor in factors for name in factor.columns]
     check_names(used, data.columns)
     names = [factor.label for factor in factors]
-    first, second, *third = (data[f.label] if f.label in data else f.numbers(data, {})[:, 0] for f in factors)
+    first, second, *third = (_read_part(factor, data) for factor in factors)
     if kind.startswith("interval"):  # as R's interval2: missing limits are open ends
         low, high = (pd.Series(np.asarray(part, dtype=np.float64)) for part in (first, second))
         y = Surv.interval(low.fillna(0.0), high.fillna(np.inf), *third, lower_name=names[0], upper_name=names[1])
@@ -88,3 +88,13 @@ def _read_outcome(node: ast.expr, data: pd.DataFrame) -> tuple[Any, list[str]]:
     else:
         y = Surv.from_arrays(third[0], second, first, event_name=names[2], time_name=names[1], entry_name=names[0])
     return y, used
+
+
+def _read_part(factor: Factor, data: pd.DataFrame) -> Any:
+    """A column as it is, or the values of an expression, missing where one of its columns is."""
+    if factor.label in data:
+        return data[factor.label]
+    present = data[factor.columns].notna().all(axis=1)
+    made = pd.Series(np.nan, index=data.index)
+    made[present] = factor.numbers(data[present], {})[:, 0]
+    return made
