@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -260,15 +259,3 @@ class CurveMemory:
         if cause not in self._causes or self._causes[cause][0] is not distribution:
             self._causes[cause] = (distribution, distribution.cause(cause))
         return self._causes[cause][1]
-
-
-@contextmanager
-def progress_bar(total: int, unit: str, verbose: bool) -> Iterator[Callable[[int], Any]]:
-    """Show a progress bar if ``verbose``; yields a function that moves it by some steps."""
-    if not verbose:
-        yield lambda done: None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, desc="evaluating", unit=unit) as bar:
-        yield bar.update

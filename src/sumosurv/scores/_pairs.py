@@ -18,22 +18,11 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class TieRule:
-    """How ties are counted.
+    """How ties are counted."""
 
-    Parameters
-    ----------
-    equal : float
-        Credit of a pair whose predictions are equal.
-    censored : float
-        Weight of a pair of an event and a censoring at one time; the event counts as the earlier of the two.
-    events : bool
-        Whether two events at one time are compared: 1 if their predictions are equal, else 1/2, from both
-        sides.
-    """
-
-    equal: float
-    censored: float
-    events: bool
+    equal: float  # credit of a pair whose predictions are equal
+    censored: float  # weight of an event and a censoring at one time; the event counts as the earlier of the two
+    events: bool  # whether two events at one time are compared: 1 if predictions are equal, else 1/2, from both sides
 
 
 HARRELL = TieRule(equal=0.5, censored=1.0, events=False)

@@ -129,14 +129,7 @@ def product_limit(counts: Array, failed: npt.NDArray[np.bool_]) -> Array:
 def incidence_limit(counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_], time: float) -> Array:
     """Return Aalen-Johansen estimates F_k(time) of r weighted samples, (r,); nan if follow-up ends before the time.
 
-    Parameters
-    ----------
-    counts : array of shape (r, n)
-    outcome : Outcome
-        In the order of time, events first among ties.
-    own : bool array of shape (n,)
-        Events of the cause.
-    time : float
+    The outcome is in the order of time, events first among ties; ``own`` marks the events of the cause.
     """
     survival, past = product_limit(counts, outcome.event), outcome.time <= time
     at_risk = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
@@ -212,24 +205,13 @@ def _only(means: Array) -> Array:
 
 @dataclass(frozen=True)
 class MeanTerms:
-    """A function of the means over subjects of k quantities.
+    """A function of the means over subjects of k quantities."""
 
-    Parameters
-    ----------
-    values : array of shape (n, k)
-    combine : callable
-        From the means, one row per resample, shape (r, k), to the scores, shape (r,); the first mean by default.
-    weight : array of shape (n,), optional
-        Of the subjects.
-    times, note : str
-        The times of the comparison in words, and a note on its error, if the terms are not exact.
-    """
-
-    values: Array
-    combine: Callable[[Array], Array] = _only
-    weight: Array | None = None
-    times: str = ""
-    note: str = ""
+    values: Array  # (n, k)
+    combine: Callable[[Array], Array] = _only  # from the means of resamples, (r, k), to their scores, (r,)
+    weight: Array | None = None  # of the subjects, (n,)
+    times: str = ""  # if the terms are not exact: the times of the comparison in words
+    note: str = ""  # and a note on its error
 
     @property
     def value(self) -> float:
@@ -257,18 +239,11 @@ class SquareTerms:
 
     .. math:: \sum_j (m^*_j - m_j + κ (m_j - p_j))^2, \qquad
               κ^2 = \max\Bigl(0, 1 - \frac{\sum_j s_j^2/n}{\sum_j (m_j - p_j)^2}\Bigr).
-
-    Parameters
-    ----------
-    values : array of shape (n, k)
-    target : array of shape (k,)
-    weight : array of shape (n,), optional
-        Of the subjects.
     """
 
-    values: Array
-    target: Array
-    weight: Array | None = None
+    values: Array  # (n, k)
+    target: Array  # (k,)
+    weight: Array | None = None  # of the subjects, (n,)
 
     @cached_property
     def means(self) -> Array:
@@ -308,26 +283,13 @@ def covariance_of_means(deviation: Array, outcome: Outcome) -> Array:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score of a model, with what is known about its uncertainty.
-
-    Parameters
-    ----------
-    value : float
-    draws : array
-        The score of each bootstrap resample.
-    left_out : array
-        The score with each group of subjects left out in turn (jackknife); used if there are no draws.
-    std_error : float
-        Used if there are neither draws nor groups.
-    times, note : str
-        At which times the score was taken and how, if it is not exact; see `MeanTerms`.
-    """
+    """A score of a model, with what is known about its uncertainty."""
 
     value: float
-    draws: Array = field(default_factory=lambda: np.empty(0))
-    left_out: Array = field(default_factory=lambda: np.empty(0))
-    std_error: float = np.nan
-    times: str = ""
+    draws: Array = field(default_factory=lambda: np.empty(0))  # the score of each bootstrap resample
+    left_out: Array = field(default_factory=lambda: np.empty(0))  # without draws: without each group (jackknife)
+    std_error: float = np.nan  # without draws and groups
+    times: str = ""  # this and the next as in `MeanTerms`
     note: str = ""
 
     def __sub__(self, other: Estimate) -> Estimate:

@@ -15,7 +15,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import final_estimator, predict_distribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import CurveMemory, check_rows, check_subjects, progress_bar, time_grid
+from sumosurv.scores._inputs import CurveMemory, check_rows, check_subjects, time_grid
 from sumosurv.scores._resampling import GROUPS, Estimate, Partial
 from sumosurv.scores.censoring import CensoringCheck, weigh_requests
 from sumosurv.scores.score import Request, Score
@@ -168,7 +168,9 @@ class BlockRows:
         blocks = self._source.blocks(task.covariates, rows=_BLOCK)
         merged: dict[tuple[int, str], Any] = {}
         rows = []
-        with progress_bar(self._source.n_rows, "row", verbose) as advance:
+        from tqdm.auto import tqdm
+
+        with tqdm(total=self._source.n_rows, desc="evaluating", unit="row", disable=not verbose) as bar:
             for block in self._map_blocks(task, blocks):
                 for key, partial in block.partials.items():
                     if key in merged:
@@ -176,7 +178,7 @@ class BlockRows:
                     else:
                         merged[key] = partial
                 rows.append(block.sample)
-                advance(block.n_rows)
+                bar.update(block.n_rows)
         notes = [
             f"{self._sketch.n_rows:,} rows were read in blocks: means are exact, their intervals from {GROUPS} groups "
             "of subjects, each left out once."
@@ -216,23 +218,12 @@ class ScoredBlock:
 
 @dataclass(frozen=True)
 class BlockTask:
-    """Scores one block of rows; it can be sent to another process.
+    """Scores one block of rows; it can be sent to another process."""
 
-    Parameters
-    ----------
-    models : mapping of names to models
-    columns : mapping of names to the columns that each model reads
-        None for arrays, which are read as they are.
-    requests : sequence of Request
-        With all times and censoring curves.
-    last_hash : integer, optional
-        Rows up to this hash belong to the sample; None for no sample.
-    """
-
-    models: Mapping[str, Any]
-    columns: Mapping[str, Sequence[str] | None]
-    requests: Sequence[Request]
-    last_hash: np.uint64 | None
+    models: Mapping[str, Any]  # by name
+    columns: Mapping[str, Sequence[str] | None]  # that each model reads; None for arrays, which are read as they are
+    requests: Sequence[Request]  # with all times and censoring curves
+    last_hash: np.uint64 | None  # rows up to this hash belong to the sample; None for no sample
 
     @property
     def covariates(self) -> list[str] | None:

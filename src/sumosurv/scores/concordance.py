@@ -197,25 +197,13 @@ def uno_c_terms(
 
 @dataclass(frozen=True)
 class _OwnWeightPairs:
-    """The pairs of `uno_c` with G estimated in each resample: Σᵢⱼ cᵢ cⱼ wᵢ h(i, j) to first order in c - 1.
-
-    Parameters
-    ----------
-    outcome : Outcome
-    weighting : Weighting
-    rows : array of shape (e,)
-        The events that count.
-    later : array of shape (e, 2)
-        Σⱼ h(i, j) of each of them, without its weight.
-    earlier : array of shape (n, 2)
-        Σᵢ wᵢ h(i, j) of each subject.
-    """
+    """The pairs of `uno_c` with G estimated in each resample: Σᵢⱼ cᵢ cⱼ wᵢ h(i, j) to first order in c - 1."""
 
     outcome: Outcome
     weighting: Weighting
-    rows: npt.NDArray[np.intp]
-    later: Array
-    earlier: Array
+    rows: npt.NDArray[np.intp]  # the events that count, (e,)
+    later: Array  # Σⱼ h(i, j) of each of them, without its weight, (e, 2)
+    earlier: Array  # Σᵢ wᵢ h(i, j) of each subject, (n, 2)
 
     @property
     def value(self) -> float:

@@ -11,7 +11,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import cells_of, check_names
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.quantiles import check_level, check_resamples
-from sumosurv.scores._inputs import CurveMemory, progress_bar
+from sumosurv.scores._inputs import CurveMemory
 from sumosurv.scores._resampling import Bootstrap, Estimate
 from sumosurv.scores.blocks import BlockRows, HeldRows, MemoryRows, common_causes, rows_of
 from sumosurv.scores.evaluation_table import Evaluation
@@ -202,7 +202,9 @@ def score_held(
     found = {}
     since_entry = bootstrap.on_time_scale(held.since_entry)
     memory = CurveMemory()
-    with progress_bar(len(requests) * len(held.curves), "score", verbose) as advance:
+    from tqdm.auto import tqdm
+
+    with tqdm(total=len(requests) * len(held.curves), desc="evaluating", unit="score", disable=not verbose) as bar:
         for name in held.curves:
             for place, request in requests.items():
                 distribution, outcome = held.seen_by(name, request.score)
@@ -211,7 +213,7 @@ def score_held(
                 draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
                 times, note = getattr(terms, "times", ""), getattr(terms, "note", "")  # of scores that are not exact
                 found[place, name] = Estimate(terms.value, draws, times=times, note=note)
-                advance(1)
+                bar.update()
     return found
 
 

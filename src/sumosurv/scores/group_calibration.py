@@ -146,24 +146,13 @@ class RiskGroups:
     """Groups of subjects with mean F(t|x) and the Aalen-Johansen estimate; in resamples the subjects stay in them.
 
     Deviations are shrunk before the noise of resampling is added to them, as in `SquareTerms`.
-
-    Parameters
-    ----------
-    outcome : Outcome
-    prediction : array of shape (n,)
-        F(t|x) of each subject.
-    time : float
-    parts : list of arrays
-        The rows of each group, in the order of time, events first among ties.
-    own : bool array of shape (n,)
-        Events that count: those of the cause, or all.
     """
 
     outcome: Outcome
-    prediction: Array
+    prediction: Array  # F(t|x) of each subject
     time: float
-    parts: list[npt.NDArray[np.intp]]
-    own: npt.NDArray[np.bool_]
+    parts: list[npt.NDArray[np.intp]]  # rows of each group, in the order of time, events first among ties
+    own: npt.NDArray[np.bool_]  # events that count: those of the cause, or all
 
     @cached_property
     def size(self) -> Array:

@@ -16,7 +16,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import check_names
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level
-from sumosurv.scores._inputs import follow_up, median_time, progress_bar
+from sumosurv.scores._inputs import follow_up, median_time
 from sumosurv.scores.blocks import MemoryRows
 from sumosurv.scores.censoring import resolve_censoring
 from sumosurv.scores.evaluation import evaluate
@@ -129,12 +129,14 @@ def cross_evaluate(
     scores = _with_times(scores, times, outcome, [test for _, test in splits])
     weighting, notes = _censoring(censoring, scores, X, outcome, random_state)
     parts = []
-    with progress_bar(len(splits) * len(estimators), "fit", verbose) as advance:
+    from tqdm.auto import tqdm
+
+    with tqdm(total=len(splits) * len(estimators), desc="evaluating", unit="fit", disable=not verbose) as bar:
         for fold, (train, test) in enumerate(splits):
             fitted = {}
             for name, estimator in estimators.items():
                 fitted[name] = clone(estimator).fit(take_rows(X, train), _outcome_for_fit(outcome[train]))
-                advance(1)
+                bar.update()
             g = weighting(test)
             found = evaluate(fitted, take_rows(X, test), outcome[test], scores=scores, censoring=g, n_bootstrap=0)
             if fold == 0:
