@@ -421,7 +421,7 @@ def test_options_of_fit_reach_the_model(table, option, setting):
             ["fit", "{data}", "--time", "months", "--event", "stage", "--event-value", "I", "I", "--out", "{new}"],
             "lists 'I' twice",
         ),
-        (["predict", "{model}", "{other}"], "missing columns"),
+        (["predict", "{model}", "{other}"], "no column 'age', 'stage'"),
         (["predict", "{data}", "{data}"], "not a model file"),
         (["evaluate", "nothing.sumo", "{data}", "--time", "months", "--event", "died"], "no model file"),
         (

@@ -236,7 +236,7 @@ def test_the_usual_predictions_of_a_model_of_causes(frame, run):
         ("--time time", "Name the outcome: --time and --event, or --lower and --upper"),
         ("--event died", "Name the outcome: --time and --event, or --lower and --upper"),
         ("--lower lower --upper upper --event-value 1", "name it with --event"),
-        ("--time died --event died", "--time and --event both name the column 'died'; name a column of its own"),
+        ("--time died --event died", "--time and --event both name the column 'died'"),
         ("--time time --event died --weight time", "--time and --weight both name the column 'time'"),
         ("--time time --event died --entry start", "There is no column 'start' (--entry); the columns are 'x', 'sex'"),
         ("--time time --event died --weight w", "There is no column 'w' (--weight)"),

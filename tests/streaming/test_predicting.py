@@ -147,7 +147,7 @@ def test_parts_of_rows_that_changed_are_predicted_again(place, tmp_path, monkeyp
 
 def test_columns_that_are_not_there_are_named(place, tmp_path):
     folder, _, (model, _) = place
-    with pytest.raises(ValueError, match="no columns 'name'"):
+    with pytest.raises(ValueError, match="no column 'name'"):
         model.predict_to_parquet(folder / "rows.parquet", tmp_path / "out.parquet", identifiers=["name"])
     with pytest.raises(ValueError, match="more than one column named 'id'"):
         model.predict_to_parquet(folder / "rows.parquet", tmp_path / "out.parquet", identifiers=["id", "id"])

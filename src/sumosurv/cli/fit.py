@@ -7,6 +7,7 @@ import ast
 import inspect
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,28 +16,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sumosurv.cli.rows import (
-    check_target,
-    cluster_of,
-    columns_of,
-    covariates_and_outcome,
-    how_many,
-    is_streamed,
-    outcome_of,
-    read,
-    roles_of,
-    source_of,
-)
+from sumosurv.cli.rows import check_target, cluster_of, how_many, read_source
 from sumosurv.estimators import METHODS, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.outcome import Outcome
 from sumosurv.search import NetworkSearch
+from sumosurv.sources import Source, hashed
+from sumosurv.streaming.fitting import MOST_VALIDATION
 from sumosurv.tables import write_table
 from sumosurv.training import Checkpoints, torchrun_workers
 from sumosurv.training.machine import launched_by_torchrun
 
 __all__ = ["run_fit", "run_search"]
 
+_SHOWN = 50  # covariates that are named
 _SETTINGS = ("n_members", "max_epochs", "refit", "device")  # settings of estimators that are also options
 
 
@@ -48,39 +40,22 @@ def run_fit(arguments: argparse.Namespace) -> int:
     with torchrun_workers(arguments.device or "auto") as workers, _silent(not workers.first):
         if workers.size > 1:
             options["workers"] = workers
-        if cluster is None and is_streamed(arguments.data, arguments):
-            read_as, interrupted = _fit_streamed(model, arguments, options)
+        source, validation = _rows(arguments, model, whole=cluster is not None)
+        described = _describe_rows(source, arguments)
+        if cluster is None:
+            interrupted = _fit(model, source, None, validation, **options)
         else:
-            X, y, validation = _rows(arguments, model)
-            read_as = f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_describe_outcome(y)}"
-            if cluster is None:
-                interrupted = _fit(model, X, y, validation, **options)
-            else:
-                interrupted = _fit_on_cluster(cluster, model, (X, y, validation), options)
+            rows = source.whole(type(model).__name__)
+            interrupted = _fit_on_cluster(cluster, model, (*rows, validation), options)
         if not workers.first:  # all processes have the same model
             return 0
     model.save(arguments.out)
     networks = isinstance(model, NetworkEstimator)
-    print(f"{read_as}; {how_many(model.n_members_, 'network') if networks else type(model).__name__}.")
+    print(f"{described}; {how_many(model.n_members_, 'network') if networks else type(model).__name__}.")
     _print_columns(model)
     if networks:
         _print_networks(model)
     return _end(arguments, interrupted)
-
-
-def _fit_streamed(model: SurvivalEstimator, arguments: argparse.Namespace, options: dict[str, Any]) -> tuple[str, bool]:
-    """Fit to a table that is read in blocks; a description of the table, and whether Ctrl-C ended the fit early."""
-    check_target(arguments.out, arguments.data, arguments.valid)
-    source, roles = source_of(arguments.data, arguments), roles_of(arguments)
-    validation: Any = None
-    if arguments.valid is not None and is_streamed(arguments.valid, arguments):
-        validation = source_of(arguments.valid, arguments), roles
-    elif arguments.valid is not None:
-        rows, causes = read(arguments.valid, arguments), roles.read(source).n_causes
-        validation = columns_of(rows, roles.covariates(source)), outcome_of(rows, arguments, causes=causes)
-    interrupted = _fit(model, source, roles, validation, **options)
-    covariates = how_many(len(roles.covariates(source)), "covariate")
-    return f"{source.n_rows:,} rows, read in blocks, {covariates}", interrupted
 
 
 def run_search(arguments: argparse.Namespace) -> int:
@@ -105,11 +80,11 @@ def run_search(arguments: argparse.Namespace) -> int:
         verbose=not arguments.quiet,
         cluster=cluster_of(arguments),
     )
-    X, y, validation = _rows(arguments, search)
-    interrupted = _fit(search, X, y, validation)
+    source, validation = _rows(arguments, search, whole=True)
+    interrupted = _fit(search, *source.whole("sumosurv search"), validation)
     search.save(arguments.out)
     trials = how_many(len(search.cv_results_["trial"]), "trial")
-    print(f"{len(y):,} rows, {how_many(X.shape[1], 'covariate')}, {_describe_outcome(y)}; {trials}.")
+    print(f"{_describe_rows(source, arguments)}; {trials}.")
     chosen = ", ".join(f"{name}={value!r}" for name, value in search.best_params_.items())
     print(f"Best trial, {search.best_score_:.4f} nats on validation rows: {chosen}.")
     print(f"{how_many(len(search.mixture_), 'trial')} in the mixture, {search.mixture_score_:.4f} nats.")
@@ -176,18 +151,18 @@ def _value(text: str) -> Any:
 # ---------------------------------------------------------------------- fitting
 
 
-def _rows(arguments: argparse.Namespace, model: SurvivalEstimator) -> tuple[pd.DataFrame, Outcome, Any]:
+def _rows(arguments: argparse.Namespace, model: SurvivalEstimator, *, whole: bool) -> tuple[Source, Any]:
     """Training and validation rows, read after checking that the output can be written and --valid can be used."""
     check_target(arguments.out, arguments.data, arguments.valid)
     if arguments.valid is not None and "validation_data" not in inspect.signature(model.fit).parameters:
         raise ValueError(f"{type(model).__name__} does not stop early, so --valid has no effect; leave it out.")
     if arguments.valid == arguments.data == Path("-"):
         raise ValueError("Standard input can be read only once; pass a file to --valid.")
-    X, y = covariates_and_outcome(read(arguments.data, arguments), arguments)
+    source = read_source(arguments.data, arguments, whole=whole)
     if arguments.valid is None:
-        return X, y, None
-    held_out = read(arguments.valid, arguments)
-    return X, y, (columns_of(held_out, list(X.columns)), outcome_of(held_out, arguments, causes=y.n_causes))
+        return source, None
+    held_out = read_source(arguments.valid, arguments, n_causes=source.n_causes, columns=source.covariates, whole=whole)
+    return source, held_out.sample(MOST_VALIDATION)
 
 
 def _fit(model: Any, X: Any, y: Any, validation: Any, **options: Any) -> bool:
@@ -267,7 +242,8 @@ def _print_columns(model: SurvivalEstimator) -> None:
     categorical = [f"{c.name} ({len(c.levels)} levels)" for c in columns if hasattr(c, "levels")]
     for title, names in (("Numeric", numeric), ("Categorical", categorical)):
         if names:
-            print(f"{title}: {', '.join(names)}.")
+            more = f", ... ({len(names):,} in all)" if len(names) > _SHOWN else ""
+            print(f"{title}: {', '.join(names[:_SHOWN])}{more}.")
 
 
 def _print_networks(model: NetworkEstimator) -> None:
@@ -282,14 +258,24 @@ def _print_networks(model: NetworkEstimator) -> None:
         print(f"Mean log-likelihood on validation rows, average network: {model.best_valid_.mean():.4f} nats.")
 
 
-def _describe_outcome(y: Outcome) -> str:
-    """The share of events of each cause, of intervals and of delayed entry, and the number of subjects."""
-    if y.cause is None:
-        text = f"{y.had_event.mean():.1%} events"
-    else:
-        text = ", ".join(f"{(y.cause == k).mean():.1%} events of cause {k}" for k in range(1, y.n_causes + 1))
-    if y.upper is not None:
-        text += f", {y.in_interval.mean():.1%} of rows interval-censored"
-    if y.entry is not None:
-        text += f", {(y.entry > 0).mean():.1%} with delayed entry"
-    return text if y.group is None else f"{text}, {len(np.unique(y.group)):,} subjects"
+def _describe_rows(source: Source, arguments: argparse.Namespace) -> str:
+    """The numbers of rows, covariates and subjects, and the shares of events, intervals and delayed entry."""
+    counts: Counter[str] = Counter()
+    subjects = np.zeros(0, dtype=np.uint64)
+    for block in source.blocks([]):
+        y = block.outcome
+        assert y is not None
+        counts["rows"] += len(y)
+        for k in range(1, source.n_causes + 1):
+            name = "events" if source.n_causes == 1 else f"events of cause {k}"
+            counts[name] += int((y.had_event if y.cause is None else y.cause == k).sum())
+        if y.upper is not None:
+            counts["of rows interval-censored"] += int(y.in_interval.sum())
+        if y.entry is not None:
+            counts["with delayed entry"] += int((y.entry > 0).sum())
+        if arguments.group is not None:
+            subjects = np.union1d(subjects, hashed(block.subjects, 0))
+    total = counts.pop("rows")
+    parts = [f"{source.n_rows:,} rows", how_many(len(source.covariates or ()), "covariate")]
+    parts += [f"{count / total:.1%} {name}" for name, count in counts.items()]
+    return ", ".join([*parts, how_many(len(subjects), "subject")] if len(subjects) else parts)

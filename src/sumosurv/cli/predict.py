@@ -17,14 +17,11 @@ from tqdm.auto import tqdm
 from sumosurv.cli.rows import (
     check_target,
     cluster_of,
-    columns_of,
     for_model,
     how_many,
     is_streamed,
-    outcome_of,
     read,
-    roles_of,
-    source_of,
+    read_source,
 )
 from sumosurv.files import is_parquet
 from sumosurv.io import load
@@ -34,7 +31,7 @@ from sumosurv.scores import SCORES
 from sumosurv.scores.blocks import BlockRows, MemoryRows, common_causes, rows_of
 from sumosurv.scores.evaluation import evaluate_rows
 from sumosurv.scores.score import default_scores
-from sumosurv.sources import RowSource, Source, as_source
+from sumosurv.sources import RowSource, Source, check_present
 from sumosurv.streaming import PredictionTable, predict_to_parquet
 from sumosurv.tables import write_table
 
@@ -78,7 +75,7 @@ def _predict_streamed(model: Any, arguments: argparse.Namespace, beyond: Counter
         raise ValueError(
             "Predictions for a table that is read in blocks are written as Parquet; use --out FILE.parquet."
         )
-    source = source_of(arguments.data, arguments)
+    source = RowSource(arguments.data)
     return predict_to_parquet(
         model,
         source,
@@ -133,7 +130,7 @@ def _block(
     model: Any, table: PredictionTable, id: Any, frame: pd.DataFrame, notes: LevelNotes | None = None
 ) -> pd.DataFrame:
     """Predictions for some rows, beside their identifiers."""
-    return table.of_rows(model, for_model(frame, model), columns_of(frame, id, "--id"), Counter(), notes)
+    return table.of_rows(model, for_model(frame, model), frame[check_present(id, frame.columns)], Counter(), notes)
 
 
 # ---------------------------------------------------------------------- evaluate
@@ -145,7 +142,10 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
         check_target(arguments.out, arguments.model, arguments.data, *arguments.against)
     models, cluster = load_models(arguments), cluster_of(arguments)
     model = next(iter(models.values()))
-    source, outcome = _source(arguments, models)
+    names = dict.fromkeys(name for own in models.values() for name in own.feature_names_in_)
+    source = read_source(arguments.data, arguments, n_causes=model.n_causes_, columns=list(names))
+    outcome = next(source.blocks([], rows=1)).outcome  # which has the fields of all rows
+    assert outcome is not None
     if cluster is not None and cluster.too_small(rows=source.n_rows):
         cluster = None
     verbose = not arguments.quiet and source.n_rows > _BLOCK
@@ -199,20 +199,6 @@ def load_models(arguments: argparse.Namespace) -> dict[str, Any]:
         models[name] = _Marginal(model) if other == _MARGINAL else load(Path(other))
     common_causes(models)
     return models
-
-
-def _source(arguments: argparse.Namespace, models: dict[str, Any]) -> tuple[Source, Outcome]:
-    """Return the rows, and the outcome of one row at least, which has the fields that all rows have."""
-    causes = next(iter(models.values())).n_causes_
-    if is_streamed(arguments.data, arguments):
-        source = as_source(source_of(arguments.data, arguments), roles_of(arguments), n_causes=causes)
-        first = next(source.blocks([], rows=1))
-        assert first.outcome is not None
-        return source, first.outcome
-    frame = read(arguments.data, arguments)
-    outcome = outcome_of(frame, arguments, causes=causes)
-    names = dict.fromkeys(name for model in models.values() for name in for_model(frame, model).columns)
-    return as_source(frame[list(names)], outcome), outcome
 
 
 def _rows(models: dict[str, Any], source: Source, cluster: Cluster | None) -> MemoryRows | BlockRows:

@@ -6,7 +6,7 @@ import argparse
 
 from sumosurv import datasets, report, serve
 from sumosurv.cli.predict import load_models
-from sumosurv.cli.rows import check_target, for_model, outcome_of, read
+from sumosurv.cli.rows import check_target, for_model, read_source
 from sumosurv.export import export_onnx, export_torch
 from sumosurv.io import load
 from sumosurv.tables import write_table
@@ -20,9 +20,9 @@ _SIMULATED = ("weibull", "checkerboard", "normal", "kkbox")
 def run_report(arguments: argparse.Namespace) -> int:
     """Write the report of a model file on a table."""
     check_target(arguments.out, arguments.model, arguments.data, *arguments.against)
-    frame, models = read(arguments.data, arguments), load_models(arguments)
+    models = load_models(arguments)
     model = next(iter(models.values()))
-    y = outcome_of(frame, arguments, causes=model.n_causes_)
+    frame, y = read_source(arguments.data, arguments, n_causes=model.n_causes_, whole=True).whole("a report")
     others = {name: other for name, other in models.items() if other is not model}
     made = report.make_report(
         model,

@@ -5,7 +5,7 @@ from sumosurv.sources.hashing import hashed, uniform
 from sumosurv.sources.outcomes import OutcomeSketch, row_sample
 from sumosurv.sources.roles import Roles
 from sumosurv.sources.sketches import LevelSketch, Moments, QuantileSketch, RowSample
-from sumosurv.sources.source import RowSource, check_no_duplicates, digest_of
+from sumosurv.sources.source import RowSource, check_no_duplicates, check_present, digest_of
 
 __all__ = [
     "Block",
@@ -20,6 +20,7 @@ __all__ = [
     "StoredRows",
     "as_source",
     "check_no_duplicates",
+    "check_present",
     "digest_of",
     "hashed",
     "in_memory",

@@ -15,7 +15,7 @@ from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.sources.hashing import hashed
 from sumosurv.sources.outcomes import row_sample
 from sumosurv.sources.roles import Roles
-from sumosurv.sources.source import RowSource, is_source
+from sumosurv.sources.source import RowSource, check_present, is_source
 
 __all__ = ["Block", "Source", "StoredRows", "as_source", "in_memory", "take_rows"]
 
@@ -206,7 +206,7 @@ def as_source(
     n_causes : int, optional
         The number of causes of the model that reads the rows, which need not have all of them.
     columns : sequence of str, optional
-        The covariates to read from rows on disk, which may have other columns; a table in memory is taken as it is.
+        The covariates to read from rows on disk, or from a DataFrame with a mapping ``y``; others are left out.
     """
     if isinstance(X, Source):
         return X
@@ -221,7 +221,8 @@ def as_source(
     X = as_pandas(X)
     if isinstance(X, pd.DataFrame) and isinstance(y, (Roles, Mapping)):
         roles = Roles.of(y, sample_weight, groups)
-        return _Table(X[roles.covariates(X)], roles.table_outcome(X, n_causes))
+        names = roles.covariates(X) if columns is None else check_present(columns, X.columns)
+        return _Table(X[names], roles.table_outcome(X, n_causes))
     n_rows = None if X is None else _count_rows(X)
     outcome = None if y is None else check_outcome(y, n_rows=n_rows, sample_weight=sample_weight, groups=groups)
     return _Table(X, outcome)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from sumosurv.outcome.checks import names_in_words
 
-__all__ = ["RowSource", "check_no_duplicates", "digest_of", "is_source"]
+__all__ = ["RowSource", "check_no_duplicates", "check_present", "digest_of", "is_source"]
 
 _ROWS = 65_536  # read at a time
 _WAYS = 16  # pieces that are read at the same time where rows are shuffled
@@ -81,9 +81,7 @@ class RowSource:
         if self.n_rows == 0:
             raise ValueError(f"{self.name} has no rows.")
         self._first = np.concatenate([[0], np.cumsum(counts)])  # row number at which each piece begins
-        for name in [*(columns or ()), *categorical]:
-            if name not in self.names:
-                raise ValueError(f"There is no column {name!r} in {self.name}; they are {names_in_words(self.names)}.")
+        check_present([*(columns or ()), *categorical], self.names)
         self.columns = [name for name in self.names if name not in index] if columns is None else list(columns)
         # Arrow keeps dictionaries of text alone; pandas notes which columns of numbers were categories
         noted = {own["name"] for own in stored.get("columns", []) if own["pandas_type"] == "categorical"}
@@ -94,14 +92,11 @@ class RowSource:
         """The source itself, or one of anything that can be read as one."""
         return given if isinstance(given, RowSource) else cls(given)
 
-    def with_columns(self, columns: Collection[str], categorical: Collection[str] = ()) -> Self:
-        """The same rows with some of the columns, and further ones taken for categories."""
-        missing = [name for name in columns if name not in self.names]
-        if missing:
-            raise ValueError(f"{self.name} has no columns {names_in_words(missing)}.")
+    def with_columns(self, columns: Collection[str]) -> Self:
+        """The same rows with some of the columns."""
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made.columns, made.categorical = list(columns), self.categorical | set(categorical)
+        made.columns = check_present(columns, self.names)
         return made
 
     @property
@@ -287,6 +282,15 @@ def _common_schema(dataset: Any) -> pa.Schema:
     partitions = [field for field in dataset.schema if field.name not in own.names]
     common = pa.unify_schemas([*fields, pa.schema(partitions)], promote_options="permissive")
     return common.with_metadata(own.metadata)
+
+
+def check_present(columns: Collection[str], present: Collection[str], what: str = "column") -> list[str]:
+    """The columns to read; a ValueError lists those that are missing from a table."""
+    known = set(present)
+    missing = [name for name in columns if name not in known]
+    if missing:
+        raise ValueError(f"There is no {what} {names_in_words(missing)}; the {what}s are {names_in_words(present)}.")
+    return list(columns)
 
 
 def check_no_duplicates(names: Sequence[str], what: str) -> None:

@@ -19,9 +19,8 @@ import pyarrow.parquet as pq
 
 from sumosurv.distributions.continued import is_mean_extrapolated
 from sumosurv.files import check_apart, check_writable, replacing
-from sumosurv.outcome.checks import names_in_words
 from sumosurv.preprocessing import LevelNotes
-from sumosurv.sources import RowSource, check_no_duplicates, digest_of
+from sumosurv.sources import RowSource, check_no_duplicates, check_present, digest_of
 from sumosurv.stored import model_digest
 
 __all__ = ["PredictionTable", "predict_to_parquet"]
@@ -258,9 +257,7 @@ def _columns(model: Any, source: RowSource, identifiers: Sequence[str]) -> list[
     """The columns that the model reads."""
     names = getattr(model, "feature_names_in_", None)
     wanted = [name for name in source.columns if name not in identifiers] if names is None else list(names)
-    missing = [name for name in [*wanted, *identifiers] if name not in source.names]
-    if missing:
-        raise ValueError(f"{source.name} has no columns {names_in_words(missing)}.")
+    check_present([*wanted, *identifiers], source.names)
     return wanted
 
 
