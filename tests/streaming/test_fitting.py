@@ -274,7 +274,7 @@ def test_weights_of_a_buffer_stay_in_place():
 
     members = [Member(0, np.arange(1), None, 0.1, 0.1)]
     made = StreamBatches(
-        lambda epoch: iter([table(7, 0), table(5, 7)]), 12, table(1, 0), members, 2, torch.device("cpu"), 4
+        lambda epoch: (part for part in (table(7, 0), table(5, 7))), 12, table(1, 0), members, 2, torch.device("cpu"), 4
     )
     place, seen = made.table.outcome.time.data_ptr(), []
     assert (made.per_epoch, made.size, len(made.table)) == (6, 2, 4)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sumosurv.search.executor import Advance, Executor, Population, Result, Task, train_members
 from sumosurv.search.trial import Job, Widths
+from sumosurv.warn import warn_user
 
 __all__ = ["Cluster", "RayExecutor", "connected", "map_blocks"]
 
@@ -59,10 +60,9 @@ class Cluster:
         if (passes or rows) >= least:
             return False
         what = f"{passes:,} passes over rows (rows x networks x epochs)" if passes else f"{rows:,} rows"
-        warnings.warn(
+        warn_user(
             f"The cluster is not used: {what} are fewer than {least:,}, below which a cluster costs more time than it "
-            "saves.",
-            stacklevel=2,
+            "saves."
         )
         return True
 

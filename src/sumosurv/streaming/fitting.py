@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,7 +131,7 @@ class StreamedRows(PreparedRows):
         n, signature = self.summary.n_train, self.source.source.signature()
         return StreamBatches(self._read, n, self.table, members, batch_size, device, BUFFER, signature)
 
-    def _read(self, epoch: int) -> Iterator[Table]:
+    def _read(self, epoch: int) -> Generator[Table, None, None]:
         """The training rows of an epoch, in the order in which they are read, as tables."""
         for block in self.source.shuffled_blocks(self.split.seed + epoch, buffer=BUFFER):
             kept = ~self.split.is_held_out(block)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import queue
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,7 +41,6 @@ RowNumbers = npt.NDArray[np.int64]
 _SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers
 _SMALLEST_SPLIT = 10  # rows below which none are held out
 _AHEAD = 8  # parts of a table that are read ahead
-_WAIT = 0.1  # seconds after which a reader looks whether it is still wanted
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class StreamBatches(Batches):
 
     def __init__(
         self,
-        read: Callable[[int], Iterator[Table]],
+        read: Callable[[int], Generator[Table, None, None]],
         n_rows: int,
         like: Table,
         members: Sequence[Member],
@@ -254,40 +254,14 @@ def _copy(source: Table, part: slice, target: Table, place: slice) -> None:
     each_field(field, target.outcome, source.outcome)
 
 
-def prefetched(make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """What an iterator gives, read a little ahead by a thread of its own; what it raises is raised here."""
-    ready: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=_AHEAD)
-    unwanted = threading.Event()
-
-    def put(item: tuple[str, Any]) -> bool:
-        while not unwanted.is_set():
-            try:
-                ready.put(item, timeout=_WAIT)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
+def prefetched(make: Callable[[], Generator[Any, None, None]]) -> Iterator[Any]:
+    """The items of a generator, read a little ahead by another thread; its errors are raised here."""
+    end = object()
+    with closing(make()) as items, ThreadPoolExecutor(1, "sumosurv-reader") as pool:
+        ready = deque(pool.submit(next, items, end) for _ in range(_AHEAD))
         try:
-            for item in make():
-                if not put(("item", item)):
-                    return
-        except BaseException as error:  # whatever it is, it is for the thread that waits
-            put(("error", error))
-        else:
-            put(("end", None))
-
-    reader = threading.Thread(target=work, name="sumosurv-reader", daemon=True)
-    reader.start()
-    try:
-        while True:
-            kind, item = ready.get()
-            if kind == "error":
-                raise item
-            if kind == "end":
-                return
-            yield item
-    finally:
-        unwanted.set()
-        reader.join()
+            while (item := ready.popleft().result()) is not end:
+                ready.append(pool.submit(next, items, end))
+                yield item
+        finally:
+            pool.shutdown(cancel_futures=True)
