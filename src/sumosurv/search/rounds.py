@@ -265,13 +265,11 @@ class SearchProgress:
     """A progress bar in units of trials, which advances with every epoch of every population."""
 
     def __init__(self, n_trials: int, networks_per_trial: int, shown: bool) -> None:
-        self._n_trials, self._networks_per_trial, self._best = n_trials, networks_per_trial, -math.inf
-        self._bar: Any = None
-        if shown:
-            from tqdm.auto import tqdm
+        from tqdm.auto import tqdm
 
-            numbers = "{n:.0f}/{total:.0f} trials [{elapsed}<{remaining}{postfix}]"
-            self._bar = tqdm(total=n_trials, desc="search", bar_format="{desc}: {percentage:3.0f}%|{bar}| " + numbers)
+        self._n_trials, self._networks_per_trial, self._best = n_trials, networks_per_trial, -math.inf
+        numbers = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f}/{total:.0f} trials [{elapsed}<{remaining}{postfix}]"
+        self._bar: Any = tqdm(total=n_trials, desc="search", bar_format=numbers, disable=not shown)
 
     def resume(self, trials: int) -> None:
         """Start after some trials that a stored study already has."""
@@ -279,17 +277,14 @@ class SearchProgress:
 
     def advance(self, networks: float) -> None:
         """Advance by so many trained networks, a fraction after each epoch."""
-        if self._bar is not None:
-            self._bar.update(min(networks / self._networks_per_trial, self._n_trials - self._bar.n))
+        self._bar.update(min(networks / self._networks_per_trial, self._n_trials - self._bar.n))
 
     def show_best(self, score: float) -> None:
         """Show a score if it is the best so far."""
         if score > self._best:
             self._best = score
-            if self._bar is not None:
-                self._bar.set_postfix_str(f", best {score:.4f}")
+            self._bar.set_postfix_str(f", best {score:.4f}")
 
     def close(self) -> None:
         """End the bar."""
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()

@@ -11,7 +11,6 @@ from datetime import timedelta
 
 import torch
 from torch import Tensor
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from sumosurv.networks import ModuleEncoder, PopulationNetwork, TrainingError
 
@@ -119,8 +118,7 @@ def launched_by_torchrun() -> bool:
 def torchrun_workers(device: str = "auto") -> Iterator[Workers]:
     """Join the processes that ``torchrun`` started: NCCL if each has a GPU of its own, Gloo otherwise.
 
-    Pass the workers to ``fit(X, y, workers=workers)``. A process that torchrun did not start works alone. After a
-    restart the processes use a new name in the store, so that entries of the last attempt are not read.
+    Pass the workers to ``fit(X, y, workers=workers)``. A process that torchrun did not start works alone.
 
     Parameters
     ----------
@@ -135,24 +133,9 @@ def torchrun_workers(device: str = "auto") -> Iterator[Workers]:
     on_gpu = device != "cpu" and torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(local % torch.cuda.device_count())
-    attempt = f"{os.environ['TORCHELASTIC_RUN_ID']}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        size,
-        is_master=rank == 0 and not hosted,
-        timeout=_TIMEOUT,
-        multi_tenant=True,
-    )
-    torch.distributed.init_process_group(
-        # two processes cannot share a GPU by NCCL; by Gloo they can, over the memory of the host
-        backend="nccl" if on_gpu and here <= torch.cuda.device_count() else "gloo",
-        store=PrefixStore(f"sumosurv/{attempt}", store),
-        rank=rank,
-        world_size=size,
-        timeout=_TIMEOUT,
-    )
+    # two processes cannot share a GPU by NCCL; by Gloo they can, over the memory of the host
+    backend = "nccl" if on_gpu and here <= torch.cuda.device_count() else "gloo"
+    torch.distributed.init_process_group(backend, timeout=_TIMEOUT)
     try:
         yield Workers(rank, size)
     finally:
