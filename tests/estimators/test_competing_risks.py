@@ -145,7 +145,7 @@ def test_with_one_cause_it_is_kaplan_meier():
 # ---------------------------------------------------------------------- one model per cause
 
 
-@pytest.mark.filterwarnings("ignore:y holds times only")
+@pytest.mark.filterwarnings("ignore:y contains only times")
 @parametrize_with_checks([CauseSpecific(CoxPH(alpha=0.1))])
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)

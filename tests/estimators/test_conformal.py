@@ -338,7 +338,7 @@ def _not_for_split_rows(estimator):
     }
 
 
-@pytest.mark.filterwarnings("ignore:y holds times only")
+@pytest.mark.filterwarnings("ignore:y contains only times")
 @parametrize_with_checks(
     [Conformal(estimator=CoxPH(alpha=0.1), random_state=0)], expected_failed_checks=_not_for_split_rows
 )

@@ -100,7 +100,7 @@ def _not_for_networks(estimator):
     return {"check_sample_weight_equivalence_on_dense_data": reason} if drawn else {}
 
 
-@pytest.mark.filterwarnings("ignore:y holds times only")
+@pytest.mark.filterwarnings("ignore:y contains only times")
 @pytest.mark.filterwarnings("ignore:Newton's method has not converged")
 @parametrize_with_checks(_for_checks(), expected_failed_checks=_not_for_networks)
 def test_scikit_learn_s_own_checks(estimator, check, request):

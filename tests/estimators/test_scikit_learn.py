@@ -24,7 +24,7 @@ NOT_APPLICABLE = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:y holds times only")
+@pytest.mark.filterwarnings("ignore:y contains only times")
 @parametrize_with_checks([SumoNet(**SMALL)], expected_failed_checks=lambda _: NOT_APPLICABLE)
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
