@@ -161,15 +161,7 @@ def check_entry(entry: Any, name: str, time: Floats, time_name: str) -> Floats:
 def check_limits(lower: Any, upper: Any, lower_name: str, upper_name: str) -> tuple[Floats, Floats]:
     """Both ends of intervals: lower finite, upper perhaps infinite and never below lower."""
     low = check_time(lower, lower_name, if_missing="write 0 where the event came before upper (left-censored)")
-    values = without_mask(upper)
-    numbers = as_numbers(values) if values.ndim == 1 else None
-    if numbers is not None and np.isnan(numbers).any():
-        bad = np.flatnonzero(np.isnan(numbers))
-        raise ValueError(
-            f"{upper_name!r} is missing (NaN) in {len(bad)} rows, first at {rows_in_words(bad)}; use inf "
-            "for right-censored rows."
-        )
-    high = check_time(upper, upper_name, finite=False)
+    high = check_time(upper, upper_name, finite=False, if_missing="use inf for right-censored rows")
     check_length(high, upper_name, low, lower_name)
     bad = np.flatnonzero(low > high)
     if len(bad):

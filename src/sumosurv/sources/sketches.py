@@ -154,11 +154,6 @@ class LevelSketch:
         if len(self.counts) > 2 * self.most:
             self._forget()
 
-    def merge(self, other: LevelSketch) -> None:
-        """Take in the levels of another sketch."""
-        self.short += other.short
-        self.add(other.counts)
-
     def levels(self) -> dict[Any, float]:
         """Levels and their counts, ``most`` at most."""
         if len(self.counts) > self.most:
@@ -186,24 +181,16 @@ class Moments:
             return
         mean = float(np.average(values, weights=weight))
         spread = (values - mean) ** 2
-        self._join(total, mean, float(spread.sum() if weight is None else weight @ spread))
-
-    def merge(self, other: Moments) -> None:
-        """Take in the numbers of another."""
-        if other.total:
-            self._join(other.total, other.mean, other._squares)
+        both, gap = self.total + total, mean - self.mean
+        squares = float(spread.sum() if weight is None else weight @ spread)
+        self._squares += squares + gap * gap * self.total * total / both
+        self.mean += gap * total / both
+        self.total = both
 
     @property
     def width(self) -> float:
         """The standard deviation of the numbers themselves."""
         return math.sqrt(self._squares / self.total) if self.total else 0.0
-
-    def _join(self, total: float, mean: float, squares: float) -> None:
-        both = self.total + total
-        gap = mean - self.mean
-        self._squares += squares + gap * gap * self.total * total / both
-        self.mean += gap * total / both
-        self.total = both
 
 
 class RowSample(Generic[Rows]):
