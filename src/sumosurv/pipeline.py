@@ -58,7 +58,7 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any = None, *more: Any, **params: Any) -> Self:
-        """As in ``Pipeline``, but a fit that fails leaves every step as it was; see `SumoNet.fit` for Ctrl-C."""
+        """Fit as ``Pipeline`` does, but leave every step unchanged if a step fails; see `SumoNet.fit` for Ctrl-C."""
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
         made = clone(self)
@@ -92,7 +92,7 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
 
     @property
     def last_time_(self) -> float:
-        """The largest training time, past which predictions are extrapolated."""
+        """The largest training time, beyond which predictions are extrapolated."""
         return float(self.steps[-1][1].last_time_)
 
 

@@ -189,7 +189,7 @@ def fold(name: str, i: int) -> Fold:
 
 
 def fold_source(name: str) -> str:
-    """Where `fold` takes the rows of a dataset's folds from, in words."""
+    """Describe the source of a dataset's folds."""
     return "folds.npz" if _stored_fold(name, 0) is not None else "made from the seed"
 
 

@@ -130,7 +130,7 @@ class Monotone(SurvivalDistribution):
         return part
 
     def single(self) -> Monotone:
-        """The same in single precision, where there is a fast way to it."""
+        """The same distribution in single precision, if a fast implementation is available."""
         if self.fast is None or self.code.dtype == torch.float32:
             return self
         made, exact = copy.copy(self), self.curve

@@ -49,7 +49,7 @@ class _Tables(NamedTuple):
 
 
 class Ode(SurvivalDistribution):
-    r"""S(t|x) = exp(-Λ(t|x)) with Λ the solution of dΛ/dτ = q(Λ, τ, x), Λ(0) = 0, and τ(t) a clock common to all.
+    r"""S(t|x) = exp(-Λ(t|x)), with Λ the solution of dΛ/dτ = q(Λ, τ, x), Λ(0) = 0, on a time scale τ(t).
 
     The equation is solved once per subject, over the whole of [0, 1], when a value is first asked for. The number
     of steps doubles until the solution between its nodes is known to ``tolerance``. From then on any time is
@@ -66,7 +66,7 @@ class Ode(SurvivalDistribution):
         Proportional hazards: subject i has exp(log_risk[i]) times the hazard of ``code[0]``, which is all there is
         to solve.
     offset : float or None
-        c of the clock τ(t) = log(1 + t/c) / log(1 + 1/c); None for τ = t.
+        c of the time scale τ(t) = log(1 + t/c) / log(1 + 1/c); None for τ = t.
     tolerance : float
         Of Λ, relative to Λ + min(1, Λ(1)), and three times that of q, relative to 1 + q, for the table with half the
         steps of the one in use; the one in use is some 30 times better.

@@ -195,7 +195,7 @@ class CovariatePath(SurvivalDistribution):
         return type(self)(self.base._take(spells), self.starts[spells, 0], who.cpu().numpy())
 
     def step_table(self) -> tuple[Tensor, Tensor] | None:
-        """The product at the knots of the base, where that has step functions."""
+        """The product at the knots of the base, if the base is a step function."""
         known = self.base.step_table()
         if known is None:
             return None

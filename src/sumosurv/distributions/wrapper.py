@@ -153,7 +153,7 @@ class Recalibrated(Wrapper):
 
     @classmethod
     def of(cls, base: SurvivalDistribution, levels: Any, values: Any) -> SurvivalDistribution:
-        """The recalibrated distribution; for step curves the mapped table, whose density is interpolated anew."""
+        """The recalibrated distribution; for step functions, the mapped table with an interpolated density."""
         made = cls(base, levels, values)
         known = made.step_table()
         if known is None or not isinstance(base, Tabulated):

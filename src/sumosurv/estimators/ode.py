@@ -110,8 +110,8 @@ class Soden(OdeEstimator):
 
     Notes
     -----
-    Past the last training time T each member goes on from its hazard at T, λ(t|x) = λ(T|x) e^{g (t - T)}, with a
-    growth g that all subjects share, as in `SumoNet`: S(∞) = 0, mean and quantiles are finite. In the general
+    Beyond the last training time T, the hazard of each member continues from its value at T, λ(t|x) = λ(T|x) e^{g (t -
+    T)}, with a growth rate g common to all subjects, as in `SumoNet`, so means and quantiles are finite. In the general
     form the network reads log(1 + Λ), and its tanh layers bound q, so that the equation always has a solution.
 
     References
@@ -159,7 +159,7 @@ class SurvNode(OdeEstimator):
 
     the length of the vector of all rates at the last training time, to which the path of every row is followed past
     its own time: the process is pulled towards a state of rest. τ is the solver's time scale, below. Validation
-    rows are judged by their likelihood alone. ``n_members`` networks predict as their equal mixture.
+    rows are scored by the likelihood only. ``n_members`` networks predict as their equal mixture.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class SurvNode(OdeEstimator):
 
     Notes
     -----
-    Past the last training time the curve goes on as in `Soden`.
+    Beyond the last training time, the curve continues as in `Soden`.
 
     References
     ----------

@@ -40,7 +40,7 @@ class LogrankTest:
     statistic : float
         Chi-squared with ``df`` degrees of freedom if all groups have the same hazard.
     df : int
-        The number of groups less one; groups of which nobody was at risk when an event happened do not count.
+        The number of groups minus one; groups without rows at risk at any event time do not count.
     p_value : float
     groups : DataFrame
         By group: ``rows`` (or their weights), ``events``, and ``expected``, the number of events if all groups had the

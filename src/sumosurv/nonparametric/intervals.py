@@ -69,7 +69,7 @@ def turnbull(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabul
     Without interval-censored rows it is `kaplan_meier`. The estimate tells how much mass lies in each of some disjoint
     intervals (see `turnbull_intervals`), not where within one. This curve puts it at the upper end: S is flat up to
     there and jumps, which is the largest curve of all with that likelihood, and S(lower) - S(upper) is the probability
-    of every interval of the data. Mass past the last time is not in the table.
+    of every interval of the data. Mass beyond the last time is not in the table.
 
     Parameters
     ----------

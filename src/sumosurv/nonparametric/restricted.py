@@ -64,7 +64,7 @@ def restricted_mean_test(
     by : array of shape (n,)
         The group of each row.
     horizon : float
-        τ, chosen before the data are seen, at most the last time of every group (unless its curve is at zero by then).
+        τ, chosen before looking at the data. At most the last time of every group, unless its curve has reached zero.
     level : float
         Confidence level of the intervals, which use the normal distribution, for ratios on the logarithmic scale.
     sample_weight : array of shape (n,), optional

@@ -41,8 +41,7 @@ _THREE = (
 class Surv:
     """Build outcomes as structured arrays; with only events and times, in the format of scikit-survival.
 
-    Every function of the library that takes ``y`` accepts what these return, and also a
-    two-column DataFrame or a ``(time, event)`` pair.
+    Every function with an argument ``y`` accepts these arrays, a two-column DataFrame or a ``(time, event)`` pair.
 
     Examples
     --------

@@ -24,7 +24,7 @@ _ROUNDED = 0.01  # of a cell: how far a recorded time may be off its grid
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What was observed of n rows: one array per field, checked by `check_outcome`.
+    """The observed outcomes of n rows: one array per field, checked by `check_outcome`.
 
     Everything inside the library reads outcomes from this record. A field that is added here travels with the rows
     through `__getitem__`, `on_clock` and `join`, also where it is None; functions that take an outcome keep their
@@ -74,17 +74,17 @@ class Outcome:
 
     @property
     def weights(self) -> Floats:
-        """One weight per row, also where none were given."""
+        """One weight per row; ones if no weights were given."""
         return np.ones(len(self)) if self.weight is None else self.weight
 
     @property
     def total(self) -> float:
-        """For how many rows these count: their number, or the sum of their weights."""
+        """The number of rows, or the sum of their weights."""
         return float(len(self)) if self.weight is None else float(self.weight.sum())
 
     @property
     def in_interval(self) -> npt.NDArray[np.bool_]:
-        """Which rows had their event between two times."""
+        """Which rows have an interval-censored event."""
         if self.upper is None:
             return np.zeros(len(self), dtype=np.bool_)
         return np.asarray(np.isfinite(self.upper) & ~self.event)
@@ -104,7 +104,7 @@ class Outcome:
 
     @property
     def n_causes(self) -> int:
-        """The largest cause among the rows; 1 where causes are not told apart."""
+        """The largest cause among the rows; 1 if causes are not distinguished."""
         return 1 if self.cause is None else max(1, int(self.cause.max()))
 
     def at_midpoints(self) -> Self:
@@ -126,18 +126,18 @@ class Outcome:
         return replace(self, event=self.event & own, upper=upper, cause=None)
 
     def since_entry(self) -> Self:
-        """The same rows with times on clocks that start at each row's entry; as they are where all enter at zero."""
+        """The same rows with time since entry; unchanged if all rows enter at zero."""
         if self.entry is None:
             return self
         upper = None if self.upper is None else self.upper - self.entry
         return replace(self, time=self.time - self.entry, upper=upper, entry=None)
 
     def any_cause(self) -> Self:
-        """The same rows, causes not told apart."""
+        """The same rows without distinguishing causes."""
         return replace(self, cause=None)
 
     def array(self) -> SurvArray:
-        """As the structured array that `Surv` makes, which has neither weights nor groups."""
+        """The structured array that `Surv` builds, without weights and groups."""
         first: dict[str, Any] = {"event": self.event if self.cause is None else self.cause, "time": self.time}
         if self.upper is not None:
             first = {"lower": self.time, "upper": self.upper}

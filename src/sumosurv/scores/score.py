@@ -62,7 +62,7 @@ RequestedScores = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Score:
-    """All that is known of one score.
+    """The function, direction, options and reference of a score.
 
     Attributes
     ----------

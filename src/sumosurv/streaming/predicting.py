@@ -137,11 +137,9 @@ def predict_to_parquet(
 ) -> int:
     """Write one row of predictions for each row of a table on disk.
 
-    The rows are predicted in parts of 262,144. Each part is written as a whole to a file in a folder beside the target
-    (``NAME.parts``). When all parts are written, they become the row groups of one file, which takes the target's name
-    in one move, and the folder is removed. If a run is killed, the target stays as it was, and the same call resumes:
-    finished parts are kept if the rows that they were predicted from are unchanged. Parts of another model or of
-    another request are deleted.
+    The rows are predicted in parts of 262,144, which are written to files in the folder ``NAME.parts`` and finally
+    merged into one file. If a run is killed, the target is unchanged, and the same call resumes: finished parts are
+    kept if their input rows are unchanged. Parts of another model or request are deleted.
 
     Parameters
     ----------
@@ -150,9 +148,9 @@ def predict_to_parquet(
     path : path
         The Parquet file to write.
     table : PredictionTable, optional
-        What to predict.
+        The predictions to compute.
     identifiers : sequence of str
-        Columns to pass through, before the rest.
+        Columns to copy to the output, before the predictions.
     verbose : bool
         Show a progress bar.
     beyond : Counter, optional
