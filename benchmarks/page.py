@@ -142,6 +142,18 @@ def startup(record):
     return markdown(("what", "s", "÷ import torch"), lines) + f"\n\n`sumosurv --help` {answer} torch."
 
 
+def cox_path(record):
+    """Linear models, with the processor seconds of R's glmnet and of lifelines."""
+    settings = record["configuration"]
+    lines = [
+        (r["what"], f"{r['rows']:,} x {r['columns']:,}", r["sumosurv"], r["peer"], r["seconds of peer"], r["ratio"])
+        for r in record["results"]["rows"]
+    ]
+    peers = f"glmnet {settings['glmnet']}, lifelines {settings['lifelines']}"
+    header = ("task", "rows x columns", "s", "peer", "peer, s", "times as fast")
+    return f"{where(record)}; {peers}; processor seconds.\n\n" + markdown(header, lines)
+
+
 def evaluation(record):
     """Scores: processor seconds and memory, and scikit-survival with the same curves and weights."""
     settings, found = record["configuration"], record["results"]
@@ -177,6 +189,7 @@ TABLES = {
     "startup": startup,
     "waits": waits,
     "evaluation": evaluation,
+    "cox_path": cox_path,
     "serve": serve,
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet, confidence_band, datasets, kaplan_meier
+from sumosurv import CoxPH, CoxPHCV, KaplanMeier, Surv, WeibullNet, confidence_band, datasets, kaplan_meier
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.distributions import Weibull
 from sumosurv.nonparametric import turnbull_intervals
@@ -15,6 +15,7 @@ from sumosurv.plots import (
     plot_decision_curve,
     plot_hazard_ratios,
     plot_kaplan_meier,
+    plot_penalty_path,
     plot_score,
     plot_survival,
 )
@@ -223,3 +224,16 @@ def test_many_groups_can_be_told_apart_and_their_legend_hides_nothing():
     ax.figure.draw_without_rendering()
     inside, legend = ax.get_window_extent(), ax.get_legend().get_window_extent()
     assert legend.x0 >= inside.x1 - 1
+
+
+def test_a_penalty_path_has_a_line_for_each_coefficient():
+    X = np.random.default_rng(0).normal(size=(len(Y), 4))
+    model = CoxPHCV(cv=2, n_alphas=8, random_state=0).fit(X, Y)
+    ax = plot_penalty_path(model, max_names=2)
+    curves = [line.get_ydata() for line in ax.get_lines()[:4]]
+    np.testing.assert_array_equal(curves, model.coef_path_.T)
+    assert ax.get_lines()[4].get_xdata()[0] == model.alpha_
+    largest = {model.terms_[j] for j in np.argsort(-np.abs(model.coef_), kind="stable")[:2]}
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == largest
+    with pytest.raises(TypeError, match="CoxPHCV"):
+        plot_penalty_path(CoxPH())

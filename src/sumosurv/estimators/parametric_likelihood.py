@@ -154,8 +154,9 @@ class ParametricLikelihood:
     def __init__(self, family: Family, x: Array, outcome: Outcome, stratum: Whole, offset: Array | None = None) -> None:
         self.family, self.x, self.outcome = family, x, outcome
         self._offset = np.zeros(len(x)) if offset is None else offset
-        self.n_strata, self._stratum = int(stratum.max()) + 1, stratum
+        self.n_strata, self._stratum, self._weight = int(stratum.max()) + 1, stratum, outcome.weights
         self._blocks = [slice(i, i + _BLOCK) for i in range(0, len(x), _BLOCK)]
+        self._observed = {rows.start: Observed.of(outcome[rows], torch.float64) for rows in self._blocks}
         member = np.eye(self.n_strata)[stratum]
         # what the parameters that enter each of the k values of a row are multiplied by
         self._columns = [np.hstack([x, member]), *[member] * (len(family.parameters) - 1)]
@@ -187,7 +188,7 @@ class ParametricLikelihood:
         places = self._places()
         for rows in self._blocks:
             terms, first, second = self._derivatives(parameters, rows)
-            weight, z = self.outcome[rows].weights, [columns[rows] for columns in self._columns]
+            weight, z = self._weight[rows], [columns[rows] for columns in self._columns]
             value += float((weight * terms).sum())
             if not np.isfinite(value):  # too far from the maximum
                 return -np.inf, gradient, information
@@ -222,8 +223,7 @@ class ParametricLikelihood:
         values[0] += self.x[rows] @ parameters[:b] + self._offset[rows]
         own = torch.from_numpy(values).requires_grad_()
         with torch.enable_grad():
-            observed = Observed.of(self.outcome[rows], torch.float64)
-            terms = log_likelihood_terms(_FamilyCurves(self.family, own), observed)
+            terms = log_likelihood_terms(_FamilyCurves(self.family, own), self._observed[rows.start])
             first = torch.autograd.grad(terms.sum(), own, create_graph=True)[0]
             second = [torch.autograd.grad(part.sum(), own, retain_graph=True)[0] for part in first]
         return terms.detach().numpy(), first.detach().numpy(), torch.stack(second).numpy()

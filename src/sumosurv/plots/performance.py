@@ -1,4 +1,4 @@
-"""Pictures of performance: calibration, scores over time, net benefit, hazard ratios."""
+"""Pictures of performance: calibration, scores over time, net benefit; hazard ratios and paths of penalties."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.calibrate import SmoothCalibration
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators import CoxPH
+from sumosurv.estimators import CoxPH, CoxPHCV
 from sumosurv.outcome import check_outcome
 from sumosurv.plots.figure import (
     COLOURS,
@@ -303,6 +304,32 @@ def plot_decision_curve(
         xlim=(low, high),
         ylim=(-0.15 * top, 1.08 * top) if top > 0 else None,
     )
+    return ax
+
+
+@picture
+def plot_penalty_path(model: CoxPHCV, *, max_names: int = 10, ax: Any = None) -> Any:
+    """Coefficients against the penalty, which decreases to the right; a dashed line marks the chosen penalty.
+
+    Parameters
+    ----------
+    model : CoxPHCV
+        Fitted model.
+    max_names : int
+        How many terms are named: those with the largest coefficients for the chosen penalty.
+    """
+    if not isinstance(model, CoxPHCV):
+        raise TypeError(f"plot_penalty_path needs a fitted CoxPHCV; got {type(model).__name__}.")
+    check_is_fitted(model)
+    largest = np.argsort(-np.abs(model.coef_), kind="stable")[:max_names]
+    named = {j: {"color": colour(i), "label": model.terms_[j]} for i, j in enumerate(largest.tolist())}
+    ax = axes(ax, (7.2, 4.2))
+    for j, coef in enumerate(model.coef_path_.T):
+        ax.plot(model.alphas_, coef, **{"color": "0.75", "lw": 1.2, "zorder": 1 + (j in named)} | named.get(j, {}))
+    ax.axvline(model.alpha_, color="0.45", ls="--", lw=1.2)
+    ax.set_xscale("log")
+    finish(ax, "penalty α", "coefficient", xlim=(model.alphas_.max(), model.alphas_.min()))
+    add_legend(ax, "right")
     return ax
 
 

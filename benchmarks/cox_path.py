@@ -1,0 +1,126 @@
+"""Linear models: paths of penalties against R's glmnet, and plain regressions against lifelines; processor seconds.
+
+    python benchmarks/cox_path.py --out results
+
+R with glmnet is used if it is installed. Both fit the same penalties to the same rows, with the same folds.
+"""
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from _measure import arguments, keep, show, start
+
+from sumosurv import CoxPH, CoxPHCV, ParametricRegression, Surv
+from sumosurv.estimators.design import standardise
+from sumosurv.estimators.elastic_net import fit_path, largest_penalty
+from sumosurv.estimators.partial_likelihood import PartialLikelihood
+from sumosurv.outcome import check_outcome
+
+SCRIPT = r"""
+suppressPackageStartupMessages({library(glmnet); library(survival)})
+given <- commandArgs(TRUE); n <- as.integer(given[2]); p <- as.integer(given[3])
+d <- matrix(readBin(given[1], "double", n * (p + 2)), n)
+x <- d[, -(1:2)]; y <- Surv(d[, 1], d[, 2]); ratio <- as.numeric(given[4])
+if (given[5] == "path") {
+  spent <- system.time(fit <- glmnet(x, y, family = "cox", lambda.min.ratio = ratio))
+} else {
+  lambda <- glmnet(x, y, family = "cox", lambda.min.ratio = ratio)$lambda
+  spent <- system.time(fit <- cv.glmnet(x, y, family = "cox", lambda = lambda, foldid = (seq_len(n) - 1) %% 10 + 1))
+}
+cat(spent[["user.self"]] + spent[["sys.self"]], as.character(packageVersion("glmnet")))
+"""
+
+
+def simulate(n, p, seed=0):
+    """Correlated columns, 20 of which matter; four in ten rows are censored."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p)) + 0.5 * rng.normal(size=(n, 1))
+    time_to_event = rng.exponential(np.exp(-0.4 * X[:, :20] @ rng.normal(size=20)))
+    censored = rng.exponential(3.0 * np.median(time_to_event), n)
+    return X, time_to_event <= censored, np.minimum(time_to_event, censored)
+
+
+def processor_seconds(function, *arguments):
+    """Of one call."""
+    begun = time.process_time()
+    function(*arguments)
+    return time.process_time() - begun
+
+
+def by_glmnet(X, event, when, ratio, what):
+    """Processor seconds and version of glmnet; None if it is not installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.bin")
+        np.asfortranarray(np.column_stack([when, event, X])).T.tofile(path)
+        options = [str(path), *map(str, X.shape), str(ratio), what]
+        try:
+            told = subprocess.run(["Rscript", "-e", SCRIPT, *options], capture_output=True, text=True, check=True)
+        except (FileNotFoundError, subprocess.CalledProcessError):
+            return None, None
+    spent, version = told.stdout.split()
+    return float(spent), version
+
+
+def whole_path(X, y, ratio):
+    """Fit 100 penalties, without cross-validation."""
+    z, _ = standardise(X, X.mean(axis=0), None)
+    likelihood = PartialLikelihood(z[:, :0], check_outcome(y, n_rows=len(X)), "breslow")
+    alphas = largest_penalty(z, likelihood, 1.0) * np.exp(np.linspace(0.0, np.log(ratio), 100))
+    return fit_path(z, likelihood, 1.0, alphas, 100, stop=True)
+
+
+def cross_validated(X, y, ratio):
+    """Fit 100 penalties to all rows and to the training rows of ten folds."""
+    return CoxPHCV(ties="breslow", min_ratio=ratio, cv=np.arange(len(X)) % 10).fit(X, y)
+
+
+def paths(quick):
+    """Rows of the table of paths, and the version of glmnet."""
+    made, version = [], None
+    cases = [(200, 5_000, 0.01, "path"), (1_000, 1_000, 0.05, "cross-validation"), (1_000, 1_000, 0.02, "path")]
+    for n, p, ratio, what in cases[:1] if quick else cases:
+        X, event, when = simulate(n, p)
+        function = whole_path if what == "path" else cross_validated
+        spent = processor_seconds(function, X, Surv.from_arrays(event, when), ratio)
+        theirs, found = by_glmnet(X, event, when, ratio, what)
+        version = version or found
+        row = {"what": f"lasso, {what}", "rows": n, "columns": p, "smallest penalty": ratio, "sumosurv": spent}
+        made.append(row | {"peer": "glmnet", "seconds of peer": theirs, "ratio": theirs / spent if theirs else None})
+    return made, version
+
+
+def regressions(quick):
+    """Rows of the table of regressions without a penalty."""
+    import lifelines
+
+    X, event, when = simulate(1_000 if quick else 10_000, 20)
+    y, frame = Surv.from_arrays(event, when), pd.DataFrame(X).rename(columns=str).assign(event=event, time=when)
+    pairs = {
+        "Cox": (CoxPH(), lifelines.CoxPHFitter()),
+        "Weibull": (ParametricRegression(), lifelines.WeibullAFTFitter()),
+    }
+    made = []
+    for name, (ours, theirs) in pairs.items():
+        spent = processor_seconds(ours.fit, X, y)
+        peer = processor_seconds(theirs.fit, frame, "time", "event")
+        row = {"what": f"{name} regression", "rows": len(X), "columns": 20, "sumosurv": spent, "peer": "lifelines"}
+        made.append(row | {"seconds of peer": peer, "ratio": peer / spent})
+    return made, lifelines.__version__
+
+
+def main():
+    options = arguments(__doc__).parse_args()
+    start(options)
+    penalised, glmnet = paths(options.quick)
+    plain, lifelines = regressions(options.quick)
+    rows = penalised + plain
+    show(rows, ("what", "rows", "columns", "smallest penalty", "sumosurv", "peer", "seconds of peer", "ratio"))
+    keep(options, "cox_path", {"glmnet": glmnet, "lifelines": lifelines}, {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()
