@@ -8,6 +8,7 @@ import pytest
 
 import sumosurv
 from sumosurv import CauseSpecific, CoxPH, CoxPHCV, Surv
+from sumosurv.estimators.elastic_net import _solve
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.outcome import check_outcome
 
@@ -157,6 +158,24 @@ def test_a_constant_column_has_no_coefficient():
     X, y, _, _ = data()
     X[:, 5] = 3.0
     assert not CoxPHCV(cv=3, random_state=0).fit(X, y).coef_path_[:, 5].any()
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+@pytest.mark.filterwarnings("ignore:The coefficients have not converged")
+def test_separated_events_have_finite_paths(l1_ratio):
+    rng = np.random.default_rng(0)
+    time, X = np.arange(1.0, 41.0), rng.normal(size=(40, 30))
+    X[:, 0] = -time  # the order of the events
+    X[:, 1] = X[:, 0] + 1e-6 * X[:, 1]
+    y = Surv.from_arrays(np.ones(40, dtype=bool), time)
+    model = CoxPHCV(l1_ratio=l1_ratio, min_ratio=1e-7, n_alphas=40, cv=2, random_state=0).fit(X, y)
+    assert np.isfinite(model.coef_path_).all()
+    assert np.isfinite(model.cv_score_).all()
+    assert (np.diff(np.abs(model.coef_path_ * X.std(axis=0)).sum(axis=1)) > -1e-3).all()
+
+
+def test_an_information_that_rounding_left_indefinite_is_solved():
+    np.testing.assert_allclose(_solve(np.diag([2.0, -1e-12]), np.array([3.0, 0.0])), [1.5, 0.0])
 
 
 def test_equal_columns_share_their_coefficient():

@@ -249,7 +249,7 @@ def _minimise_quadratic(matrix: Array, linear: Array, l1: float, start: Array) -
     """
     matrix = matrix + 1e-10 * float(np.diag(matrix).max(initial=0.0)) * np.eye(len(matrix))
     if l1 == 0:
-        return np.asarray(cho_solve(cho_factor(matrix), linear))
+        return _solve(matrix, linear)
 
     def value(b: Array) -> float:
         return 0.5 * float(b @ matrix @ b) - float(linear @ b) + l1 * float(np.abs(b).sum())
@@ -277,7 +277,7 @@ def _minimise_with_signs(matrix: Array, linear: Array, l1: float, b: Array, sign
     b, sign = b.copy(), sign.copy()
     while True:
         free = np.flatnonzero(sign)
-        target = cho_solve(cho_factor(matrix[np.ix_(free, free)]), linear[free] - l1 * sign[free])
+        target = _solve(matrix[np.ix_(free, free)], linear[free] - l1 * sign[free])
         wrong = target * sign[free] <= 0
         if not wrong.any():
             made = np.zeros_like(b)
@@ -289,3 +289,12 @@ def _minimise_with_signs(matrix: Array, linear: Array, l1: float, b: Array, sign
         b[free] = now + share * (target - now)
         dropped = free[wrong & (ratio <= share)]
         b[dropped] = sign[dropped] = 0.0
+
+
+def _solve(matrix: Array, right: Array) -> Array:
+    """Solve a system; rounding may leave the information of nearly separated events with negative eigenvalues."""
+    try:
+        return np.asarray(cho_solve(cho_factor(matrix), right))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        return np.asarray(vectors @ ((vectors.T @ right) / np.maximum(values, 1e-8 * np.abs(values).max())))
