@@ -89,7 +89,7 @@ coverage: $(VENV)/.test-ready
 	$(BIN)/python tools/validation.py
 
 r-records: $(VENV)/.test-ready
-	cd tests/r && for script in data coxph finegray curves concordance parametric glmnet formula spells; do Rscript $$script.R || exit 1; done
+	cd tests/r && for script in data coxph finegray curves concordance parametric glmnet formula spells scores; do Rscript $$script.R || exit 1; done
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .

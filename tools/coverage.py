@@ -261,10 +261,13 @@ def fine_gray(rng: np.random.Generator) -> Iterable[Interval]:
 
 TIME, SPAN = 0.7, (0.1, 1.5)
 OPTIONS: dict[str, dict[str, Any]] = {
-    **{name: {"times": TIME} for name in ("brier", "binomial_log_likelihood", "cumulative_dynamic_auc")},
-    **{name: {"times": SPAN} for name in ("integrated_brier", "integrated_binomial_log_likelihood", "integrated_auc")},
-    "group_calibration": {"time": TIME},
+    **{
+        name: {score.times_option: TIME if score.times == "single" else SPAN}
+        for name, score in scores.SCORES.items()
+        if score.times != "none"
+    },
     "uno_c": {"tau": SPAN[1]},
+    "mean_absolute_error": {"horizon": SPAN[1]},
 }
 
 

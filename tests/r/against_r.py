@@ -19,6 +19,7 @@ from sumosurv import (
     FineGray,
     ParametricRegression,
     Surv,
+    check_outcome,
     compare_nested,
     confidence_band,
     kaplan_meier,
@@ -26,9 +27,21 @@ from sumosurv import (
     restricted_mean_test,
     spells,
 )
-from sumosurv.distributions import Mixture, Tabulated, Weibull
+from sumosurv.distributions import CauseMixture, Mixture, Tabulated, Weibull
 from sumosurv.nonparametric import aalen_johansen
-from sumosurv.scores import concordance_td, evaluate, harrell_c, uno_c
+from sumosurv.scores import (
+    brier,
+    calibration_intercept,
+    calibration_slope,
+    concordance_td,
+    evaluate,
+    harrell_c,
+    integrated_scaled_brier,
+    mean_absolute_error,
+    scaled_brier,
+    uno_c,
+)
+from sumosurv.scores.optimism import validate_on
 
 FOLDER = Path(__file__).parent
 TRIAL = pd.read_csv(FOLDER / "trial.csv")
@@ -497,6 +510,51 @@ def _heart() -> dict[str, Any]:
     y = Surv.from_columns(table, event="event", time="stop", entry="start")
     x = table[["age", "year", "surgery", "transplant"]].astype(float)
     return {"concordance": evaluate(CoxPH().fit(x, y), x, y, scores="harrell_c", n_bootstrap=0)["value"].iloc[0]}
+
+
+# ------------------------------------------------------------------ scores of predicted risks
+
+UNTIED = TRIAL["time"] + np.arange(1, len(TRIAL) + 1) / 1e4
+CURVES = Weibull(np.exp(1.5 - 0.4 * TRIAL["marker"].to_numpy()), 1.0)
+# cause 1 has 70 % of all events
+INCIDENCES = CauseMixture(np.tile(np.log([0.7, 0.3]), (len(TRIAL), 1)), [CURVES, CURVES])
+
+
+@statistic("ipa", CURVES, Surv.from_arrays(TRIAL["cause"] > 0, UNTIED))
+@statistic("ipa-cause", INCIDENCES, Surv.from_arrays(TRIAL["cause"], UNTIED), cause=1)
+def _scaled_brier(curves: Any, y: Any, **options: Any) -> dict[str, Any]:
+    times = [1.1, 3.1, 6.1]
+    options["censoring"] = kaplan_meier(Surv.from_arrays(TRIAL["cause"] > 0, UNTIED), censoring=True)
+    losses = brier(curves, y, times, **options).mean(axis=0)
+    return {"brier": losses, "ipa": scaled_brier(curves, y, times, **options)}
+
+
+@statistic("ipa-integrated")
+def _integrated_scaled_brier() -> dict[str, Any]:
+    y = Surv.from_arrays(TRIAL["cause"] > 0, UNTIED)
+    g = kaplan_meier(y, censoring=True)
+    return {"value": integrated_scaled_brier(CURVES, y, times=(0.6, 6.1), n_times=50, censoring=g)}
+
+
+@statistic("calibration-line", CURVES, Y)
+@statistic("calibration-line-counts", CURVES, Y, sample_weight=COUNT)
+@statistic("calibration-line-cause", INCIDENCES, CAUSES, cause=1)
+def _calibration_line(curves: Any, y: Any, **options: Any) -> dict[str, Any]:
+    functions = {"intercept": calibration_intercept, "slope": calibration_slope}
+    return {name: function(curves, y, 3.0, **options) for name, function in functions.items()}
+
+
+@statistic("optimism")
+def _optimism() -> dict[str, Any]:
+    rows = np.array(records()["optimism"]["values"]["rows"], dtype=int)
+    found = validate_on(list(rows - 1), CoxPH(), X, check_outcome(Y), "harrell_c").table.iloc[0]
+    values = [2 * found[name] - 1 for name in ("apparent", "training", "test")]
+    return {"rows": rows, "dxy": [*values, 2 * found["optimism"], 2 * found["corrected"] - 1]}
+
+
+@statistic("mean-absolute-error")
+def _mean_absolute_error() -> dict[str, Any]:
+    return {"value": mean_absolute_error(CURVES, Y, horizon=6.0)}
 
 
 # ------------------------------------------------------------------ start-stop rows

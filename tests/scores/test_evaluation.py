@@ -53,7 +53,9 @@ def _data(n=300, seed=0):
 def test_the_table_of_scores():
     assert [name for name, score in SCORES.items() if score.proper] == ["log_likelihood"]
     table = scores_table()
-    assert list(table.columns) == ["greater_is_better", "proper", "why", "needs", "formula", "reference", "cost"]
+    assert list(table.columns) == [
+        "greater_is_better", "target", "proper", "why", "needs", "formula", "reference", "cost",
+    ]  # fmt: skip
     assert table.loc["integrated_brier", "needs"] == "G, a range of times"
     assert table.loc["group_calibration", "needs"] == "a time"
     with pytest.raises(TypeError):
@@ -71,7 +73,9 @@ def test_every_score_points_the_way_it_says(name):
         evaluate(d, None, y, scores=[name], n_bootstrap=0)["value"][0]
         for d in (Weibull(np.exp(x), 1.0), Weibull(0.1 * np.exp(-x), 3.0))
     )
-    assert (truth > wrong) == SCORES[name].greater_is_better
+    assert SCORES[name].gain(truth) > SCORES[name].gain(wrong)
+    if SCORES[name].target is None:
+        assert (truth > wrong) == SCORES[name].greater_is_better
 
 
 def test_what_each_score_needs():
@@ -79,14 +83,22 @@ def test_what_each_score_needs():
         "cumulative_dynamic_auc": "times",
         "brier": "times",
         "binomial_log_likelihood": "times",
+        "scaled_brier": "times",
         "group_calibration": "time",
+        "calibration_intercept": "time",
+        "calibration_slope": "time",
     }
     assert {s.name: s.times_option for s in SCORES.values() if s.times == "single"} == single
-    integrated = ["integrated_auc", "integrated_brier", "integrated_binomial_log_likelihood"]
+    integrated = [
+        "integrated_auc",
+        "integrated_brier",
+        "integrated_binomial_log_likelihood",
+        "integrated_scaled_brier",
+    ]
     assert [s.name for s in SCORES.values() if s.times == "range"] == integrated
     weighted = [s.name for s in SCORES.values() if s.needs_censoring]
     at_times = ["cumulative_dynamic_auc", "integrated_auc", "brier", "binomial_log_likelihood"]
-    assert weighted == ["uno_c", *at_times, *integrated[1:]]
+    assert weighted == ["uno_c", *at_times, *integrated[1:3], "scaled_brier", "integrated_scaled_brier"]
     by_cause = {s.name for s in SCORES.values() if s.of_causes}
     assert by_cause == {"concordance_td", *single, *integrated}
     assert SCORES["log_likelihood"].options == ("floor", "resolution", "until")
@@ -106,7 +118,7 @@ def test_values_are_those_of_the_functions():
         expected = result.mean() if isinstance(result, np.ndarray) else getattr(result, "score", result)
         assert table.loc[name, "value"] == pytest.approx(expected, rel=1e-12)
         assert make_survival_scorer(name)(Exponential(0.8).fit(X, y), X, y) == pytest.approx(
-            expected if score.greater_is_better else -expected, rel=1e-12
+            score.gain(expected), rel=1e-12
         )
     assert (table["low"] <= table["high"]).all()
     assert table["std_error"].gt(0).all()
@@ -244,8 +256,8 @@ def test_options_that_cannot_be_honoured_are_refused():
             evaluate(d, None, y, **arguments)
 
     takers = "cumulative_dynamic_auc, integrated_auc, brier, binomial_log_likelihood, integrated_brier, "
-    takers += "integrated_binomial_log_likelihood, group_calibration"
-    refused(rf"times= is for {takers}; .*\(log_likelihood\)", scores="log_likelihood", times=1.0)
+    takers += "integrated_binomial_log_likelihood, scaled_brier, integrated_scaled_brier, group_calibration"
+    refused(rf"times= is for {takers}, .*; .*\(log_likelihood\)", scores="log_likelihood", times=1.0)
     refused("times= is for", scores={"brier": {"times": 1.0}}, times=2.0)
     refused(
         "censoring= is for uno_c, cumulative_dynamic_auc, int", scores=["log_likelihood"], censoring=Weibull(1.0, 1.0)

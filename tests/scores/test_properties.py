@@ -52,13 +52,13 @@ def test_row_order_does_not_matter(name, drawn):
 @settings(max_examples=25, deadline=None)
 @given(data(), st.sampled_from([0.25, 4.0, 64.0]))
 def test_unit_of_time(name, drawn, unit):
-    """A density is per unit of time and the CRPS is a time; nothing else depends on the unit."""
+    """A density is per unit of time, the CRPS and errors are times; nothing else depends on the unit."""
     d, y, _ = drawn
     scaled = score(name, Rescaled(d, unit), Surv.from_arrays(y["event"], unit * y["time"]), unit)
     expected = score(name, d, y)
     if name == "log_likelihood":
         expected -= y["event"].mean() * np.log(unit)
-    if name == "survival_crps":
+    if name in ("survival_crps", "mean_absolute_error"):
         expected *= unit
     np.testing.assert_allclose(scaled, expected, rtol=1e-7, atol=1e-9)
 
@@ -72,7 +72,11 @@ def test_a_single_row_and_all_or_none_censored(name, event):
         comparable = n > 1 and event
         if name in ("concordance_td", "harrell_c", "uno_c", "cumulative_dynamic_auc", "integrated_auc"):
             assert np.isnan(value) != comparable
-        elif name == "group_calibration":
+        elif name in ("group_calibration", "calibration_intercept"):
             assert np.isfinite(value) or not event  # nobody is followed to t = 1.5
+        elif name == "calibration_slope":
+            assert np.isnan(value)  # of risks that separate events from the others it is infinite
+        elif name in ("scaled_brier", "integrated_scaled_brier"):
+            assert np.isfinite(value) or not comparable  # nothing to predict if all or none have had the event
         else:
             assert np.isfinite(value)

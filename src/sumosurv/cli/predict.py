@@ -158,8 +158,8 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     )
     print(table)
     notes = [f"{source.n_rows:,} rows; times are in the unit of the training data, log-likelihoods in nats."]
-    for better, rows in (("Higher", table["greater_is_better"]), ("Lower", ~table["greater_is_better"])):
-        notes += [f"{better} is better: {', '.join(table['score'][rows].unique())}."] if rows.any() else []
+    for better, names in table["score"].groupby(table["score"].map(lambda name: SCORES[name].direction), sort=False):
+        notes.append(f"{better.capitalize()} is better: {', '.join(names.unique())}.")
     if table["times"].str.startswith("cells ").any():
         notes.append(
             f"Times are recorded to {model.cells_.width:g}: an event counts by the probability of its cell of time, "

@@ -141,27 +141,28 @@ def permutation_importance(
     with torch.no_grad():
         whole = predict_distribution(model, rows.table)
         measures = list(_measures(model, whole, outcome, scores, times, cause, censoring))
-        signs = np.array([1.0 if request.score.greater_is_better else -1.0 for request, _ in measures])
         bootstrap = Bootstrap(outcome, n_bootstrap, rng)
 
-        def judge(distribution: SurvivalDistribution) -> tuple[Array, Array]:
-            """Return one value per score, more is better, (s,), and those of the resamples, (s, r)."""
+        def judge(distribution: SurvivalDistribution) -> tuple[Array, Array, list[float]]:
+            """Return one value per score, more is better, (s,), those of the resamples, (s, r), and the scores."""
             requests = {place: request for place, (request, _) in enumerate(measures)}
             found = list(score_held(HeldRows({"": distribution}, outcome), requests, bootstrap).values())
-            values = signs * np.array([estimate.value for estimate in found])
-            return values, signs[:, None] * np.stack([estimate.draws for estimate in found])
+            gains = [request.score.gain for request, _ in measures]
+            values = np.array([gain(estimate.value) for gain, estimate in zip(gains, found)])
+            draws = np.stack([gain(estimate.draws) for gain, estimate in zip(gains, found)])
+            return values, draws, [estimate.value for estimate in found]
 
-        full, full_draws = judge(whole)
-        _check_finite(measures, signs * full)
+        full, full_draws, as_they_are = judge(whole)
+        _check_finite(measures, as_they_are)
         found = []
         for places in players.values():
             lost = [judge(predict_distribution(model, _shuffled(rows, places, rng))) for _ in range(n_repeats)]
-            values = np.stack([full - one for one, _ in lost])  # (repeats, scores)
-            draws = np.stack([full_draws - one for _, one in lost])  # (repeats, scores, resamples)
+            values = np.stack([full - one for one, _, _ in lost])  # (repeats, scores)
+            draws = np.stack([full_draws - one for _, one, _ in lost])  # (repeats, scores, resamples)
             chosen = rng.integers(n_repeats, size=(n_bootstrap, n_repeats))
             again = [draws[own, :, b].mean(axis=0) for b, own in enumerate(chosen)]
             found.append((values.mean(axis=0), np.stack(again) if again else None))
-    lines = [(request.score.name, request.cause, at, value) for (request, at), value in zip(measures, signs * full)]
+    lines = [(request.score.name, request.cause, at, value) for (request, at), value in zip(measures, as_they_are)]
     before = pd.DataFrame(lines, columns=["score", "cause", "time", "value"])
     return Importance(_table(list(players), measures, found, level), before, n_repeats, level)
 
@@ -204,7 +205,7 @@ def _measures(
             yield request, float(request.options[score.times_option]) if score.times == "single" else np.nan
 
 
-def _check_finite(measures: Sequence[Measure], full: Array) -> None:
+def _check_finite(measures: Sequence[Measure], full: Sequence[float]) -> None:
     for (request, _), value in zip(measures, full):
         if not np.isfinite(value):
             raise ValueError(

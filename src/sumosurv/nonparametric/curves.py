@@ -210,6 +210,6 @@ def cause_events(outcome: Outcome, times: Floats, causes: int | None = None) -> 
     if n_causes < outcome.n_causes:
         raise ValueError(f"causes is {causes}, and the rows have cause {outcome.n_causes}; give the number of causes.")
     made = np.zeros((len(times), n_causes))
-    seen = cause > 0
+    seen = (cause > 0) & (outcome.weights > 0)  # the times of rows of weight zero are not among the times
     np.add.at(made, (np.searchsorted(times, outcome.time[seen]), cause[seen] - 1), outcome.weights[seen])
     return made

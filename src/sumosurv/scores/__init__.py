@@ -15,9 +15,13 @@ from sumosurv.scores.ipcw import (
     brier,
     integrated_binomial_log_likelihood,
     integrated_brier,
+    integrated_scaled_brier,
+    scaled_brier,
 )
 from sumosurv.scores.likelihood import log_likelihood
 from sumosurv.scores.model_selection import CrossEvaluation, cross_evaluate, make_survival_scorer, rank_correlation
+from sumosurv.scores.optimism import Validation, validate
+from sumosurv.scores.pseudo import calibration_intercept, calibration_slope, mean_absolute_error
 from sumosurv.scores.score import DEFAULT_SCORES, HORIZON_SCORES, SCORES, Score, scores_table
 
 __all__ = [
@@ -33,9 +37,12 @@ __all__ = [
     "Evaluation",
     "GroupCalibration",
     "Score",
+    "Validation",
     "binomial_log_likelihood",
     "brier",
     "calibration",
+    "calibration_intercept",
+    "calibration_slope",
     "censoring_given_x",
     "concordance_td",
     "cross_evaluate",
@@ -48,10 +55,14 @@ __all__ = [
     "integrated_auc",
     "integrated_binomial_log_likelihood",
     "integrated_brier",
+    "integrated_scaled_brier",
     "log_likelihood",
     "make_survival_scorer",
+    "mean_absolute_error",
     "rank_correlation",
+    "scaled_brier",
     "scores_table",
     "survival_crps",
     "uno_c",
+    "validate",
 ]

@@ -300,6 +300,10 @@ class Estimate:
         with np.errstate(invalid="ignore"):
             return Estimate(self.value - other.value, self.draws - other.draws, left_out)
 
+    def distance(self, target: float) -> Estimate:
+        """Return the distance of the score from a target value."""
+        return Estimate(abs(self.value - target), np.abs(self.draws - target), np.abs(self.left_out - target))
+
     def interval(self, confidence: float) -> tuple[float, float, float]:
         """Return the ends of the confidence interval and the standard error.
 

@@ -117,7 +117,8 @@ def evaluate(
         ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. With competing risks there is a
         column ``cause``: the number of the cause, or nothing for a score of all causes together. With several models
         there are the columns ``model`` and ``against``: if ``against`` names a model, value and interval are those of
-        the difference from that model. If a score is given with two censoring distributions, the column ``censoring``
+        the difference from that model; for scores with a target, such as the calibration slope, the difference of the
+        distances from the target. If a score is given with two censoring distributions, the column ``censoring``
         names them.
 
     Examples
@@ -230,9 +231,11 @@ def _lines(
             "greater_is_better": request.score.greater_is_better,
             "proper": request.score.proper,
         }
-        first = found[place, names[0]]
-        shown = [(name, "", found[place, name]) for name in names]
-        shown += [(name, names[0], found[place, name] - first) for name in names[1:]]
+        target = request.score.target
+        own = {name: found[place, name] for name in names}
+        compared = own if target is None else {name: estimate.distance(target) for name, estimate in own.items()}
+        shown = [(name, "", own[name]) for name in names]
+        shown += [(name, names[0], compared[name] - compared[names[0]]) for name in names[1:]]
         for name, against, estimate in shown:
             low, high, error = estimate.interval(confidence)
             values = {"value": estimate.value, "low": low, "high": high, "std_error": error}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +32,10 @@ __all__ = [
     "brier",
     "integrated_binomial_log_likelihood",
     "integrated_brier",
+    "integrated_scaled_brier",
     "loss_terms",
+    "scaled_brier",
+    "scaled_brier_terms",
 ]
 
 Rule = Literal["trapezoid", "simpson"]
@@ -250,6 +254,114 @@ def integrated_binomial_log_likelihood(
     return times_weight(losses.integrated(times, n_times, rule, Weighting(censoring, **weighting)), sample_weight)
 
 
+def scaled_brier(
+    distribution: SurvivalDistribution,
+    y: Any,
+    times: Any,
+    *,
+    censoring: SurvivalDistribution,
+    cause: int | None = None,
+    sample_weight: Any = None,
+    **weighting: Any,
+) -> Any:
+    r"""Scaled Brier score (index of prediction accuracy, IPA) at given times; higher is better.
+
+    .. math:: IPA(t) = 1 - \frac{BS(t)}{BS_0(t)}, \qquad BS_0(t) = \min_c BS(t; S(t|x) = c) = \frac{A B}{A + B}
+
+    with A and B the mean weights of subjects with and without an event up to t. It is 0 for the best prediction that is
+    the same for all subjects, 1 for perfect predictions, negative for a model that is worse than no model, and nan if
+    no event has happened up to t.
+
+    Parameters
+    ----------
+    distribution, y, times, censoring, cause, sample_weight, **weighting
+        As in `brier`.
+
+    Returns
+    -------
+    float, or ndarray of shape (m,) for an array of times
+
+    Notes
+    -----
+    With the Kaplan-Meier estimate of the censoring in the same rows as G, the best constant is the Kaplan-Meier (or
+    Aalen-Johansen) estimate of these rows, the reference of R's ``riskRegression::Score``.
+
+    References
+    ----------
+    Kattan, Gerds (2018), Diagnostic and Prognostic Research 2.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv, kaplan_meier
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, False, True], time=[1.0, 2.0, 3.0])
+    >>> d = Weibull([1.0, 2.0, 3.0], 1.0)
+    >>> scaled_brier(d, y, [0.5, 2.5], censoring=kaplan_meier(y, censoring=True)).round(4)
+    array([   nan, 0.0309])
+    """
+    options = {"censoring": censoring, "cause": cause, **weighting}
+    found = [
+        scaled_brier_terms(distribution, check_rows(y, sample_weight), times=float(t), **options).value
+        for t in check_times(times)
+    ]
+    return found[0] if np.ndim(times) == 0 else np.array(found)
+
+
+def integrated_scaled_brier(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    censoring: SurvivalDistribution,
+    times: Any = None,
+    n_times: int = 100,
+    rule: Rule = "trapezoid",
+    cause: int | None = None,
+    sample_weight: Any = None,
+    **weighting: Any,
+) -> float:
+    r"""Scaled integrated Brier score, 1 - IBS / IBS₀; higher is better.
+
+    Parameters
+    ----------
+    distribution, y, censoring, times, n_times, rule, cause, sample_weight, **weighting
+        As in `integrated_brier`.
+
+    Returns
+    -------
+    float
+        0 for the best predictions that are the same for all subjects, see `scaled_brier`; 1 for perfect predictions.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv, kaplan_meier
+    >>> from sumosurv.distributions import Weibull
+    >>> y = Surv.from_arrays(event=[True, False, True], time=[1.0, 2.0, 3.0])
+    >>> d = Weibull([1.0, 2.0, 3.0], 1.0)
+    >>> round(integrated_scaled_brier(d, y, censoring=kaplan_meier(y, censoring=True)), 4)
+    0.1459
+    """
+    options = {"censoring": censoring, "times": times, "n_times": n_times, "rule": rule, "cause": cause}
+    return scaled_brier_terms(distribution, check_rows(y, sample_weight), **options, **weighting).value
+
+
+def scaled_brier_terms(
+    distribution: SurvivalDistribution,
+    y: Any,
+    *,
+    times: Any = None,
+    n_times: int = 100,
+    rule: Rule = "trapezoid",
+    cause: int | None = None,
+    memory: CurveMemory | None = None,
+    **weighting: Any,
+) -> Terms:
+    """Return what each subject contributes to the scaled Brier score: integrated, or at one time."""
+    losses = _Losses(distribution, y, _squared, cause, memory)
+    if isinstance(times, float):
+        return losses.terms(check_times(times), np.ones(1), scaled=True, **weighting)
+    return losses.terms(*_quadrature(times, losses.outcome.time, n_times, rule), scaled=True, **weighting)
+
+
 def loss_terms(
     kind: Literal["squared", "logarithmic"],
     distribution: SurvivalDistribution,
@@ -314,9 +426,12 @@ class _Losses:
         """Yield blocks of rows, their losses at the times of a grid, and whether they are followed past each time."""
         for rows, curve in curve_blocks(self.curves, grid, log=self.loss is not _squared, memory=self.memory):
             alive = self.outcome.time[rows, None] > grid
-            # who has an event of another cause is free of this one
-            free = alive if self.other is None else alive | self.other[rows, None]
-            yield rows, self.loss(curve, free), alive
+            yield rows, self.loss(curve, self._event_free(rows, grid)), alive
+
+    def _event_free(self, rows: slice, grid: Array) -> Bools:
+        """Return whether rows are free of the event at each time, as are those with an event of another cause."""
+        alive = np.asarray(self.outcome.time[rows, None] > grid)
+        return alive if self.other is None else alive | self.other[rows, None]
 
     def weighted(self, weights: GridWeights) -> Iterator[tuple[slice, Array, Array]]:
         """Yield blocks of rows, their weighted losses and their weights."""
@@ -346,17 +461,25 @@ class _Losses:
             score[rows] = loss @ share
         return score
 
-    def terms(self, grid: Array, share: Array, **options: Any) -> Terms:
+    def terms(self, grid: Array, share: Array, scaled: bool = False, **options: Any) -> Terms:
         """Return what each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ).
 
-        The options are those of `Weighting`. Without ``censoring``, G is the Kaplan-Meier estimate of the rows
+        ``scaled`` gives one minus its ratio to the loss of the best constant predictions instead. The other options are
+        those of `Weighting`. Without ``censoring``, G is the Kaplan-Meier estimate of the rows
         themselves, and is estimated anew in each resample.
         """
         weighting = Weighting.of(self.outcome, **options)
         if options.get("censoring") is None:
-            return self._own_weight_terms(grid, share, weighting)
+            return self._own_weight_terms(grid, share, weighting, scaled)
         outcome, m = self.outcome, len(grid)
         weights = GridWeights(weighting, outcome, grid)
+        if scaled:
+            values = np.empty((len(outcome), 3 * m))
+            for rows, loss, weight in self.weighted(weights):
+                ended = np.where(self._event_free(rows, grid), 0.0, weight)
+                values[rows] = np.concatenate([loss, ended, weight], axis=1)
+            combine = partial(_scaled, share=share, normalize=weighting.normalize)
+            return MeanTerms(values, lambda means: combine(*np.split(means, 3, axis=1)), outcome.weight)
         if weighting.normalize:
             values = np.empty((len(outcome), 2 * m))
             for rows, loss, weight in self.weighted(weights):
@@ -367,18 +490,20 @@ class _Losses:
             values[rows] = (loss @ share)[:, None]
         return MeanTerms(values, weight=outcome.weight)
 
-    def _own_weight_terms(self, grid: Array, share: Array, weighting: Weighting) -> Terms:
+    def _own_weight_terms(self, grid: Array, share: Array, weighting: Weighting, scaled: bool) -> Terms:
         event, time = self.outcome.event, self.outcome.time
         ended = np.flatnonzero(event & (time <= grid[-1]))
         ended = ended[np.argsort(time[ended], kind="stable")]
-        of_ended = np.zeros((len(time), len(grid) if weighting.normalize else 1))
+        by_time = weighting.normalize or scaled
+        of_ended = np.zeros((len(time), len(grid) if by_time else 1))
         of_alive = np.empty((len(time), len(grid)))
         for rows, loss, alive in self.unweighted(grid):
             of_alive[rows] = np.where(alive, loss, 0.0)
             loss = np.where(alive, 0.0, loss)
-            of_ended[rows] = loss if weighting.normalize else (loss @ share)[:, None]
+            of_ended[rows] = loss if by_time else (loss @ share)[:, None]
         losses = WeightedSums(of_ended[ended]), WeightedSums(of_alive)
-        return _OwnWeightLosses(self.outcome, weighting, grid, share, ended, *losses)
+        own = event if self.other is None else event & ~self.other
+        return _OwnWeightLosses(self.outcome, weighting, grid, share, ended, *losses, own[ended] if scaled else None)
 
 
 def _quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Array, Array]:
@@ -398,6 +523,21 @@ def _mean_loss(loss: Array, weight: Array, share: Array) -> Array:
     return np.asarray(np.where(weight == 0, 0.0, ratio(loss, weight)) @ share)
 
 
+def _scaled(loss: Array, ended: Array, total: Array, share: Array, normalize: bool) -> Array:
+    """One minus the ratio of a squared loss to that of the best constant predictions, from means at each time, (r, m).
+
+    Parameters
+    ----------
+    loss, ended, total : array of shape (r, m)
+        Weighted loss, weight of subjects with an event, and weight of all.
+    share : array of shape (m,)
+    normalize : bool
+    """
+    null = ended * np.where(total > 0, ratio(total - ended, total), 0.0)
+    by = np.where(total > 0, total, np.inf) if normalize else np.ones_like(total)
+    return 1.0 - ratio(loss / by @ share, null / by @ share)
+
+
 @dataclass(frozen=True)
 class _OwnWeightLosses:
     """A weighted loss whose G is estimated in each resample: losses stay, weights change.
@@ -410,9 +550,12 @@ class _OwnWeightLosses:
     ended : array of shape (e,)
         Events up to the end of the grid, in the order of time.
     of_ended : WeightedSums
-        Of their losses from then on, shape (e, m); summed up with ``share`` unless the weights are normalized.
+        Of their losses from then on, shape (e, m); summed up with ``share`` unless weights are normalized or losses
+        scaled.
     of_alive : WeightedSums
         Of all subjects' losses before their times, shape (n, m).
+    own : bool array of shape (e,), optional
+        Which of the events are of the cause; given if the loss is scaled by that of the best constant predictions.
     """
 
     outcome: Outcome
@@ -422,6 +565,7 @@ class _OwnWeightLosses:
     ended: npt.NDArray[np.intp]
     of_ended: WeightedSums
     of_alive: WeightedSums
+    own: Bools | None = None
 
     @property
     def value(self) -> float:
@@ -434,9 +578,12 @@ class _OwnWeightLosses:
         weight = resamples.counts[:, self.ended] * self.weighting.of_resampled_events(resamples, self.ended)
         alive_weight = self.weighting.inverse(g, g > 0)  # G = 0: nobody is left
         ended, alive = self.of_ended(weight), self.of_alive(resamples.counts) * alive_weight
-        if not self.weighting.normalize:
+        if not self.weighting.normalize and self.own is None:
             return np.asarray((ended[:, 0] + alive @ self.share) / n)
         until = np.searchsorted(self.outcome.time[self.ended], self.grid, side="right")
         total = np.pad(np.cumsum(weight, axis=1), ((0, 0), (1, 0)))[:, until]
         total += (n - resamples.gone(self.grid)) * alive_weight
-        return _mean_loss(ended + alive, total, self.share)
+        if self.own is None:
+            return _mean_loss(ended + alive, total, self.share)
+        of_events = np.pad(np.cumsum(weight * self.own, axis=1), ((0, 0), (1, 0)))[:, until]
+        return _scaled(ended + alive, of_events, total, self.share, self.weighting.normalize)

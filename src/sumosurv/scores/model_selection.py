@@ -24,7 +24,16 @@ from sumosurv.scores.evaluation_table import COLUMNS, Evaluation
 from sumosurv.scores.score import SCORES, RequestedScores, default_scores, find_score
 from sumosurv.sources import as_source, take_rows
 
-__all__ = ["CrossEvaluation", "SurvivalScorer", "cross_evaluate", "make_survival_scorer", "rank_correlation"]
+__all__ = [
+    "CrossEvaluation",
+    "SurvivalScorer",
+    "censoring_of_rows",
+    "cross_evaluate",
+    "make_survival_scorer",
+    "outcome_for_fit",
+    "rank_correlation",
+    "with_times",
+]
 
 _OF_SUMMARY = ("against", "low", "high", "std_error", "won")  # columns that single folds have not
 
@@ -126,8 +135,8 @@ def cross_evaluate(
     estimators = check_names(estimators)
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     splits = list(_splits(cv, X, outcome, n_repeats, random_state))
-    scores = _with_times(scores, times, outcome, [test for _, test in splits])
-    weighting, notes = _censoring(censoring, scores, X, outcome, random_state)
+    scores = with_times(scores, times, outcome, [test for _, test in splits])
+    weighting, notes = censoring_of_rows(censoring, scores, X, outcome, random_state)
     parts = []
     from tqdm.auto import tqdm
 
@@ -135,7 +144,7 @@ def cross_evaluate(
         for fold, (train, test) in enumerate(splits):
             fitted = {}
             for name, estimator in estimators.items():
-                fitted[name] = clone(estimator).fit(take_rows(X, train), _outcome_for_fit(outcome[train]))
+                fitted[name] = clone(estimator).fit(take_rows(X, train), outcome_for_fit(outcome[train]))
                 bar.update()
             g = weighting(test)
             found = evaluate(fitted, take_rows(X, test), outcome[test], scores=scores, censoring=g, n_bootstrap=0)
@@ -154,7 +163,7 @@ def cross_evaluate(
     return CrossEvaluation(Evaluation.of(rows, [note, *left_out, *notes]), folds[kept])
 
 
-def _censoring(
+def censoring_of_rows(
     censoring: Any, scores: Mapping[str, Mapping[str, Any]], X: Any, outcome: Outcome, random_state: Any
 ) -> tuple[Callable[[npt.NDArray[np.intp]], Any], list[str]]:
     """Return a function that gives ``censoring`` for the test rows of a fold, and notes; the test is done once."""
@@ -189,11 +198,12 @@ def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int
             yield np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def _outcome_for_fit(outcome: Outcome) -> Any:
+def outcome_for_fit(outcome: Outcome) -> Any:
+    """Return the outcome as an array if it has neither weights nor groups, for estimators that take no more."""
     return outcome.array() if outcome.weight is None and outcome.group is None else outcome
 
 
-def _with_times(
+def with_times(
     scores: RequestedScores | None, times: Any, outcome: Outcome, tests: list[npt.NDArray[np.intp]]
 ) -> dict[str, dict[str, Any]]:
     """Return the scores with times that are the same in all folds."""
@@ -234,14 +244,14 @@ def _summary(
         missing = int(np.isnan(values).any(axis=1).sum())
         if missing:
             notes.append(f"The mean of {what} is undefined: the score is undefined in {missing} of {n_folds} folds.")
-        sign = 1.0 if row["greater_is_better"] else -1.0
+        score = find_score(row["score"])
         shown = [(name, "", values[:, i], np.nan) for i, name in enumerate(names)]
         for i, name in enumerate(names[1:], 1):
-            own, first = sign * values[:, i], sign * values[:, 0]
+            own, first = score.gain(values[:, i]), score.gain(values[:, 0])
             known = ~np.isnan(own + first) | (own == first)
             won = np.where(own == first, 0.5, own > first)[known]
             with np.errstate(invalid="ignore"):
-                difference = values[:, i] - values[:, 0]
+                difference = values[:, i] - values[:, 0] if score.target is None else first - own
             shown.append((name, names[0], difference, float(won.mean()) if len(won) else np.nan))
         for name, against, found, share in shown:
             with np.errstate(invalid="ignore"):  # infinite values of both signs have no mean
@@ -260,8 +270,9 @@ def _summary(
 def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
     """Make a scorer for ``cross_val_score``, ``GridSearchCV`` and other tools of scikit-learn.
 
-    Scores for which lower is better are negated. Weighted scores use the Kaplan-Meier estimate of the censoring in the
-    scored rows unless ``censoring`` is given. Scores at a time use the median time of the scored rows unless a time is
+    Scores for which lower is better are negated. A score with a target, such as the calibration slope, becomes minus
+    its distance from the target. Weighted scores use the Kaplan-Meier estimate of the censoring in the scored rows
+    unless ``censoring`` is given. Scores at a time use the median time of the scored rows unless a time is
     given.
 
     Parameters
@@ -296,7 +307,7 @@ class SurvivalScorer:
         score, rows = find_score(self.score), MemoryRows({"": estimator}, as_source(X, y, sample_weight))
         (request,), _ = rows.weighted(score.requests(rows.outcome, self.options), "marginal", None)
         value = request.terms(*rows.held.seen_by("", score)).value
-        return value if score.greater_is_better else -value
+        return float(score.gain(value))
 
     def __repr__(self) -> str:
         parts = [repr(self.score)] + [f"{name}={value!r}" for name, value in self.options.items()]
@@ -344,14 +355,16 @@ def rank_correlation(
     integrated_brier             1.0               1.0
     """
     names = [name for name in SCORES if name in results.columns] if scores is None else list(scores)
-    better = {name: SCORES[name].greater_is_better for name in SCORES} | dict(greater_is_better or {})
-    unknown = [name for name in names if name not in better]
+    gain: dict[str, Callable[[Any], Any]] = {name: score.gain for name, score in SCORES.items()}
+    gain |= {name: (lambda x: x) if higher else (lambda x: -x) for name, higher in (greater_is_better or {}).items()}
+    unknown = [name for name in names if name not in gain]
     if unknown:
         raise ValueError(f"The direction of {unknown} is unknown; pass greater_is_better={{{unknown[0]!r}: True}}.")
     if not names:
         raise ValueError(f"No column has the name of a score: {list(results.columns)}. Pass scores=[...].")
-    signs = np.array([1.0 if better[name] else -1.0 for name in names])
     grouping = [by] if isinstance(by, str) or not isinstance(by, Sequence) else list(by)
     groups = [results] if by is None else [group for _, group in results.groupby(grouping, sort=False)]
-    matrices = pd.concat([(group[names] * signs).corr(method="spearman") for group in groups])
+    matrices = pd.concat(
+        [group[names].apply(lambda values: gain[values.name](values)).corr(method="spearman") for group in groups]
+    )
     return matrices.groupby(level=0, sort=False).mean()

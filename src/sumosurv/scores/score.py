@@ -40,9 +40,19 @@ from sumosurv.scores.ipcw import (
     brier,
     integrated_binomial_log_likelihood,
     integrated_brier,
+    integrated_scaled_brier,
     loss_terms,
+    scaled_brier,
+    scaled_brier_terms,
 )
 from sumosurv.scores.likelihood import log_likelihood
+from sumosurv.scores.pseudo import (
+    calibration_intercept,
+    calibration_line_terms,
+    calibration_slope,
+    mean_absolute_error,
+    mean_absolute_error_terms,
+)
 
 __all__ = [
     "DEFAULT_SCORES",
@@ -98,6 +108,9 @@ class Score:
         The name in words, for axes and tables; by default ``name`` with spaces.
     chance : float, optional
         The score of predictions that do not depend on x, if it is the same for all data.
+    target : float, optional
+        The value of a model without error, if neither higher nor lower values are better. Models are then compared by
+        the distance from it, and ``greater_is_better`` is False.
     """
 
     name: str
@@ -116,11 +129,18 @@ class Score:
     given_x: bool = True
     label: str = ""
     chance: float | None = None
+    target: float | None = None
 
     @property
     def title(self) -> str:
         """The name in words."""
         return self.label or self.name.replace("_", " ")
+
+    def gain(self, value: Any) -> Any:
+        """Return a value, or an array of values, on a scale on which higher is better."""
+        if self.target is not None:
+            return -np.abs(value - self.target)
+        return value if self.greater_is_better else -value
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -149,7 +169,9 @@ class Score:
 
     @property
     def direction(self) -> str:
-        """ "higher" or "lower": which values are better."""
+        """Which values are better: "higher", "lower" or, for example, "near 1"."""
+        if self.target is not None:
+            return f"near {self.target:g}"
         return "higher" if self.greater_is_better else "lower"
 
     @property
@@ -283,6 +305,7 @@ def _word(time: float) -> str:
 # ------------------------------------------------------------------ the scores
 
 _BY_WEIGHT = "only if G(t|x) is known and positive; not with one G for all rows if censoring depends on x"
+_PSEUDO = "needs C independent of x"
 _GRAF = "Graf et al. 1999"
 _ALL = frozenset({"entry", "intervals"})
 _ENTRY = frozenset({"entry"})
@@ -320,6 +343,12 @@ _ROWS = (
     Score("integrated_binomial_log_likelihood", integrated_binomial_log_likelihood, True, False, _BY_WEIGHT,
           "1/(t₂-t₁) ∫ BLL(t) dt", _GRAF, "n m curve values",
           by_subject=partial(loss_terms, "logarithmic"), times="range"),
+    Score("scaled_brier", scaled_brier, True, False, _BY_WEIGHT,
+          "1 - Brier(t) / Brier(t) of the best constant", "Kattan and Gerds 2018", "n m curve values",
+          by_subject=scaled_brier_terms, times="single"),
+    Score("integrated_scaled_brier", integrated_scaled_brier, True, False, _BY_WEIGHT,
+          "1 - ∫ Brier(t) dt / ∫ Brier(t) of the best constant dt", "Kattan and Gerds 2018", "n m curve values",
+          by_subject=scaled_brier_terms, times="range"),
     Score("survival_crps", survival_crps, False, False, "rewards curves that fall to 0 beyond the censoring times",
           "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020", "n tables, or some 1000 n curve values"),
     Score("calibration", calibration, False, False, "treats censored times as events, which rewards early predictions",
@@ -332,6 +361,17 @@ _ROWS = (
           "depends only on group means; needs C independent of x within groups",
           "Σ_g (n_g/n) (mean F(t|x) - AJ_g(t))²", "D'Agostino and Nam 2003; Demler et al. 2015", "n curve values",
           by_subject=group_calibration_terms, by_block="sample", times="single", times_option="time"),
+    Score("calibration_intercept", calibration_intercept, False, False, "depends only on the mean risk; " + _PSEUDO,
+          "α in cloglog F*(t|x) = α + cloglog F(t|x), by pseudo-observations", "van Geloven et al. 2022",
+          "n curve values", by_subject=partial(calibration_line_terms, "intercept"), by_block="sample", times="single",
+          times_option="time", target=0.0),
+    Score("calibration_slope", calibration_slope, False, False, "depends only on the spread of risks; " + _PSEUDO,
+          "β in cloglog F*(t|x) = α + β cloglog F(t|x), by pseudo-observations", "van Geloven et al. 2022",
+          "n curve values", by_subject=partial(calibration_line_terms, "slope"), by_block="sample", times="single",
+          times_option="time", target=1.0),
+    Score("mean_absolute_error", mean_absolute_error, False, False, "depends on one number per subject; " + _PSEUDO,
+          "Σ ωᵢ |eᵢ - median(x)| / Σ ωᵢ; eᵢ = zᵢ or a pseudo-observation", "Qi et al. 2023", "n medians",
+          by_subject=mean_absolute_error_terms, by_block="sample"),
 )  # fmt: skip
 
 SCORES: Mapping[str, Score] = MappingProxyType({score.name: score for score in _ROWS})
@@ -346,7 +386,7 @@ def scores_table() -> pd.DataFrame:
     >>> list(table.index[table["proper"]])
     ['log_likelihood']
     """
-    facts = ("greater_is_better", "proper", "why", "needs", "formula", "reference", "cost")
+    facts = ("greater_is_better", "target", "proper", "why", "needs", "formula", "reference", "cost")
     rows = {name: [getattr(score, fact) for fact in facts] for name, score in SCORES.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=list(facts)).rename_axis("name")
 
