@@ -89,6 +89,18 @@ def test_weights_on_disk_are_relative_to_all_rows(tmp_path):
     assert on_disk != pytest.approx(model.score(X, Y), abs=1e-3)
 
 
+def test_a_sample_of_rows_on_disk_is_not_their_beginning(tmp_path):
+    path, roles = tmp_path / "rows.parquet", {"time": "t", "event": "d"}
+    X.assign(t=Y["time"], d=Y["event"]).to_parquet(path, index=False, row_group_size=30)
+    some, outcome = as_source(path, roles).sample(40)
+    rows = some.index.to_numpy()
+    assert len(set(rows)) == 40
+    assert abs(rows.mean() - (N - 1) / 2) < 20  # three standard deviations
+    np.testing.assert_array_equal(outcome.time, Y["time"][rows])
+    every, _ = as_source(path, roles).sample(N)
+    assert sorted(every.index) == list(range(N))
+
+
 @pytest.mark.parametrize("make", [Conformal, CauseSpecific, SurvivalMixture])
 def test_an_interrupted_part_leaves_the_whole_unfitted(make):
     """Nothing says that the estimator can be used: a warning would be an error."""
