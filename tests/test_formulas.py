@@ -240,7 +240,7 @@ def test_outcomes():
     }
     for left, expected in pairs.items():
         np.testing.assert_array_equal(model_frame(f"{left} ~ age", table).y, expected, err_msg=left)
-    with pytest.raises(ValueError, match="status == 1.*nan"):  # not a row without event
+    with pytest.raises(ValueError, match=r"status == 1.*nan"):  # not a row without event
         model_frame("Surv(time, status == 1) ~ age", table.assign(status=table["event"].where(table.index > 0)))
     for left in ("time", "Surv(time)", "Surv(time, event, type='left')", "Surv(time, gone)", "exec('x')"):
         with pytest.raises(ValueError, match="formula"):
