@@ -124,7 +124,7 @@ def test_contrasts(fitted):
     found = contrast(model, X[:1], X[1:2], times=np.linspace(0, 2 * model.last_time_, 8), labels=("one", "other"))
     ax = plot_contrast(found, unit="years")
     np.testing.assert_array_equal(lines(ax)["one  less  other"].get_ydata(), found.difference)
-    assert "beyond the data" in [text.get_text() for text in ax.texts]
+    assert "extrapolated" in [text.get_text() for text in ax.texts]
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names == ["one  less  other", "95% of the networks"]
     ax = plot_contrast(found, difference=False)

@@ -39,10 +39,10 @@ def test_areas_are_the_incidences_of_the_subject():
         tops.append(points[np.isclose(points[:, 0], 4.0), 1].max())
     np.testing.assert_allclose(tops, [*stacked, 1.0], atol=1e-12)
     assert ax.get_xlabel() == "time (years)"
-    assert any("beyond the data" in text.get_text() for text in ax.texts)
+    assert any("extrapolated" in text.get_text() for text in ax.texts)
     assert ax.get_xlim() == (0.0, 4.0)
     near = plot_incidences(D, horizon=4.0, last_time=3.5)
-    assert [text.get_text() for text in near.texts] == ["end of the data"]
+    assert [text.get_text() for text in near.texts] == ["end of follow-up"]
 
 
 def test_incidences_past_the_last_training_time_are_shaded_unasked():
@@ -56,7 +56,7 @@ def test_incidences_past_the_last_training_time_are_shaded_unasked():
         (patch,) = ax.patches
         span = patch.get_extents().transformed(ax.transData.inverted())
         assert (span.x0, span.x1) == pytest.approx((last, 2 * last))
-        assert [text.get_text() for text in ax.texts] == ["beyond the data"]
+        assert [text.get_text() for text in ax.texts] == ["extrapolated"]
     assert not plot_incidences(d, horizon=2 * last, last_time=False).patches
 
 

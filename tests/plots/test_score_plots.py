@@ -51,7 +51,7 @@ def test_the_range_is_that_of_the_follow_up_and_beyond_is_shaded():
     assert (Y["time"] > end).mean() == pytest.approx(0.05, abs=0.01)
     assert not ax.texts
     longer = plot_score(d, Y, times=np.linspace(0.1, 2 * Y["time"].max(), 50), n_bootstrap=0, last_time=0.5)
-    assert [text.get_text() for text in longer.texts] == ["beyond the data"]
+    assert [text.get_text() for text in longer.texts] == ["extrapolated"]
     drawn = longer.lines[0].get_xdata()
     assert 0.9 * Y["time"].max() < drawn[-1] < Y["time"].max()  # later nobody is followed, and there is no score
     own = plt.subplots()[1]

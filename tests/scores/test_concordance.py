@@ -202,5 +202,6 @@ def test_mistakes_are_named():
         harrell_c([1.0], y)
     with pytest.raises(ValueError, match="NaN"):
         harrell_c([1.0, np.nan], y)
-    with pytest.raises(TypeError, match="kaplan_meier"):
-        uno_c([1.0, 2.0], y, censoring=np.ones(2))
+    for censoring in (np.ones(2), None):
+        with pytest.raises(TypeError, match="kaplan_meier"):
+            uno_c([1.0, 2.0], y, censoring=censoring)

@@ -141,7 +141,7 @@ def shade_beyond(ax: Any, last_time: float | None, end: float, *, cover: bool = 
     ax.text(
         last_time + (-0.015 if no_room else 0.015) * end,
         0.97,
-        "end of the data" if no_room else "beyond the data",
+        "end of follow-up" if no_room else "extrapolated",
         transform=ax.get_xaxis_transform(),
         ha="right" if no_room else "left",
         va="top",

@@ -146,7 +146,9 @@ def uno_c(
     >>> round(uno_c([4.0, 3.0, 1.0, 2.0], y, censoring=kaplan_meier(y, censoring=True)), 4)
     0.5714
     """
-    outcome, weights = check_rows(y, sample_weight), {"left_limit": left_limit, "on_zero": on_zero}
+    outcome = check_rows(y, sample_weight)
+    Weighting(censoring).check(len(outcome))
+    weights = {"left_limit": left_limit, "on_zero": on_zero}
     return uno_c_terms(distribution, outcome, censoring=censoring, tau=tau, horizon=horizon, **weights).value
 
 

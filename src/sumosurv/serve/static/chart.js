@@ -54,7 +54,7 @@ function drawChart(picture) {
     part(svg, "rect", { x: at, y: top, width: room, height: bottom - top, fill: theme.shade, "data-part": "beyond" });
     const inside = room > 105;
     part(svg, "text", { x: inside ? at + 5 : at - 5, y: top + 14, fill: theme.soft, "font-size": 12,
-      "text-anchor": inside ? "start" : "end" }, inside ? "beyond the data" : "end of the data");
+      "text-anchor": inside ? "start" : "end" }, inside ? "extrapolated" : "end of follow-up");
   }
   for (const p of ticks(picture.top, 5)) {
     part(svg, "line", { x1: left, x2: right, y1: y(p), y2: y(p), stroke: theme.grid });
