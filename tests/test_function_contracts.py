@@ -288,7 +288,7 @@ ESTIMATES |= LIMITS
 # folds, shuffles, batches and trees are drawn at random, so that repeated rows do not repeat them
 RANDOM = {"censoring_given_x", "cross_evaluate", "validate", "Conformal", "CoxPHCV", "RandomSurvivalForest"}
 # they only pass the weights on
-PASSED_ON = {"check_outcome", "evaluate", "SurvivalMixture"}
+PASSED_ON = {"audit", "check_outcome", "evaluate", "SurvivalMixture"}
 
 
 def public_functions(module: ModuleType) -> set[str]:

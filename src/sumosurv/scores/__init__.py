@@ -23,6 +23,7 @@ from sumosurv.scores.model_selection import CrossEvaluation, cross_evaluate, mak
 from sumosurv.scores.optimism import Validation, validate
 from sumosurv.scores.pseudo import calibration_intercept, calibration_slope, mean_absolute_error
 from sumosurv.scores.score import DEFAULT_SCORES, HORIZON_SCORES, SCORES, Score, scores_table
+from sumosurv.scores.subgroups import audit
 
 __all__ = [
     "DEFAULT_SCORES",
@@ -38,6 +39,7 @@ __all__ = [
     "GroupCalibration",
     "Score",
     "Validation",
+    "audit",
     "binomial_log_likelihood",
     "brier",
     "calibration",

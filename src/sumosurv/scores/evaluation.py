@@ -18,7 +18,7 @@ from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.score import Request, RequestedScores, default_scores, make_requests
 from sumosurv.sources import as_source
 
-__all__ = ["evaluate", "evaluate_rows", "score_held"]
+__all__ = ["estimate_rows", "evaluate", "evaluate_rows", "score_held", "table_lines"]
 
 
 def evaluate(
@@ -176,8 +176,34 @@ def evaluate_rows(
     verbose: bool = False,
 ) -> Evaluation:
     """Score rows that are in memory, on disk or on a cluster; the other parameters are those of `evaluate`."""
+    requests, found, notes = estimate_rows(
+        rows,
+        scores=scores,
+        censoring=censoring,
+        times=times,
+        n_bootstrap=n_bootstrap,
+        random_state=random_state,
+        resolution=resolution,
+        verbose=verbose,
+    )
+    names = list(map(str, rows.models))
+    pairs = [(name, names[0]) for name in names[1:]]
+    return Evaluation.of(list(table_lines(requests, names, pairs, found, confidence)), notes)
+
+
+def estimate_rows(
+    rows: MemoryRows | BlockRows,
+    *,
+    scores: RequestedScores | None,
+    censoring: Any,
+    times: Any = None,
+    n_bootstrap: int,
+    random_state: Any,
+    resolution: Any,
+    verbose: bool = False,
+) -> tuple[list[Request], dict[tuple[int, str], Estimate], list[str]]:
+    """Return the requests, their estimates by (position of the request, name of the model), and notes."""
     check_resamples(n_bootstrap)
-    check_level(confidence, "confidence")
     if scores is None:
         scores, times = default_scores(rows.outcome, times)
     cells = _common_cells(rows.models) if isinstance(resolution, str) else resolution
@@ -193,7 +219,7 @@ def evaluate_rows(
         bootstrap = Bootstrap(held.outcome, n_bootstrap, np.random.default_rng(random_state))
         found |= score_held(held, missing, bootstrap, verbose)
     notes += [*more, *dict.fromkeys(estimate.note for estimate in found.values() if estimate.note)]
-    return Evaluation.of(list(_lines(requests, list(map(str, rows.models)), found, confidence)), notes)
+    return requests, found, notes
 
 
 def score_held(
@@ -218,10 +244,15 @@ def score_held(
     return found
 
 
-def _lines(
-    requests: Sequence[Request], names: Sequence[str], found: Mapping[tuple[int, str], Estimate], confidence: float
+def table_lines(
+    requests: Sequence[Request],
+    names: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
+    found: Mapping[tuple[int, str], Estimate],
+    confidence: float,
 ) -> Iterator[dict[str, Any]]:
-    """Lines of the table: for each score all models, then their differences from the first."""
+    """Yield the lines of the table: for each score all models, then the differences of pairs (model, against)."""
+    check_level(confidence, "confidence")
     for place, request in enumerate(requests):
         about = {
             "score": request.score.name,
@@ -232,10 +263,11 @@ def _lines(
             "proper": request.score.proper,
         }
         target = request.score.target
-        own = {name: found[place, name] for name in names}
-        compared = own if target is None else {name: estimate.distance(target) for name, estimate in own.items()}
-        shown = [(name, "", own[name]) for name in names]
-        shown += [(name, names[0], compared[name] - compared[names[0]]) for name in names[1:]]
+        shown = [(name, "", found[place, name]) for name in names]
+        for pair in pairs:
+            both = (found[place, name] for name in pair)
+            first, second = both if target is None else (estimate.distance(target) for estimate in both)
+            shown.append((*pair, first - second))
         for name, against, estimate in shown:
             low, high, error = estimate.interval(confidence)
             values = {"value": estimate.value, "low": low, "high": high, "std_error": error}

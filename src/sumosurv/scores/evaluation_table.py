@@ -14,6 +14,7 @@ COLUMNS = (
     "score",
     "cause",
     "model",
+    "level",
     "against",
     "censoring",
     "times",
@@ -25,7 +26,8 @@ COLUMNS = (
     "greater_is_better",
     "proper",
 )
-_OPTIONAL = {"cause": "", "model": "", "against": "", "censoring": "", "won": None}  # left out if all have this value
+# left out if all rows have this value; "level" is in place of "model" in an audit of subgroups
+_OPTIONAL = {"cause": "", "model": "", "level": "", "against": "", "censoring": "", "won": None}
 _WIDTH = 80
 _SHORTEST = 8  # to which names of models are cut if lines are too long
 
@@ -40,13 +42,13 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
     @classmethod
     def of(cls, rows: Sequence[dict[str, Any]], notes: Iterable[str] = ()) -> Evaluation:
         """Make a table of rows with the columns of this module; optional columns that no row uses are left out."""
-        frame = pd.DataFrame(rows, columns=list(COLUMNS))
+        frame = pd.DataFrame([_OPTIONAL | row for row in rows], columns=list(COLUMNS))
         unused = [
             name
             for name, empty in _OPTIONAL.items()
             if (frame[name].isna().all() if empty is None else frame[name].isin([empty]).all())
         ]
-        if "model" not in unused:
+        if not {"model", "level"} <= set(unused):
             unused = [name for name in unused if name != "against"]
         made = cls(frame.drop(columns=unused))
         made.attrs["notes"] = list(notes)
@@ -61,7 +63,7 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
         known = [name for name in COLUMNS if name in self.columns]
         if self.empty or list(self.columns) != known or not set(COLUMNS) - set(_OPTIONAL) <= set(known):
             return str(super().__repr__())
-        longest = max(map(len, self["model"])) if "model" in self.columns else 0
+        longest = max(map(len, self[self._rows])) if self._rows in self.columns else 0
         tries = [(*sizes, longest) for sizes in ((4, 2), (4, 1), (3, 1))]
         tries += [(3, 1, length) for length in range(longest - 1, _SHORTEST - 1, -1)] + [(2, 1, _SHORTEST)]
         for digits, gap, length in tries:
@@ -70,6 +72,10 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
                 break
         notes = [line for note in self.notes for line in textwrap.wrap(note, _WIDTH)]
         return "\n".join([*lines, *([""] if notes else []), *notes])
+
+    @property
+    def _rows(self) -> str:
+        return "level" if "level" in self.columns else "model"
 
     def _numbers(self, digits: int) -> list[list[str]]:
         """Return the columns of values and intervals as text, each headed by its name."""
@@ -90,8 +96,9 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
 
     def _by_model(self, digits: int, gap: int, length: int) -> list[str]:
         """Return lines with scores as headings, and below them the models and their differences from the first."""
-        short = _shortened(list(dict.fromkeys(self["model"])), length) | {"": ""}
-        pairs = zip(self["model"].map(short), self["against"].map(short))
+        short = _shortened(list(dict.fromkeys(self[self._rows])), length)
+        short = {name: name for name in self["against"]} | short
+        pairs = zip(self[self._rows].map(short), self["against"].map(short))
         columns = [["", *(f"  {_label(*pair)}" for pair in pairs)]]
         if "censoring" in self.columns:
             columns += [["G", *self["censoring"]]]
