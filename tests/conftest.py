@@ -42,7 +42,7 @@ def bench() -> Iterator[Bench]:
 def coarse_solutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Differential equations are solved in an eighth of the steps, for tests that do not ask how exactly."""
     monkeypatch.setattr("sumosurv.distributions.ode._MIN_STEPS", 8)
-    monkeypatch.setattr("sumosurv.distributions.ode._MOST", 16)
+    monkeypatch.setattr("sumosurv.distributions.ode._MAX_STEPS", 16)
 
 
 @pytest.fixture

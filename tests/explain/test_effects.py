@@ -96,7 +96,7 @@ def test_of_a_cause():
     for options, message in (
         ({"cause": 3}, "numbered from 1 to 2; got 3"),
         ({"quantity": "cumulative_incidence"}, "2 causes"),
-        ({"quantity": "survival", "cause": 1}, "survival is of the first event"),
+        ({"quantity": "survival", "cause": 1}, "cause=1.*cumulative_incidence"),
     ):
         with pytest.raises(ValueError, match=message):
             partial_dependence(model, X, 0, **options)

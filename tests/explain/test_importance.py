@@ -111,7 +111,7 @@ def test_causes():
     assert set(found.table["cause"].dropna()) == {1, 2}
     one = permutation_importance(model, X, y, scores="brier", cause=2, times=[0.5], n_repeats=3)
     assert set(one.table["cause"]) == {2}
-    with pytest.raises(ValueError, match="log_likelihood is of all causes together"):
+    with pytest.raises(ValueError, match=r"log_likelihood.*cause=1"):
         permutation_importance(model, X, y, cause=1)
 
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_is_named():
     X, y, model = simulated(40)
     for options, message in (
         ({"scores": "accuracy"}, "There is no score 'accuracy'"),
-        ({"scores": "harrell_c", "times": [1.0]}, "harrell_c is taken at no particular time"),
+        ({"scores": "harrell_c", "times": [1.0]}, "harrell_c.*times="),
         ({"n_repeats": 0}, "n_repeats.*1 or more"),
         ({"columns": ["z"]}, "X has no column 'z'"),
     ):
