@@ -22,14 +22,16 @@ _LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "torch")
 
 
 def current_commit() -> str:
-    """The commit of the code that runs, with a plus sign if files differ from it; $SUMOSURV_COMMIT if that is set.
+    """The commit of the code that runs, with a plus sign if Python files differ from it; $SUMOSURV_COMMIT if set.
 
     An empty string outside a git checkout.
     """
     if named := os.environ.get("SUMOSURV_COMMIT"):
         return named
-    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+", "--abbrev=7"]
-    return subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+    place: dict[str, Any] = {"cwd": Path(__file__).parent, "capture_output": True, "text": True}
+    commit = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], **place).stdout.strip()
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ":/*.py"], **place).returncode == 1
+    return commit + "+" * changed
 
 
 def make_record(name: str, configuration: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
