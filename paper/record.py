@@ -29,7 +29,7 @@ def current_commit() -> str:
     if named := os.environ.get("SUMOSURV_COMMIT"):
         return named
     place: dict[str, Any] = {"cwd": Path(__file__).parent, "capture_output": True, "text": True}
-    commit = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], **place).stdout.strip()
+    commit: str = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], **place).stdout.strip()
     changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ":/*.py"], **place).returncode == 1
     return commit + "+" * changed
 
