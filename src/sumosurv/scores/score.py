@@ -304,7 +304,7 @@ def _word(time: float) -> str:
 
 # ------------------------------------------------------------------ the scores
 
-_BY_WEIGHT = "only if G(t|x) is known and positive; not with one G for all rows if censoring depends on x"
+_BY_WEIGHT = "proper only if G(t|x) is known and positive"
 _PSEUDO = "needs C independent of x"
 _GRAF = "Graf et al. 1999"
 _ALL = frozenset({"entry", "intervals"})
@@ -316,7 +316,7 @@ _ROWS = (
           label="log-likelihood (nats per row)"),
     Score("concordance_td", concordance_td, True, False, "maximal if curves are ordered like the true hazards",
           "P(S(zᵢ|xᵢ) < S(zᵢ|xⱼ) | zᵢ < zⱼ, dᵢ=1) + ½ P(=)", "Antolini et al. 2005; Ishwaran et al. 2008",
-          "n log n if curves never cross; else n e / 2 curve values, 99 n past 2,000 rows",
+          "n log n if curves never cross; else n e / 2 curve values, 99 n above 2,000 rows",
           by_subject=concordance_td_terms, by_block="sample", takes=_ENTRY,
           label="time-dependent concordance", chance=0.5),
     Score("harrell_c", harrell_c, True, False, "depends only on the order of one number per subject",
@@ -350,7 +350,7 @@ _ROWS = (
           "1 - ∫ Brier(t) dt / ∫ Brier(t) of the best constant dt", "Kattan and Gerds 2018", "n m curve values",
           by_subject=scaled_brier_terms, times="range"),
     Score("survival_crps", survival_crps, False, False, "rewards curves that fall to 0 beyond the censoring times",
-          "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020", "n tables, or some 1000 n curve values"),
+          "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020", "one pass over tabulated curves, else about 1,000 n curve values"),
     Score("calibration", calibration, False, False, "treats censored times as events, which rewards early predictions",
           "Σⱼ (pⱼ - #{F(zᵢ|xᵢ) <= pⱼ}/n)²", "Kuleshov et al. 2018; Rindt et al. 2022", "n curve values",
           by_subject=calibration_terms),
