@@ -20,7 +20,8 @@ __all__ = ["ROOT", "Copy", "preload"]
 ROOT = Path(__file__).resolve().parents[1]
 
 _PARTS = (
-    "src", "paper", "tests", "results", "docs", "README.md", "pyproject.toml", "Makefile", "constraints.txt",
+    "src", "paper", "tests", "tools", "benchmarks", "examples", "results", "docs", "README.md", "CONTRIBUTING.md",
+    "CHANGELOG.md", "CITATION.cff", "LICENSE", "pyproject.toml", "Makefile", "constraints.txt",
     "constraints-lowest.txt",
 )  # fmt: skip
 _HEAVY = (

@@ -80,7 +80,7 @@ def read_source(
         columns = [name for name in roles.covariates(table) if name not in unwanted]
     check_present(categorical, columns, "covariate")
     if isinstance(table, pd.DataFrame):
-        table = table.astype(dict.fromkeys(categorical, "category"), copy=False)
+        table = table.astype(dict.fromkeys(categorical, "category"))
     return as_source(table, roles, n_causes=n_causes, columns=columns)
 
 
