@@ -9,7 +9,7 @@ from typing import Any
 import _zoo_summary as summary
 import numpy as np
 import pandas as pd
-from page import markdown
+from page import markdown, prose
 
 FIGURES = {"ranks": "zoo_ranks.png", "tables": "zoo_tables.png"}
 NOTES = {
@@ -33,35 +33,11 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
     methods, partial = summary.whole(units)
     tables, folds = units["table"].nunique(), units["fold"].nunique()
     first = summary.subject(units)
-    lines = [
-        "# Small, wide and odd tables",
-        "",
-        f"Made by `benchmarks/zoo.py`, where the protocol and the scores are described: {tables} real right-censored",
-        f"tables, {folds} folds stratified by event, models fitted to the training rows alone with default settings",
-        "and seed 0. The *cell likelihood* is defined for every method: the log-probability of the cell of an event,",
-        "with time cut into at most 30 cells at quantiles of the training event times, or of surviving to the time",
-        "of a censored row. S_L is that of methods with a density, with the range of the training times as the unit",
-        "of time. A difference on a table is called beyond noise if its mean over the folds, paired, is more than",
-        "twice its standard error. Five folds, which share training rows, give a rough standard error: with normal",
-        "differences and no true one, one table in nine would pass, half of them in either direction.",
-        "",
-        "The default of SumoNet (its kinds of networks, their numbers and epochs, the knots of its time feature) was",
-        "chosen with the test folds of these tables in sight, which flatters it somewhat; the other methods were not.",
-        "Seconds are those of machines that did other work at the same time, and not all of the same machine: compare",
-        "their size alone.",
-        "",
-        f"{_processors(record['results']['units'])}; {settings['threads']} thread, at most "
-        f"{settings['seconds_at_most']:g} s for a fit; "
-        f"torch {record['versions']['torch']}, scikit-learn {record['versions']['scikit-learn']}.",
-        "",
-        "```",
-        "python benchmarks/zoo.py --out results --page docs",
-        "```",
-        "",
-        "## Mean scores",
-        "",
-        *_means(units),
-    ]
+    lines = ["# Small and wide tables", ""]
+    if first in methods:
+        lines += [f"Results of `{first}` on {tables} real right-censored tables, {folds} folds each:", ""]
+        lines += [f"- {line}" for line in summary.standing(units, first)]
+    lines += ["", "## Mean scores", "", *_means(units)]
     if partial:
         lines += ["", f"Not run on every table yet, and left out: {', '.join(partial)}."]
     if summary.DEFAULT not in methods:
@@ -72,8 +48,9 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
         lines.append(f"| {method} | `{settings['methods'].get(method, 'not known any more')}`{note} |")
     lines += ["", "## Mean ranks", ""]
     lines += [
-        "Methods are ranked within each table, 1 for the best; two of them differ by Nemenyi's test at 5 % if their",
-        "mean ranks are the critical difference apart or more (Demšar 2006).",
+        "Methods are ranked within each table, with rank 1 for the best. Two methods differ significantly (Nemenyi's "
+        "test",
+        "at 5 %, Demšar 2006) if their mean ranks differ by at least the critical difference.",
         "",
     ]
     lines += _ranks(units)
@@ -83,22 +60,51 @@ def text(record: dict[str, Any], units: pd.DataFrame, drawn: dict[str, str]) -> 
             f"![Mean ranks; lines join methods whose ranks do not differ significantly](figures/{drawn['ranks']})",
         ]
     if first in methods:
-        lines += ["", f"## {first} against each of the others", ""]
+        lines += ["", f"## {first} against each other method", ""]
         lines += [
-            "Tables on which it is better / not clearly different / worse, beyond noise; a method that alone fails on",
-            "a table loses it.",
+            f"Number of tables on which {first} is better / not clearly different / worse. A method that fails on a "
+            "table",
+            "counts as worse there.",
             "",
         ]
         others = [m for m in methods if m != first]
         scores = ("cells", "IBS", "Ctd")
         cells = [(o, *("/".join(map(str, summary.wins(units, first, o, s))) for s in scores)) for o in others]
         lines.append(markdown(("against", *(summary.LABEL[s] for s in scores)), cells))
-        lines += ["", "## In short", ""]
-        lines += [f"- {line}" for line in summary.standing(units, first)]
         lines += ["", *_tables(units, first, drawn)]
     if lost := summary.failures(units):
-        lines += ["", "## Failed", "", "Ranked last on that table.", "", *(f"- {line}" for line in lost)]
+        lines += ["", "## Failures", "", "A method that fails is ranked last on the table.", ""]
+        lines += [f"- {line}" for line in lost]
+    lines += ["", "## Protocol", "", *_protocol(record)]
     return "\n".join(lines) + "\n"
+
+
+def _protocol(record: dict[str, Any]) -> list[str]:
+    """How the results were obtained."""
+    settings, versions = record["configuration"], record["versions"]
+    paragraphs = (
+        "Models are fitted to the training rows of each fold (stratified by event) with default settings and seed 0, "
+        "and scored on the test rows. `benchmarks/zoo.py` describes the scores.",
+        "The *cell likelihood* is defined for every method. Time is divided into at most 30 cells at quantiles of the "
+        "training event times. An event scores the log-probability of its cell, a censored row the log-probability of "
+        "surviving to its time. S_L is the mean log-likelihood of methods with a density, with the range of the "
+        "training times as the unit of time.",
+        "A difference on a table is *clear* if its paired mean over the folds is more than twice its standard error. "
+        "Because there are only five folds, which share training rows, this standard error is rough: without any true "
+        "difference, about one table in nine would show a clear difference, in either direction.",
+        "The components of the default, their numbers and epochs, and the knots of its time feature were chosen after "
+        "seeing the test folds of these tables, so its results here are optimistic. The other methods were not tuned "
+        "to them.",
+        "Fits ran on different machines, beside other work: compare only the order of magnitude of seconds.",
+    )
+    lines = [line for text in paragraphs for line in (prose(text), "")]
+    lines += [
+        f"{_processors(record['results']['units'])}; {settings['threads']} thread, at most "
+        f"{settings['seconds_at_most']:g} s per fit; torch {versions['torch']}, scikit-learn "
+        f"{versions['scikit-learn']}.",
+        "",
+    ]
+    return [*lines, "```", "python benchmarks/zoo.py --out results --page docs", "```"]
 
 
 def _processors(units: list[dict[str, Any]]) -> str:
@@ -122,8 +128,8 @@ def _means(units: pd.DataFrame) -> list[str]:
     header = ("method", "cell likelihood", "S_L", "IBS", "Ctd", "D-calibration rejected at 5 %",
               "seconds to fit, median / mean", "failed folds")  # fmt: skip
     note = (
-        f"Scores are means over the {table['tables'].iloc[0]} tables on which no method failed. In brackets, the most "
-        "rejections that chance allows (95 % binomial bound)."
+        f"Scores are means over the {table['tables'].iloc[0]} tables on which no method failed. In brackets: the "
+        "largest number of rejections expected by chance (95 % binomial bound)."
     )
     return [markdown(header, lines), "", note]
 
@@ -151,10 +157,12 @@ def _tables(units: pd.DataFrame, first: str, drawn: dict[str, str]) -> list[str]
         behind = " **behind**" if r.high_IBS else ""
         brier = "" if math.isnan(r.IBS) else f"{r.IBS:+.1%} ± {r.IBS_error:.1%}{behind}"
         lines.append((r.table, s_l, brier, r.best))
-    header = ("table", f"S_L less that of {summary.WEIBULL}", "IBS against the best simple method", "which")
+    header = ("table", f"S_L minus that of {summary.WEIBULL}", "IBS against the best simple method", "simple method")
     made = [f"## {first} on each table", "", "Differences with their standard errors over folds; lower IBS is better."]
     made += ["", markdown(header, lines)]
-    return [*made, "", f"![The same, drawn](figures/{drawn['tables']})"] if "tables" in drawn else made
+    return (
+        [*made, "", f"![The same differences as a picture](figures/{drawn['tables']})"] if "tables" in drawn else made
+    )
 
 
 def _figure(value: float) -> str:
@@ -273,6 +281,6 @@ def table_picture(units: pd.DataFrame) -> Any:
         axis.tick_params(labelsize=8)
     axes[0, 0].set_yticks(places, found["table"], fontsize=8)
     said = f"{first}: mean over folds ± 2 standard errors\n"
-    said += "red: behind by more than the margin (dotted) and beyond noise\nblue: beyond noise; grey: within noise"
+    said += "red: clearly behind, by more than the margin (dotted)\nblue: clear difference; grey: no clear difference"
     figure.supxlabel(said, fontsize=8)
     return figure

@@ -1,4 +1,4 @@
-"""What `zoo.py` reads from its results: means, ranks, differences beyond noise, and where a method stands."""
+"""What `zoo.py` reads from its results: means, ranks, clear differences, and where a method stands."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def folds_of(units: pd.DataFrame, table: str, method: str, score: str) -> Any:
 
 
 def wins(units: pd.DataFrame, one: str, other: str, score: str) -> tuple[int, int, int]:
-    """On how many tables ``one`` is better beyond noise, not told apart, worse; who alone fails on a table loses it."""
+    """On how many tables ``one`` is clearly better, not clearly different, clearly worse; a failure counts as worse."""
     counts = [0, 0, 0]
     for table in units["table"].unique():
         a, b = folds_of(units, table, one, score), folds_of(units, table, other, score)
@@ -101,7 +101,7 @@ def against_simple(units: pd.DataFrame, method: str) -> pd.DataFrame:
     """For each table: S_L less that of Weibull regression, and IBS against the best simple method, with their noise.
 
     ``low_S_L`` and ``high_IBS`` say that the method is behind by more than the margin (0.02 nats; 2 %) and that the
-    difference is beyond noise. The best simple method is the one with the smallest mean IBS on that table.
+    difference is clear. The best simple method is the one with the smallest mean IBS on that table.
     """
     lines = []
     for table in sorted(units.loc[units["method"] == method, "table"].unique()):
@@ -171,15 +171,15 @@ def standing(units: pd.DataFrame, method: str) -> list[str]:
         if method in found:
             place = 1 + int((found < found[method]).sum())
             lines.append(
-                f"mean rank on {LABEL[score]}: {found[method]:.2f}, number {place} of {len(found)} over {tables} "
+                f"mean rank on {LABEL[score]}: {found[method]:.2f}, place {place} of {len(found)} over {tables} "
                 f"tables (first: {found.index[0]}, {found.iloc[0]:.2f}; critical difference {critical:.2f})"
             )
     both = by_table(units, "S_L", [method, WEIBULL]).dropna()
     if method != WEIBULL and len(both):
         mean = both.mean()
         lines.append(
-            f"mean S_L over {len(both)} tables: {mean[method]:.4f}, {mean[method] - mean[WEIBULL]:+.4f} against "
-            f"{WEIBULL}'s {mean[WEIBULL]:.4f}"
+            f"mean S_L over {len(both)} tables: {mean[method]:.4f}, which is {mean[method] - mean[WEIBULL]:+.4f} "
+            f"relative to {WEIBULL} ({mean[WEIBULL]:.4f})"
         )
     if method not in SIMPLE and set(SIMPLE) <= set(units["method"]):
         found = against_simple(units, method)
@@ -187,20 +187,20 @@ def standing(units: pd.DataFrame, method: str) -> list[str]:
             low = found[found["low_S_L"]]
             which = "".join(f"; {r.table} {r.S_L:+.3f} ± {r.S_L_error:.3f}" for r in low.itertuples())
             lines.append(
-                f"more than {MARGIN_S_L} nats below {WEIBULL} on S_L, beyond noise: {len(low)} of {len(both)} "
+                f"clearly below {WEIBULL} on S_L, by more than {MARGIN_S_L} nats: {len(low)} of {len(both)} "
                 f"tables{which}"
             )
         high = found[found["high_IBS"]]
         which = "".join(f"; {r.table} {r.IBS:+.1%} ± {r.IBS_error:.1%} ({r.best})" for r in high.itertuples())
         lines.append(
-            f"IBS more than {100 * MARGIN_IBS:g} % above the best simple method, beyond noise: {len(high)} of "
+            f"IBS clearly above the best simple method, by more than {100 * MARGIN_IBS:g} %: {len(high)} of "
             f"{found['IBS'].notna().sum()} tables{which}"
         )
     bad, folds, bound = rejections(units, method)
     if folds:
         within = "within" if bad <= bound else "more than"
         lines.append(
-            f"D-calibration rejected at 5 % in {bad} of {folds} folds, {within} the {bound} that chance allows "
+            f"D-calibration rejected at 5 % in {bad} of {folds} folds, {within} the {bound} expected by chance "
             "(95 % binomial bound)"
         )
     return lines
@@ -242,7 +242,7 @@ def report(rows: Sequence[dict[str, Any]]) -> str:
             )
     first = subject(units)
     if first in methods:
-        lines.append(f"\n{first}: tables better / not told apart / worse, beyond noise")
+        lines.append(f"\n{first}: tables better / not clearly different / worse")
         for other in (m for m in methods if m != first):
             counts = {s: wins(units, first, other, s) for s in ("cells", "IBS", "Ctd")}
             lines.append(f"  {other:22s}" + "   ".join(f"{LABEL[s]} {a}/{b}/{c}" for s, (a, b, c) in counts.items()))

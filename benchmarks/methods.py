@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from _record import make_record, save_record
+from page import prose
 
 import sumosurv
 from sumosurv import Surv, datasets, kaplan_meier
@@ -230,24 +231,32 @@ def page(record) -> str:
     lines = [
         "# Every method with its default settings",
         "",
-        "Made by `benchmarks/methods.py`, where the scores are described; the methods are in [methods](methods.md).",
-        f"Test folds averaged: {' or '.join(map(str, counts))}. Nothing was chosen on test rows. Seconds are those",
-        "of one fold, the scores' own time not counted; prediction is S at 100 times for all test rows. Where several",
-        "processes ran at once they are longer than alone. The last column says where a row was run (below).",
+        prose(
+            "Test scores of every [method](methods.md) on the paper's four datasets. Models are fitted with default "
+            "settings, and the scores are means over the test rows of "
+            f"{' or '.join(map(str, counts))} folds. `benchmarks/methods.py` describes the scores and makes this page."
+        ),
     ]
     for name in dict.fromkeys(row["dataset"] for row in rows):
         lines += ["", f"## {name.upper()}", ""]
-        lines += ["| | S_L | IBLL | IBS | Ctd | D-calibration p < .05 | where |", "|---|" + "---|" * 6]
+        lines += ["| | S_L | IBLL | IBS | Ctd | D-calibration p < .05 | run |", "|---|" + "---|" * 6]
         lines += [_line(row) for row in rows if row["dataset"] == name]
     lines += [
         "",
-        "\\* density interpolated with half-width 2 (the forest's: in windows of a twentieth of the event times)",
+        "\\* The density is interpolated with half-width 2 (for the forest, over a twentieth of the event times).",
     ]
     lines += ["", "## Checks", "", "Every method beats Kaplan-Meier on S_L and on IBS:", ""]
     lines += [f"- {note}" for note in notes["kaplan_meier"]]
     lines += ["", "Concordance of Cox-Linear, DeepSurv, Cox-Time and DeepHit within 0.02 of the paper's table:", ""]
     lines += [f"- {note}" for note in notes["concordance"]]
-    lines += ["", "## Seconds to fit / to predict", "", *_costs(rows), "", "## Where", ""]
+    lines += ["", "## Seconds to fit / to predict", "", *_costs(rows), ""]
+    lines += [
+        prose(
+            "Seconds per fold, without the time to compute scores. Prediction is S at 100 times for all test rows. If "
+            "several processes ran at once, the times are longer than for a single process."
+        )
+    ]
+    lines += ["", "## Runs", ""]
     lines += [f"- {_letter(i)}: {_where(run)}" for i, run in enumerate(results["runs"])]
     return "\n".join(lines) + "\n"
 

@@ -13,9 +13,9 @@ settings and seed 0; the penalty of the Cox regression is chosen by inner folds.
   Kaplan-Meier of the training rows' censoring.
 - Ctd: time-dependent concordance (`concordance_td`). D-calibration: p-value with ten bins (`d_calibration`).
 
-A difference on a table is called beyond noise if its mean over the five folds, paired, is more than twice its
-standard error. Methods are ranked on the means of each table; a method that fails on a fold, or does not finish in
-time, is ranked last there, with the reason kept.
+A difference on a table is called clear if its paired mean over the five folds is more than twice its standard error.
+Methods are ranked on the means of each table; a method that fails on a fold, or does not finish in time, is ranked
+last there, with the reason kept.
 
     python benchmarks/zoo.py --out results                              # all that the record does not hold yet
     python benchmarks/zoo.py --methods SumoNet --force --out results    # one method anew

@@ -65,12 +65,12 @@ def in_words(record: dict[str, Any]) -> str:
     scores, truth = found["scores"], found["truth"]["S_L_interval"]
     settings = own["settings"]
     return (
-        f"Read from a Parquet file in blocks, on {found['threads']} CPU thread(s), "
-        f"{settings['n_members']} networks of SuMo-net with default settings took {found['seconds'] / 60:.0f} "
-        f"minutes ({found['cpu_seconds'] / 60:.0f} of the processor) for {settings['max_epochs']} epochs, with at most "
-        f"{found['peak_bytes'] / 2**30:.1f} GiB of memory: S_L {scores['S_L']:.4f}, IBLL {scores['IBLL']:.4f}, "
-        f"IBS {scores['IBS']:.4f}, Ctd {scores['Ctd']:.4f}; S_L of the day {scores['S_L_interval']:.4f}, "
-        f"{truth - scores['S_L_interval']:.4f} behind the truth ({own['rows']:,} rows in all)."
+        f"{settings['n_members']} networks of SuMo-net with default settings were also trained from a Parquet file "
+        f"read in blocks ({own['rows']:,} rows in all): {settings['max_epochs']} epochs took "
+        f"{found['seconds'] / 60:.0f} minutes ({found['cpu_seconds'] / 60:.0f} minutes of processor time, threads: "
+        f"{found['threads']}) and at most {found['peak_bytes'] / 2**30:.1f} GiB of memory. Scores: S_L "
+        f"{scores['S_L']:.4f}, IBLL {scores['IBLL']:.4f}, IBS {scores['IBS']:.4f}, Ctd {scores['Ctd']:.4f}; S_L of "
+        f"the day {scores['S_L_interval']:.4f}, {truth - scores['S_L_interval']:.4f} behind the truth."
     )
 
 

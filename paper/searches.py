@@ -73,7 +73,7 @@ class Size:
     folds: tuple[int, ...]
     scored_trials: int  # trials whose every score on test rows is taken, for Table 5
     max_epochs: int | None = None
-    refit_members: int = 32  # networks of the second training; none where it is 0
+    refit_members: int = 32  # networks of the refit; none where it is 0
     simulated_rows: int = 25_000  # of the stand-in for KKBOX
 
     def for_method(self, method: str) -> int:

@@ -19,9 +19,9 @@ SCORES = {"S_L": True, "Ctd": True, "IBS": False, "IBLL": True}  # and whether g
 NOTES = (
     "Spearman's rank correlation of two scores over the trials of a search, on the test rows of each dataset and fold, "
     "averaged; 1 if two scores rank the trials in the same order.",
-    "All four scores are computed for the first trials of each fold (configuration.scored_trials of the records), "
-    "which are a random sample because settings are drawn at random.",
-    "The paper's matrix is over all its trials and methods.",
+    "All four scores are computed for the first trials of each fold (scored_trials in the records), which are a random "
+    "sample because settings are drawn at random.",
+    "The paper's matrix is computed over all its trials and methods.",
 )
 
 

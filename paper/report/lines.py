@@ -29,7 +29,7 @@ PARTS = {
     SELECTED: "selected on validation rows",
     "single": "best single trial on validation rows",
     "oracle": "best single trial on test rows",
-    "before_refit": "before the second training",
+    "before_refit": "before the refit",
 }
 
 

@@ -133,7 +133,7 @@ def _baselines(records: Sequence[Record]) -> str:
 
 
 def _members(records: Sequence[Record]) -> str:
-    """How many networks the second training had, by method, in words."""
+    """How many networks the refit had, by method, in words."""
     counts: dict[str, list[str]] = {}
     for name, method in METHODS.items():
         searches = [
@@ -145,7 +145,7 @@ def _members(records: Sequence[Record]) -> str:
         text = " or ".join(sorted((str(value) for value in own if value), key=int))
         if text:
             counts.setdefault(text, []).append(method.label)
-    return "; ".join(f"{count} of {', '.join(labels)}" for count, labels in counts.items())
+    return "; ".join(f"{count} for {', '.join(labels)}" for count, labels in counts.items())
 
 
 def _likelihood(records: Sequence[Record], drawn: Mapping[str, Path], page: Path) -> str:
@@ -167,7 +167,7 @@ def _support(records: Sequence[Record]) -> str:
     interval, density = make_line(record, "S_L_interval"), make_line(record, "S_L")
     if first == 0 or interval is None or density is None:
         return ""
-    chosen = f"by the best trial of {first} of {len(folds)} folds"
+    chosen = f"in the best trial of {first} of {len(folds)} folds"
     return SUPPORT.format(chosen=chosen, interval=number(interval.mean, 3), density=number(density.mean, 3))
 
 
@@ -187,9 +187,9 @@ def _ranks(records: Sequence[Record], drawn: Mapping[str, Path], page: Path) -> 
     if rank is None:
         return ""
     text = (
-        f"Methods ranked within each of {rank.blocks} dataset × fold and averaged. Two mean ranks of {len(rank.ranks)} "
-        f"methods differ significantly (Nemenyi, 5 %) if they are {rank.critical:.2f} apart. This is only a guide, "
-        "because the folds of a dataset share training rows."
+        f"Methods are ranked within each of {rank.blocks} folds, and ranks are averaged. Two mean ranks of "
+        f"{len(rank.ranks)} methods differ significantly (Nemenyi, 5 %) if they are {rank.critical:.2f} apart. This "
+        "is only a guide, because the folds of a dataset share training rows."
     )
     if rank.left_out:
         text += f" Not run on all datasets: {', '.join(METHODS[name].label for name in rank.left_out)}."
@@ -244,7 +244,7 @@ def _choice(records: Sequence[Record], drawn: Mapping[str, Path], page: Path) ->
 
 def _kkbox(records: Sequence[Record], folder: Path) -> str:
     own = [record for record in records if place_of(record)[0] == "kkbox"]
-    text = f"KKBOX's rows must be downloaded from Kaggle. Shown are {KKBOX}. "
+    text = f"The KKBOX data must be downloaded from Kaggle. The table shows {KKBOX}. "
     sizes = sorted({(int(r["configuration"].get("rows", 0)), len(r["configuration"]["folds"])) for r in own})
     text += " and ".join(f"{rows:,} simulated rows, {folds} of 5 folds" for rows, folds in sizes)
     text += f", split {own[0]['configuration']['split']}." if own else "No search on the simulated rows is stored yet."
@@ -297,8 +297,8 @@ def _costs(records: Sequence[Record], folder: Path) -> str:
         rows.append([method.label, *cells])
     devices = sorted({str(record["configuration"]["device"]) for record in records})
     text = (
-        "Seconds of a whole search: all trials on all folds and the second training, without scoring the test rows; "
-        f"trials per fold in brackets. Devices: {', '.join(devices)}; 'cpu' is marked. Other searches shared the GPU."
+        "Seconds of a whole search: all trials on all folds and the refit, without scoring the test rows; trials per "
+        f"fold in brackets. Devices: {', '.join(devices)}; 'cpu' is marked. Other searches shared the GPU."
     )
     table = markdown(["method", *(TITLES[d] for d in datasets)], rows)
     return joined(["## What a search costs", text, table, _on_a_cpu(folder)])
@@ -313,8 +313,9 @@ def _on_a_cpu(folder: Path) -> str:
     own, found = record["configuration"], record["results"]
     return (
         f"A search of {own['trials']} trials of SuMo-net on the five folds of {TITLES[own['dataset']]} took "
-        f"{found['seconds'] / 60:.0f} minutes with {found['device']} (`benchmarks/search_seconds.py`); its networks "
-        f"one by one would have taken {found['ratio']:.1f} times as long."
+        f"{found['seconds'] / 60:.0f} minutes on a CPU (threads: {own['threads']}; "
+        f"`benchmarks/search_seconds.py`). Trained one by one, its networks would have taken {found['ratio']:.1f} "
+        "times as long."
     )
 
 

@@ -19,22 +19,22 @@ BASELINES = """Our baselines are stronger than the paper's: of {count} rows of o
 a higher S_L here. The code released with the paper never passed the searched weight decay of the baselines to their
 optimiser, computed their IBS and IBLL on an even grid instead of their own times, scaled inputs differently for
 likelihoods than for training, and placed most events in DeepHit's first interval. Here all networks share the
-preprocessing, the search space (`space="recipe"`), the mixing of the best trials and the second training. Three things
-differ: the number of trials, given in the tables; the number of networks in the second training
-({members});
+preprocessing, the search space (`space="recipe"`), the mixture of the best trials and the refit on training and
+validation rows together. Three things differ: the number of trials, given in the tables; the number of networks in the
+refit ({members});
 and the time origin, which only SuMo-net may choose. Methods without networks are fitted to training and validation rows
 together."""
 
 WINDOW = """A step curve has no density. As in the paper, the density is interpolated over a window of k = 2 steps on
-either side (rows with \\*). It need not integrate to one, and a wider window can flatter a method.
+either side (rows with \\*). It need not integrate to one, and a wider window can inflate the likelihood.
 `python -m paper table3 --stored` adds the likelihood of the same curve with a piecewise constant density, and
 `python -m paper likelihood-k --stored` has k = 1, 4 and 8, as in the paper's appendix."""
 
 SUPPORT = """On SUPPORT there are no events before the third day: patients who died earlier were not enrolled. The
-search of SuMo-net may therefore choose the smallest time as time origin (`time_origin="first"`), and validation
-likelihood does so ({chosen}). This raises S_L on the first day, which many rows share.
-The likelihood of the whole day, which a spike cannot raise, is {interval} instead of {density}. It also ties all
-subjects at that time, which lowers concordance."""
+search of SuMo-net may therefore choose the smallest time as time origin (`time_origin="first"`), and does so by
+validation likelihood ({chosen}). This raises S_L on the first day, which many rows share.
+The likelihood of the whole day, which a spike in the density cannot raise, is {interval} instead of {density}. All
+subjects are tied at the time origin, which lowers concordance."""
 
 CALIBRATION = """The calibration curves of the paper's score lie above the diagonal for every method, as they would for
 the true distribution, because the score treats censored times as events. D-calibration allows for censoring by
@@ -45,7 +45,7 @@ SELECTION = """Each grey dot is one trial on one fold. The best trial on validat
 trial on test rows cannot be known in advance. A mixture of many good trials does well on both."""
 
 MIXTURE = """The size of the mixture is the largest that is within one standard error of the best size on validation
-rows. Its settings are then trained again on training and validation rows together."""
+rows. Networks with the settings in the mixture are then refitted to training and validation rows together."""
 
 TIME = """# The paper reproduced: time
 

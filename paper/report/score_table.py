@@ -30,15 +30,15 @@ SUMO_PARTS = {
     "IBS": (SELECTED, "single", "before_refit"),
     "Ctd": (SELECTED,),
 }
-KKBOX = "the paper's values, and ours on simulated rows of the same form; the two are not comparable"
+KKBOX = "the paper's values, and ours on simulated rows of the same form, which are not comparable"
 _FEW = 20  # trials below which it is said
 EXPLANATIONS = {
-    "selected": "selected on validation rows: an equal mixture of the best trials on these rows, trained a second time "
-    "on training and validation rows together.",
-    "single": "best single trial on validation rows: no mixture, no second training.",
+    "selected": "selected on validation rows: an equally weighted mixture of the best trials on these rows, refitted "
+    "to training and validation rows together.",
+    "single": "best single trial on validation rows: no mixture, no refit.",
     "oracle": "best single trial on test rows: the paper's protocol, shown for comparison; it cannot be chosen in "
     "advance.",
-    "before": "before the second training: the mixture of the chosen trials.",
+    "before": "before the refit: the mixture of the chosen trials.",
     "k": "* density of a step curve, interpolated over a window of k = 2 steps. It need not integrate to one: 'mass' "
     "is its integral up to the last event, 'as constant' is S_L with a piecewise constant density.",
     "window": "† the same with a window of a fortieth of the steps: with k = 2 the forest's curves are flat around "
@@ -161,4 +161,8 @@ def few_trials(lines: Sequence[Line]) -> list[str]:
     """A note on methods of which few settings were tried, or none."""
     few = {METHODS[line.method].label: line.trials for line in lines if line.searched and line.trials < _FEW}
     text = ", ".join(f"{label} ({trials})" for label, trials in few.items())
-    return [f"Few trials, because solving a differential equation in every step is slow: {text}."] if few else []
+    return (
+        [f"Methods that solve a differential equation in every step are slow and have few trials: {text}."]
+        if few
+        else []
+    )

@@ -1,5 +1,6 @@
 """Pages of the documentation: their links and pictures exist, and their code runs."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -101,6 +102,32 @@ def test_readme_has_the_figures_of_the_records(monkeypatch):
     assert readme.neutral() in text
     assert readme.likelihoods() in text
     assert readme.speed() in text
+
+
+def test_evidence_pages_have_the_figures_of_the_records(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import default_likelihood
+    import page
+
+    for name, make in page.PAGES:
+        text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for mark, body in make(ROOT / "results").items():
+            assert f"<!-- begin {mark} -->\n{body}\n<!-- end {mark} -->" in text, f"{name}: {mark}"
+    record = json.loads((ROOT / "results" / "default_likelihood.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs" / "default_likelihood.md").read_text(encoding="utf-8") == default_likelihood.page(record)
+
+
+def test_rounded_figures_of_the_guide_agree_with_the_records():
+    def rows(name):
+        return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))["results"]["rows"]
+
+    page = (ROOT / "docs" / "large_data.md").read_text(encoding="utf-8")
+    assert "Ten million rows of 15 columns fit into 4 GB" in page
+    assert max(row["host_gib"] for row in rows("performance_scale_cpu") if row["rows"] <= 1e7) * 2**30 < 4e9
+    assert "Memory use stays below 1 GB" in page
+    assert max(row["peak_gib"] for row in rows("streaming")) * 2**30 < 1e9
+    assert "to about 1e-6 in single precision" in (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    assert max(max(row["error_S"], row["error_f"]) for row in rows("performance_export_cpu")) < 2e-6
 
 
 def test_commands_on_pages_have_options_that_exist(capsys):
