@@ -347,7 +347,7 @@ def test_the_page_from_made_up_records(folder, tmp_path, capsys):
         assert 2_000 < picture.stat().st_size < 200_000
     assert "**-0.1300 ± 0.0158**<br><sub>paper -0.142, +0.012</sub>" in text  # the best, in bold, with its difference
     assert "**missed**: 0.6500, Weibull 0.6600 (-0.0100; better in 0 of 5 folds)" in text
-    assert "by the best trial of 5 of 5 folds" in text  # when the clock starts on SUPPORT
+    assert "best trial of 5 of 5 folds" in text  # the time origin on SUPPORT
     assert "SODEN on METABRIC, GBSG, FLCHAIN, SUPPORT" in text  # not run
     assert "(../table2.json)" in text
     assert "12 s (8)" in page.with_name("results_time.md").read_text(encoding="utf-8")
