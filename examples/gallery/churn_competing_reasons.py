@@ -2,14 +2,15 @@
 Churn with competing reasons
 ============================
 
-Customers leave because they cancel or because a payment fails; whichever comes first, the other can no longer happen.
-The cumulative incidence of each reason is the probability of leaving for that reason by time t.
+Customers leave because they cancel or because a payment fails. These are competing risks: once one of them has
+happened, the other can no longer happen. The cumulative incidence of a reason is the probability of leaving for that
+reason by time t.
 """
 
 # %%
 # The data
 # --------
-# 0 means that the customer is still there, 1 a cancellation, 2 a failed payment.
+# The event is 0 for current customers, 1 for a cancellation and 2 for a failed payment.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -48,15 +49,15 @@ chosen = ["log_likelihood", "brier", "cumulative_dynamic_auc", "group_calibratio
 print(scores.evaluate(models, X.iloc[test], y[test], scores=chosen, times=[12.0]))
 
 # %%
-# Aalen-Johansen gives everybody the same incidence, so that nobody can be told apart; being right on average, it is
-# calibrated all the same, and better than four small networks of 800 customers. Calibration checks a model; it does not
-# rank models.
+# The Aalen-Johansen estimate predicts the same incidence for everyone, so it does not discriminate. Because it is right
+# on average, it is nevertheless well calibrated, even better than four small networks fitted to 800 customers.
+# Calibration checks a model; it does not rank models.
 
 # %%
 # Why not censor the other reason?
 # --------------------------------
-# One minus Kaplan-Meier, with failed payments counted as censored, is the incidence in a world where payments never
-# fail. It is always too high in this one.
+# One minus Kaplan-Meier, with failed payments counted as censored, estimates the incidence in a world in which payments
+# never fail. It overestimates the incidence in the real world.
 
 naive = 1 - kaplan_meier(Surv.from_arrays(cause == 1, y["time"])).survival([12.0, 24.0, 36.0])[0]
 right = simple.predict_cumulative_incidence(X.iloc[:1], [12.0, 24.0, 36.0])[0, :, 0]

@@ -2,14 +2,14 @@
 Comparing models
 ================
 
-Which of several models is best, and by how much? Fit each of them in every fold of a repeated cross-validation, compare
-the log-likelihood in pairs, and look at the Brier score over time.
+Which of several models is best, and by how much? Fit each model in every fold of a repeated cross-validation, compare
+log-likelihoods by paired differences, and plot the Brier score over time.
 """
 
 # %%
 # The data
 # --------
-# Hazards cross here: treatment is dangerous at first and pays later, which a Cox model cannot express.
+# The hazards cross: the treatment is harmful at first and beneficial later, which a Cox model cannot represent.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -33,7 +33,8 @@ y = Surv.from_arrays(life <= end, np.minimum(life, end))
 # %%
 # Cross-validation
 # ----------------
-# The first model is the reference. The log-likelihood is a proper score: no model can win it by being wrong.
+# The first model is the reference. The log-likelihood is a proper score: in expectation, the true
+# distribution scores best.
 
 models = {
     "Cox": CoxPH(),
@@ -57,7 +58,7 @@ plots.plot_score(curves, y[test], times=np.linspace(0.5, 10, 40), unit="years")
 plt.show()
 
 # %%
-# Where the difference comes from: the Cox curves of the two arms cannot cross.
+# The difference arises because the Cox curves of the two arms cannot cross.
 
 arms = pd.DataFrame({"treated": [0.0, 1.0], "age": [0.0, 0.0]})
 figure, both = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")

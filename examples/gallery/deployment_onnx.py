@@ -2,14 +2,14 @@
 Deployment with ONNX
 ====================
 
-Write a model as an ONNX file and run it with onnxruntime alone: raw columns in, survival curves out, without this
-library, torch or scikit-learn. The same file runs in JavaScript, C++, C#, Java and Rust.
+Export a model to an ONNX file and run it with onnxruntime alone. The file takes raw columns and returns survival
+curves, without this library, torch or scikit-learn. The same file runs in JavaScript, C++, C#, Java and Rust.
 """
 
 # %%
 # A model
 # -------
-# Numbers with missing values, and a category.
+# The covariates are numbers with missing values and a category.
 
 import tempfile
 from pathlib import Path
@@ -38,7 +38,8 @@ model = SumoNet(max_epochs=20, random_state=0).fit(X[:600], y[:600])
 # %%
 # Export
 # ------
-# Scaling, missing values, categories, all networks and their weights are inside the file. Single precision halves it.
+# The file includes scaling, the treatment of missing values and categories, and all networks with their weights. In
+# single precision it is half as large.
 
 folder = Path(tempfile.mkdtemp())
 export_onnx(model, folder / "model.onnx")
@@ -49,7 +50,7 @@ for path in sorted(folder.glob("*.onnx")):
 # %%
 # Run it elsewhere
 # ----------------
-# From here on nothing of sumosurv is used. The metadata name the columns in their order.
+# The code below does not use sumosurv. The metadata list the names of the columns in order.
 
 import json
 
@@ -62,9 +63,9 @@ print("categories:", [column["name"] for column in about["categories"]])
 print("follow-up ended at", round(about["last_time"], 1))
 
 # %%
-# Is it the same?
-# ---------------
-# On 200 rows that the model has not seen, against the library itself.
+# Check the predictions
+# ---------------------
+# Compare with the library on 200 new rows.
 
 times = np.linspace(0, about["last_time"], 101)
 new = X[600:]
@@ -81,8 +82,8 @@ for name in ("model.onnx", "small.onnx"):
 # %%
 # Two patients
 # ------------
-# The blood pressure of the second is unknown. The page on export in the user guide has timings, and consumers in
-# JavaScript and for ``torch.export``.
+# The blood pressure of the second patient is unknown. The page on export in the user guide shows the same in JavaScript
+# and with ``torch.export``.
 
 patients = {
     "numbers": np.array([[50.0, 120.0], [75.0, np.nan]]),

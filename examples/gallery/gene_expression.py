@@ -2,14 +2,14 @@
 A gene-expression table
 =======================
 
-Many more columns than rows. Of such a table ``SumoNet`` reads principal components, and gives most weight to its
-simplest networks, since few events can support no more.
+This table has many more columns than rows. ``SumoNet`` reduces such a table to principal components and gives most
+weight to its simplest components, because the data contain few events.
 """
 
 # %%
 # The data
 # --------
-# 240 patients and 1,500 genes in correlated groups, as pathways are; two of the groups matter.
+# There are 240 patients and 1,500 genes in correlated groups, similar to pathways. Two of the groups affect survival.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -35,7 +35,8 @@ print(f"{X.shape[0]} rows, {X.shape[1]} columns, {int(y['event'].sum())} events"
 # %%
 # Fit
 # ---
-# A Cox model of 1,500 genes has no solution without a penalty; the usual way out is to give it principal components.
+# A Cox model of 1,500 genes has no solution without a penalty. A common alternative is to fit it to principal
+# components.
 
 components = PCA(10).fit(X.iloc[train])
 reduced = components.transform(X)
@@ -49,9 +50,9 @@ weights = sumo.components_.set_index("component")["weight"].sort_values(ascendin
 print(weights.round(2))
 
 # %%
-# On patients who were not used
-# -----------------------------
-# Eighty test patients leave wide intervals. That is what the data can say.
+# Held-out patients
+# -----------------
+# With eighty test patients, the intervals are wide.
 
 print(
     scores.evaluate(

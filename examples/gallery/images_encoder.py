@@ -1,16 +1,15 @@
 """
-Images by an encoder
-====================
+Images with a custom encoder
+============================
 
-Any ``torch.nn.Module`` that turns a row into a vector can take the place of the covariate network. Here a small
-convolutional network reads the 8 × 8 digits of scikit-learn, and the digit in the picture decides how long its subject
-lives.
+Any ``torch.nn.Module`` that maps a row to a vector can replace the covariate network. Here a small convolutional
+network reads the 8 × 8 images of digits from scikit-learn, and the digit determines how long its subject survives.
 """
 
 # %%
 # The data
 # --------
-# Nobody tells the model which digit it sees.
+# The model sees the image but not the digit.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,7 +30,7 @@ train, test = np.arange(0, 1300), np.arange(1300, len(images))
 # %%
 # Fit
 # ---
-# The module is copied for each network of the ensemble, with weights of its own.
+# The module is copied for each network of the ensemble, and each copy has its own weights.
 
 encoder = nn.Sequential(
     nn.Conv2d(1, 12, 3, padding=1),
@@ -48,8 +47,8 @@ model.fit(images[train], y[train])
 print(scores.evaluate(model, images[test], y[test], scores=["log_likelihood", "concordance_td", "d_calibration"]))
 
 # %%
-# What it has learned
-# -------------------
+# Predictions
+# -----------
 
 medians = model.predict_median(images[test])
 for digit in range(0, 10, 3):

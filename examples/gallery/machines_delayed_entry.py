@@ -2,9 +2,9 @@
 Machines with delayed entry
 ===========================
 
-A plant began to keep records in 2020, but most of its machines are older. A machine that failed before then is not in
-the data: those that are in it have survived to the age at which they entered. Ignoring that makes machines look far
-more durable than they are.
+A plant began to keep records in 2020, but most of its machines are older. Machines that
+failed before 2020 are not in the data, so every machine in the data survived to its age at entry (left truncation).
+Ignoring this makes machines look far more durable than they are.
 """
 
 # %%
@@ -57,7 +57,7 @@ ax.legend(frameon=False)
 plt.show()
 
 # %%
-# Kaplan-Meier takes entry ages as well.
+# Kaplan-Meier also accepts entry ages.
 
 print("share that runs for six years, over all machines on record")
 print("  Kaplan-Meier with entry:   ", kaplan_meier(y).survival(6.0).round(2)[0])
@@ -66,7 +66,7 @@ print("  Kaplan-Meier without entry:", kaplan_meier(Surv.from_arrays(event, time
 # %%
 # Remaining life
 # --------------
-# What matters for maintenance is the time left, given that a machine runs today.
+# For maintenance, the relevant quantity is the remaining life of a machine that is still running.
 
 fleet = pd.DataFrame({"load": [0.6, 1.0, 1.4]})
 running = right.predict_distribution(fleet).conditional(after=5.0)

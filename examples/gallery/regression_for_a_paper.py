@@ -1,9 +1,9 @@
 """
-A regression for a paper
-========================
+Cox regression for a publication
+================================
 
-From a raw table to the table and the figure of a paper: a Cox regression of relapse-free survival in the German breast
-cancer study (GBSG2), with a formula.
+From raw data to the table and the figure of a paper: a Cox regression of relapse-free survival in the German breast
+cancer study (GBSG2), specified by a formula.
 """
 
 # %%
@@ -20,8 +20,8 @@ data = X.assign(years=y["time"] / 365.25, relapse=y["event"])
 print(data.head())
 
 # %%
-# The model: age may act nonlinearly, nodes and the receptor act on a log scale, and each tumour grade has its own
-# baseline hazard.
+# In the model, age has a nonlinear effect, nodes and the receptor enter on a log scale, and each tumour grade has its
+# own baseline hazard.
 
 terms = "hormone_therapy + log(positive_nodes) + log(progesterone + 1) + strata(tumour_grade)"
 linear = CoxPH.from_formula(f"Surv(years, relapse) ~ age + {terms}", data)
@@ -29,19 +29,19 @@ model = CoxPH.from_formula(f"Surv(years, relapse) ~ ns(age, df=3) + {terms}", da
 print(model.summary())
 
 # %%
-# Two checks that reviewers ask for: whether the spline is needed, and whether hazards are proportional.
+# Reviewers ask for two checks: whether the spline is needed, and whether hazards are proportional.
 
 print(compare_nested(linear, model))
 print(model.test_proportionality(data, Surv.from_columns(data, "relapse", "years")))
 
 # %%
-# The table of the paper, for LaTeX.
+# The table is written in LaTeX.
 
 print(model.summary().to_latex())
 
 # %%
-# The figure: the log hazard ratio of age, and survival of a patient with and without hormone therapy, with confidence
-# limits. The patient has median covariates and a tumour of grade II.
+# The figure shows the log hazard ratio of age, and the survival of a patient with and without hormone therapy, with
+# confidence limits. The patient has median covariates and a tumour of grade II.
 
 patient = data[["age", "positive_nodes", "progesterone"]].median()
 both = pd.DataFrame([patient, patient]).assign(hormone_therapy=["no", "yes"], tumour_grade="II")

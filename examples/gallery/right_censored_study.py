@@ -2,15 +2,15 @@
 A right-censored study, from a CSV file to a report
 ===================================================
 
-A follow-up study with right-censoring, categories and missing values: read the file, fit, look at curves, check the
-model on patients it has not seen, save it, and write a report.
+A follow-up study with right censoring, categories and missing values: read the file, fit a model, plot curves, evaluate
+the model on held-out patients, save it, and write a report.
 """
 
 # %%
 # The file
 # --------
-# We first write a CSV file like one that a study might hand over: 900 patients, their age, sex, stage and a biomarker
-# that was not measured in one patient in five.
+# First write a CSV file like that of a typical study: 900 patients with age, sex, stage and a biomarker that is missing
+# for one patient in five.
 
 import tempfile
 from pathlib import Path
@@ -46,7 +46,7 @@ pd.DataFrame(
 # %%
 # Read and split
 # --------------
-# Columns of text become categories, and missing values may stay as they are.
+# Text columns become categories, and missing values need no imputation.
 
 study = pd.read_csv(folder / "study.csv")
 y = Surv.from_columns(study, event="died", time="months")
@@ -58,7 +58,7 @@ print(f"{y['event'].mean():.0%} died; follow-up up to {y['time'].max():.0f} mont
 # %%
 # Fit
 # ---
-# The model is a stack of several components, weighted by the likelihood of held-out patients.
+# The model stacks several components, weighted by the likelihood of held-out patients.
 
 model = SumoNet(random_state=0).fit(X_train, y_train)
 print(model.components_.round(2))
@@ -66,7 +66,7 @@ print(model.components_.round(2))
 # %%
 # Curves of single patients
 # -------------------------
-# The part beyond the longest follow-up is shaded: there the curves are extrapolated.
+# Beyond the longest follow-up, the curves are extrapolated; this part is shaded.
 
 patients = pd.DataFrame(
     {
@@ -83,10 +83,10 @@ print("alive after five years:", model.predict_survival_function(patients, [60])
 print("expected months of the first five years:", model.predict_restricted_mean(patients, 60).round(1))
 
 # %%
-# How good is it?
-# ---------------
-# Against Kaplan-Meier, which knows nothing of the covariates, and a Cox model, on the same test patients. Differences
-# have paired bootstrap intervals. In the Cox model a missing marker is the mean, with an indicator that it was missing.
+# Evaluate
+# --------
+# Compare with Kaplan-Meier, which ignores the covariates, and with a Cox model, on the same test patients. Differences
+# have paired bootstrap intervals. In the Cox model, a missing marker is replaced by the mean, with an indicator.
 
 cox = CoxPH(alpha=0.1).fit(X_train, y_train)
 models = {"Kaplan-Meier": KaplanMeier().fit(X_train, y_train), "Cox": cox, "SumoNet": model}
@@ -95,7 +95,7 @@ print(scores.evaluate(models, X_test, y_test, scores=["log_likelihood", "integra
 # %%
 # Save
 # ----
-# A model file holds numbers and no code.
+# A model file contains numbers but no code.
 
 model.save(folder / "study.sumo")
 again = load(folder / "study.sumo")
@@ -104,9 +104,9 @@ print("same predictions:", bool(np.allclose(again.predict_median(X_test), model.
 # %%
 # Report
 # ------
-# One HTML file for colleagues: data, performance beside Kaplan-Meier and the Cox model, risk groups, what drives the
-# predictions, example patients, limitations. Few resamples make it quick here; leave out ``n_bootstrap`` and
-# ``max_rows`` for a real report.
+# The report is one HTML file: data, performance compared with Kaplan-Meier and the Cox model, risk groups, importance
+# of the covariates, example patients and limitations. Here ``n_bootstrap`` and ``max_rows`` are small to save time;
+# omit them for a real report.
 
 report = make_report(
     model, X_test, y_test, against={"Cox": cox}, unit="months", times=[12, 36, 60], n_bootstrap=10, max_rows=60
@@ -122,8 +122,8 @@ for section in report.sections:
 #     sumosurv report study.sumo test.csv --time months --event died --against cox.sumo --unit months --out report.html
 
 # %%
-# Is it calibrated?
-# -----------------
+# Calibration
+# -----------
 # Predicted survival against Kaplan-Meier, in four groups of predicted risk.
 
 predicted = model.predict_distribution(X_test)

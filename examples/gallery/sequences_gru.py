@@ -1,15 +1,16 @@
 """
-Sequences by a recurrent network
-================================
+Sequences with a recurrent network
+==================================
 
-Each subject has a series of measurements, and what matters is how they change. A GRU reads the series and gives its
+Each subject has a series of measurements, and risk depends on how they change. A GRU reads the series and passes its
 last state to SuMo-net.
 """
 
 # %%
 # The data
 # --------
-# Twelve weekly measurements of two signals. Risk grows with the trend of the first, which no single week shows.
+# Two signals are measured weekly for twelve weeks. Risk grows with the trend of the first signal, which no single week
+# shows.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,7 +38,7 @@ train, test = np.arange(0, 550), np.arange(550, n)
 # %%
 # The encoder
 # -----------
-# A transformer would do as well: all that is asked is a module from (rows, weeks, signals) to (rows, width).
+# Any module that maps (rows, weeks, signals) to (rows, width) can be used, such as a transformer.
 
 
 class LastState(nn.Module):
@@ -56,7 +57,7 @@ model = SumoNet(encoder=LastState(), n_members=2, max_epochs=15, learning_rate=0
 model.fit(series[train], y[train])
 
 # %%
-# Against a Cox model of the mean of each signal, and one that is told the trend.
+# Compare with a Cox model of the mean of each signal, and with one that is given the trend.
 
 means = series.mean(axis=1)
 slopes = ((series - means[:, None]) * week[None, :, None]).sum(axis=1)

@@ -30,7 +30,7 @@ _GRID = 51
 
 @dataclass(frozen=True, repr=False)
 class SmoothCalibration:
-    """Predicted and observed risk at one time, the latter smoothed.
+    """The result of `smooth_calibration`: predicted and smoothed observed risk at one time.
 
     Attributes
     ----------

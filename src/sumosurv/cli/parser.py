@@ -76,7 +76,7 @@ _OUTCOME: Options = (
     (
         "--event-value",
         {"nargs": "+", "metavar": "VALUE"},
-        "value in the event column that means an event, such as dead or 2; several values mean competing causes",
+        "value in the event column that means an event, such as dead or 2; several values: competing risks",
     ),
     ("--lower", _COLUMN, "last time known to be event-free (interval censoring)"),
     ("--upper", _COLUMN, "first time known to be after the event; inf if right-censored"),
@@ -157,7 +157,7 @@ COMMANDS = {
     "search": Command(
         "sumosurv.cli.fit:run_search",
         "search over the settings of a network estimator",
-        "Train networks with many settings side by side, choose on validation rows and write the mixture of the best. "
+        "Train networks with many settings, rank them by validation likelihood, and write a mixture of the best. "
         f"Settings given by options are kept fixed. {_TABLES}",
         (
             *_METHOD,
@@ -190,7 +190,7 @@ COMMANDS = {
             (
                 "--precision",
                 _choice("single", "double") | {"default": "single"},
-                "single: about six digits (the default); double: all digits, as in Python, in twice the time",
+                "single: about six correct digits; double: the same values as in Python, but slower",
             ),
             _STREAM,
             _QUIET,
@@ -234,7 +234,7 @@ COMMANDS = {
         "sumosurv.cli.publish:run_report",
         "write a report on a model as one HTML file",
         "Write a report as one HTML file: data, performance, risk groups, what drives the predictions, example "
-        "subjects, limitations, settings and versions. Give rows that were not used to fit the model.",
+        "subjects, limitations, settings and versions. Use rows that the model was not fitted to.",
         (
             _MODEL,
             _DATA,
@@ -264,7 +264,7 @@ COMMANDS = {
                 "address to listen on; the default is reachable from this machine only",
             ),
             ("--port", {"type": int, "default": 8000}, "port; 0 for any free port"),
-            ("--allow-host", _NAMES, "host names under which browsers on other machines may reach it"),
+            ("--allow-host", _NAMES, "host names under which browsers on other machines may reach the page"),
             _UNIT,
             _CAUSES,
             ("--max-rows", _COUNT, "largest number of subjects per request (default: 1000)"),

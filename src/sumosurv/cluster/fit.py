@@ -46,7 +46,7 @@ def ray_fit(
     *,
     checkpoint: Checkpoints | str | Path,
 ) -> NetworkEstimator:
-    """Fit a network estimator on a cluster; equal to ``model.fit`` up to the order of summation.
+    """Fit a network estimator on a cluster; the result equals that of ``model.fit`` up to rounding.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ _RDATASETS = (
 
 
 class ChecksumError(ValueError):
-    """A copy of a dataset has other values than the published one."""
+    """A copy of a dataset differs from the published one."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def load(name: str) -> Dataset:
 
 
 def available() -> pd.DataFrame:
-    """One row per dataset: its size, its censored share, and where it would be loaded from now.
+    """List the datasets: size, share of censored rows, and where each would be loaded from.
 
     No data are loaded: ``source`` is a path, "scikit-survival" or "download".
 

@@ -82,7 +82,7 @@ class Simulated:
 
 
 def simulate(name: Name, n: int | None = None, random_state: int | np.random.Generator | None = None) -> Simulated:
-    """Draw n rows of one of the paper's simulated datasets, or of the stand-in for KKBOX.
+    """Simulate n rows of one of the paper's simulated datasets, or of a dataset like KKBOX.
 
     The checkerboard CB(4, 6) splits the unit square of (X, T) into 4 columns and 6 rows. In the 1st and
     3rd column T is uniform over the 1st, 3rd and 5th row, in the 2nd and 4th column over the 2nd, 4th

@@ -87,7 +87,7 @@ _Terms = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class Continued(Wrapper):
-    r"""The distribution of a base up to the horizon T; beyond it the hazard continues from its value there.
+    r"""A distribution up to the horizon T; beyond T, its hazard continues from the value at T.
 
     .. math:: λ_k(t) = λ_k(T) e^{g (t - T)}, \qquad
        F_k(t) = F_k(T) + \frac{λ_k(T)}{λ(T)} (S(T) - S(t)) \quad \text{for } t > T:

@@ -262,7 +262,7 @@ class Normal(Parametric):
 
 
 class ProportionalHazards(_Formula):
-    r"""Λ(t|x) = e^{r(x)} (e^{p c(t)} - e^{p c(0)}): hazards of subjects that differ by a factor, the same at all times.
+    r"""Proportional hazards, Λ(t|x) = e^{r(x)} (e^{p c(t)} - e^{p c(0)}), with a baseline c that all subjects share.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ class Joined(SurvivalDistribution):
 
 
 class CovariatePath(SurvivalDistribution):
-    r"""The distribution of a subject that has, in each of several spells, the hazard of another row of a base.
+    r"""The distribution of a subject whose covariates change: in each spell, the hazard of another row of a base.
 
     .. math:: S(t) = \prod_j \frac{S_j(\min(t, s_{j+1}))}{S_j(s_j)}, \qquad \text{over the spells with } s_j < t,
 

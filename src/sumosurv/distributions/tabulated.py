@@ -18,7 +18,7 @@ Between = Literal["step", "density", "hazard"]
 
 
 class Tabulated(SurvivalDistribution):
-    r"""Survival curves, or incidences of competing causes, at times t₀ < t₁ < ... < t_m that all subjects share.
+    r"""Survival curves, or cumulative incidences, tabulated at times that all subjects share.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ def _has_summary(model: CauseSpecific) -> bool:
 
 
 class CauseSpecific(SurvivalEstimator):
-    r"""One model of the hazard of each cause, fitted with events of the other causes as censoring.
+    r"""Competing risks by one model per cause, in which events of other causes count as censored.
 
     .. math::
         S(t|x) = \prod_k S_k(t|x), \qquad F_k(t|x) = \int_0^t λ_k(u|x) \, S(u|x) \, du

@@ -42,7 +42,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FineGray(LinearEstimator):
-    r"""Proportional hazards of the subdistribution of each cause, fitted cause by cause.
+    r"""Fine-Gray regression: proportional subdistribution hazards, fitted for each cause in turn.
 
     .. math:: F_k(t|x) = 1 - \exp(-Λ_{0k}(t) \, e^{β_k·x})
 

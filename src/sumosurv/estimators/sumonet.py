@@ -302,7 +302,7 @@ def _enough_epochs(n_rows: int, steps: int, least: int) -> int:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PaperSumoNet(_MonotoneNet):
-    r"""The network of the paper's Figure 2, for comparison with `SumoNet`.
+    r"""The network of the SuMo-net paper, for comparison with `SumoNet`.
 
     .. math:: S(t|x) = 1 - σ(h(t, x)), \qquad f(t|x) = -\frac{∂S(t|x)}{∂t},
 

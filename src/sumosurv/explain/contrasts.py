@@ -47,7 +47,7 @@ _STANDARDISED = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Contrast:
-    """Two curves and their difference: what `contrast` and `standardised_contrast` return.
+    """The result of `contrast` and `standardised_contrast`: two curves and their difference.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ __all__ = ["Importance", "permutation_importance"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Importance:
-    """What scores lose when columns are shuffled: what `permutation_importance` returns.
+    """The result of `permutation_importance`: how much each score gets worse when columns are shuffled.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ _ROWS = 20_000  # predicted at once
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SurvShap:
-    """Shapley values of n subjects, p columns and m times: what `survshap` returns.
+    """The result of `survshap`: Shapley values of n subjects, p columns and m times.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ _MAX_GROWTH = 20.0
 
 
 class TrainingError(RuntimeError):
-    """Training cannot continue: no member has a finite likelihood, or what it learned gives no distribution."""
+    """Training failed: no network has a finite likelihood, or the trained networks do not define a distribution."""
 
 
 class PopulationNetwork(nn.Module, ABC):

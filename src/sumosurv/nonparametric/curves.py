@@ -131,7 +131,7 @@ def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2, sa
 
 @dataclass(frozen=True, eq=False)
 class CumulativeIncidence:
-    """Step curves of K causes: from each time on, until the next, and zero (survival one) before the first.
+    """Step functions: the cumulative incidence of each of K causes, zero before the first time.
 
     Parameters
     ----------

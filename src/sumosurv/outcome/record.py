@@ -187,7 +187,7 @@ def each_field(function: Callable[..., Any], *records: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Cells:
-    """A recorded time t stands for the cell (t - width + ahead, t + ahead].
+    """Rounded times: a recorded time t stands for the cell (t - width + ahead, t + ahead].
 
     With ``ahead`` zero a time is the end of its cell, as a number of periods is: the probability that the recorded time
     exceeds t is then S(t), as Kaplan-Meier and all scores take it. Where a time of zero was recorded, or all times lie

@@ -22,7 +22,7 @@ __all__ = ["Report", "make_report"]
 
 @dataclass(frozen=True)
 class Report:
-    """One HTML file.
+    """A report as one HTML file.
 
     Attributes
     ----------

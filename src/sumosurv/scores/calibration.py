@@ -21,7 +21,7 @@ PAPER_LEVELS = tuple(np.arange(1, 10) / 10)
 
 @dataclass(frozen=True)
 class Calibration:
-    """Share of subjects with F(z|x) <= p, beside p.
+    """The result of `calibration`: the share of subjects with F(z|x) <= p at each level p.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class DCalibration:
-    """Share of subjects whose F(t|x) falls into each of B equal bins, with the test of uniformity.
+    """The result of `d_calibration`: the share of subjects whose F(t|x) falls into each of B equal bins, with a test.
 
     Attributes
     ----------

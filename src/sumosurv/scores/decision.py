@@ -20,7 +20,7 @@ __all__ = ["DecisionCurve", "decision_curve"]
 
 @dataclass(frozen=True)
 class DecisionCurve:
-    """Net benefit of treating those whose predicted risk at one time is at least a threshold.
+    """The result of `decision_curve`: net benefit of treating subjects whose predicted risk reaches a threshold.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ _SHORTEST = 8  # to which names of models are cut if lines are too long
 
 
 class Evaluation(pd.DataFrame):  # type: ignore[misc]
-    """What `evaluate` returns: a DataFrame that prints its values, intervals and times within 80 columns.
+    """The result of `evaluate`: a DataFrame that prints its values, intervals and times within 80 columns.
 
     Numbers are rounded in print only. Selections and results of computations are ordinary DataFrames. Remarks on the
     table as a whole are in ``notes`` and are printed below it.

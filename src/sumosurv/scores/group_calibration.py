@@ -33,7 +33,7 @@ _GRID = 32  # times up to t at which the predicted curves are read for the varia
 
 @dataclass(frozen=True)
 class GroupCalibration:
-    """Predicted and observed risk at one time, in groups of predicted risk.
+    """The result of `group_calibration`: predicted and observed risk at one time, in groups of predicted risk.
 
     Attributes
     ----------

@@ -42,7 +42,7 @@ Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
 
 @dataclass(frozen=True, repr=False)
 class CrossEvaluation:
-    """What `cross_evaluate` returns; it prints its table.
+    """The result of `cross_evaluate`, which prints as a table.
 
     Attributes
     ----------

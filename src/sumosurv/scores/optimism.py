@@ -28,7 +28,7 @@ _KEYS = ["score", "cause", "censoring", "times"]
 
 @dataclass(frozen=True, repr=False)
 class Validation:
-    """What `validate` returns; it prints its table.
+    """The result of `validate`, which prints as a table.
 
     Attributes
     ----------

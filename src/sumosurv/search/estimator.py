@@ -256,7 +256,7 @@ class SumoNetSearch(NetworkSearch):
 
 
 def fit_folds(search: NetworkSearch, folds: Sequence[tuple[Any, Any, tuple[Any, Any]]]) -> list[NetworkSearch]:
-    """Fit one search on each of several folds, the trials of all folds side by side.
+    """Run one search on several folds and train the trials of all folds together.
 
     Parameters
     ----------

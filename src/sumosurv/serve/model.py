@@ -36,7 +36,7 @@ Array = npt.NDArray[np.float64]
 
 
 class ServedModel:
-    """A model that answers requests.
+    """A fitted model that answers JSON requests, without a server.
 
     Parameters
     ----------

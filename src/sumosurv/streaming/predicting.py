@@ -32,8 +32,9 @@ _SINGLE_RANGE = (1e-30, 1e30)  # last training times whose predictions float32 c
 
 @dataclass(frozen=True)
 class PredictionTable:
-    """Which predictions a table has; by default the restricted mean up to the last training time, the risk score, the
-    mean and the quartiles.
+    """The predictions that a table contains.
+
+    By default: the restricted mean up to the last training time, the risk score, the mean and the quartiles.
 
     Parameters
     ----------
