@@ -50,7 +50,7 @@ from sumosurv.nonparametric import (
     turnbull,
     turnbull_intervals,
 )
-from sumosurv.scores import SCORES, censoring_given_x, decision_curve, evaluate
+from sumosurv.scores import SCORES, audit, censoring_given_x, decision_curve, evaluate
 
 N = 80
 TIME = 0.75
@@ -166,6 +166,21 @@ def predicted(estimator):
     return compute
 
 
+def audited(d, y, X, unit=1.0, sample_weight=None):
+    model = CoxPH().fit(X, y, sample_weight=sample_weight)
+    wanted = {"harrell_c": {}, "brier": {"times": 0.4 * unit}, "calibration_slope": {"time": 0.8 * unit}}
+    found = audit(model, X, y, X["z"].to_numpy(), scores=wanted, n_bootstrap=0, sample_weight=sample_weight)
+    return found["value"].to_numpy(dtype=float)
+
+
+def from_formula(d, y, X, unit=1.0, sample_weight=None):
+    """The column of weights is no covariate."""
+    data = X.assign(time=y["time"], event=y["event"])
+    if sample_weight is None:
+        return CoxPH.from_formula("Surv(time, event) ~ .", data).coef_
+    return CoxPH.from_formula("Surv(time, event) ~ .", data.assign(n=sample_weight), sample_weight="n").coef_
+
+
 def proportionality(d, y, X, unit=1.0, sample_weight=None):
     model = CoxPH().fit(X, y, sample_weight=sample_weight)
     return model.test_proportionality(X, y, sample_weight=sample_weight).to_numpy(dtype=float).ravel()
@@ -255,6 +270,11 @@ ESTIMATES |= {
     "KaplanMeier": (predicted(KaplanMeier), 1),
     "AalenJohansen": (predicted(AalenJohansen), 2),
     "CoxPH": (predicted(CoxPH), 1),
+    "CoxPH with natural splines": (predicted(lambda: CoxPH(formula="ns(x, df=4) + z")), 1),
+    "CoxPH with B-splines": (predicted(lambda: CoxPH(formula="bs(x, df=5) + z")), 1),
+    "CoxPH with centred columns": (predicted(lambda: CoxPH(formula="scale(x):z + center(x)", alpha=1.0)), 1),
+    "CoxPH.from_formula": (from_formula, 1),
+    "audit": (audited, 1),
     "ParametricRegression": (predicted(lambda: ParametricRegression(family="weibull")), 1),
     "ParametricRegression with splines": (predicted(lambda: ParametricRegression(family="spline")), 1),
     "FineGray": (predicted(FineGray), 2),
@@ -288,7 +308,7 @@ ESTIMATES |= LIMITS
 # folds, shuffles, batches and trees are drawn at random, so that repeated rows do not repeat them
 RANDOM = {"censoring_given_x", "cross_evaluate", "validate", "Conformal", "CoxPHCV", "RandomSurvivalForest"}
 # they only pass the weights on
-PASSED_ON = {"audit", "check_outcome", "evaluate", "SurvivalMixture"}
+PASSED_ON = {"check_outcome", "evaluate", "SurvivalMixture"}
 
 
 def public_functions(module: ModuleType) -> set[str]:

@@ -8,13 +8,14 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from scipy import stats
 from sklearn.preprocessing import StandardScaler
 
 from pandas_modes import pandas_copy_on_write
-from sumosurv import PaperSumoNet, SumoNet, Surv, SurvivalMixture
+from sumosurv import CoxPH, PaperSumoNet, ParametricRegression, SumoNet, Surv, SurvivalMixture
 from sumosurv.preprocessing import LevelNotes, NumericColumn, Preprocessor
 
 RNG = np.random.default_rng(0)
@@ -182,6 +183,10 @@ def test_inputs_are_left_alone():
     pd.testing.assert_frame_equal(frame, before)
 
 
+def arrow(values, kind):
+    return pd.Series(pd.arrays.ArrowExtensionArray(pa.array(values, kind)))
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -191,11 +196,49 @@ def test_inputs_are_left_alone():
         (pd.date_range("2020", periods=3, tz="UTC"), "Column 'x' holds dates"),
         ([date(2020, 1, 1), None, date(2020, 1, 3)], "Column 'x' holds dates"),
         (np.array([1 + 2j, 0, 1]), "Complex data not supported: column 'x'"),
+        (arrow([1, 2, None], pa.duration("s")), "Column 'x' holds dates or durations"),
+        (arrow([1, 2, None], pa.time32("s")), "Column 'x' holds dates or durations"),
+        (arrow([[1.0], [2.0], None], pa.list_(pa.float64())), "Column 'x': argument must be a string or a real number"),
+        (arrow([{"a": 1}, None], pa.struct([("a", pa.int64())])), "Column 'x': argument must be a string"),
+        (pd.Categorical([1.0, np.inf, 1.0]), "Column 'x' has an infinite level"),
+        (pd.Series([1, 10**400, None], dtype=object), r"Column 'x' holds values beyond ±1e\+300 in rows 1;"),
     ],
 )
 def test_columns_that_cannot_be_used(column, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         Preprocessor().fit(pd.DataFrame({"x": column}))
+
+
+@pytest.mark.parametrize("kind", ["Float64", pd.ArrowDtype(pa.float64())])
+def test_nan_in_a_nullable_column_is_a_missing_value(kind):
+    """pandas does not count it as one: 0/0 of Float64 is NaN, and not NA."""
+    plain = pd.DataFrame({"x": np.r_[np.nan, 1.0, 0.2:3.0:30j]})
+    zero = pd.Series(np.r_[0.0, np.ones(31)], dtype=kind)
+    odd = pd.DataFrame({"x": pd.Series(plain["x"].fillna(0.0), dtype=kind) / zero})
+    assert not odd["x"].isna().any()
+    y = Surv.from_arrays(np.arange(32) % 3 > 0, np.arange(1.0, 33.0))
+    for estimator in (CoxPH(), CoxPH(formula="log(x)"), ParametricRegression()):
+        with pytest.warns(UserWarning, match="1 of 32 rows have missing values"):
+            expected = estimator.fit(plain, y).coef_
+        with pytest.warns(UserWarning, match="1 of 32 rows have missing values"):
+            np.testing.assert_array_equal(estimator.fit(odd, y).coef_, expected)
+
+
+DATES = [
+    "2021-03-{:02d}", "2021/03/{:02d}", "{:02d}.03.2021", "{:02d}.03.21", "03/{:02d}/21", "{}-Mar-21", "{:02d}MAR2021",
+    "202103{:02d}T120000", "2021-03-{:02d} 12:00:00,500", "2021-03-{:02d}T12:00:00Z", "03/{:02d}/2021 1:15 PM",
+    "Mon, {} Mar 2021", "March {}, 2021", "{}. März 2021", "{}:15 pm", "{}:15", "2021-W{:02d}",
+]  # fmt: skip
+MONTHS = ["2021-{:02d}", "{:02d}/2021"]
+
+
+@pytest.mark.parametrize("text", [*DATES, *MONTHS])
+def test_dates_as_text_are_refused(text):
+    numbers = range(1, 13) if text in MONTHS else range(1, 24)
+    column = [text.format(number) for number in numbers]
+    with pytest.raises(ValueError, match="Column 'x' holds dates or times as text"):
+        Preprocessor().fit(pd.DataFrame({"x": column * 2}))
+    Preprocessor().fit(pd.DataFrame({"x": pd.Categorical(column)}))  # as it was asked for
 
 
 def test_decimal_numbers_of_databases_are_numbers():
@@ -214,6 +257,8 @@ def test_objects_that_are_neither_text_nor_numbers():
 
 def test_a_numeric_column_that_became_text():
     fitted = Preprocessor().fit(NUMBERS)
+    with pytest.raises(ValueError, match=r"Column 'a' was numeric in training and now holds '4o'"):
+        fitted.transform(pd.DataFrame({"a": [1.0, "4o"], "b": 1.0, "c": 1}))
     with pytest.raises(ValueError, match=r"Column 'a' was numeric in training and now holds 'high'"):
         fitted.transform(pd.DataFrame({"a": ["high"], "b": [1.0], "c": [1]}))
     with pytest.raises(ValueError, match="Column 'b' contains infinity in rows 0"):
@@ -346,6 +391,10 @@ def number_text(extra):
             [f"{i:,.1f}" for i in range(2000, 2040)],
             r"numbers with commas, such as '2,000\.0'\. Write them with a decimal",
         ),
+        (number_text([]) * 2, r"becomes 197 categories, but they are numbers, such as '0\.0'\. Turn them into numbers"),
+        ([f"{i} days" for i in range(40)] * 2, r"numbers with other characters, such as '0 days'\. Write them"),
+        ([f"<{i}" if i % 9 == 0 else str(i) for i in range(40)] * 2, r"numbers with other characters, such as '<0'"),
+        ([f"$ {i}'000" for i in range(40)] * 2, r"numbers with other characters, such as \"\$ 0'000\""),
     ],
 )
 def test_a_typo_among_numbers_is_named(column, message):
@@ -357,10 +406,12 @@ def test_a_typo_among_numbers_is_named(column, message):
 @pytest.mark.parametrize(
     "column",
     [
-        number_text([]) * 2,  # text on purpose: nothing else explains it
+        [str(i) for i in range(197)] * 2,  # codes
+        [f"{i}{letter}" for i in range(20) for letter in "ABC"] * 2,
         ["1", "2", "3", "4", "unknown"] * 5,
         [f"lot {i}" for i in range(50)] * 2,
         [*map(str, range(12)), *"abcdef"],
+        ["may", "march", "Marker-21", "ICD-10", "HLA-27", "10/11", "2019/20", "1.2.3", "T1a"],
     ],
 )
 def test_names_of_categories_are_left_alone(column):

@@ -92,6 +92,7 @@ USUAL = ["restricted_mean_{last:g}", "risk", "mean", "quantile_0.25", "median", 
         (["--mean"], ["restricted_mean_{last:g}", "mean", "extrapolated"]),
         (["--mean", "--restricted-mean", "24"], ["restricted_mean_24", "mean", "extrapolated"]),
         (["--restricted-mean", "24"], ["restricted_mean_24"]),
+        (["--restricted-mean", "0"], ["restricted_mean_0"]),
         (["--risk"], ["risk"]),
         (["--risk", "--quantiles", "0.9"], ["risk", "quantile_0.9", "extrapolated"]),
     ],
@@ -450,6 +451,9 @@ def test_wrong_usage_exits_with_2(capsys):
         main(["train"])
     assert error.value.code == 2
     assert "invalid choice" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as error:  # an empty variable of the shell must not select other columns
+        main(["predict", "model.sumo", "rows.csv", "--times", ""])
+    assert error.value.code == 2
 
 
 def test_datasets_writes_a_simulated_one(tmp_path, capsys):

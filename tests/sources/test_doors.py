@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sumosurv
-from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, WeibullNet
+from sumosurv import CoxPH, FormulaTransformer, KaplanMeier, ParametricRegression, SumoNet, Surv, WeibullNet
 from sumosurv.cli import main
 from sumosurv.sources import RowSource, as_source
 
@@ -104,6 +105,10 @@ def test_weights_and_groups_are_checked_at_every_door(weight, tmp_path):
     for door in DOORS:
         with pytest.raises(ValueError, match=r"sample_weight is (negative, missing|zero in all)"):
             fit_through(door, frame, tmp_path, weight="w", groups="g")
+    y = Surv.from_columns(frame, event="d", time="t")
+    for other in (np.full(60, np.datetime64("2020-01-01")), np.full(60, 2 + 1j), np.full(60, np.timedelta64(1, "D"))):
+        with pytest.raises(ValueError, match="sample_weight has one number for each of the 60 rows"):
+            sumosurv.check_outcome(y, sample_weight=other)
     frame = frame.assign(w=1.0, g=frame["g"].where(frame.index != 3))
     for door in DOORS:
         with pytest.raises(ValueError, match=r"groups is missing in 1 rows, first at 3"):
@@ -126,18 +131,26 @@ CHANGED = {
 def models():
     frame = rows()
     y = Surv.from_columns(frame, event="d", time="t")
-    made = {"network": WeibullNet(**FAST), "default": SumoNet(n_members=1, max_epochs=1), "cox": CoxPH()}
+    made = {
+        "network": WeibullNet(**FAST),
+        "default": SumoNet(n_members=1, max_epochs=1),
+        "cox": CoxPH(),
+        "formula": CoxPH(formula="I(a * 2) + c"),
+    }
     return {name: model.fit(frame[NAMES], y) for name, model in made.items()}
 
 
 @pytest.mark.parametrize("change", CHANGED)
-@pytest.mark.parametrize("model", ["network", "default", "cox"])
+@pytest.mark.parametrize("model", ["network", "default", "cox", "formula"])
 def test_what_fit_refuses_predict_refuses(change, model, models, tmp_path):
     """A column has the type that it had in training, wherever rows are predicted."""
     frame = rows()
     frame = frame.assign(a=CHANGED[change](frame["a"]))
     with pytest.raises(ValueError, match=r"[cC]olumn 'a'") as memory:
         models[model].predict_survival_function(frame[NAMES], [1.0])
+    if change == "dates" and model == "formula":
+        with pytest.raises(ValueError, match="Column 'a' holds dates"):
+            FormulaTransformer("I(a * 2)").fit(rows()).transform(frame)
     if change in ("complex", "category"):  # Parquet has no complex numbers, and no categories of numbers
         return
     frame.to_parquet(tmp_path / "rows.parquet", index=False)
@@ -262,6 +275,51 @@ def test_files_of_a_folder_have_the_same_columns(tmp_path):
     np.testing.assert_array_equal(read, np.arange(60) + 0.5 * (np.arange(60) >= 30))
 
 
+def test_categories_are_categories_in_all_files_of_a_folder(tmp_path):
+    """Arrow does not store that a column of numbers holds categories; pandas notes it in each file."""
+    frame = rows().assign(grade=np.arange(60) % 3)
+    frame[:30].astype({"grade": "category"}).to_parquet(tmp_path / "0.parquet", index=False)
+    frame[30:].to_parquet(tmp_path / "1.parquet", index=False)
+    with pytest.raises(ValueError, match="'grade' holds categories in one of"):
+        RowSource(tmp_path)
+
+
+def test_a_column_agrees_with_the_name_of_its_folder(tmp_path):
+    (tmp_path / "c=u").mkdir()
+    frame = rows()
+    frame[frame["c"] == "u"].to_parquet(tmp_path / "c=u" / "0.parquet", index=False)
+    assert set(pd.concat(RowSource(tmp_path).frames())["c"]) == {"u"}
+    frame.to_parquet(tmp_path / "c=u" / "0.parquet", index=False)
+    with pytest.raises(ValueError, match="is in the folder c=u, and its column 'c' has other values"):
+        RowSource(tmp_path)
+
+
+def test_empty_files_and_row_groups_are_passed_over(tmp_path):
+    frame = rows()
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    expected = fit_through("file", frame, tmp_path).predict(frame[NAMES])
+    with pq.ParquetWriter(tmp_path / "groups.parquet", table.schema) as file:
+        for start, stop in ((0, 0), (0, 25), (25, 25), (25, 50), (50, 60), (60, 60)):
+            file.write_table(table.slice(start, stop - start))
+    assert RowSource(tmp_path / "groups.parquet").signature()
+    found = WeibullNet(**FAST).fit(tmp_path / "groups.parquet", ROLES)
+    np.testing.assert_array_equal(found.predict(frame[NAMES]), expected)
+    expected = fit_through("folder", frame, tmp_path).predict(frame[NAMES])
+    pq.write_table(table.slice(0, 0), tmp_path / "rows" / "0a.parquet")
+    found = WeibullNet(**FAST).fit(tmp_path / "rows", ROLES)
+    np.testing.assert_array_equal(found.predict(frame[NAMES]), expected)
+
+
+@pytest.mark.parametrize("kind", ["category", "decimal"])
+def test_event_codes_are_numbers_whatever_their_type(kind, tmp_path, capsys):
+    frame = rows()
+    fit = ["--time", "t", "--event", "d", "--method", "WeibullNet", "--max-epochs", "1", "--quiet", "--out"]
+    frame["d"] = frame["d"].astype("category") if kind == "category" else [Decimal(int(code)) for code in frame["d"]]
+    frame.to_parquet(tmp_path / "rows.parquet", index=False)
+    for option in ([], ["--stream"]):
+        assert main(["fit", str(tmp_path / "rows.parquet"), *option, *fit, str(tmp_path / "m.sumo")]) == 0
+
+
 def test_record_batches_have_one_schema():
     batches = [pa.RecordBatch.from_pydict({"a": [1.0]}), pa.RecordBatch.from_pydict({"b": [1.0]})]
     with pytest.raises(ValueError, match="differs from the first: 'b'"):
@@ -300,9 +358,9 @@ def test_masked_outcomes_are_refused():
         sumosurv.check_outcome((frame["t"].to_numpy(), frame["d"].to_numpy()), sample_weight=weight)
 
 
-@pytest.mark.parametrize("size", [1e300, 1e200])
-@pytest.mark.parametrize("method", [CoxPH, WeibullNet])
-def test_a_model_of_large_numbers_can_be_saved(size, method, tmp_path):
+@pytest.mark.parametrize("size", [1e300, 1e200, 1e-200, 1e-310])
+@pytest.mark.parametrize("method", [CoxPH, ParametricRegression, WeibullNet])
+def test_a_model_of_large_or_small_numbers_can_be_saved(size, method, tmp_path):
     frame = rows()
     frame["a"] *= size / frame["a"].abs().max()
     y = Surv.from_columns(frame, event="d", time="t")
@@ -314,3 +372,11 @@ def test_a_model_of_large_numbers_can_be_saved(size, method, tmp_path):
         found = sumosurv.load(tmp_path / "m.sumo").predict_survival_function(frame[NAMES], [1.0])
     assert np.isfinite(expected).all()
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("unit", [1e-14, 1e14])
+def test_a_penalty_does_not_depend_on_the_unit_of_a_column(unit):
+    frame = rows()
+    y = Surv.from_columns(frame, event="d", time="t")
+    expected = CoxPH(alpha=1.0).fit(frame[["a"]], y).coef_
+    np.testing.assert_allclose(unit * CoxPH(alpha=1.0).fit(unit * frame[["a"]], y).coef_, expected, rtol=1e-8)

@@ -16,7 +16,7 @@ Kind = dict[str, Any]  # of an option: keyword arguments of argparse
 
 def _numbers(text: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",") if part.strip()]
+        return [float(part) for part in text.removesuffix(",").split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected numbers separated by commas; got {text!r}") from None
 

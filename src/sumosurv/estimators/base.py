@@ -122,8 +122,9 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         >>> model.terms_
         ['age', 'tumour_grade[I]', 'tumour_grade[III]']
         """
-        frame = model_frame(formula, data)
-        weight = data[sample_weight] if isinstance(sample_weight, str) else sample_weight
+        named = [sample_weight] if isinstance(sample_weight, str) else []
+        frame = model_frame(formula, data, apart=named)
+        weight = data[sample_weight] if named else sample_weight
         model = cls(**cls._formula_settings(frame, settings))
         return model.fit(frame.X, frame.y, sample_weight=weight, groups=frame.groups)
 

@@ -173,7 +173,10 @@ class CoxPHCV(CoxRegression):
         if not isinstance(self.cv, (int, np.integer)):
             numbers = np.asarray(self.cv)
             if len(numbers) != len(outcome):
-                raise ValueError(f"cv has the folds of {len(numbers)} rows, and {len(outcome)} rows are fitted.")
+                raise ValueError(
+                    f"cv has the folds of {len(numbers)} rows, and {len(outcome)} rows are fitted: leave out rows with "
+                    "missing values and with a weight of zero."
+                )
             return [np.flatnonzero(numbers == fold) for fold in np.unique(numbers)]
         subject, kinds = subjects(outcome)
         if len(kinds) < 2:

@@ -15,6 +15,7 @@ from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocesso
 __all__ = ["Basis", "Design", "FormulaDesign", "RidgeBasis", "standardise", "within_strata"]
 
 _CONSTANT = 1e-12  # spread of a column relative to its largest value
+_SMALLEST = 1e-100  # squares of smaller numbers vanish; a column of such numbers is constant
 _DEPENDENT = 1e-7  # what other columns leave of one, relative to its own length; that of R's lm
 
 
@@ -147,7 +148,7 @@ class Basis:
     def __init__(self, matrix: npt.NDArray[np.float64]) -> None:
         n, p = matrix.shape
         size = np.abs(matrix).max(axis=0, initial=0.0)
-        size = np.where(size > 0, size, 1.0)
+        size = np.where(size > _SMALLEST, size, 1.0)
         unit = matrix / size
         unit = unit - unit.mean(axis=0) if n else unit
         length = np.sqrt((unit**2).sum(axis=0))
@@ -222,7 +223,8 @@ def standardise(
     """Columns less their means and divided by their standard deviations, and these; 1 for a constant column."""
     centred = matrix - centre
     scale = matrix.std(axis=0) if weight is None else np.sqrt(np.average(centred**2, axis=0, weights=weight))
-    scale = np.where(scale > _CONSTANT * np.maximum(np.abs(centre), 1.0), scale, 1.0)
+    size = np.abs(matrix).max(axis=0, initial=0.0)
+    scale = np.where((scale > _CONSTANT * size) & (size > _SMALLEST), scale, 1.0)
     return centred / scale, scale
 
 

@@ -90,7 +90,7 @@ class LinearEstimator(SurvivalEstimator):
         """
         X, outcome = self._start(X, y)
         n_rows = len(outcome)
-        self._formula = None if self.formula is None else self._parse_formula(X).learn(X)
+        self._formula = None if self.formula is None else self._parse_formula(X).learn(X, outcome.weight)
         X, outcome = complete_cases(X, outcome, self.missing)
         if len(outcome) < n_rows:
             self._note_outcome(outcome)

@@ -19,7 +19,8 @@ from scipy.linalg import qr
 
 from sumosurv.outcome.checks import rows_in_words
 from sumosurv.preprocessing import CategoricalColumn, is_categorical
-from sumosurv.preprocessing.columns import UNSEEN
+from sumosurv.preprocessing.columns import UNSEEN, read_numbers
+from sumosurv.quantiles import mean_and_width, quantiles
 
 __all__ = ["LARGEST", "Factor", "Learned", "as_category", "call_of", "import_formulaic", "parse_expression"]
 
@@ -52,13 +53,22 @@ def import_formulaic() -> Any:
 # ------------------------------------------------------------------ functions that learn from the training rows
 
 
-def _transform(name: str, x: Array, options: Mapping[str, Any], state: dict[str, Any]) -> Array:
-    """The columns (n, k) of a function; an empty state is filled in, any other is used."""
+def _transform(
+    name: str, x: Array, options: Mapping[str, Any], state: dict[str, Any], weight: Array | None = None
+) -> Array:
+    """The columns (n, k) of a function; an empty state is filled in, from rows with weights, any other is used."""
+    if name in ("bs", "ns") and "df" in options:
+        n_inner = options["df"] - (options.get("degree", 3) if name == "bs" else 1)
+        knots = [] if state else quantiles(x, np.linspace(0.0, 1.0, n_inner + 2), weight)[1:-1].tolist()
+        options = {option: value for option, value in options.items() if option != "df"} | {"knots": knots}
     if name == "ns":
         return _natural_spline(x, state, **options)
     if name in ("center", "scale"):
         if not state:
-            state |= {"mean": float(x.mean()), "width": float(x.std(ddof=1)) if name == "scale" else 1.0}
+            mean, width = mean_and_width(x, weight)
+            total = np.float64(len(x) if weight is None else weight.sum())
+            estimate = float(width * np.sqrt(total / (total - 1.0)))  # of the standard deviation, by n - 1
+            state |= {"mean": float(mean), "width": estimate if name == "scale" else 1.0}
         return np.asarray((x - state["mean"]) / state["width"])[:, None]
     transforms = import_formulaic().transforms
     if name == "poly":
@@ -67,10 +77,10 @@ def _transform(name: str, x: Array, options: Mapping[str, Any], state: dict[str,
     return np.column_stack(list(made.values()))
 
 
-def _natural_spline(x: Array, state: dict[str, Any], df: int | None = None, knots: Any = None) -> Array:
+def _natural_spline(x: Array, state: dict[str, Any], knots: Sequence[float]) -> Array:
     """Natural cubic splines in the basis of R's ``ns``, linear beyond the training rows."""
     if not state:
-        inner = np.quantile(x, np.linspace(0.0, 1.0, (df or 1) + 1))[1:-1] if knots is None else np.sort(knots)
+        inner = np.sort(knots)
         state["knots"] = [float(x.min()), *map(float, inner), float(x.max())]
     ends = np.array([state["knots"][0], state["knots"][-1]])
     padded = np.concatenate([[ends[0]] * 3, state["knots"], [ends[1]] * 3])
@@ -202,24 +212,34 @@ class Factor:
 
     # -------------------------------------------------------------- numbers
 
-    def numbers(self, frame: pd.DataFrame, learned: Learned) -> Array:
-        """The columns of numbers of rows without missing values, (n, k); calls that are not in ``learned`` learn."""
+    def numbers(self, frame: pd.DataFrame, learned: Learned, weight: Array | None = None) -> Array:
+        """The columns of numbers of rows without missing values, (n, k).
+
+        Calls that are not in ``learned`` learn from the rows, which may have weights.
+        """
         with np.errstate(all="ignore"):
-            values = np.asarray(self._compute(self._node, frame, learned, top=True), dtype=np.float64)
+            values = np.asarray(self._compute(self._node, frame, learned, weight, top=True), dtype=np.float64)
         made = values if values.ndim == 2 else np.broadcast_to(values, (len(frame),))[:, None]
         wrong = np.flatnonzero(~np.isfinite(made).all(axis=1))
         if len(wrong):
             self._refuse(f"the value is not finite in rows {rows_in_words(wrong)}")
         return made
 
-    def _compute(self, node: ast.AST, frame: pd.DataFrame | None, learned: Learned, top: bool = False) -> Any:
+    def _compute(
+        self,
+        node: ast.AST,
+        frame: pd.DataFrame | None,
+        learned: Learned,
+        weight: Array | None = None,
+        top: bool = False,
+    ) -> Any:
         """The value of a node; ValueError if it is not a column, a number, or a listed operator or function.
 
         Without a table, columns and calls are collected and have no rows.
         """
 
         def value(inner: ast.AST) -> Any:
-            return self._compute(inner, frame, learned)
+            return self._compute(inner, frame, learned, weight)
 
         name = call_of(node)
         match node:
@@ -246,7 +266,8 @@ class Factor:
                 if frame is None:
                     self.calls[call] = name, self._read_options(name, more, node.keywords)
                     return np.zeros(0)
-                return self.transform(call, np.broadcast_to(np.asarray(x, dtype=np.float64), (len(frame),)), learned)
+                numbers = np.broadcast_to(np.asarray(x, dtype=np.float64), (len(frame),))
+                return self.transform(call, numbers, learned, weight)
         self._refuse(
             f"{ast.unparse(node)!r} is not supported here. Use column names (in backticks if they are not valid in "
             "Python), numbers, + - * / // % **, comparisons, and the functions I, C, "
@@ -270,11 +291,11 @@ class Factor:
             self._refuse("give either df or knots")
         return options
 
-    def transform(self, call: str, x: Array, learned: Learned) -> Array:
+    def transform(self, call: str, x: Array, learned: Learned, weight: Array | None = None) -> Array:
         """The columns of a call, (n, k), or (n,) for functions with one column."""
         name, options = self.calls[call]
         try:
-            made = _transform(name, x, options, learned.setdefault(call, {}))
+            made = _transform(name, x, options, learned.setdefault(call, {}), weight)
         except ValueError as error:
             self._refuse(str(error).rstrip("."))
         if name in ("bs", "ns"):
@@ -290,9 +311,11 @@ class Factor:
             self.columns.append(name)
             return np.zeros(0, dtype=object if text else np.float64)
         values = frame[name]
-        if not text and is_categorical(values) and not pd.api.types.is_bool_dtype(values.dtype):
+        if text or pd.api.types.is_bool_dtype(values.dtype):
+            return values.to_numpy(dtype=object if text else np.float64)
+        if is_categorical(values):
             self._refuse(f"numbers are needed, and column {name!r} has categories such as {values.iloc[0]!r}")
-        return values.to_numpy(dtype=object if text else np.float64)
+        return read_numbers(values)
 
 
 def as_category(values: pd.Series) -> pd.Series:

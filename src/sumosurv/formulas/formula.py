@@ -24,7 +24,7 @@ from sumosurv.formulas.factors import (
 )
 from sumosurv.outcome.checks import names_in_words
 from sumosurv.preprocessing import CategoricalColumn, is_categorical
-from sumosurv.preprocessing.columns import column_from_state
+from sumosurv.preprocessing.columns import column_from_state, type_error
 from sumosurv.stored import as_list, as_number, as_text
 
 __all__ = ["Formula", "check_names", "read_terms"]
@@ -51,6 +51,8 @@ class Formula:
         What functions such as ``bs`` have learned, by the text of the call.
     levels : dict
         The levels of categories, by the text of the factor.
+    booleans : list of str
+        The columns that held True and False in the training rows.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class Formula:
     offsets: list[str] = field(default_factory=list)
     learned: Learned = field(default_factory=dict)
     levels: dict[str, CategoricalColumn] = field(default_factory=dict)
+    booleans: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         texts = dict.fromkeys([*(text for term in self.terms for text in term), *self.offsets])
@@ -91,17 +94,19 @@ class Formula:
         plain = {name for factor in self.factors.values() if not factor.coded for name in factor.columns}
         return frame.assign(**{name: as_category(frame[name]) for name in sorted(coded - plain)})
 
-    def learn(self, frame: pd.DataFrame) -> Self:
+    def learn(self, frame: pd.DataFrame, weight: Array | None = None) -> Self:
         """Learn levels, knots and means from the training rows; each factor from the rows without missing values."""
+        self.booleans = [name for name in self.columns if pd.api.types.is_bool_dtype(frame[name].dtype)]
         for text, factor in self.factors.items():
-            rows = frame[frame[factor.columns].notna().all(axis=1)]
+            present = frame[factor.columns].notna().all(axis=1).to_numpy()
+            rows = frame[present]
             if not len(rows):
                 raise ValueError(f"{text!r} in the formula is missing in all rows.")
             plain = factor.columns == [text.strip("`")]
             if text not in self.offsets and (factor.coded or (plain and is_categorical(rows[factor.label]))):
                 self.levels[text] = factor.learn_levels(rows[factor.label])
             else:
-                factor.numbers(rows, self.learned)
+                factor.numbers(rows, self.learned, None if weight is None else weight[present])
         return self
 
     @property
@@ -159,6 +164,9 @@ class Formula:
             column = self.levels[factor.text]
             own = factor.coding(column.levels, reduced)[0][factor.codes(rows[factor.label], column)]
         else:
+            for name in factor.columns:
+                if name not in self.booleans and pd.api.types.is_bool_dtype(rows[name].dtype):
+                    raise type_error(name, bool(rows[name].iloc[0]))
             own = factor.numbers(rows, self.learned)
         made = np.full((len(frame), own.shape[1]), np.nan)
         made[present] = own
@@ -173,6 +181,7 @@ class Formula:
             "offsets": self.offsets,
             "learned": self.learned,
             "levels": {text: {"kind": "categorical", **asdict(column)} for text, column in self.levels.items()},
+            "booleans": self.booleans,
         }
 
     @classmethod
@@ -181,6 +190,7 @@ class Formula:
         terms = [tuple(as_text(text, "a factor") for text in as_list(term, "a term")) for term in state["terms"]]
         made = cls(terms, [as_text(text, "an offset") for text in as_list(state["offsets"], "offsets")])
         check_names(made.columns, columns)
+        made.booleans = [as_text(name, "a column's name") for name in as_list(state["booleans"], "booleans")]
         for text, numbers in state["learned"].items():
             made.learned[text] = {name: _numbers_from_state(value) for name, value in numbers.items()}
         for text, stored in state["levels"].items():

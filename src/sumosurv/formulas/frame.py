@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 from sumosurv.formulas.factors import Factor, parse_expression
 from sumosurv.formulas.formula import Formula, check_names, read_terms
 from sumosurv.outcome import Surv
+from sumosurv.outcome.checks import names_in_words
 from sumosurv.outcome.inputs import as_pandas
 
 __all__ = ["ModelFrame", "model_frame"]
@@ -33,8 +35,10 @@ class ModelFrame:
     plain: bool
 
 
-def model_frame(formula: str, data: Any) -> ModelFrame:
+def model_frame(formula: str, data: Any, apart: Sequence[str] = ()) -> ModelFrame:
     """Read a formula such as ``"Surv(time, event) ~ age + C(stage) + strata(site)"`` against a table.
+
+    Columns that are set apart, such as that of the weights, are not among those that ``.`` stands for.
 
     Examples
     --------
@@ -45,11 +49,14 @@ def model_frame(formula: str, data: Any) -> ModelFrame:
     data = as_pandas(data)
     if not isinstance(data, pd.DataFrame):
         raise TypeError(f"A formula needs a DataFrame with named columns; got {type(data).__name__}.")
+    for name in apart:
+        if name not in data.columns:
+            raise ValueError(f"There is no column {name!r}; the columns are {names_in_words(data.columns)}.")
     left, *right = formula.split("~")
     if len(right) != 1:
         raise ValueError(f"A formula is 'Surv(time, event) ~ terms'; got {formula!r}.")
     y, used = _read_outcome(parse_expression(left), data)
-    terms, special = read_terms(right[0], [name for name in data.columns if name not in used])
+    terms, special = read_terms(right[0], [name for name in data.columns if name not in {*used, *apart}])
     made = Formula(terms, special["offset"])
     strata, cluster = ([text.strip("`") for text in special[name]] for name in ("strata", "cluster"))
     check_names([*made.columns, *strata, *cluster], data.columns)

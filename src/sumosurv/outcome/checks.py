@@ -252,18 +252,20 @@ def names_in_words(names: Any, most: int = 12) -> str:
 
 
 def as_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:
-    """As float64; None if some value is not a number. Text is not a number, whatever it spells."""
-    if values.dtype.kind in "USO" and not all(_is_number(value) for value in values):
+    """As float64; None if some value is not a real number: text, whatever it spells, a date or a duration."""
+    if values.dtype.kind in "USOcmMV" and not all(_is_number(value) for value in values.ravel()):
         return None
     return values.astype(np.float64)
 
 
 def _is_number(value: Any) -> bool:
+    if isinstance(value, (str, bytes, np.complexfloating, np.datetime64, np.timedelta64)):
+        return False
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
-    return not isinstance(value, str)
+    return True
 
 
 def rows_in_words(bad: Any) -> str:

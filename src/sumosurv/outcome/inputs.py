@@ -267,10 +267,22 @@ def _array_from_any(y: Any) -> SurvArray:
 
 
 def as_pandas(table: Any) -> Any:
-    """A table of another library (polars, pyarrow) as a DataFrame; masked values as missing; anything else as it is."""
+    """A table of another library (polars, pyarrow) as a DataFrame; masked values as missing; anything else as it is.
+
+    In columns of nullable floats, NaN becomes missing too: pandas does not count it as such (0/0 of ``Float64``).
+    """
     if isinstance(table, np.ma.MaskedArray) and table.dtype.names is None:
         return without_mask(table)
-    if isinstance(table, (pd.DataFrame, pd.Series, np.ndarray)):
+    if isinstance(table, pd.DataFrame):
+        nullable = [j for j, kind in enumerate(table.dtypes) if not isinstance(kind, np.dtype) and kind.kind == "f"]
+        hidden = [j for j in nullable if (table.iloc[:, j] != table.iloc[:, j]).fillna(False).any()]
+        if not hidden:
+            return table
+        made = table.copy(deep=False)
+        for j in hidden:
+            made.isetitem(j, table.iloc[:, j].to_numpy(dtype=np.float64, na_value=np.nan))
+        return made
+    if isinstance(table, (pd.Series, np.ndarray)):
         return table
     if hasattr(table, "collect") and hasattr(table, "collect_schema"):
         raise TypeError(f"A {type(table).__name__} is not evaluated yet; pass the result of its collect().")

@@ -33,6 +33,8 @@ __all__ = [
     "knot_ranks",
     "normal_scores",
     "numeric_parts",
+    "read_numbers",
+    "type_error",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -218,7 +220,9 @@ def is_categorical(values: pd.Series) -> bool:
         return False
     if pd.api.types.is_datetime64_any_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
         raise _date_error(values.name)
-    if not pd.api.types.is_object_dtype(dtype):
+    if isinstance(dtype, pd.ArrowDtype) and not hasattr(dtype.pyarrow_dtype, "index_type"):  # no dictionary
+        values = values.astype(object)
+    elif not pd.api.types.is_object_dtype(dtype):
         return True
     kind = pd.api.types.infer_dtype(values, skipna=True)
     if kind == "string" or kind in _NUMBERS:
@@ -251,18 +255,21 @@ def numeric_parts(
         if all(plain[j] for j in some):
             values = np.array(frame.iloc[:, some].to_numpy(dtype=np.float64).T, order="C")
         if values is None or bool((np.abs(values) > _LARGEST).any()):
-            values = np.stack([_read_numbers(frame.iloc[:, j], rows) for j in some])
+            values = np.stack([read_numbers(frame.iloc[:, j], rows) for j in some])
         yield some, values
 
 
-def _read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None) -> Floats:
+def read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None = None) -> Floats:
+    """The values of a numeric column; a ValueError for another type, and for infinite or huge values."""
     name = str(values.name)
     if is_categorical(values) and not values.isna().all():
-        example = values.dropna().iloc[0]
-        raise ValueError(
-            f"Column {name!r} was numeric in training and now holds {example!r}; give it as numbers, as in training."
-        )
-    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        present = values.dropna().tolist()
+        raise type_error(name, next((value for value in present if isinstance(value, (str, bool))), present[0]))
+    try:
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    except OverflowError:  # whole numbers of Python, of any length
+        limit = 10 * _LARGEST
+        numbers = np.array([np.nan if pd.isna(v) else float(min(max(v, -limit), limit)) for v in values])
     wrong = np.abs(numbers) > _LARGEST
     if wrong.any():
         bad = np.flatnonzero(wrong)
@@ -270,6 +277,13 @@ def _read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None) -> Floa
         where = rows_in_words(bad if rows is None else rows[bad])
         raise ValueError(f"Column {name!r} {what} in rows {where}; replace these values or mark them as missing (NaN).")
     return np.asarray(numbers)
+
+
+def type_error(name: str, example: Any) -> ValueError:
+    """The error for a numeric column that holds something else in new rows."""
+    return ValueError(
+        f"Column {name!r} was numeric in training and now holds {example!r}; give it as numbers, as in training."
+    )
 
 
 def _date_error(name: Any) -> ValueError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,15 +36,25 @@ Column = NumericColumn | CategoricalColumn
 _KNOTS = 257  # of the quantiles of a numeric column
 _MANY_NUMBERS = 10  # different ones: category names are rarely that many numbers
 _IDENTIFIERS = 20  # rows: a text column in which at least so many all differ does not describe them
-_DATE = re.compile(
-    r"""\s*(
-    \d{4}([-/.])\d{1,2}\2\d{1,2} | \d{1,2}([-/.])\d{1,2}\3\d{4} | \d{1,2}/\d{1,2}/\d{2}
-    | \d{1,2}[ -.]+[A-Za-z]{3,9}[ -.,]+\d{4} | [A-Za-z]{3,9}[ .]+\d{1,2},?\ +\d{4}
-    )([T ]+\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*(Z|UTC|[+-]\d{2}:?\d{2})?)?\s*""",
-    re.VERBOSE,
+_CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s*[ap]\.?m\.?)?"
+_DAY, _MONTH, _YEAR = r"(0?[1-9]|[12]\d|3[01])", r"(0?[1-9]|1[0-2])", r"(19|20)\d{2}"
+_NAMED = (
+    r"(jan(uary?)?|feb(ruary?)?|mar(ch)?|märz?|mrz|apr(il)?|ma[iy]|june?|july?|aug(ust)?"
+    r"|sept?(ember)?|o[ck]t(ober)?|nov(ember)?|de[cz](ember)?)\.?"
 )
-_TIME_OF_DAY = re.compile(r"\s*\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*")
+_DATE = re.compile(
+    rf"""\s*([^\W\d_]{{2,10}},?\s+)?(
+    \d{{4}}(?P<a>[-/.])\d{{1,2}}(?P=a)\d{{1,2}} | {_YEAR}{_MONTH}\d{{2}}(?=T) | {_YEAR}-?W\d{{1,2}}(-?\d)?
+    | \d{{1,2}}(?P<b>[-/.])\d{{1,2}}(?P=b)\d{{4}} | {_DAY}(?P<c>[-/.]){_DAY}(?P=c)\d{{2}}
+    | {_YEAR}[-/](0[1-9]|1[0-2]) | {_MONTH}[-/]{_YEAR}
+    | \d{{1,2}}[ -.]+[^\W\d_]{{3,9}}[ -.,]+\d{{4}} | [^\W\d_]{{3,9}}[ .]+\d{{1,2}},?\ +\d{{4}}
+    | \d{{1,2}}[ -.]*{_NAMED}[ -.,]*(\d{{2}}|\d{{4}}) | {_NAMED}[ -.,]+(\d{{2}}|\d{{4}})
+    )(T\d{{4}}(\d{{2}})?Z? | [T ]+{_CLOCK}\s*(Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?\s*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_TIME_OF_DAY = re.compile(rf"\s*{_CLOCK}\s*", re.IGNORECASE)
 _PERCENTAGE = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*%\s*")
+_QUANTITY = re.compile(r"\s*[<>≤≥~≈=]*\s*[$€£¥]?\s*[-+−]?\d[\d.,'’\s_]*(?P<unit>\D.*)?")  # "37 days", "<5", "$ 1'200"
 
 
 class TableSummary:
@@ -146,6 +158,8 @@ def _learn_categories(name: str, values: pd.Series, weight: Floats | None) -> Ca
             f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
             ".astype(str).astype('category')."
         )
+    if any(isinstance(level, (float, np.floating)) and not math.isfinite(level) for level in levels):
+        raise ValueError(f"Column {name!r} has an infinite level; replace it or mark it as missing (NaN).")
     if not isinstance(values.dtype, pd.CategoricalDtype):
         check_text(name, levels, len(present))
     kinds = {type(level) for level in levels}
@@ -260,22 +274,32 @@ def _most(levels: Sequence[str], pattern: re.Pattern[str]) -> bool:
 
 
 def _warn_of_numbers(name: str, levels: Sequence[Any]) -> bool:
-    """Warn of a column of text whose levels are numbers but for a few, or numbers with commas."""
+    """Warn of a column of text whose levels are numbers but for a few, or numbers with commas or a unit."""
     if len(levels) < _MANY_NUMBERS or not all(isinstance(level, str) for level in levels):
         return False
     text = pd.Series(list(levels), dtype=object)
-    numbers = pd.to_numeric(text, errors="coerce").notna()
+    values = pd.to_numeric(text, errors="coerce")
+    numbers = values.notna()
     read = [pd.to_numeric(text.str.replace(",", to, n=n), errors="coerce") for to, n in ((".", 1), ("", -1))]
     with_comma = read[0].notna() | read[1].notna()  # a decimal comma; commas between thousands
+    parts = [_QUANTITY.fullmatch(level) for level in text]
+    units = Counter(part["unit"] for part in parts if part is not None)
     most = max(_MANY_NUMBERS, 0.9 * len(text))
-    if numbers.all() or with_comma.sum() < most:
-        return False
-    if numbers.sum() >= most:
+    if numbers.all():
+        if (values % 1 == 0).all():  # codes, such as those of postal districts
+            return False
+        what = f"they are numbers, such as {text[0]!r}. Turn them into numbers"
+    elif numbers.sum() >= most:
         odd = [repr(level) for level in text[~numbers]]
         what = f"all but {len(odd)} of them are numbers: {listed(odd)}. Correct these or mark them as missing"
-    else:
+    elif with_comma.sum() >= most:
         shown = repr(text[~numbers].iloc[0])
         what = f"they are numbers with commas, such as {shown}. Write them with a decimal point and no other separator"
+    elif max(units.values(), default=0) >= most:
+        shown = repr(text[~numbers].iloc[0])
+        what = f"they are numbers with other characters, such as {shown}. Write them as numbers"
+    else:
+        return False
     warn_user(
         f"Column {name!r} holds text and becomes {len(text)} categories, but {what}, or turn the column into a "
         "category to keep it so."

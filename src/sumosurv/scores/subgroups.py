@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
@@ -82,7 +83,12 @@ def audit(
     [['high', ''], ['low', ''], ['low', 'high']]
     """
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
-    level, labels = _levels(X, by, len(outcome))
+    counted = np.flatnonzero(outcome.weights)
+    level, labels = _levels(X, by, len(outcome), counted)
+    if len(counted) < len(outcome):  # rows that do not count are not looked at
+        outcome, X = outcome[counted], None if X is None else take_rows(X, counted)
+        if isinstance(model_or_distribution, SurvivalDistribution):
+            model_or_distribution = model_or_distribution[counted]
     if isinstance(model_or_distribution, SurvivalDistribution):
         curves, cells = model_or_distribution, None
     else:
@@ -121,8 +127,8 @@ def audit(
     return Evaluation.of(table, notes)
 
 
-def _levels(X: Any, by: Any, n: int) -> tuple[Any, list[str]]:
-    """Return the level of each row, counted from zero, and the names of the levels."""
+def _levels(X: Any, by: Any, n: int, rows: npt.NDArray[np.intp]) -> tuple[Any, list[str]]:
+    """Return the level of each of some rows, counted from zero, and the names of the levels."""
     if isinstance(by, str):
         if not isinstance(X, pd.DataFrame) or by not in X.columns:
             raise ValueError(f"X has no column {by!r}; pass the name of a column, or the level of each row.")
@@ -130,7 +136,7 @@ def _levels(X: Any, by: Any, n: int) -> tuple[Any, list[str]]:
     values = pd.Series(by).reset_index(drop=True)
     if len(values) != n:
         raise ValueError(f"by has {len(values)} values, and y has {n} rows.")
-    level, known = pd.factorize(values, sort=True)
+    level, known = pd.factorize(values.iloc[rows], sort=True)
     labels = [*map(str, known), *(["missing"] if (level < 0).any() else [])]
     if not 2 <= len(labels) <= _MOST_LEVELS or len(set(labels)) < len(labels):
         raise ValueError(

@@ -172,6 +172,10 @@ class Roles:
     def _codes(self, column: pd.Series) -> npt.NDArray[Any]:
         """The codes of a numeric or boolean event column."""
         option = self._option("event_value")
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            column = column.astype(column.cat.categories.dtype)
+        if pd.api.types.infer_dtype(column, skipna=True) == "decimal":
+            column = column.astype(np.float64)
         if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column) or not len(column.dropna()):
             with _rows_from(column):
                 return check_event_codes(column.to_numpy(), str(self.event), None, option)

@@ -70,8 +70,9 @@ class RowSource:
         stored = schema.pandas_metadata or {}
         index = [name for name in stored.get("index_columns", []) if isinstance(name, str)]
         self.names = [name for name in schema.names if name not in index or not name.startswith("__index_level_")]
-        self._pieces = [piece for fragment in self._dataset.get_fragments() for piece in _split(fragment)]
-        counts = [_count(piece) for piece in self._pieces]
+        pieces = [piece for fragment in self._dataset.get_fragments() for piece in _split(fragment)]
+        filled = [(piece, count) for piece in pieces if (count := _count(piece))]
+        self._pieces, counts = [piece for piece, _ in filled], [count for _, count in filled]
         self.n_rows = sum(counts)
         if self.n_rows != self._dataset.count_rows():
             raise ValueError(
@@ -84,7 +85,7 @@ class RowSource:
         check_present([*(columns or ()), *categorical], self.names)
         self.columns = [name for name in self.names if name not in index] if columns is None else list(columns)
         # Arrow keeps dictionaries of text alone; pandas notes which columns of numbers were categories
-        noted = {own["name"] for own in stored.get("columns", []) if own["pandas_type"] == "categorical"}
+        noted = _noted_categories(schema)
         self.categorical = frozenset(categorical) | noted.intersection(self.names)
 
     @classmethod
@@ -257,11 +258,38 @@ def _count(piece: Any) -> int:
     return int(piece.count_rows())
 
 
+def _noted_categories(schema: pa.Schema) -> set[str]:
+    """The columns that were categories when pandas wrote a file."""
+    columns = (schema.pandas_metadata or {}).get("columns", [])
+    return {own["name"] for own in columns if own["pandas_type"] == "categorical"}
+
+
+def _check_partitions(fragment: Any) -> None:
+    """Raise a ValueError if a column of a file differs from the value in the name of its folder (``site=3``)."""
+    for name, value in ds.get_partition_keys(fragment.partition_expression).items():
+        if name in fragment.physical_schema.names:
+            stored = pq.ParquetFile(fragment.path).read(columns=[name])[name].unique().to_pylist()
+            if any(str(own) != str(value) for own in stored):
+                raise ValueError(
+                    f"{fragment.path} is in the folder {name}={value}, and its column {name!r} has other values; "
+                    "rename the folder or the column."
+                )
+
+
 def _common_schema(dataset: Any) -> pa.Schema:
     """The schema of all files: the same columns in each, with numbers of the widest type among the files."""
-    schemas = {fragment.path: fragment.physical_schema for fragment in dataset.get_fragments()}
+    fragments = list(dataset.get_fragments())
+    for fragment in fragments:
+        _check_partitions(fragment)
+    schemas = {fragment.path: fragment.physical_schema for fragment in fragments}
     first, own = next(iter(schemas.items()))
     for path, other in schemas.items():
+        differing = sorted(_noted_categories(own) ^ _noted_categories(other))
+        if differing and differing[0] in own.names:
+            raise ValueError(
+                f"Column {differing[0]!r} holds categories in one of {first} and {path}, and not in the other; write "
+                "it with one type in all files."
+            )
         differing = sorted(set(own.names) ^ set(other.names))
         if differing:
             name = differing[0]

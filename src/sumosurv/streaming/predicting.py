@@ -73,7 +73,8 @@ class PredictionTable:
         The column "extrapolated" names the predictions of a row that extrapolate beyond the last training time;
         ``beyond`` counts them by name. Levels that were not seen in training are added to ``notes``.
         """
-        nothing = not (self.times or self.quantiles or self.mean or self.restricted_mean or self.risk)
+        asked = (*self.times, *self.quantiles) or self.mean or self.restricted_mean is not None or self.risk
+        nothing = not asked
         mean, levels = self.mean or nothing, self.quantiles or ([0.25, 0.5, 0.75] if nothing else [])
         horizon, last, n = self.restricted_mean, float(model.last_time_), len(X)
         single = self.precision == "single" and _SINGLE_RANGE[0] < last < _SINGLE_RANGE[1]
