@@ -649,3 +649,17 @@ def test_a_mixture_of_both_precisions_answers_every_question(network_first, make
         np.testing.assert_allclose(getattr(single, name)(at), getattr(exact, name)(at), rtol=1e-5, err_msg=name)
     np.testing.assert_allclose(single.mean(), exact.mean(), rtol=1e-5)
     np.testing.assert_allclose(single.conditional(0.2).mean(), exact.conditional(0.2).mean(), rtol=1e-5)
+
+
+def test_the_solution_of_an_equation_is_flat_after_its_end():
+    """Without a tail, what is left at the last training time stays."""
+
+    def exponential(code, steps):
+        tau = torch.linspace(0, 1, steps + 1, dtype=code.dtype)
+        return torch.exp(code) * tau, code.expand(-1, steps + 1)
+
+    d = Ode(exponential, torch.tensor([[0.0], [1.0]], dtype=torch.float64), offset=None)
+    rate = np.exp([0.0, 1.0])
+    for end in (0.5, 1.0, 3.0):
+        inside = -np.expm1(-rate * min(end, 1.0)) / rate
+        np.testing.assert_allclose(d.restricted_mean(end), inside + max(end - 1.0, 0.0) * np.exp(-rate), rtol=1e-7)

@@ -95,6 +95,8 @@ def test_members_are_told(model):
     assert told["parameters"].groupby(told["component"]).first()["network"] > 5000
     assert sorted(model.history_["component"].unique()) == sorted(COMPONENTS)
     assert model.history_["member"].nunique() == len(told)
+    for table in (told, model.history_, model.components_):
+        assert table.index.equals(pd.RangeIndex(len(table)))
 
 
 @pytest.mark.parametrize(("n", "components"), [(999, COMPONENTS), (1000, ["network", "proportional_hazards"])])

@@ -223,3 +223,14 @@ def test_an_unseen_level_has_the_zero_embedding_before_and_after_training():
         table = network.encoder.embeddings[0].detach()
         assert (table[:, 0] == 0).all()
         assert (table[:, 2:].abs().sum(2) > 0).all()
+
+
+def test_validation_data_is_an_outcome_with_or_without_weights():
+    """A plain array of times would be followed by events, not by weights."""
+    X, y = data(40)
+    model = WeibullNet(**SMALL)
+    for given in ((X, y["time"], y["event"]), (X,), (X, y, np.ones(40), 1.0), X, "rows"):
+        with pytest.raises(ValueError, match="validation_data"):
+            model.fit(X, y, validation_data=given)
+    for given in ((X, y), [X, y], (X, y, np.ones(40)), (X, check_outcome(y), np.ones(40))):
+        model.fit(X, y, validation_data=given)

@@ -365,3 +365,15 @@ def test_the_record_of_validation_rows_may_have_weights(rows):
 def test_outcomes_of_spells_are_records():
     assert isinstance(check_outcome(Surv.from_arrays([1], [2.0], [1.0])), Outcome)
     assert SumoNet._learns_from == {"entry", "intervals", "causes", "weights"}
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, "AalenJohansen", "CauseSpecific"])
+def test_a_cause_that_nobody_had(name, rows):
+    """It is possible, but hardly; survival and incidences sum to one."""
+    X, time, cause, _ = rows
+    y = Surv.from_arrays(np.where(cause == 2, 3, cause), time, causes=3)
+    model = (make(name) if name in NETWORKS else METHODS[name]()).fit(X, y)
+    d = model.predict_distribution(X)
+    incidence = d.cumulative_incidence([0.5, 1.0])
+    assert (incidence[..., 1] < 0.3 * incidence[..., [0, 2]].min(axis=-1)).all()
+    np.testing.assert_allclose(incidence.sum(axis=-1) + d.survival([0.5, 1.0]), 1.0, rtol=1e-9)

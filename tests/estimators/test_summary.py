@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 
-from sumosurv import CauseSpecific, CoxPH, FineGray, Surv, compare_nested, load
+from sumosurv import CauseSpecific, CoxPH, FineGray, ParametricRegression, Surv, compare_nested, load
+from sumosurv.estimators.summary import ModelSummary, coefficient_table
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -144,3 +145,36 @@ def test_durations_and_masked_values_are_no_times(times):
     model = CoxPH().fit(rng.normal(size=(50, 1)), Surv.from_arrays(np.ones(50), rng.exponential(size=50)))
     with pytest.raises(ValueError, match="times"):
         model.predict_survival_function(np.zeros((1, 1)), times)
+
+
+def test_numbers_of_a_table_as_text():
+    coef = np.array([0.0, 0.00099, 0.001, 999.9, -1000.0, 1.0, np.nan])
+    errors = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.26, np.nan])
+    names = list("abcdefg")
+    table = coefficient_table(coef, errors, 0.9, pd.Index(names, name="term"))
+    made = ModelSummary("Title", 0.9, table, table[:0].assign(df=0), table[:0], CoxPH().fit(X, Y).summary().fit)
+    rows = {
+        line.split()[0]: line.split()[1:] for line in str(made).splitlines() if line[:1] in names and line[1] == " "
+    }
+    assert [rows[name][0] for name in names] == ["0.0000", "9.9e-04", "0.0010", "999.9000", "-1.0e+03", "1.0000", "-"]
+    z = float(norm.ppf(0.95))
+    assert rows["f"][1:] == [
+        f"{np.e:.3f}", f"{np.exp(1 - z * 0.26):.3f}", "to", f"{np.exp(1 + z * 0.26):.3f}", "0.2600",
+        f"{1 / 0.26:.2f}", f"{2 * norm.sf(1 / 0.26):.4f}",
+    ]  # fmt: skip
+    assert rows["f"][-1] == "0.0001"  # and not below it
+    assert rows["d"][-1] == "<0.0001"
+
+
+@pytest.mark.parametrize("method", [CoxPH, ParametricRegression, FineGray])
+def test_a_penalised_fit_has_no_tests_and_no_criteria(method):
+    """Wald's test needs estimates that are not shrunk."""
+    y = Surv.from_arrays(CAUSE, TIME) if method is FineGray else Y
+    plain, shrunk = method().fit(X, y).summary(), method(alpha=1.0).fit(X, y).summary()
+    assert not plain.terms.empty
+    assert shrunk.terms.empty
+    assert shrunk.tests.empty
+    names = [key[-1] if isinstance(key, tuple) else key for key in shrunk.fit.index]
+    assert shrunk.fit[[name in ("aic", "bic") for name in names]].isna().all()
+    if method is not FineGray:  # which has no likelihood
+        assert plain.fit[[name in ("aic", "bic") for name in names]].notna().all()

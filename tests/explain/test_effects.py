@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import sklearn.inspection
 import torch
+from scipy.stats import ks_2samp
 from sklearn.compose import make_column_transformer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -16,7 +17,14 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from explain.formulas import Formula, TwoCauses, data
 from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet
-from sumosurv.explain import QuantityRegressor, accumulated_local_effects, partial_dependence, permutation_importance
+from sumosurv.explain import (
+    QuantityRegressor,
+    SurvShap,
+    accumulated_local_effects,
+    partial_dependence,
+    permutation_importance,
+    survshap,
+)
 from sumosurv.scores import make_survival_scorer
 
 TIMES = np.array([0.3, 1.0])
@@ -322,3 +330,43 @@ def test_rows_with_a_missing_value_are_averaged_over_and_counted():
             partial_dependence(model, X, "b", times=1.0, **wrong)
     with pytest.raises(TypeError, match="WeibullNet is a class; pass a fitted estimator"):
         partial_dependence(WeibullNet, X, "b", times=1.0)
+
+
+def test_the_order_of_levels_is_that_of_their_distances():
+    """Distances by SciPy: Kolmogorov and Smirnov's in numbers, total variation in categories; missing is a category."""
+    rng = np.random.default_rng(7)
+    level = rng.choice(list("pqrst"), 200)
+    shift = {"p": 1.0, "q": -0.5, "r": 2.0, "s": 0.2, "t": -1.5}
+    X = pd.DataFrame({"level": level, "x": pd.Series(level).map(shift) + rng.normal(size=200)})
+    X["word"] = np.where(rng.random(200) < 0.3 + 0.1 * X["x"], "yes", None)
+    X.loc[::9, "x"] = np.nan
+    names, apart = sorted(set(level)), np.zeros((5, 5))
+    for i, j in np.ndindex(5, 5):
+        one, two = X[level == names[i]], X[level == names[j]]
+        apart[i, j] = ks_2samp(one["x"].dropna(), two["x"].dropna()).statistic
+        apart[i, j] += abs((one["word"] == "yes").mean() - (two["word"] == "yes").mean())
+    middle = np.eye(5) - 0.2
+    first = np.linalg.eigh(-0.5 * middle @ apart**2 @ middle)[1][:, -1]
+    expected = [names[place] for place in np.argsort(first)]
+    effect = accumulated_local_effects(Formula(lambda X: np.ones(len(X))), X, "level", times=1.0)
+    assert list(effect.grid[0]) in (expected, expected[::-1])
+
+
+@pytest.mark.parametrize("quantity", ["survival", "median", "restricted_mean"])
+def test_tables_have_a_time_unless_the_quantity_has_none(fitted, quantity):
+    model, X, _ = fitted
+    asked = {"quantity": quantity} | ({} if quantity == "median" else {"times": TIMES})
+    made = [
+        partial_dependence(model, X, "c", **asked),
+        accumulated_local_effects(model, X, "a", n_intervals=3, **asked),
+        survshap(model, X[3:5], X[:6], **asked),
+    ]
+    for found in made:
+        table, times = found.to_frame(), 1 if quantity == "median" else len(TIMES)
+        assert ("time" in table) == (quantity != "median")
+        values = found.values if isinstance(found, SurvShap) else found.mean
+        np.testing.assert_array_equal(table["value"], values.ravel())
+        assert values.shape[-1] == times
+        if "time" in table:
+            np.testing.assert_array_equal(table["time"], np.tile(TIMES, len(table) // times))
+    assert list(made[2].to_frame()["subject"].unique()) == [3, 4]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 from sumosurv import CoxPH, Surv, check_outcome, kaplan_meier, logrank_test, restricted_mean_test
 
@@ -149,6 +150,11 @@ def test_differences_follow_from_the_groups():
     assert row["difference"] == pytest.approx(means["a"] - means["c"])
     assert row["upper"] - row["difference"] == pytest.approx(1.6448536 * error)
     assert row["ratio"] == pytest.approx(means["a"] / means["c"])
+    on_log_scale = 1.6448536 * np.hypot(errors["a"] / means["a"], errors["c"] / means["c"])
+    limits = row["ratio"] * np.exp([-on_log_scale, on_log_scale])
+    assert row[["ratio_lower", "ratio_upper"]].to_numpy() == pytest.approx(limits)
+    assert row["lower"] == pytest.approx(row["difference"] - 1.6448536 * error)
+    assert row["p"] == pytest.approx(2 * norm.sf(abs(row["difference"]) / error))
     two = restricted_mean_test(y[by != "b"], by[by != "b"], 0.8)
     assert two.p_value == pytest.approx(two.differences["p"].iloc[0])
     assert two.statistic == pytest.approx((row["difference"] / error) ** 2)

@@ -172,3 +172,11 @@ def test_the_coarse_curve_has_few_cells_and_a_good_likelihood():
         assert abs(curve.log_density(new).mean() - truth) < 1.5 * cells / n + 2e-3
     assert coarse_kaplan_meier(Surv.from_arrays([1, 1, 1], [1.7e308, 1e308, 1.0])).survival(1e308) < 0.7
     assert np.isfinite(coarse_kaplan_meier(Surv.from_arrays([1, 1, 1], [5e-324, 1e-323, 2e-323])).survival(1.0)).all()
+
+
+@pytest.mark.parametrize("entry", [None, [0.0, 0.5, 1.0]])
+def test_the_coarse_curve_of_one_event_has_the_hazard_of_events_by_time_at_risk(entry):
+    y = Surv.from_arrays([1, 0, 0], [1.0, 2.0, 3.0], entry)
+    exposure = 6.0 - (0.0 if entry is None else 1.5)
+    times = np.array([0.3, 1.0, 8.0])
+    np.testing.assert_allclose(coarse_kaplan_meier(y).survival(times)[0], np.exp(-times / exposure), rtol=1e-12)

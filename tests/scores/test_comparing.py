@@ -385,3 +385,22 @@ def test_long_names_are_cut_to_fit_and_stay_apart():
     assert first[:7] == second[:7] == names[0][:7]
     assert difference.startswith(f"{second} - {first}")
     assert table["model"].unique().tolist() == names
+
+
+@pytest.mark.parametrize("score", ["calibration_slope", "calibration_intercept", "brier", "harrell_c"])
+def test_differences_of_folds_are_positive_if_the_value_is_larger_or_the_target_further_away(score):
+    """A score with a target is compared by its distance from it."""
+    models = {"flat": Fixed(-0.3), "good": Fixed(0.8)}
+    result = cross_evaluate(models, X, Y, 3, scores=[score], times=0.8, verbose=False)
+    folds = result.folds.pivot(index="fold", columns="model", values="value")
+    gap = folds["good"] - folds["flat"]
+    better = gap > 0 if SCORES[score].greater_is_better else gap < 0
+    if SCORES[score].target is not None:
+        distance = (folds - SCORES[score].target).abs()
+        gap = distance["good"] - distance["flat"]
+        better = gap < 0
+    row = result.table[result.table["against"] == "flat"].iloc[0]
+    assert row["value"] == pytest.approx(gap.mean())
+    assert row["won"] == pytest.approx(better.mean())
+    alone = result.table[result.table["against"] == ""].set_index("model")["value"]
+    assert alone.to_dict() == pytest.approx(folds.mean().to_dict())

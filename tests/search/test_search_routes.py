@@ -14,7 +14,8 @@ from sumosurv import DeepSurv, NetworkSearch, SumoNet, SumoNetSearch, Surv, data
 from sumosurv.scores import log_likelihood
 from sumosurv.search import executor, fit_folds
 from sumosurv.search.run import SearchRun, choose_size, mixture_scores, network_seed, rank_trials
-from sumosurv.search.trial import Job, _fits
+from sumosurv.search.space import widest_layers
+from sumosurv.search.trial import Job, _fits, group_members
 
 
 @pytest.fixture(scope="module")
@@ -393,3 +394,28 @@ def test_rows_with_negligible_weight_do_not_decide_the_size(others):
     assert choose_size(values(counted)) == 1
     assert choose_size(made) == 2
     assert choose_size(made, weight) == 1
+
+
+def test_layers_that_may_be_absent_are_not_padded(parts):
+    """A network without hidden layers has no width."""
+    estimator = DeepSurv(max_epochs=2, device="cpu")
+    assert widest_layers({"covariate_layers": [(4,), [8, 8]]}, estimator) == {"covariate_layers": (8, 8)}
+    assert widest_layers({"covariate_layers": [(), (4,)]}, estimator) == {}
+    assert widest_layers({"covariate_layers": stats.randint(1, 3)}, estimator) == {}
+    assert widest_layers({"dropout": [0.1]}, estimator) == {}
+    made = search({"covariate_layers": [(), (4,)]}, 4, estimator).fit(*parts[0], validation_data=parts[1])
+    assert {params["covariate_layers"] for params in made.cv_results_["params"]} == {(), (4,)}
+
+
+def test_members_with_equal_settings_train_together():
+    """Settings are compared by value, whichever objects hold them."""
+    jobs = [SimpleNamespace(settings=lambda given: DeepSurv(**given))]
+
+    def groups(*settings):
+        members = [SimpleNamespace(job=0, parameters=given) for given in settings]
+        return [len(own) for _, own in group_members(members, jobs, {})]
+
+    assert groups(*({"frequencies": int(text)} for text in ("1000", "1000", "7"))) == [2, 1]
+    assert groups({"covariate_layers": [4, 4]}, {"covariate_layers": (4, 4)}) == [2]
+    encoder = object.__new__(type("Unhashable", (), {"__hash__": None}))
+    assert groups({"encoder": encoder}, {"encoder": encoder}, {"encoder": None}) == [2, 1]

@@ -172,3 +172,31 @@ def test_a_folder_of_the_users_beside_the_target_and_the_rows_themselves_survive
     with pytest.raises(ValueError, match=r"out\.parquet\.parts .* another output file"):
         predict_to_parquet(model, own, out)
     assert (own / "0.parquet").read_bytes() == rows.read_bytes() == (folder / "rows.parquet").read_bytes()
+
+
+def test_what_is_past_the_last_training_time_is_marked(place, tmp_path):
+    """Of times and horizons all rows or none are; the column is there if some prediction can be extrapolated."""
+    folder, _, (model, _) = place
+    last, out = model.last_time_, tmp_path / "out.parquet"
+
+    def asked(**table):
+        beyond = predicting.Counter()
+        predict_to_parquet(model, folder / "rows.parquet", out, PredictionTable(**table), beyond=beyond)
+        found = pd.read_parquet(out)
+        return set(found["extrapolated"]) if "extrapolated" in found else None, dict(beyond)
+
+    assert asked(times=[last]) == (None, {})
+    name = f"survival_{2 * last:g}"
+    assert asked(times=[last, 2 * last]) == ({name}, {name: 500})
+    assert asked(restricted_mean=last) == (None, {})
+    name = f"restricted_mean_{2 * last:g}"
+    assert asked(restricted_mean=2 * last) == ({name}, {name: 500})
+    assert asked(risk=True) == (None, {})
+    assert asked(quantiles=[1e-6]) == ({""}, {})
+
+
+def test_progress_is_shown_if_asked_for(place, tmp_path, capsys):
+    folder, _, (model, _) = place
+    for verbose in (False, True):
+        predict_to_parquet(model, folder / "rows.parquet", tmp_path / "out.parquet", verbose=verbose)
+        assert ("500/500" in capsys.readouterr().err) == verbose

@@ -219,7 +219,7 @@ class SumoNet(_MonotoneNet):
         chosen = self.components
         if chosen in ("auto", "networks"):
             return
-        known = not isinstance(chosen, str) and len(chosen) > 0 and set(chosen) <= set(_COMPONENTS)
+        known = len(chosen) > 0 and set(chosen) <= set(_COMPONENTS)
         if not known or len(set(chosen)) < len(chosen):
             raise ValueError(
                 f"components must be 'auto', 'networks' or a sequence of different names out of {_COMPONENTS}; "
