@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sumosurv import CoxPH, KaplanMeier, Surv, SurvivalMixture, compare_nested, datasets
+from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, SurvivalMixture, compare_nested, datasets
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.cluster import Cluster
 from sumosurv.distributions import (
@@ -145,6 +145,15 @@ BOUNDS = {
     "seconds of a server": (lambda v: Limits(seconds=v), (0.0, -1.0, NAN), (0.1,)),
     "workers of a cluster": (lambda v: Cluster(workers=v), *COUNT),
     "simulated rows": (lambda v: datasets.simulate("weibull", v, random_state=0), *COUNT),
+    "time": (lambda v: Surv.from_arrays([1, 0], [1.0, v]), (-1e-9, INF, NAN), (0.0,)),
+    "event": (lambda v: Surv.from_arrays([1, 0, v], [1.0, 2.0, 3.0]), (-1, 0.5, 3, 101, NAN), (0, 1, 2)),
+    "event up to a number of causes": (lambda v: Surv.from_arrays([1, v], [1.0, 2.0], causes=3), (4, -1), (0, 3)),
+    "number of causes": (lambda v: Surv.from_arrays([1, 0], [1.0, 2.0], causes=v), (0, 101, 1.5), (1, 100)),
+    "entry": (lambda v: Surv.from_arrays([1], [1.0], [v]), (1.0, 1.1, -1e-9, NAN), (0.0, 0.999)),
+    "entry at zero": (lambda v: Surv.from_arrays([1], [v], [0.0]), (-1.0,), (0.0,)),
+    "upper": (lambda v: Surv.interval([1.0], [v]), (0.999, NAN), (1.0, INF)),
+    "lower": (lambda v: Surv.interval([v], [1.0]), (1.001, -1e-9, NAN), (0.0, 1.0)),
+    "sample_weight": (lambda v: kaplan_meier(Y, sample_weight=np.append(np.ones(N - 1), v)), (-1e-9, INF, NAN), (0.0,)),
     "weights of SurvivalMixture": (lambda v: SurvivalMixture([COX, COX], weights=[v, 1.0]).fit(X, Y),
                                    (0.0, -1.0, INF, NAN), (0.5,)),
 }  # fmt: skip
@@ -165,3 +174,9 @@ def test_models_must_be_nested_to_be_compared():
     assert compare_nested(small, COX)["df"].iloc[-1] == 1
     with pytest.raises(ValueError, match=r"\w"):
         compare_nested(COX, COX)
+
+
+@pytest.mark.parametrize("components", ["network", "", [], ["network", "network"], ["tree"], "lognormal"])
+def test_components_are_different_names_of_components(components):
+    with pytest.raises(ValueError, match="components must be"):
+        SumoNet(components=components, n_members=1, max_epochs=1).fit(X, Y)

@@ -37,6 +37,7 @@ def test_the_objective_is_that_of_the_formula(alpha, sigma):
     p = torch.exp(model.stack_.populations[0].network(numbers.shared()))[:, :, 0].numpy()  # of the only cause
     np.testing.assert_allclose(p.sum(axis=2), 1.0)
     cuts = model.cuts_
+    assert model.n_intervals_ == len(cuts)
     for k in range(2):
         rows = np.flatnonzero(present[k].numpy())
         for i in rows:

@@ -91,13 +91,6 @@ class Strata:
             )
         return self._numbers(words)
 
-    def rows(self, stratum: Whole | None) -> list[Any]:
-        """The rows of each stratum, or all as one."""
-        if stratum is None:
-            return [slice(None)]
-        assert self.labels is not None
-        return [np.flatnonzero(stratum == k) for k in range(len(self.labels))]
-
     def _words(self, X: Any) -> list[tuple[str, ...]]:
         frame = _frame(X)
         return list(zip(*([_in_words(value) for value in frame[column]] for column in self.columns)))
