@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sumosurv.nonparametric import is_whole
+from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array
 from sumosurv.scores._resampling import MeanTerms, share_of_pairs
 
@@ -228,23 +229,18 @@ def count_cells(y: SortedOutcome, cells: Iterable[tuple[int, int, npt.NDArray[An
     return pairs
 
 
-def pair_terms(pairs: Pairs) -> MeanTerms:
+def pair_terms(pairs: Pairs, outcome: Outcome) -> MeanTerms:
     """Return each subject's share of the pairs, in the order of the rows."""
     y = pairs.y
     counted = np.empty((len(y.order), 2))
     counted[y.order] = np.column_stack([pairs.concordant, pairs.comparable])
     values = counted[: y.n_rows]
     values[y.rows[y.n_rows :]] -= counted[y.n_rows :]
-    weight = None
-    if y.weight is not None:
-        ordered = np.empty(len(y.order))
-        ordered[y.order] = y.weight
-        weight = ordered[: y.n_rows]
-    whole = values.mean(axis=0) if weight is None else weight @ values / weight.sum()
+    whole = np.average(values, axis=0, weights=outcome.weight)
 
     def combine(means: Array) -> Array:
         # Σᵢⱼ cᵢ cⱼ h(i, j) to first order about each subject's weight: its pairs change with it and with its partners
         both = 2.0 * means - whole
         return share_of_pairs(both[:, 0], both[:, 1])
 
-    return MeanTerms(values, combine, weight)
+    return MeanTerms(outcome, values, combine)

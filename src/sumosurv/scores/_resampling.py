@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -188,37 +190,37 @@ def share_of_pairs(top: Array, bottom: Array) -> Array:
 # ------------------------------------------------------------------ what subjects contribute
 
 
-class Terms(Protocol):
+@dataclass(frozen=True)
+class Terms(ABC):
     """What the subjects contribute to a score, from which the score of any resample follows."""
+
+    outcome: Outcome
+    times: str = field(default="", kw_only=True)  # if the score is not exact: the times of the comparison in words
+    note: str = field(default="", kw_only=True)  # and a note on its error
 
     @property
     def value(self) -> float:
         """The score of the sample itself."""
+        return float(self.resampled(Resamples.whole(self.outcome))[0])
 
+    @abstractmethod
     def resampled(self, resamples: Resamples) -> Array:
         """Return the score of each resample, shape (r,)."""
 
 
-def _only(means: Array) -> Array:
-    return means[:, 0]
-
-
 @dataclass(frozen=True)
-class MeanTerms:
+class MeanTerms(Terms):
     """A function of the means over subjects of k quantities."""
 
     values: Array  # (n, k)
-    combine: Callable[[Array], Array] = _only  # from the means of resamples, (r, k), to their scores, (r,)
-    weight: Array | None = None  # of the subjects, (n,)
-    times: str = ""  # if the terms are not exact: the times of the comparison in words
-    note: str = ""  # and a note on its error
+    combine: Callable[[Array], Array] = itemgetter((slice(None), 0))  # means of resamples, (r, k), to scores, (r,)
 
     @property
     def value(self) -> float:
         """The score of the sample itself."""
-        if self.weight is not None:
-            return float(self.combine(self._sums(self.weight[None]) / self.weight.sum())[0])
-        return float(self.combine(self.values.mean(axis=0, keepdims=True))[0])
+        if self.outcome.weight is None:
+            return float(self.combine(self.values.mean(axis=0, keepdims=True))[0])
+        return super().value
 
     def resampled(self, resamples: Resamples) -> Array:
         """Return the score of each resample, shape (r,)."""
@@ -230,7 +232,7 @@ class MeanTerms:
 
 
 @dataclass(frozen=True)
-class SquareTerms:
+class SquareTerms(Terms):
     r"""Σⱼ (mean of quantity j - target j)², the form of the calibration scores.
 
     Sampling noise adds Σ s_j²/n to such a sum. Resampling would add it a second time, and would overstate the spread
@@ -243,12 +245,11 @@ class SquareTerms:
 
     values: Array  # (n, k)
     target: Array  # (k,)
-    weight: Array | None = None  # of the subjects, (n,)
 
     @cached_property
     def means(self) -> Array:
         """The mean of each quantity."""
-        return np.average(self.values, axis=0, weights=self.weight)
+        return np.average(self.values, axis=0, weights=self.outcome.weight)
 
     @property
     def value(self) -> float:
@@ -354,7 +355,7 @@ class PartialMeans:
         sums = np.zeros((GROUPS, terms.values.shape[1]))
         with np.errstate(invalid="ignore"):
             np.add.at(sums, group, weights[:, None] * terms.values)
-        form = replace(terms, values=terms.values[:0], weight=None)
+        form = replace(terms, values=terms.values[:0], outcome=terms.outcome[:0])
         return cls(form, sums, np.bincount(group, weights=weights, minlength=GROUPS).astype(np.float64))
 
     def merge(self, other: Self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array
-from sumosurv.scores._resampling import Resamples
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums
 
 OnZero = Literal["raise", "drop"]
 
@@ -104,11 +105,19 @@ class GridWeights:
     """The weight of each subject at each time of a grid, computed block by block."""
 
     def __init__(self, weighting: Weighting, outcome: Outcome, grid: Array) -> None:
-        time = outcome.time
-        self.weighting, self.time, self.grid, self._own = weighting, time, grid, outcome.weights
-        self.of_event = weighting.of_events(outcome.event & (time <= grid[-1]), time)  # later ones never need their own
-        one = len(weighting.censoring) == 1
-        self.of_alive = self._alive(weighting.censoring, (time.max() > grid)[None, :]) if one else None
+        self.weighting, self.outcome, self.time, self.grid = weighting, outcome, outcome.time, grid
+        self.ended = outcome.event & (outcome.time <= grid[-1])  # later events never need their own weight
+
+    @cached_property
+    def of_event(self) -> Array:
+        """The weight of each subject from its event on."""
+        return self.weighting.of_events(self.ended, self.time)
+
+    @cached_property
+    def of_alive(self) -> Array | None:
+        """The weight before the event or the censoring at each time, (1, m); None if it differs by subject."""
+        one = len(self.weighting.censoring) == 1
+        return self._alive(self.weighting.censoring, (self.time.max() > self.grid)[None, :]) if one else None
 
     def _alive(self, censoring: SurvivalDistribution, needed: npt.NDArray[np.bool_]) -> Array:
         with torch.no_grad():
@@ -131,7 +140,7 @@ class GridWeights:
         some times, one over the share of the rows that are not: at each time, or over all times, time k counting
         ``share[k]``; nan if nobody is left.
         """
-        own = self._own
+        own = self.outcome.weights
         if not self.weighting.normalize:
             return 1.0 if self.weighting.min_followed == 0 else self._one_over_kept(own, share)
         blocks = (own[part] @ self.block(part, self.time[part, None] > self.grid) for part in self._parts())
@@ -149,3 +158,75 @@ class GridWeights:
             return np.divide(own.sum(), mass, out=np.full(len(mass), np.nan), where=mass > 0)
         total = float(share @ mass)
         return own.sum() * share.sum() / total if total > 0 else np.nan
+
+    def terms(
+        self,
+        blocks: Iterable[tuple[slice, Array, npt.NDArray[np.bool_]]],
+        n_quantities: int,
+        combine: Callable[..., Array],
+        *,
+        own: bool,
+        share: Array | None = None,
+    ) -> Terms:
+        """Return terms from quantities of each subject at each time, which are weighted here.
+
+        Parameters
+        ----------
+        blocks : iterable of (rows, quantities, alive)
+            Quantities of some rows before weighting, (k, q, m), and which rows are followed past each time, (k, m).
+        n_quantities : int
+            q.
+        combine : callable
+            From the means of the q weighted quantities, (r, m) each, to scores (r,).
+        own : bool
+            Whether G is the estimate of the rows themselves, which is then made anew in each resample.
+        share : array of shape (m,), optional
+            Sum up the quantities over time with these weights; means then have the shape (r, 1).
+        """
+
+        def over_time(values: Array) -> Array:
+            return values if share is None else (values @ share)[..., None]
+
+        n, m = len(self.time), len(self.grid)
+        values = np.empty((n, n_quantities, m if share is None else 1))
+        of_alive = np.empty((n, n_quantities, m) if own else 0)
+        for rows, given, followed in blocks:
+            alive = followed[:, None]
+            if own:
+                values[rows], of_alive[rows] = over_time(np.where(alive, 0.0, given)), np.where(alive, given, 0.0)
+            else:
+                weight = self.block(rows, followed)[:, None]
+                values[rows] = over_time(np.where(weight > 0, given, 0.0) * weight)  # 0 · inf is no contribution
+
+        def by_quantity(means: Array) -> Array:
+            return combine(*np.split(means, n_quantities, axis=1))
+
+        table = values.reshape(n, -1)
+        if not own:
+            return MeanTerms(self.outcome, table, by_quantity)
+        ended = np.flatnonzero(self.ended)
+        sums = WeightedSums(table[ended]), self.grid, WeightedSums(of_alive.reshape(n, -1))
+        return OwnWeightTerms(self.outcome, self.weighting, ended, *sums, by_quantity, over_time)
+
+
+@dataclass(frozen=True)
+class OwnWeightTerms(Terms):
+    """A function of weighted means whose G is estimated in each resample: quantities stay, weights change."""
+
+    weighting: Weighting
+    ended: npt.NDArray[np.intp]  # events that are weighted by 1 / G(z-), (e,)
+    of_ended: WeightedSums  # of their q quantities, (e, q m)
+    grid: Array  # (m,)
+    of_alive: WeightedSums  # of the quantities of all subjects that are weighted by 1 / G(t), (n, q m)
+    combine: Callable[[Array], Array]
+    over_time: Callable[[Array], Array] = np.asarray  # from weighted sums (r, q, m) to those of ``of_ended``
+    power: int = 1  # of the weights of events
+
+    def resampled(self, resamples: Resamples) -> Array:
+        """Return the score of each resample, shape (r,)."""
+        of_event = self.weighting.of_resampled_events(resamples, self.ended) ** self.power
+        ended = self.of_ended(resamples.counts[:, self.ended] * of_event)
+        g = resamples.censoring(self.grid)
+        alive = self.of_alive(resamples.counts).reshape(len(g), -1, len(self.grid))
+        alive = self.over_time(alive * self.weighting.inverse(g, g > 0)[:, None])  # G = 0: nobody is left
+        return self.combine((ended + alive.reshape(ended.shape)) / len(self.outcome))

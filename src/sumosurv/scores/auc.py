@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -24,8 +22,8 @@ from sumosurv.scores._inputs import (
     of_cause,
     time_grid,
 )
-from sumosurv.scores._resampling import Estimate, MeanTerms, Resamples, Terms, ratio, share_of_pairs
-from sumosurv.scores._weighting import Weighting
+from sumosurv.scores._resampling import Estimate, Resamples, Terms, ratio, share_of_pairs
+from sumosurv.scores._weighting import GridWeights, Weighting
 from sumosurv.sources import QuantileSketch
 
 __all__ = [
@@ -91,8 +89,8 @@ def cumulative_dynamic_auc(
     0.4
     """
     outcome = check_rows(y, sample_weight)
-    sides = _all_sides(distribution, outcome, check_times(times), Weighting(censoring, **weighting), cause)
-    values = np.array([side.value for side in sides])
+    weights = GridWeights(Weighting(censoring, **weighting), outcome, check_times(times))
+    values = np.array([side.value for side in _all_sides(distribution, outcome, weights, cause)])
     return float(values[0]) if np.ndim(times) == 0 else values
 
 
@@ -164,21 +162,21 @@ def auc_terms(
     outcome = check_rows(y)
     grid = check_times(times) if isinstance(times, float) else time_grid(times, outcome.time, n_times)
     share = np.ones(1) if len(grid) == 1 else _event_shares(outcome, grid, cause)
-    weigh = Weighting.of(outcome, censoring, **weighting)
-    sides = _all_sides(distribution, outcome, grid, weigh, cause, memory)
-    if censoring is None:
-        return _OwnWeightAuc(outcome, weigh, grid, share, sides)
-    n, m = len(outcome), len(grid)
-    values = np.column_stack([part for side in sides for part in side.parts(n)])
-    sums = np.array([side.sums for side in sides])
-    whole, cases, controls = sums[:, 2] / n**2, sums[:, 0] / n, sums[:, 1] / n
+    weights = GridWeights(Weighting.of(outcome, censoring, **weighting), outcome, grid)
+    sides = _all_sides(distribution, outcome, weights, cause, memory)
+    case, control, over, under = (
+        np.column_stack([getattr(side, name) for side in sides]) for name in ("case", "control", "over", "under")
+    )
+    n = len(outcome)
+    cases, controls, pairs = np.array([side.sums for side in sides]).T / [[n], [n], [n**2]]
 
-    def combine(means: Array) -> Array:
+    def combine(won: Array, case: Array, control: Array) -> Array:
         # sums over pairs, each to first order: a subject's pairs change with it and with its partners
-        won, case, control = means.reshape(len(means), m, 3).transpose(2, 0, 1)
-        return _average(share_of_pairs(won - whole, case * controls + cases * control - cases * controls), share)
+        return _average(share_of_pairs(won - pairs, case * controls + cases * control - cases * controls), share)
 
-    return MeanTerms(values, combine, outcome.weight)
+    quantities = np.stack([np.where(case > 0, over, under) / n, case > 0, control > 0], axis=1)
+    block = slice(0, n), quantities, outcome.time[:, None] > grid
+    return weights.terms([block], 3, combine, own=censoring is None)
 
 
 def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
@@ -243,88 +241,24 @@ class _Sides:
         cases, controls, won = self.sums
         return float(ratio(np.array(won), np.array(cases * controls)))
 
-    def parts(self, n: int) -> tuple[Array, Array, Array]:
-        """Return what each subject contributes for fixed weights: its pairs, as a case, as a control."""
-        return (self.case * self.over + self.control * self.under) / n, self.case, self.control
-
 
 def _all_sides(
-    distribution: Any,
-    outcome: Outcome,
-    grid: Array,
-    weighting: Weighting,
-    cause: int | None,
-    memory: CurveMemory | None = None,
+    distribution: Any, outcome: Outcome, weights: GridWeights, cause: int | None, memory: CurveMemory | None = None
 ) -> list[_Sides]:
     """Return the cases and controls at each time of a grid."""
-    markers, other = _markers(distribution, outcome, grid, cause, memory)
-    of_events = weighting.of_events(outcome.event & (outcome.time <= grid[-1]), outcome.time)
+    markers, other = _markers(distribution, outcome, weights.grid, cause, memory)
+    alive = outcome.time[:, None] > weights.grid
+    weight = weights.block(slice(0, len(outcome)), alive)
+    no_case = alive if other is None else alive | other[:, None]
     own = Resamples.whole(outcome).counts[0]
     found = []
-    for marker, at in zip(markers.T, grid):
-        ended = np.where(outcome.time <= at, of_events, 0.0)
-        case = ended if other is None else np.where(other, 0.0, ended)
-        control = ended - case
-        alive = outcome.time > at
-        if alive.any():
-            g = np.asarray(weighting.censoring.survival(float(at)), dtype=np.float64)
-            control = control + weighting.inverse(np.broadcast_to(g, alive.shape), alive, np.full(len(alive), at))
-        if weighting.min_followed > 0:
-            kept = weighting.kept(np.array([at]))[:, 0]
-            case, control = np.where(kept, case, 0.0), np.where(kept, control, 0.0)
+    for marker, case, control in zip(markers.T, np.where(no_case, 0.0, weight).T, np.where(no_case, weight, 0.0).T):
         place = np.unique(marker, return_inverse=True)[1]
-        cases, controls = (np.bincount(place, weights=own * weight).astype(np.float64) for weight in (case, control))
+        cases, controls = (np.bincount(place, weights=own * side).astype(np.float64) for side in (case, control))
         over = (np.cumsum(controls) - 0.5 * controls)[place]
         under = (cases.sum() - np.cumsum(cases) + 0.5 * cases)[place]
         found.append(_Sides(marker, case, control, over, under, own))
     return found
-
-
-@dataclass(frozen=True)
-class _OwnWeightAuc:
-    """An average of AUCs with G estimated in each resample, to first order in the resampling weights."""
-
-    outcome: Outcome
-    weighting: Weighting
-    grid: Array
-    share: Array
-    sides: Sequence[_Sides]
-
-    @property
-    def value(self) -> float:
-        """The score of the sample itself."""
-        return float(_average(np.array([[side.value for side in self.sides]]), self.share)[0])
-
-    @cached_property
-    def _events(self) -> tuple[npt.NDArray[np.intp], Array, Array, Array]:
-        """Events up to the last time, and what each contributes at each time, (e, m): pairs, case, control."""
-        rows = np.flatnonzero(self.outcome.event & (self.outcome.time <= self.grid[-1]))
-        case, control, won = (np.zeros((len(rows), len(self.grid))) for _ in range(3))
-        for i, side in enumerate(self.sides):
-            ended = self.outcome.time[rows] <= self.grid[i]
-            case[:, i] = side.case[rows] > 0
-            control[:, i] = ended & (side.case[rows] <= 0)
-            won[:, i] = case[:, i] * side.over[rows] + control[:, i] * side.under[rows]
-        return rows, won, case, control
-
-    @cached_property
-    def _alive(self) -> tuple[Array, Array]:
-        """Whether each subject is followed past each time, (n, m), and the weight of the cases with a higher risk."""
-        alive = self.outcome.time[:, None] > self.grid
-        return alive.astype(np.float64), np.column_stack([side.under for side in self.sides]) * alive
-
-    def resampled(self, resamples: Resamples) -> Array:
-        """Return the score of each resample, shape (r,)."""
-        rows, of_won, of_case, of_control = self._events
-        weight = resamples.counts[:, rows] * self.weighting.of_resampled_events(resamples, rows)
-        g = resamples.censoring(self.grid)
-        of_alive = self.weighting.inverse(g, g > 0)
-        alive, under = self._alive
-        cases, controls, won = np.array([side.sums for side in self.sides]).T
-        top = weight @ of_won + of_alive * (resamples.counts @ under) - won
-        pairs = controls * (weight @ of_case) - cases * controls
-        pairs += cases * (weight @ of_control + of_alive * (resamples.counts @ alive))
-        return _average(share_of_pairs(top, pairs), self.share)
 
 
 # ------------------------------------------------------------------ rows in blocks
@@ -347,7 +281,8 @@ class PartialAuc:
         **weighting: Any,
     ) -> Self:
         """Sketch the risks of one block; the options are those of `cumulative_dynamic_auc`."""
-        (sides,) = _all_sides(distribution, outcome, check_times(times), Weighting(**weighting), cause)
+        weights = GridWeights(Weighting(**weighting), outcome, check_times(times))
+        (sides,) = _all_sides(distribution, outcome, weights, cause)
         sketches, squares = (QuantileSketch(_MARKERS), QuantileSketch(_MARKERS)), np.zeros(2)
         for k, weight in enumerate((sides.case * outcome.weights, sides.control * outcome.weights)):
             rows = weight > 0

@@ -105,7 +105,7 @@ def calibration_terms(distribution: SurvivalDistribution, y: Any, *, levels: Any
         raise ValueError(f"levels must be probabilities between 0 and 1; got {levels!r}.")
     outcome = check_subjects(distribution, y)
     below = (_cdf_at(distribution, outcome.time)[:, None] <= expected).astype(np.float64)
-    return SquareTerms(below, expected, outcome.weight)
+    return SquareTerms(outcome, below, expected)
 
 
 def d_calibration(
@@ -190,7 +190,7 @@ def d_calibration_terms(
     certain = outcome.event | (u >= last)
     spread[certain] = 0.0
     spread[certain, own[certain]] = 1.0
-    return SquareTerms(np.asarray(spread, dtype=np.float64), np.full(bins, 1.0 / bins), outcome.weight)
+    return SquareTerms(outcome, np.asarray(spread, dtype=np.float64), np.full(bins, 1.0 / bins))
 
 
 def _cdf_at(distribution: SurvivalDistribution, time: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -34,8 +34,8 @@ from sumosurv.scores._pairs import (
     count_later,
     pair_terms,
 )
-from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, share_of_pairs
-from sumosurv.scores._weighting import OnZero, Weighting
+from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, share_of_pairs
+from sumosurv.scores._weighting import OnZero, OwnWeightTerms, Weighting
 
 __all__ = ["concordance_td", "concordance_td_terms", "harrell_c", "harrell_c_terms", "uno_c", "uno_c_terms"]
 
@@ -167,7 +167,7 @@ def _risk_pairs(risk: Array, outcome: Outcome, weight: Array | None = None) -> P
 def harrell_c_terms(distribution: Any, y: Any, *, horizon: float | None = None) -> MeanTerms:
     """Each subject's share of the pairs of `harrell_c`, shape (n, 2): the concordant, the comparable."""
     outcome = check_rows(y, entry=True)
-    return pair_terms(_risk_pairs(_risk_score(distribution, outcome, horizon), outcome))
+    return pair_terms(_risk_pairs(_risk_score(distribution, outcome, horizon), outcome), outcome)
 
 
 def uno_c_terms(
@@ -186,7 +186,7 @@ def uno_c_terms(
     counted = outcome.event if tau is None else outcome.event & (outcome.time < tau)
     weight = np.square(weigh.of_events(counted, outcome.time))
     pairs = _risk_pairs(risk, outcome, weight)
-    terms, ordered = pair_terms(pairs), pairs.y
+    terms, ordered = pair_terms(pairs, outcome), pairs.y
     if censoring is not None:
         return terms
     rank = np.unique(-risk[ordered.order], return_inverse=True)[1].astype(np.intp)
@@ -194,30 +194,15 @@ def uno_c_terms(
     rows = ordered.order[ordered.event]
     earlier = 2.0 * terms.values
     earlier[rows] -= weight[rows, None] * later
-    return _OwnWeightPairs(outcome, weigh, rows[counted[rows]], later[counted[rows]], earlier)
+    whole = Resamples.whole(outcome).counts[0] @ earlier / len(outcome)
 
+    def combine(means: Array) -> Array:
+        # Σᵢⱼ cᵢ cⱼ wᵢ h(i, j) to first order in c - 1: the pairs of the event i, and of its partners j
+        return share_of_pairs(*(means - whole).T)
 
-@dataclass(frozen=True)
-class _OwnWeightPairs:
-    """The pairs of `uno_c` with G estimated in each resample: Σᵢⱼ cᵢ cⱼ wᵢ h(i, j) to first order in c - 1."""
-
-    outcome: Outcome
-    weighting: Weighting
-    rows: npt.NDArray[np.intp]  # the events that count, (e,)
-    later: Array  # Σⱼ h(i, j) of each of them, without its weight, (e, 2)
-    earlier: Array  # Σᵢ wᵢ h(i, j) of each subject, (n, 2)
-
-    @property
-    def value(self) -> float:
-        """The score of the sample itself."""
-        return float(self.resampled(Resamples.whole(self.outcome))[0])
-
-    def resampled(self, resamples: Resamples) -> Array:
-        """The score of each resample, shape (r,)."""
-        weight = np.square(self.weighting.of_resampled_events(resamples, self.rows))
-        both = (resamples.counts[:, self.rows] * weight) @ self.later
-        both += (resamples.counts - Resamples.whole(self.outcome).counts) @ self.earlier
-        return share_of_pairs(both[:, 0], both[:, 1])
+    # partners have no weight of their own, as if nobody were censored before them
+    of_events, of_partners, no_time = WeightedSums(later[counted[rows]]), WeightedSums(earlier), np.array([-np.inf])
+    return OwnWeightTerms(outcome, weigh, rows[counted[rows]], of_events, no_time, of_partners, combine, power=2)
 
 
 # ------------------------------------------------------------------ time-dependent
@@ -414,8 +399,10 @@ def _tabulated(distribution: SurvivalDistribution, times: Array) -> tuple[Array,
 
 def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: Any) -> MeanTerms:
     """Each subject's share of the pairs of `concordance_td`, shape (n, 2): the concordant, the comparable."""
-    pairs, n_times, error = _td_pairs(distribution, y, with_error=True, **options)
+    outcome = check_rows(y, entry=True)
+    pairs, n_times, error = _td_pairs(distribution, outcome, with_error=True, **options)
+    terms = pair_terms(pairs, outcome)
     if not n_times:
-        return pair_terms(pairs)
+        return terms
     note = f"concordance_td compares curves at {n_times} times; the error is below {error:.0e}."
-    return replace(pair_terms(pairs), times=f"{n_times} times", note=note)
+    return replace(terms, times=f"{n_times} times", note=note)

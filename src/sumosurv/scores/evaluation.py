@@ -238,8 +238,7 @@ def score_held(
                 terms = request.terms(distribution, outcome, memory)
                 resamples = bootstrap if outcome is held.outcome else since_entry
                 draws = np.concatenate([np.empty(0), *(terms.resampled(part) for part in resamples)])
-                times, note = getattr(terms, "times", ""), getattr(terms, "note", "")  # of scores that are not exact
-                found[place, name] = Estimate(terms.value, draws, times=times, note=note)
+                found[place, name] = Estimate(terms.value, draws, times=terms.times, note=terms.note)
                 bar.update()
     return found
 

@@ -12,7 +12,6 @@ from scipy.stats import chi2
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import incidence_variance, is_robust
-from sumosurv.outcome import Outcome
 from sumosurv.quantiles import shrinkage
 from sumosurv.scores._inputs import (
     Array,
@@ -24,7 +23,7 @@ from sumosurv.scores._inputs import (
     risk_at,
     risk_groups,
 )
-from sumosurv.scores._resampling import Resamples, incidence_limit, product_limit, ratio
+from sumosurv.scores._resampling import Resamples, Terms, incidence_limit, product_limit, ratio
 
 __all__ = ["GroupCalibration", "group_calibration", "group_calibration_terms"]
 
@@ -142,13 +141,12 @@ def group_calibration(
 
 
 @dataclass(frozen=True)
-class RiskGroups:
+class RiskGroups(Terms):
     """Groups of subjects with mean F(t|x) and the Aalen-Johansen estimate; in resamples the subjects stay in them.
 
     Deviations are shrunk before the noise of resampling is added to them, as in `SquareTerms`.
     """
 
-    outcome: Outcome
     prediction: Array  # F(t|x) of each subject
     time: float
     parts: list[npt.NDArray[np.intp]]  # rows of each group, in the order of time, events first among ties

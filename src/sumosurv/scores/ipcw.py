@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import (
     Array,
     CurveMemory,
@@ -24,7 +23,7 @@ from sumosurv.scores._inputs import (
     time_grid,
     times_weight,
 )
-from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, ratio
+from sumosurv.scores._resampling import Terms, ratio
 from sumosurv.scores._weighting import GridWeights, Weighting
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "integrated_scaled_brier",
     "loss_terms",
     "scaled_brier",
-    "scaled_brier_terms",
 ]
 
 Rule = Literal["trapezoid", "simpson"]
@@ -299,11 +297,8 @@ def scaled_brier(
     >>> scaled_brier(d, y, [0.5, 2.5], censoring=kaplan_meier(y, censoring=True)).round(4)
     array([   nan, 0.0309])
     """
-    options = {"censoring": censoring, "cause": cause, **weighting}
-    found = [
-        scaled_brier_terms(distribution, check_rows(y, sample_weight), times=float(t), **options).value
-        for t in check_times(times)
-    ]
+    outcome, options = check_rows(y, sample_weight), {"censoring": censoring, "cause": cause, **weighting}
+    found = [loss_terms("scaled", distribution, outcome, times=float(t), **options).value for t in check_times(times)]
     return found[0] if np.ndim(times) == 0 else np.array(found)
 
 
@@ -341,29 +336,11 @@ def integrated_scaled_brier(
     0.1459
     """
     options = {"censoring": censoring, "times": times, "n_times": n_times, "rule": rule, "cause": cause}
-    return scaled_brier_terms(distribution, check_rows(y, sample_weight), **options, **weighting).value
-
-
-def scaled_brier_terms(
-    distribution: SurvivalDistribution,
-    y: Any,
-    *,
-    times: Any = None,
-    n_times: int = 100,
-    rule: Rule = "trapezoid",
-    cause: int | None = None,
-    memory: CurveMemory | None = None,
-    **weighting: Any,
-) -> Terms:
-    """Return what each subject contributes to the scaled Brier score: integrated, or at one time."""
-    losses = _Losses(distribution, y, _squared, cause, memory)
-    if isinstance(times, float):
-        return losses.terms(check_times(times), np.ones(1), scaled=True, **weighting)
-    return losses.terms(*_quadrature(times, losses.outcome.time, n_times, rule), scaled=True, **weighting)
+    return loss_terms("scaled", distribution, check_rows(y, sample_weight), **options, **weighting).value
 
 
 def loss_terms(
-    kind: Literal["squared", "logarithmic"],
+    kind: Literal["squared", "scaled", "logarithmic"],
     distribution: SurvivalDistribution,
     y: Any,
     *,
@@ -377,12 +354,15 @@ def loss_terms(
 ) -> Terms:
     """Return what each subject contributes to a loss: integrated, or at one time, which is given as a number.
 
-    Without ``censoring``, G is the Kaplan-Meier estimate of the rows themselves.
+    "scaled" is one minus the ratio of the squared loss to that of the best constant predictions. Without ``censoring``,
+    G is the Kaplan-Meier estimate of the rows themselves.
     """
-    losses = _Losses(distribution, y, _squared if kind == "squared" else _logarithmic(floor), cause, memory)
+    losses = _Losses(distribution, y, _logarithmic(floor) if kind == "logarithmic" else _squared, cause, memory)
     if isinstance(times, float):
-        return losses.terms(check_times(times), np.ones(1), **weighting)
-    return losses.terms(*_quadrature(times, losses.outcome.time, n_times, rule), **weighting)
+        grid, share = check_times(times), np.ones(1)
+    else:
+        grid, share = _quadrature(times, losses.outcome.time, n_times, rule)
+    return losses.terms(grid, share, kind == "scaled", **weighting)
 
 
 # ------------------------------------------------------------------ losses
@@ -461,49 +441,24 @@ class _Losses:
             score[rows] = loss @ share
         return score
 
-    def terms(self, grid: Array, share: Array, scaled: bool = False, **options: Any) -> Terms:
-        """Return what each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ).
+    def terms(
+        self, grid: Array, share: Array, scaled: bool, censoring: SurvivalDistribution | None = None, **options: Any
+    ) -> Terms:
+        """Return what each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ); see `loss_terms`."""
+        weights = GridWeights(Weighting.of(self.outcome, censoring, **options), self.outcome, grid)
+        normalize, own = weights.weighting.normalize, censoring is None
+        blocks = self.unweighted(grid)
+        if not (scaled or normalize):
+            losses = ((rows, loss[:, None], alive) for rows, loss, alive in blocks)
+            return weights.terms(losses, 1, itemgetter((..., 0)), own=own, share=share * weights.scale(share))
 
-        ``scaled`` gives one minus its ratio to the loss of the best constant predictions instead. The other options are
-        those of `Weighting`. Without ``censoring``, G is the Kaplan-Meier estimate of the rows
-        themselves, and is estimated anew in each resample.
-        """
-        weighting = Weighting.of(self.outcome, **options)
-        if options.get("censoring") is None:
-            return self._own_weight_terms(grid, share, weighting, scaled)
-        outcome, m = self.outcome, len(grid)
-        weights = GridWeights(weighting, outcome, grid)
-        if scaled:
-            values = np.empty((len(outcome), 3 * m))
-            for rows, loss, weight in self.weighted(weights):
-                ended = np.where(self._event_free(rows, grid), 0.0, weight)
-                values[rows] = np.concatenate([loss, ended, weight], axis=1)
-            combine = partial(_scaled, share=share, normalize=weighting.normalize)
-            return MeanTerms(values, lambda means: combine(*np.split(means, 3, axis=1)), outcome.weight)
-        if weighting.normalize:
-            values = np.empty((len(outcome), 2 * m))
-            for rows, loss, weight in self.weighted(weights):
-                values[rows] = np.concatenate([loss, weight], axis=1)
-            return MeanTerms(values, lambda means: _mean_loss(means[:, :m], means[:, m:], share), outcome.weight)
-        values, share = np.empty((len(outcome), 1)), share * weights.scale(share)
-        for rows, loss, _ in self.weighted(weights):
-            values[rows] = (loss @ share)[:, None]
-        return MeanTerms(values, weight=outcome.weight)
+        def quantities() -> Iterator[tuple[slice, Array, Bools]]:
+            for rows, loss, alive in blocks:
+                ended = [~self._event_free(rows, grid)] if scaled else []
+                yield rows, np.stack([loss, *ended, np.ones_like(loss)], axis=1), alive
 
-    def _own_weight_terms(self, grid: Array, share: Array, weighting: Weighting, scaled: bool) -> Terms:
-        event, time = self.outcome.event, self.outcome.time
-        ended = np.flatnonzero(event & (time <= grid[-1]))
-        ended = ended[np.argsort(time[ended], kind="stable")]
-        by_time = weighting.normalize or scaled
-        of_ended = np.zeros((len(time), len(grid) if by_time else 1))
-        of_alive = np.empty((len(time), len(grid)))
-        for rows, loss, alive in self.unweighted(grid):
-            of_alive[rows] = np.where(alive, loss, 0.0)
-            loss = np.where(alive, 0.0, loss)
-            of_ended[rows] = loss if by_time else (loss @ share)[:, None]
-        losses = WeightedSums(of_ended[ended]), WeightedSums(of_alive)
-        own = event if self.other is None else event & ~self.other
-        return _OwnWeightLosses(self.outcome, weighting, grid, share, ended, *losses, own[ended] if scaled else None)
+        combine = partial(_scaled, normalize=normalize) if scaled else _mean_loss
+        return weights.terms(quantities(), 3 if scaled else 2, partial(combine, share=share), own=own)
 
 
 def _quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Array, Array]:
@@ -536,54 +491,3 @@ def _scaled(loss: Array, ended: Array, total: Array, share: Array, normalize: bo
     null = ended * np.where(total > 0, ratio(total - ended, total), 0.0)
     by = np.where(total > 0, total, np.inf) if normalize else np.ones_like(total)
     return 1.0 - ratio(loss / by @ share, null / by @ share)
-
-
-@dataclass(frozen=True)
-class _OwnWeightLosses:
-    """A weighted loss whose G is estimated in each resample: losses stay, weights change.
-
-    Parameters
-    ----------
-    outcome : Outcome
-    weighting : Weighting
-    grid, share : array of shape (m,)
-    ended : array of shape (e,)
-        Events up to the end of the grid, in the order of time.
-    of_ended : WeightedSums
-        Of their losses from then on, shape (e, m); summed up with ``share`` unless weights are normalized or losses
-        scaled.
-    of_alive : WeightedSums
-        Of all subjects' losses before their times, shape (n, m).
-    own : bool array of shape (e,), optional
-        Which of the events are of the cause; given if the loss is scaled by that of the best constant predictions.
-    """
-
-    outcome: Outcome
-    weighting: Weighting
-    grid: Array
-    share: Array
-    ended: npt.NDArray[np.intp]
-    of_ended: WeightedSums
-    of_alive: WeightedSums
-    own: Bools | None = None
-
-    @property
-    def value(self) -> float:
-        """The score of the sample itself."""
-        return float(self.resampled(Resamples.whole(self.outcome))[0])
-
-    def resampled(self, resamples: Resamples) -> Array:
-        """The score of each resample, shape (r,)."""
-        n, g = len(self.outcome), resamples.censoring(self.grid)
-        weight = resamples.counts[:, self.ended] * self.weighting.of_resampled_events(resamples, self.ended)
-        alive_weight = self.weighting.inverse(g, g > 0)  # G = 0: nobody is left
-        ended, alive = self.of_ended(weight), self.of_alive(resamples.counts) * alive_weight
-        if not self.weighting.normalize and self.own is None:
-            return np.asarray((ended[:, 0] + alive @ self.share) / n)
-        until = np.searchsorted(self.outcome.time[self.ended], self.grid, side="right")
-        total = np.pad(np.cumsum(weight, axis=1), ((0, 0), (1, 0)))[:, until]
-        total += (n - resamples.gone(self.grid)) * alive_weight
-        if self.own is None:
-            return _mean_loss(ended + alive, total, self.share)
-        of_events = np.pad(np.cumsum(weight * self.own, axis=1), ((0, 0), (1, 0)))[:, until]
-        return _scaled(ended + alive, of_events, total, self.share, self.weighting.normalize)

@@ -241,47 +241,25 @@ def _in_order(outcome: Outcome) -> npt.NDArray[np.intp]:
 
 
 @dataclass(frozen=True)
-class _Line:
-    """The regression of pseudo-observations on predicted risks; rows are in the order of time.
-
-    Parameters
-    ----------
-    of : {"intercept", "slope"}
-    order : array of shape (n,)
-        The rows in the order of time.
-    outcome : Outcome
-    own : bool array of shape (n,)
-        Events of the cause.
-    scale : array of shape (n,)
-        log(-log(1 - F(t|x))).
-    time : float
-    note : str
-        Why there is no value.
-    """
+class _Line(Terms):
+    """The regression of pseudo-observations on predicted risks; ``note`` says why there is no value."""
 
     of: Literal["intercept", "slope"]
-    order: npt.NDArray[np.intp]
-    outcome: Outcome
-    own: npt.NDArray[np.bool_]
-    scale: Array
+    own: npt.NDArray[np.bool_]  # events of the cause, (n,)
+    scale: Array  # log(-log(1 - F(t|x))), (n,)
     time: float
-    note: str = ""
-
-    @property
-    def value(self) -> float:
-        """The score of the sample itself."""
-        return float(self.resampled(Resamples.whole(self.outcome[np.argsort(self.order)]))[0])
 
     def resampled(self, resamples: Resamples) -> Array:
         """The score of each resample, shape (r,)."""
-        counts, z = resamples.counts[:, self.order], self.scale
         if self.note:
-            return np.full(len(counts), np.nan)
-        past = self.outcome.time <= self.time
+            return np.full(len(resamples.counts), np.nan)
+        order = _in_order(self.outcome)
+        outcome, counts, z = self.outcome[order], resamples.counts[:, order], self.scale[order]
+        past = outcome.time <= self.time
         nothing = np.zeros(len(z))
-        response = pseudo_observations(counts, self.outcome, nothing, (self.own & past).astype(np.float64), nothing)
-        left = product_limit(counts, self.outcome.event)[:, int(past.sum())]
-        followed = (counts[:, self.outcome.time >= self.time].sum(axis=1) > 0) | (left == 0)
+        response = pseudo_observations(counts, outcome, nothing, (self.own[order] & past).astype(np.float64), nothing)
+        left = product_limit(counts, outcome.event)[:, int(past.sum())]
+        followed = (counts[:, outcome.time >= self.time].sum(axis=1) > 0) | (left == 0)
         # begin where all risks are the mean response, or have that mean if the slope is one
         mean = np.clip(np.mean(counts * response, axis=1, keepdims=True), 1e-3, 1.0 - 1e-3)
         b = np.full_like(mean, 1.0 if self.of == "intercept" else 0.0)
@@ -329,34 +307,27 @@ def calibration_line_terms(
             "no calibration intercept or slope. Use another time, or group_calibration."
         )
     own = outcome.event if other is None else outcome.event & ~other
-    order = _in_order(outcome)
-    return _Line(of, order, outcome[order], own[order], scale[order], at, note)
+    return _Line(outcome, of, own, scale, at, note=note)
 
 
 @dataclass(frozen=True)
-class _AbsoluteErrors:
-    """Errors of predicted times, which are restricted to a horizon; rows are in the order of time."""
+class _AbsoluteErrors(Terms):
+    """Errors of predicted times, which are restricted to a horizon."""
 
-    order: npt.NDArray[np.intp]
-    outcome: Outcome
     predicted: Array
     horizon: float
 
-    @property
-    def value(self) -> float:
-        """The score of the sample itself."""
-        return float(self.resampled(Resamples.whole(self.outcome[np.argsort(self.order)]))[0])
-
     def resampled(self, resamples: Resamples) -> Array:
         """The score of each resample, shape (r,)."""
-        outcome, counts = self.outcome, resamples.counts[:, self.order]
+        order = _in_order(self.outcome)
+        outcome, counts = self.outcome[order], resamples.counts[:, order]
         until = np.minimum(outcome.time, self.horizon)
         early = ~outcome.event & (outcome.time < self.horizon)
         steps = np.diff(until, prepend=0.0)
         pseudo = pseudo_observations(counts, outcome, steps, np.zeros(len(steps)), self.horizon - until)
         place = np.searchsorted(outcome.time, outcome.time, side="right")
         weight = np.where(early, 1.0 - product_limit(counts, outcome.event)[:, place], 1.0) * counts
-        error = np.abs(np.where(early, pseudo, until) - self.predicted)
+        error = np.abs(np.where(early, pseudo, until) - self.predicted[order])
         return ratio((weight * error).sum(axis=1), weight.sum(axis=1))
 
 
@@ -376,6 +347,4 @@ def mean_absolute_error_terms(
         raise ValueError(f"horizon must be a positive number; got {horizon!r}.")
     with torch.no_grad():
         found = distribution.median() if prediction == "median" else distribution.restricted_mean(last)
-    order = _in_order(outcome)
-    predicted = np.minimum(np.asarray(found, dtype=np.float64), last)
-    return _AbsoluteErrors(order, outcome[order], predicted[order], last)
+    return _AbsoluteErrors(outcome, np.minimum(np.asarray(found, dtype=np.float64), last), last)

@@ -43,7 +43,6 @@ from sumosurv.scores.ipcw import (
     integrated_scaled_brier,
     loss_terms,
     scaled_brier,
-    scaled_brier_terms,
 )
 from sumosurv.scores.likelihood import log_likelihood
 from sumosurv.scores.pseudo import (
@@ -193,7 +192,7 @@ class Score:
             options["memory"] = memory
         if self.by_subject is None:
             outcome = check_rows(y, entry=True, intervals=True)
-            return MeanTerms(self.function(distribution, outcome, **options)[:, None], weight=outcome.weight)
+            return MeanTerms(outcome, self.function(distribution, outcome, **options)[:, None])
         return self.by_subject(distribution, y, **options)
 
     @property
@@ -345,10 +344,10 @@ _ROWS = (
           by_subject=partial(loss_terms, "logarithmic"), times="range"),
     Score("scaled_brier", scaled_brier, True, False, _BY_WEIGHT,
           "1 - Brier(t) / Brier(t) of the best constant", "Kattan and Gerds 2018", "n m curve values",
-          by_subject=scaled_brier_terms, times="single"),
+          by_subject=partial(loss_terms, "scaled"), times="single"),
     Score("integrated_scaled_brier", integrated_scaled_brier, True, False, _BY_WEIGHT,
           "1 - ∫ Brier(t) dt / ∫ Brier(t) of the best constant dt", "Kattan and Gerds 2018", "n m curve values",
-          by_subject=scaled_brier_terms, times="range"),
+          by_subject=partial(loss_terms, "scaled"), times="range"),
     Score("survival_crps", survival_crps, False, False, "rewards curves that fall to 0 beyond the censoring times",
           "∫₀^z F(t|x)² dt + d ∫_z^∞ S(t|x)² dt", "Avati et al. 2020",
           "one pass over tabulated curves, else about 1,000 n curve values"),
