@@ -41,7 +41,7 @@ from sumosurv.scores import (
     scaled_brier,
     uno_c,
 )
-from sumosurv.scores.optimism import validate_on
+from sumosurv.scores.model_selection import validate_on
 
 FOLDER = Path(__file__).parent
 TRIAL = pd.read_csv(FOLDER / "trial.csv")

@@ -7,7 +7,7 @@ from sumosurv.scores.censoring import CensoringCheck, censoring_given_x
 from sumosurv.scores.concordance import concordance_td, harrell_c, uno_c
 from sumosurv.scores.crps import survival_crps
 from sumosurv.scores.decision import DecisionCurve, decision_curve
-from sumosurv.scores.evaluation import evaluate
+from sumosurv.scores.evaluation import audit, evaluate
 from sumosurv.scores.evaluation_table import Evaluation
 from sumosurv.scores.group_calibration import GroupCalibration, group_calibration
 from sumosurv.scores.ipcw import (
@@ -19,11 +19,16 @@ from sumosurv.scores.ipcw import (
     scaled_brier,
 )
 from sumosurv.scores.likelihood import log_likelihood
-from sumosurv.scores.model_selection import CrossEvaluation, cross_evaluate, make_survival_scorer, rank_correlation
-from sumosurv.scores.optimism import Validation, validate
+from sumosurv.scores.model_selection import (
+    CrossEvaluation,
+    Validation,
+    cross_evaluate,
+    make_survival_scorer,
+    rank_correlation,
+    validate,
+)
 from sumosurv.scores.pseudo import calibration_intercept, calibration_slope, mean_absolute_error
 from sumosurv.scores.score import DEFAULT_SCORES, HORIZON_SCORES, SCORES, Score, scores_table
-from sumosurv.scores.subgroups import audit
 
 __all__ = [
     "DEFAULT_SCORES",

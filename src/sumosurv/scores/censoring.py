@@ -21,17 +21,6 @@ from sumosurv.scores._weighting import Weighting
 from sumosurv.scores.score import Request
 from sumosurv.sources import take_rows
 
-__all__ = [
-    "MIN_FOLLOWED",
-    "CensoringCheck",
-    "CensoringTestError",
-    "censoring_given_x",
-    "check_censoring",
-    "large_weights",
-    "resolve_censoring",
-    "weigh_requests",
-]
-
 _FOLDS = 5
 _FEWEST = 20  # censored rows that the test needs
 _WIDEST = 200  # largest number of encoded columns for which "auto" fits a Cox model of the censoring
@@ -287,11 +276,17 @@ def _others(n: int, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
 
 def _predicted(estimator: Any, X: Any, outcome: Outcome, held_out: npt.NDArray[np.intp]) -> SurvivalDistribution:
     """Return G of the held-out rows, by a clone fitted to the censoring times of the others."""
-    others = _others(len(outcome), held_out)
-    flipped = replace(outcome[others], event=~outcome.event[others], cause=None)
-    y = flipped.array() if flipped.weight is None and flipped.group is None else flipped
-    fitted = clone(estimator).fit(take_rows(X, others), y)
+    flipped = replace(outcome, event=~outcome.event, cause=None)
+    fitted = fitted_to(estimator, X, flipped, _others(len(outcome), held_out))
     return predict_distribution(fitted, take_rows(X, held_out), quiet=True)  # a level may be in one fold alone
+
+
+def fitted_to(estimator: Any, X: Any, outcome: Outcome, rows: npt.NDArray[np.intp]) -> Any:
+    """Return a clone of an estimator, fitted to some rows."""
+    own = outcome[rows]
+    # a plain array if it says all, for estimators that take no more
+    y = own.array() if own.weight is None and own.group is None else own
+    return clone(estimator).fit(take_rows(X, rows), y)
 
 
 def _edges(outcome: Outcome) -> Array:

@@ -1,4 +1,4 @@
-"""Many scores of one model or several at once, with confidence intervals."""
+"""Many scores of one model or several at once, with confidence intervals, of all rows or of subgroups."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.models import cells_of, check_names
-from sumosurv.outcome import Cells, Outcome
+from sumosurv.models import cells_of, check_names, final_estimator
+from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.quantiles import check_level, check_resamples
-from sumosurv.scores._inputs import CurveMemory
+from sumosurv.scores._inputs import CurveMemory, follow_up, median_time
 from sumosurv.scores._resampling import Bootstrap, Estimate
 from sumosurv.scores.blocks import BlockRows, HeldRows, MemoryRows, common_causes, rows_of
+from sumosurv.scores.censoring import CensoringCheck, resolve_censoring
 from sumosurv.scores.evaluation_table import Evaluation
-from sumosurv.scores.score import Request, RequestedScores, default_scores, make_requests
-from sumosurv.sources import as_source
+from sumosurv.scores.score import Request, RequestedScores, default_scores, find_score, make_requests
+from sumosurv.sources import as_source, take_rows
 
-__all__ = ["estimate_rows", "evaluate", "evaluate_rows", "score_held", "table_lines"]
+Index = npt.NDArray[np.intp]
+
+_MOST_LEVELS = 20  # of a column whose subgroups are scored
+_REST = "rest"  # all rows that are not in a level
 
 
 def evaluate(
@@ -163,29 +169,9 @@ def evaluate(
     )
 
 
-def evaluate_rows(
-    rows: MemoryRows | BlockRows,
-    *,
-    scores: RequestedScores | None = None,
-    censoring: Any = "auto",
-    times: Any = None,
-    n_bootstrap: int = 200,
-    confidence: float = 0.95,
-    random_state: Any = 0,
-    resolution: Any = "auto",
-    verbose: bool = False,
-) -> Evaluation:
-    """Score rows that are in memory, on disk or on a cluster; the other parameters are those of `evaluate`."""
-    requests, found, notes = estimate_rows(
-        rows,
-        scores=scores,
-        censoring=censoring,
-        times=times,
-        n_bootstrap=n_bootstrap,
-        random_state=random_state,
-        resolution=resolution,
-        verbose=verbose,
-    )
+def evaluate_rows(rows: MemoryRows | BlockRows, *, confidence: float = 0.95, **options: Any) -> Evaluation:
+    """Score rows that are in memory, on disk or on a cluster; the options are those of `evaluate`."""
+    requests, found, notes = estimate_rows(rows, **options)
     names = list(map(str, rows.models))
     pairs = [(name, names[0]) for name in names[1:]]
     return Evaluation.of(list(table_lines(requests, names, pairs, found, confidence)), notes)
@@ -194,12 +180,12 @@ def evaluate_rows(
 def estimate_rows(
     rows: MemoryRows | BlockRows,
     *,
-    scores: RequestedScores | None,
-    censoring: Any,
+    scores: RequestedScores | None = None,
+    censoring: Any = "auto",
     times: Any = None,
-    n_bootstrap: int,
-    random_state: Any,
-    resolution: Any,
+    n_bootstrap: int = 200,
+    random_state: Any = 0,
+    resolution: Any = "auto",
     verbose: bool = False,
 ) -> tuple[list[Request], dict[tuple[int, str], Estimate], list[str]]:
     """Return the requests, their estimates by (position of the request, name of the model), and notes."""
@@ -295,3 +281,181 @@ def _past_follow_up(requests: list[Request], outcome: Outcome) -> list[str]:
         f"No row is followed beyond time {last:g}: {', '.join(names)} at time {min(r.horizon or 0.0 for r in late):g} "
         "and later are based on events alone. Use earlier times."
     ]
+
+
+# ------------------------------------------------------------------ the same scores of different rows
+
+
+class FixedScores:
+    """Scores of different rows with the same times and the same censoring distribution.
+
+    Parameters
+    ----------
+    X, outcome
+        All rows.
+    parts : sequence of int arrays
+        The rows that are scored together. Scores over a range of times end at the shortest follow-up of a part.
+    scores, times, censoring, random_state
+        As in `cross_evaluate`; whether censoring depends on x is tested once, on all rows.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        outcome: Outcome,
+        parts: Sequence[Index],
+        scores: RequestedScores | None,
+        times: Any,
+        censoring: Any,
+        random_state: Any,
+    ) -> None:
+        self.X, self.outcome, self._censoring = X, outcome, censoring
+        later, self.notes = outcome.since_entry(), list[str]()
+        if scores is None:
+            scores, times = default_scores(outcome, times)
+        names = [scores] if isinstance(scores, str) else list(scores)
+        self.scores = {name: dict(scores[name]) if isinstance(scores, Mapping) else {} for name in names}
+        low, high = follow_up(later.time)[0], min(follow_up(later.time[part])[1] for part in parts)
+        needs_test = False
+        for name, options in self.scores.items():
+            score = find_score(name)
+            needs_test |= score.needs_censoring and score.given_x and options.get("censoring") is None
+            if score.times != "none" and options.get(score.times_option) is None:
+                default = median_time(later) if score.times == "single" else (low, high)
+                options[score.times_option] = default if times is None else times
+        if not isinstance(censoring, SurvivalDistribution):
+            check, self.notes = resolve_censoring(censoring, X, later, random_state, needed=needs_test)
+            self._censoring = "marginal" if check is None else check
+
+    def censoring(self, rows: Index) -> Any:
+        """Return the censoring distribution of some rows, as an argument of `evaluate`."""
+        g = self._censoring
+        if isinstance(g, CensoringCheck):
+            return g.of_rows(rows)
+        return g[rows] if not isinstance(g, str) and len(g) == len(self.outcome) else g
+
+    def of(self, models: Any, rows: Index) -> Evaluation:
+        """Return the scores of models on some rows."""
+        X, y = take_rows(self.X, rows), self.outcome[rows]
+        return evaluate(models, X, y, scores=self.scores, censoring=self.censoring(rows), n_bootstrap=0)
+
+
+def audit(
+    model_or_distribution: Any,
+    X: Any,
+    y: Any,
+    by: Any,
+    *,
+    scores: RequestedScores | None = None,
+    times: Any = None,
+    censoring: Any = "marginal",
+    n_bootstrap: int = 200,
+    confidence: float = 0.95,
+    random_state: int | None = 0,
+    sample_weight: Any = None,
+    groups: Any = None,
+    verbose: bool = False,
+) -> Evaluation:
+    """Score a model in subgroups: every score by the levels of a column, with intervals and differences.
+
+    Two levels are compared with each other. Each of several levels is compared with all other rows. Subjects are
+    resampled within levels, so that the intervals of differences are those of independent samples.
+
+    A difference is not a proof of unfairness: scores depend on how far apart the risks in a subgroup are (concordance)
+    and on how frequent events are (Brier score, likelihood). The calibration intercept and slope do not.
+
+    Parameters
+    ----------
+    model_or_distribution : object with ``predict_distribution(X)`` or SurvivalDistribution
+    X : table of covariates
+        In memory.
+    y : outcome
+    by : str or array of shape (n,)
+        A column of X, which the model need not read, or the level of each row. Missing values are a level. A column of
+        numbers with many values must be cut into intervals first (``pandas.cut``).
+    scores, times, censoring
+        As in `cross_evaluate`: times are the same in all levels, up to the shortest follow-up of a level. If
+        ``censoring`` is "marginal", G is the Kaplan-Meier estimate of the level.
+    n_bootstrap, confidence, sample_weight, groups, verbose
+        As in `evaluate`.
+    random_state : int
+        Seed of the resamples.
+
+    Returns
+    -------
+    DataFrame
+        As `evaluate` returns it for several models, with the column ``level`` in place of ``model``. With more than
+        two levels, ``against`` is "rest": all rows that are not in the level.
+
+    Examples
+    --------
+    >>> from sumosurv import CoxPH, datasets
+    >>> data = datasets.simulate("weibull", 300, random_state=0)
+    >>> model = CoxPH().fit(data.X, data.y)
+    >>> level = np.where(data.X["x"] > 0.5, "high", "low")
+    >>> found = audit(model, data.X, data.y, level, scores="harrell_c", n_bootstrap=50)
+    >>> found[["level", "against"]].to_numpy().tolist()
+    [['high', ''], ['low', ''], ['low', 'high']]
+    """
+    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
+    counted = np.flatnonzero(outcome.weights)
+    level, labels = _levels(X, by, len(outcome), counted)
+    if len(counted) < len(outcome):  # rows that do not count are not looked at
+        outcome, X = outcome[counted], None if X is None else take_rows(X, counted)
+        if isinstance(model_or_distribution, SurvivalDistribution):
+            model_or_distribution = model_or_distribution[counted]
+    if isinstance(model_or_distribution, SurvivalDistribution):
+        curves, cells = model_or_distribution, None
+    else:
+        held = MemoryRows({"": model_or_distribution}, as_source(X, outcome)).held
+        curves, cells = held.curves[""], cells_of(final_estimator(model_or_distribution))
+    parts = {label: np.flatnonzero(level == place) for place, label in enumerate(labels)}
+    pairs = [(labels[1], labels[0])]
+    if len(labels) > 2:
+        pairs = [(label, f"not {label}") for label in labels]
+        parts |= {f"not {label}": np.flatnonzero(level != place) for place, label in enumerate(labels)}
+    fixed = FixedScores(X, outcome, [parts[label] for label in labels], scores, times, censoring, random_state)
+    notes = fixed.notes
+    found: dict[tuple[int, str], Estimate] = {}
+    requests: list[Request] = []
+    seeds = np.random.SeedSequence(random_state).spawn(len(parts))
+    from tqdm.auto import tqdm
+
+    with tqdm(total=len(parts), desc="evaluating", unit="level", disable=not verbose) as bar:
+        for (label, rows), seed in zip(parts.items(), seeds):
+            own = MemoryRows({label: curves[rows]}, as_source(take_rows(X, rows), outcome[rows]))
+            requests, estimates, more = estimate_rows(
+                own,
+                scores=fixed.scores,
+                censoring=fixed.censoring(rows),
+                n_bootstrap=n_bootstrap,
+                random_state=seed,
+                resolution=cells,
+            )
+            found |= estimates
+            notes += [note for note in (f"{label}: {note}" for note in more) if label in labels]
+            bar.update()
+    lines = table_lines(requests, labels, pairs, found, confidence)
+    table = [line | {"level": line["model"], "model": ""} for line in lines]
+    if len(labels) > 2:
+        table = [line | {"against": line["against"] and _REST} for line in table]
+    return Evaluation.of(table, notes)
+
+
+def _levels(X: Any, by: Any, n: int, rows: Index) -> tuple[Any, list[str]]:
+    """Return the level of each of some rows, counted from zero, and the names of the levels."""
+    if isinstance(by, str):
+        if not isinstance(X, pd.DataFrame) or by not in X.columns:
+            raise ValueError(f"X has no column {by!r}; pass the name of a column, or the level of each row.")
+        by = X[by]
+    values = pd.Series(by).reset_index(drop=True)
+    if len(values) != n:
+        raise ValueError(f"by has {len(values)} values, and y has {n} rows.")
+    level, known = pd.factorize(values.iloc[rows], sort=True)
+    labels = [*map(str, known), *(["missing"] if (level < 0).any() else [])]
+    if not 2 <= len(labels) <= _MOST_LEVELS or len(set(labels)) < len(labels):
+        raise ValueError(
+            f"A column with 2 to {_MOST_LEVELS} distinct levels is needed; this one has {len(labels)}. Cut numbers "
+            "into intervals with pandas.cut."
+        )
+    return np.where(level < 0, len(known), level), labels

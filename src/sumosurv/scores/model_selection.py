@@ -1,43 +1,34 @@
-"""Choosing between models: cross-validation on the same folds, scorers for scikit-learn, agreement of scores."""
+"""Validating methods and choosing between them: cross-validation, optimism, scorers, agreement of scores."""
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import stats
-from sklearn.base import clone
 
-from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import check_names
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level
-from sumosurv.scores._inputs import follow_up, median_time
+from sumosurv.quantiles import check_level, check_resamples
 from sumosurv.scores.blocks import MemoryRows
-from sumosurv.scores.censoring import resolve_censoring
-from sumosurv.scores.evaluation import evaluate
+from sumosurv.scores.censoring import fitted_to
+from sumosurv.scores.evaluation import FixedScores
 from sumosurv.scores.evaluation_table import COLUMNS, Evaluation
-from sumosurv.scores.score import SCORES, RequestedScores, default_scores, find_score
+from sumosurv.scores.score import SCORES, RequestedScores, find_score
 from sumosurv.sources import as_source, take_rows
 
-__all__ = [
-    "CrossEvaluation",
-    "SurvivalScorer",
-    "censoring_of_rows",
-    "cross_evaluate",
-    "make_survival_scorer",
-    "outcome_for_fit",
-    "rank_correlation",
-    "with_times",
-]
+Rows = npt.NDArray[np.intp]
 
+_KEYS = ["score", "cause", "censoring", "times"]
 _OF_SUMMARY = ("against", "low", "high", "std_error", "won")  # columns that single folds have not
 
-Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+Split = tuple[Rows, Rows]
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,19 +126,17 @@ def cross_evaluate(
     estimators = check_names(estimators)
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     splits = list(_splits(cv, X, outcome, n_repeats, random_state))
-    scores = with_times(scores, times, outcome, [test for _, test in splits])
-    weighting, notes = censoring_of_rows(censoring, scores, X, outcome, random_state)
-    parts = []
+    fixed = FixedScores(X, outcome, [test for _, test in splits], scores, times, censoring, random_state)
+    parts, notes = [], fixed.notes
     from tqdm.auto import tqdm
 
     with tqdm(total=len(splits) * len(estimators), desc="evaluating", unit="fit", disable=not verbose) as bar:
         for fold, (train, test) in enumerate(splits):
             fitted = {}
             for name, estimator in estimators.items():
-                fitted[name] = clone(estimator).fit(take_rows(X, train), outcome_for_fit(outcome[train]))
+                fitted[name] = fitted_to(estimator, X, outcome, train)
                 bar.update()
-            g = weighting(test)
-            found = evaluate(fitted, take_rows(X, test), outcome[test], scores=scores, censoring=g, n_bootstrap=0)
+            found = fixed.of(fitted, test)
             if fold == 0:
                 notes += [f"In the first fold: {note}" for note in found.notes if note not in notes]
             parts.append(pd.DataFrame(found[found["against"] == ""]).assign(fold=fold))
@@ -161,19 +150,6 @@ def cross_evaluate(
         note += " Folds won: the share of folds in which the score is better than that of the first model."
     kept = [column for column in ("fold", *COLUMNS) if column in folds and column not in _OF_SUMMARY]
     return CrossEvaluation(Evaluation.of(rows, [note, *left_out, *notes]), folds[kept])
-
-
-def censoring_of_rows(
-    censoring: Any, scores: Mapping[str, Mapping[str, Any]], X: Any, outcome: Outcome, random_state: Any
-) -> tuple[Callable[[npt.NDArray[np.intp]], Any], list[str]]:
-    """Return a function that gives ``censoring`` for the test rows of a fold, and notes; the test is done once."""
-    if isinstance(censoring, SurvivalDistribution):
-        own = len(censoring) == len(outcome)
-        return lambda test: censoring[test] if own else censoring, []
-    asked = [find_score(name) for name, options in scores.items() if options.get("censoring") is None]
-    needed = any(score.needs_censoring and score.given_x for score in asked)
-    check, notes = resolve_censoring(censoring, X, outcome.since_entry(), random_state, needed=needed)
-    return (lambda test: "marginal") if check is None else check.of_rows, notes
 
 
 def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int | None) -> Iterator[Split]:
@@ -196,31 +172,6 @@ def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int
         for k in range(cv):
             held_out = fold[group] == k
             yield np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
-def outcome_for_fit(outcome: Outcome) -> Any:
-    """Return the outcome as an array if it has neither weights nor groups, for estimators that take no more."""
-    return outcome.array() if outcome.weight is None and outcome.group is None else outcome
-
-
-def with_times(
-    scores: RequestedScores | None, times: Any, outcome: Outcome, tests: list[npt.NDArray[np.intp]]
-) -> dict[str, dict[str, Any]]:
-    """Return the scores with times that are the same in all folds."""
-    later = outcome.since_entry()
-    if scores is None:
-        scores, times = default_scores(outcome, times)
-    names = [scores] if isinstance(scores, str) else list(scores)
-    made = {name: dict(scores[name]) if isinstance(scores, Mapping) else {} for name in names}
-    low, high = follow_up(later.time)[0], min(follow_up(later.time[test])[1] for test in tests)
-    for name, options in made.items():
-        score = find_score(name)
-        if score.times == "none" or options.get(score.times_option) is not None:
-            continue
-        options[score.times_option] = times
-        if times is None:
-            options[score.times_option] = median_time(later) if score.times == "single" else (low, high)
-    return made
 
 
 def _summary(
@@ -262,6 +213,157 @@ def _summary(
             values_of = {"value": mean, **interval, "std_error": error, "won": share}
             rows.append(about | values_of | {"model": name, "against": against})
     return rows, list(dict.fromkeys(notes))
+
+
+# ------------------------------------------------------------------ optimism
+
+
+@dataclass(frozen=True, repr=False)
+class Validation:
+    """The result of `validate`, which prints as a table.
+
+    Attributes
+    ----------
+    table : DataFrame
+        One row per score and time: ``apparent``, the score of the model on the rows that it was fitted to; the mean
+        scores of the models fitted to resamples, on their own resample (``training``) and on all rows (``test``);
+        ``optimism``, training less test; ``corrected``, apparent less optimism; and ``std_error``, the error of the
+        optimism that is due to the number of resamples.
+    resamples : DataFrame
+        The scores in each resample: columns resample, training and test, and those that name the score.
+    notes : tuple of str
+    """
+
+    table: pd.DataFrame
+    resamples: pd.DataFrame
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        lines = self.table.to_string(index=False, float_format=lambda value: f"{value:.4g}")
+        return "\n".join([lines, *(["", *self.notes] if self.notes else [])])
+
+
+def validate(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    *,
+    scores: RequestedScores | None = None,
+    times: Any = None,
+    censoring: Any = "marginal",
+    n_bootstrap: int = 200,
+    random_state: int | None = 0,
+    sample_weight: Any = None,
+    groups: Any = None,
+    verbose: bool = True,
+) -> Validation:
+    """Score a method on the rows that it is fitted to, corrected for optimism by Harrell's bootstrap.
+
+    The method is fitted to each of many resamples of the rows. The optimism is the mean difference between the score of
+    such a model on its resample and its score on the original rows. It is subtracted from the apparent score, the one
+    of the model fitted to all rows, which needs no rows that are held out. All steps that learn from the data, such as
+    the choice of columns, belong into the estimator (a pipeline), so that they are repeated in each resample.
+
+    The correction is too small for methods that fit their training rows nearly perfectly, such as forests and large
+    networks; use `cross_evaluate` for these.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Cloned and fitted to all rows and to each resample.
+    X : table of covariates
+    y : outcome
+    scores, times, censoring
+        As in `cross_evaluate`; times are the same in all resamples.
+    n_bootstrap : int
+        Number of resamples.
+    random_state : int
+        Seed of the resamples.
+    sample_weight : array of shape (n,), optional
+        How many rows each row counts for. Rows are drawn with their weights.
+    groups : array of shape (n,), optional
+        The subject that each row belongs to: subjects are drawn with all of their rows.
+    verbose : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Validation
+
+    References
+    ----------
+    Harrell, Lee, Mark (1996), Statistics in Medicine 15. R: ``rms::validate``.
+
+    Examples
+    --------
+    >>> from sumosurv import CoxPH, datasets
+    >>> data = datasets.simulate("weibull", 100, random_state=0)
+    >>> found = validate(CoxPH(), data.X, data.y, scores="harrell_c", n_bootstrap=20, verbose=False).table
+    >>> list(found.columns)
+    ['score', 'times', 'apparent', 'training', 'test', 'optimism', 'corrected', 'std_error']
+    """
+    check_resamples(n_bootstrap)
+    if n_bootstrap < 1:
+        raise ValueError("n_bootstrap must be 1 or more: the optimism is a mean over resamples.")
+    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
+    rng = np.random.default_rng(random_state)
+    subject = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    own = np.split(np.argsort(subject, kind="stable"), np.cumsum(np.bincount(subject))[:-1])
+    draws = [np.concatenate([own[i] for i in rng.integers(len(own), size=len(own))]) for _ in range(n_bootstrap)]
+    return validate_on(draws, estimator, X, outcome, scores, times, censoring, random_state, verbose)
+
+
+def validate_on(
+    draws: Sequence[Rows],
+    estimator: Any,
+    X: Any,
+    outcome: Outcome,
+    scores: RequestedScores | None = None,
+    times: Any = None,
+    censoring: Any = "marginal",
+    random_state: int | None = 0,
+    verbose: bool = False,
+) -> Validation:
+    """Return `validate` for given resamples, each an array of row numbers."""
+    everyone = np.arange(len(outcome))
+    fixed = FixedScores(X, outcome, [everyone, *draws], scores, times, censoring, random_state)
+    notes = fixed.notes
+
+    def score(model: Any, rows: Rows) -> pd.Series[float]:
+        found = fixed.of(model, rows)
+        return pd.DataFrame(found).set_index([name for name in _KEYS if name in found])["value"]
+
+    fit_outcome = outcome
+    if outcome.group is None and "groups" in inspect.signature(estimator.fit).parameters:
+        # copies of a row belong to one subject, so that an estimator that holds out rows holds out all copies
+        fit_outcome = replace(outcome, group=everyone)
+    apparent = score(fitted_to(estimator, X, outcome, everyone), everyone)
+    parts, warned = [], []
+    from tqdm.auto import tqdm
+
+    with tqdm(total=len(draws), desc="validating", unit="resample", disable=not verbose) as bar:
+        for number, rows in enumerate(draws):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model = fitted_to(estimator, X, fit_outcome, rows)
+            warned += [str(caught[0].message)] if caught else []
+            part = {"training": score(model, rows).to_numpy(), "test": score(model, everyone).to_numpy()}
+            parts.append(pd.DataFrame(part, index=apparent.index).assign(resample=number))
+            bar.update()
+    resamples = pd.concat(parts)
+    places = np.tile(np.arange(len(apparent)), len(draws))
+    means = resamples[["training", "test"]].groupby(places).mean()
+    gap = (resamples["training"] - resamples["test"]).groupby(places)
+    table = pd.DataFrame({"apparent": apparent.to_numpy()}).join(means)
+    table["optimism"] = gap.mean()
+    table["corrected"] = table["apparent"] - table["optimism"]
+    table["std_error"] = gap.std() / np.sqrt(gap.count())
+    table.index = apparent.index
+    undefined = int(resamples[["training", "test"]].isna().any(axis=1).sum())
+    notes += [f"{undefined} scores of resamples are undefined and left out of the means."] if undefined else []
+    if warned:
+        notes.append(f"{len(warned)} of {len(draws)} fits to resamples issued warnings; the first: {warned[0]}")
+    return Validation(table.reset_index(), resamples.reset_index(), tuple(notes))
 
 
 # ------------------------------------------------------------------ scorers
