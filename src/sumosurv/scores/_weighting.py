@@ -125,10 +125,10 @@ class GridWeights:
 
     def block(self, rows: slice, alive: npt.NDArray[np.bool_]) -> Array:
         """Return weights of shape (k, m) for some rows; ``alive`` says which are followed past each time."""
-        of_alive = self.of_alive
+        of_event, of_alive = self.of_event[rows, None], self.of_alive
         if of_alive is None:
             of_alive = self._alive(self.weighting.censoring[rows], alive)
-        weight = np.where(alive, of_alive, self.of_event[rows, None])
+        weight = np.where(alive, of_alive, of_event)
         if self.weighting.min_followed > 0:
             weight = np.where(self.weighting.kept(self.grid, rows), weight, 0.0)
         return weight
