@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Arguments", "as_tensor", "check_levels", "check_times", "is_traced", "read_arguments", "to_output"]
-
 
 class Arguments(NamedTuple):
     """Times, levels or horizons of shape (1, m), shared by all subjects, or (n, m)."""

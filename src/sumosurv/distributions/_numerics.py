@@ -10,8 +10,6 @@ from torch import Tensor
 
 from sumosurv.distributions._quadrature import integrate_panels
 
-__all__ = ["first_look", "invert_log_survival", "mean_survival_time"]
-
 _LOG_MIN, _LOG_MAX = -700.0, 690.0  # exp of these is still a normal float64
 _GOAL = 1e-12  # relative error of a quantile
 _FIRST_LOOKS = 12  # times at most at which all curves are evaluated before a search for quantiles

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from sumosurv.grouped_sum import add_by_group
 
-__all__ = ["integrate_panels", "panel_edges", "squared_areas"]
-
 Function = Callable[[Tensor, Tensor], Tensor]  # rows (k,) and places (k or 1, m) to values (k, m)
 
 _MANY = 0.25  # of the rows: a panel that is inaccurate for more of them is made finer for all

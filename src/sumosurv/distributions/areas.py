@@ -12,8 +12,6 @@ from sumosurv.distributions import _quadrature
 from sumosurv.distributions._numerics import mean_survival_time
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["squared_areas"]
-
 
 def squared_areas(distribution: SurvivalDistribution, at: Tensor) -> tuple[Tensor, Tensor]:
     r"""(∫₀^at F(t)² dt, ∫_at^∞ S(t)² dt) of each subject, for a float64 tensor of shape (n,).

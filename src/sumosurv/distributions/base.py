@@ -14,8 +14,6 @@ from torch import Tensor
 from sumosurv.distributions._arguments import as_tensor, check_levels, check_times, read_arguments, to_output
 from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
 
-__all__ = ["SurvivalDistribution"]
-
 
 class SurvivalDistribution(ABC):
     r"""The distribution of the time T of the first event, and of its cause, for each of n subjects.

@@ -15,8 +15,6 @@ from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tabulated import Tabulated
 from sumosurv.distributions.wrapper import Combination, Wrapper
 
-__all__ = ["CauseSpecificHazards", "CauseTime", "cause_specific"]
-
 _CELLS = 128
 _NODES = (-0.8611363115940526, -0.3399810435848563, 0.3399810435848563, 0.8611363115940526)
 _WEIGHTS = (0.3478548451374538, 0.6521451548625461, 0.6521451548625461, 0.3478548451374538)  # Gauss-Legendre

@@ -19,14 +19,6 @@ from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.wrapper import Wrapper
 from sumosurv.families import gompertz
 
-__all__ = [
-    "Continued",
-    "is_mean_extrapolated",
-    "tail_area",
-    "tail_log_terms",
-    "tail_start",
-]
-
 _LARGE = 40.0  # exp(-40) is nothing beside 1 in float64
 
 

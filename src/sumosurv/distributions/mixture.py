@@ -15,8 +15,6 @@ from sumosurv.distributions._arguments import as_tensor, is_traced
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.wrapper import Combination
 
-__all__ = ["CauseMixture", "Mixture"]
-
 
 class _Weighted(Combination):
     """Σ wᵢ Sᵢ(t) with weights that may differ by subject: all that concerns the time of the event."""

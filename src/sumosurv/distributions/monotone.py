@@ -13,14 +13,6 @@ from torch.nn.functional import logsigmoid
 from sumosurv.distributions._quadrature import integrate_panels, panel_edges
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = [
-    "HEADS",
-    "NEEDS_SLOPE",
-    "Monotone",
-    "Quantity",
-    "monotone_log_likelihood_terms",
-]
-
 # (code of shape (n, w), times of shape (n or 1, m)) -> h and dh/dt of shape (n, m)
 Curve = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Value = Callable[[Tensor, Tensor], Tensor]  # h alone

@@ -15,8 +15,6 @@ from torch import Tensor
 from sumosurv.distributions._quadrature import integrate_panels
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["Ode", "clock", "clock_inverse", "clock_log_slope"]
-
 # (codes of shape (r, w), number of steps J) -> Λ and log dΛ/dτ at the J + 1 nodes τ = j / J, each (r, J + 1)
 Solution = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 

@@ -25,17 +25,6 @@ from sumosurv.families import (
     weibull,
 )
 
-__all__ = [
-    "GeneralisedGamma",
-    "Gompertz",
-    "LogLogistic",
-    "LogNormal",
-    "Normal",
-    "ProportionalHazards",
-    "RoystonParmar",
-    "Weibull",
-]
-
 _ALONE = 40.0  # 1 + exp(40) is exp(40) in float64
 
 

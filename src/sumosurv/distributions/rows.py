@@ -14,8 +14,6 @@ from torch import Tensor
 from sumosurv.distributions._arguments import as_tensor, check_times
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["CovariatePath", "Joined"]
-
 
 class Joined(SurvivalDistribution):
     """The subjects of several distributions with the same causes, in a given order.

@@ -12,8 +12,6 @@ from torch import Tensor
 from sumosurv.distributions._arguments import as_tensor
 from sumosurv.distributions.base import SurvivalDistribution
 
-__all__ = ["Between", "Tabulated"]
-
 Between = Literal["step", "density", "hazard"]
 
 

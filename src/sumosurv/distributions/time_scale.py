@@ -15,8 +15,6 @@ from sumosurv.distributions._numerics import mean_survival_time
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.wrapper import Wrapper
 
-__all__ = ["Conditional", "Delayed", "Remaining", "Rescaled"]
-
 
 class _TimeScale(Wrapper):
     r"""T = scale · T₀ + start, given T₀ > after if ``after`` is not None.

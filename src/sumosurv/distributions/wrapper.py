@@ -15,8 +15,6 @@ from torch import Tensor
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.tabulated import Tabulated
 
-__all__ = ["Combination", "Recalibrated", "Wrapper"]
-
 
 class Wrapper(SurvivalDistribution):
     """A distribution of the subjects and causes of its ``base``."""

@@ -14,8 +14,6 @@ from sumosurv.explain._rows import Rows, check_count, distinct_quantiles, drawn_
 from sumosurv.explain.effects import Effect
 from sumosurv.quantiles import check_level
 
-__all__ = ["accumulated_local_effects"]
-
 _ROWS = 10_000  # predicted at once, twice
 
 

@@ -32,8 +32,6 @@ from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level
 from sumosurv.sources import take_rows
 
-__all__ = ["Contrast", "contrast", "standardised_contrast"]
-
 _STEPS = 32  # into which the search for a median divides an interval of time
 _ROWS = 1000  # averaged at once
 

@@ -25,8 +25,6 @@ from sumosurv.explain._quantity import (
 from sumosurv.explain._rows import Kind, Rows, check_count, drawn_rows
 from sumosurv.quantiles import check_level
 
-__all__ = ["Effect", "partial_dependence"]
-
 _ROWS = 20_000  # predicted at once
 
 

@@ -21,8 +21,6 @@ from sumosurv.scores.blocks import HeldRows
 from sumosurv.scores.evaluation import score_held
 from sumosurv.scores.score import Request, find_score
 
-__all__ = ["Importance", "permutation_importance"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Importance:

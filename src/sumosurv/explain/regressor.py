@@ -14,8 +14,6 @@ from sumosurv.explain._quantity import QuantityName, explanation, quantity_predi
 from sumosurv.explain._rows import Rows
 from sumosurv.models import final_estimator
 
-__all__ = ["QuantityRegressor"]
-
 
 class QuantityRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """One number of a model's predictions as a regressor: a restricted mean, a median, the survival at a time.

@@ -25,8 +25,6 @@ from sumosurv.explain._quantity import (
 )
 from sumosurv.explain._rows import Rows
 
-__all__ = ["SurvShap", "survshap"]
-
 Method = Literal["auto", "exact", "permutations"]
 
 _EXACT_UNASKED, _EXACT_AT_MOST = 6, 14  # columns

@@ -24,8 +24,6 @@ from sumosurv.nonparametric.intervals import turnbull
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level, check_resamples, resampled_limits
 
-__all__ = ["confidence_band", "incidence_variance"]
-
 Curve = Literal["kaplan_meier", "nelson_aalen", "aalen_johansen", "turnbull"]
 Kind = Literal["log-log", "log", "plain"]
 

@@ -12,8 +12,6 @@ from sumosurv.nonparametric.curves import aalen_johansen, kaplan_meier
 from sumosurv.nonparametric.intervals import TurnbullIntervals, turnbull_intervals
 from sumosurv.outcome import Outcome, check_outcome
 
-__all__ = ["coarse_aalen_johansen", "coarse_kaplan_meier"]
-
 _MOST_CELLS = 200
 
 

@@ -25,8 +25,6 @@ from sumosurv.nonparametric.curves import product_limit
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.outcome.checks import without_mask
 
-__all__ = ["LogrankTest", "Weighting", "labels_of", "logrank_test"]
-
 Weighting = Literal["logrank", "gehan-breslow", "tarone-ware", "peto", "fleming-harrington"]
 _WEIGHTINGS = ("logrank", "gehan-breslow", "tarone-ware", "peto", "fleming-harrington")
 

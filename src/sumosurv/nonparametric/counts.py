@@ -11,22 +11,6 @@ import numpy.typing as npt
 
 from sumosurv.outcome import Outcome, check_outcome
 
-__all__ = [
-    "Counts",
-    "Floats",
-    "at_risk_at",
-    "at_risk_from",
-    "count",
-    "is_robust",
-    "is_whole",
-    "refuse_intervals",
-    "resampler",
-    "risk_table",
-    "shares",
-    "sum_by_subject",
-    "sums_at_risk",
-]
-
 Floats = npt.NDArray[np.float64]
 
 

@@ -12,16 +12,6 @@ from sumosurv.distributions import Tabulated
 from sumosurv.nonparametric.counts import Counts, Floats, count, shares
 from sumosurv.outcome import Outcome, check_outcome
 
-__all__ = [
-    "CumulativeIncidence",
-    "aalen_johansen",
-    "breslow",
-    "cause_events",
-    "kaplan_meier",
-    "nelson_aalen",
-    "product_limit",
-]
-
 
 def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
     r"""The product-limit estimate, S(t) = Π_{tᵢ <= t} (1 - dᵢ / nᵢ), as the distribution of one subject.

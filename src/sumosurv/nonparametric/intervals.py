@@ -16,8 +16,6 @@ from sumosurv.nonparametric.counts import Floats
 from sumosurv.nonparametric.curves import kaplan_meier, nelson_aalen
 from sumosurv.outcome import Outcome, check_outcome
 
-__all__ = ["TurnbullIntervals", "marginal_curve", "turnbull", "turnbull_intervals"]
-
 _NO_MASS = 1e-12
 _ALMOST_ALL = 1.0 - 1e-10  # the largest hazard before the last interval, where rows enter late
 

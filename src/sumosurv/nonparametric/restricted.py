@@ -16,8 +16,6 @@ from sumosurv.nonparametric.curves import product_limit
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level
 
-__all__ = ["RestrictedMeanTest", "restricted_mean_test"]
-
 
 @dataclass(frozen=True)
 class RestrictedMeanTest:

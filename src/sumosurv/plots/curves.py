@@ -28,8 +28,6 @@ from sumosurv.plots.figure import (
     time_label,
 )
 
-__all__ = ["known_until", "plot_incidences", "plot_kaplan_meier", "plot_risk_groups", "plot_survival", "plot_training"]
-
 _INSIDE = 4  # most groups whose legend fits beside the curves
 _TABLE_TOP, _TABLE_LINE = 46, 14  # points below the axis at which the numbers at risk begin, and per line
 _DASHED = (0, (5, 2))

@@ -24,8 +24,6 @@ from sumosurv.plots.figure import (
 )
 from sumosurv.scores import SCORES
 
-__all__ = ["plot_contrast", "plot_effect", "plot_importance", "plot_survshap"]
-
 Array = npt.NDArray[np.float64]
 
 _NARROW = 0.05  # share of the axis that a cell needs for a number

@@ -10,23 +10,6 @@ import numpy as np
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 
-__all__ = [
-    "COLOURS",
-    "SIZE",
-    "add_legend",
-    "at_times",
-    "axes",
-    "colour",
-    "draw_curve",
-    "finish",
-    "last_training_time",
-    "line_handle",
-    "patch_handle",
-    "picture",
-    "shade_beyond",
-    "time_label",
-]
-
 # Colours that readers with any colour vision can tell apart (Okabe and Ito).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 SIZE = (7.2, 4.6)

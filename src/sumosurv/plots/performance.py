@@ -35,8 +35,6 @@ from sumosurv.scores import (
 )
 from sumosurv.scores.score import find_score
 
-__all__ = ["plot_calibration", "plot_decision_curve", "plot_hazard_ratios", "plot_score", "score_times"]
-
 _SQUARE = (4.2, 4.0)
 _IDEAL = {"color": "0.45", "ls": "--", "lw": 1.2}
 _TIMES = 40

@@ -17,8 +17,6 @@ from sumosurv.report.groups import groups_section
 from sumosurv.report.inputs import ReportInputs
 from sumosurv.report.performance import performance_section
 
-__all__ = ["Report", "make_report"]
-
 
 @dataclass(frozen=True)
 class Report:

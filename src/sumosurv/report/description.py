@@ -18,8 +18,6 @@ from sumosurv.report.document import Picture, Section, count, draw, in_percent, 
 from sumosurv.report.groups import small_groups
 from sumosurv.report.inputs import ReportInputs
 
-__all__ = ["data_section", "limits_section", "model_section"]
-
 _PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "matplotlib", "jinja2")
 _MOST_COLUMNS = 60
 _MOST_GROUPS = 12  # small groups that are listed

@@ -12,20 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "Item",
-    "Note",
-    "Picture",
-    "Section",
-    "Table",
-    "count",
-    "draw",
-    "estimate",
-    "in_percent",
-    "number",
-    "shown",
-]
-
 _LONGEST = 80  # characters of a value in a table
 _LARGEST = 150_000  # bytes of a vector graphic
 _DPI = 150

@@ -14,8 +14,6 @@ from sumosurv.report.document import Item, Section, draw, estimate, in_percent, 
 from sumosurv.report.inputs import ReportInputs
 from sumosurv.scores import SCORES, log_likelihood
 
-__all__ = ["drivers_section", "subjects_section"]
-
 _REPEATS = 3
 _MOST_COLUMNS = 40  # for importance: the shuffles of wide tables would take hours
 _EFFECTS = 4

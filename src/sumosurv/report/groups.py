@@ -15,8 +15,6 @@ from sumosurv.plots.figure import at_times
 from sumosurv.report.document import Picture, Section, count, draw, in_percent, shown
 from sumosurv.report.inputs import ReportInputs
 
-__all__ = ["groups_section", "small_groups"]
-
 _MOST_LEVELS, _MOST_COLUMNS = 8, 6
 _FEW_ROWS, _FEW_EVENTS = 50, 10
 

@@ -15,8 +15,6 @@ from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.quantiles import quantiles
 from sumosurv.sources import take_rows
 
-__all__ = ["ReportInputs"]
-
 Array = npt.NDArray[np.float64]
 
 _AT_RISK = 0.05  # least share of rows that is followed beyond a horizon

@@ -16,8 +16,6 @@ from sumosurv.report.inputs import ReportInputs
 from sumosurv.scores import SCORES, decision_curve, evaluate
 from sumosurv.scores.censoring import CensoringTestError, check_censoring
 
-__all__ = ["performance_section"]
-
 _NARROWEST = 0.05  # range of thresholds that is worth a sentence: limits are pointwise
 _MOST_RESAMPLES = 100  # of pictures, each with a regression of its own
 

@@ -26,13 +26,6 @@ from sumosurv.scores._resampling import Estimate, Resamples, Terms, ratio, share
 from sumosurv.scores._weighting import GridWeights, Weighting
 from sumosurv.sources import QuantileSketch
 
-__all__ = [
-    "PartialAuc",
-    "auc_terms",
-    "cumulative_dynamic_auc",
-    "integrated_auc",
-]
-
 _MARKERS = 65_536  # risks of cases and of controls from which the AUC of rows in blocks is computed
 
 

@@ -21,16 +21,6 @@ from sumosurv.scores.censoring import CensoringCheck, weigh_requests
 from sumosurv.scores.score import Request, Score
 from sumosurv.sources import Block, OutcomeSketch, Source, hashed, take_rows
 
-__all__ = [
-    "BlockRows",
-    "BlockTask",
-    "HeldRows",
-    "MemoryRows",
-    "ScoredBlock",
-    "common_causes",
-    "rows_of",
-]
-
 _BLOCK = 16_384  # rows scored at a time
 _SAMPLED = 20_000  # rows of the scores that compare rows with each other
 

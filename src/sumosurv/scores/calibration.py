@@ -14,8 +14,6 @@ from sumosurv.outcome import Cells
 from sumosurv.scores._inputs import Array, check_rows, check_subjects
 from sumosurv.scores._resampling import SquareTerms, covariance_of_means
 
-__all__ = ["Calibration", "DCalibration", "calibration", "calibration_terms", "d_calibration", "d_calibration_terms"]
-
 PAPER_LEVELS = tuple(np.arange(1, 10) / 10)
 
 

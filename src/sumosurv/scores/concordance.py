@@ -37,8 +37,6 @@ from sumosurv.scores._pairs import (
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums, share_of_pairs
 from sumosurv.scores._weighting import OnZero, OwnWeightTerms, Weighting
 
-__all__ = ["concordance_td", "concordance_td_terms", "harrell_c", "harrell_c_terms", "uno_c", "uno_c_terms"]
-
 TdMethod = Literal["harrell", "adj_antolini", "antolini"]
 
 _TD_RULES = {

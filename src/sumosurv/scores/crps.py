@@ -12,8 +12,6 @@ from sumosurv.distributions import Rescaled, SurvivalDistribution, Tabulated
 from sumosurv.distributions.areas import squared_areas
 from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
-__all__ = ["crps_integrals", "survival_crps"]
-
 _ROWS = 1 << 11
 
 

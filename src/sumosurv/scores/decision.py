@@ -15,8 +15,6 @@ from sumosurv.quantiles import check_level, check_resamples, resampled_limits
 from sumosurv.scores._inputs import Array, check_subjects, check_time, of_cause, risk_at
 from sumosurv.scores._resampling import Bootstrap, incidence_limit
 
-__all__ = ["DecisionCurve", "decision_curve"]
-
 
 @dataclass(frozen=True)
 class DecisionCurve:

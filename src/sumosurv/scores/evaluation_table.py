@@ -8,8 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["COLUMNS", "Evaluation"]
-
 COLUMNS = (
     "score",
     "cause",

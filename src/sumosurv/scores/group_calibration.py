@@ -25,8 +25,6 @@ from sumosurv.scores._inputs import (
 )
 from sumosurv.scores._resampling import Resamples, Terms, incidence_limit, product_limit, ratio
 
-__all__ = ["GroupCalibration", "group_calibration", "group_calibration_terms"]
-
 _GRID = 32  # times up to t at which the predicted curves are read for the variance under the model
 
 

@@ -26,16 +26,6 @@ from sumosurv.scores._inputs import (
 from sumosurv.scores._resampling import Terms, ratio
 from sumosurv.scores._weighting import GridWeights, Weighting
 
-__all__ = [
-    "binomial_log_likelihood",
-    "brier",
-    "integrated_binomial_log_likelihood",
-    "integrated_brier",
-    "integrated_scaled_brier",
-    "loss_terms",
-    "scaled_brier",
-]
-
 Rule = Literal["trapezoid", "simpson"]
 Bools = npt.NDArray[np.bool_]
 

@@ -14,8 +14,6 @@ from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
-__all__ = ["known_by", "log_likelihood"]
-
 _ROWS = 1 << 15  # subjects taken at once: taking rows copies their curves
 
 

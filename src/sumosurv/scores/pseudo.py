@@ -15,14 +15,6 @@ from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import Array, check_rows, check_subjects, check_time, curve_blocks, of_cause
 from sumosurv.scores._resampling import Resamples, Terms, product_limit, ratio
 
-__all__ = [
-    "calibration_intercept",
-    "calibration_line_terms",
-    "calibration_slope",
-    "mean_absolute_error",
-    "mean_absolute_error_terms",
-]
-
 _STEPS = 100  # of Fisher scoring, at most
 
 

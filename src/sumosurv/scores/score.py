@@ -53,19 +53,6 @@ from sumosurv.scores.pseudo import (
     mean_absolute_error_terms,
 )
 
-__all__ = [
-    "DEFAULT_SCORES",
-    "HORIZON_SCORES",
-    "SCORES",
-    "Request",
-    "RequestedScores",
-    "Score",
-    "default_scores",
-    "find_score",
-    "make_requests",
-    "scores_table",
-]
-
 RequestedScores = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 
