@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import CoxPH, FineGray
 from sumosurv.nonparametric import aalen_johansen, refuse_intervals, resampler
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level, check_resamples, quantiles, resampled_limits, shrinkage
+from sumosurv.scores.pseudo import risks_on_log_scale
 
 __all__ = ["SmoothCalibration", "smooth_calibration"]
 
@@ -160,7 +160,9 @@ def smooth_calibration(
         raise ValueError(
             f"Nobody is followed up to time {float(time):g}: the last time is {last:g}. Take an earlier one."
         )
-    scale = _log_hazard(distribution, outcome, float(time), cause)
+    scale, _, note = risks_on_log_scale(distribution, outcome, float(time), cause)
+    if note:
+        raise ValueError(note)
     predicted = -np.expm1(-np.exp(scale))
     smoother = _Smoother(outcome, scale, float(time), cause, knots, stop)
     places = smoother.places()
@@ -186,31 +188,6 @@ def smooth_calibration(
     return SmoothCalibration(
         ici, float(e50), float(e90), emax, interval, float(time), cause, predicted, observed, grid, curve, lower, upper
     )
-
-
-def _log_hazard(distribution: Any, outcome: Outcome, time: float, cause: int | None) -> Array:
-    """Return log(-log(1 - F(t|x))), of one cause if given; raise ValueError if it is infinite."""
-    if not isinstance(distribution, SurvivalDistribution):
-        raise TypeError(
-            f"The first argument must be a SurvivalDistribution, such as model.predict_distribution(X); got "
-            f"{type(distribution).__name__}."
-        )
-    if len(distribution) != len(outcome):
-        raise ValueError(f"The distribution has {len(distribution)} subjects and y has {len(outcome)} rows.")
-    if cause is not None and distribution.n_causes == 1 and outcome.n_causes > 1:
-        raise ValueError(
-            f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y; the distribution has one."
-        )
-    curves = distribution if cause is None else distribution.cause(cause)
-    with torch.no_grad(), np.errstate(divide="ignore"):
-        scale = np.log(-np.asarray(curves.log_survival(time), dtype=np.float64))
-    certain = np.flatnonzero(np.isinf(scale))
-    if len(certain):
-        raise ValueError(
-            f"{len(certain)} predicted risks at time {time:g} are 0 or 1, the first in row {int(certain[0])}, and "
-            "log(-log(1 - F)) is infinite for them; use another time, or group_calibration."
-        )
-    return scale
 
 
 class _Smoother:

@@ -2,7 +2,8 @@
 
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.distributions.causes import CauseTime, cause_specific
-from sumosurv.distributions.continued import Continued
+from sumosurv.distributions.extrapolation import Continued
+from sumosurv.distributions.joined import CovariatePath, Joined
 from sumosurv.distributions.mixture import CauseMixture, Mixture
 from sumosurv.distributions.monotone import Monotone
 from sumosurv.distributions.ode import Ode
@@ -16,7 +17,6 @@ from sumosurv.distributions.parametric import (
     RoystonParmar,
     Weibull,
 )
-from sumosurv.distributions.rows import CovariatePath, Joined
 from sumosurv.distributions.tabulated import Tabulated
 from sumosurv.distributions.time_scale import Conditional, Delayed, Remaining, Rescaled
 from sumosurv.distributions.wrapper import Recalibrated

@@ -36,35 +36,22 @@ def monotone_log_likelihood_terms(h: Tensor, slope: Tensor, log_start: Tensor | 
     return log_survival - log_start, log_density - log_start
 
 
-def _log_survival_head(h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
-    log_survival = logsigmoid(-h)
-    return (log_survival if log_start is None else (log_survival - log_start).clamp_max(0.0),)
-
-
-def _survival_head(h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
-    survival = torch.sigmoid(-h)
-    return (survival if log_start is None else (survival * torch.exp(-log_start)).clamp_max(1.0),)
-
-
-def _density_head(h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
+def survival_head(quantity: Quantity, h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
+    """What the survival head makes of h, of its slope if the quantity needs it, and of log S(0)."""
+    if quantity == "log_survival":
+        log_survival = logsigmoid(-h)
+        return (log_survival if log_start is None else (log_survival - log_start).clamp_max(0.0),)
+    if quantity == "survival":
+        survival = torch.sigmoid(-h)
+        return (survival if log_start is None else (survival * torch.exp(-log_start)).clamp_max(1.0),)
     assert slope is not None
-    density = slope * torch.sigmoid(h) * torch.sigmoid(-h)
-    return (density if log_start is None else density * torch.exp(-log_start),)
-
-
-def _log_both_head(h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
-    assert slope is not None
+    if quantity == "density":
+        density = slope * torch.sigmoid(h) * torch.sigmoid(-h)
+        return (density if log_start is None else density * torch.exp(-log_start),)
     log_survival, log_density = monotone_log_likelihood_terms(h, slope, log_start)
     return (log_survival if log_start is None else log_survival.clamp_max(0.0)), log_density
 
 
-# what the survival head makes of h, its slope and log S(0)
-HEADS: dict[Quantity, Callable[[Tensor, Tensor | None, Tensor | None], tuple[Tensor, ...]]] = {
-    "log_survival": _log_survival_head,
-    "survival": _survival_head,
-    "density": _density_head,
-    "log_both": _log_both_head,
-}
 NEEDS_SLOPE: tuple[Quantity, ...] = ("density", "log_both")
 
 
@@ -180,7 +167,7 @@ class Monotone(SurvivalDistribution):
         def tile(rows: slice, t: Tensor) -> tuple[Tensor, ...]:
             code = self.code[rows]
             h, slope = self.curve(code, t) if quantity in NEEDS_SLOPE else (self.value(code, t), None)
-            return HEADS[quantity](h, slope, None if start is None else start[rows])
+            return survival_head(quantity, h, slope, None if start is None else start[rows])
 
         n = len(self)
         step = max(1, _CELLS // max(t.shape[1], 1))

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.distributions.continued import is_mean_extrapolated
+from sumosurv.distributions.extrapolation import is_mean_extrapolated
 from sumosurv.outcome.checks import without_mask
 from sumosurv.preprocessing import LevelNotes
 from sumosurv.sources import Source, as_source

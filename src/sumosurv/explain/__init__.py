@@ -1,9 +1,8 @@
 """How predictions depend on the columns: effects, importance, Shapley values, contrasts."""
 
 from sumosurv.explain._quantity import Quantity
-from sumosurv.explain.ale import accumulated_local_effects
 from sumosurv.explain.contrasts import Contrast, contrast, standardised_contrast
-from sumosurv.explain.effects import Effect, partial_dependence
+from sumosurv.explain.effects import Effect, accumulated_local_effects, partial_dependence
 from sumosurv.explain.importance import Importance, permutation_importance
 from sumosurv.explain.regressor import QuantityRegressor
 from sumosurv.explain.shapley import SurvShap, survshap

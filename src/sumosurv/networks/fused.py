@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sumosurv.distributions.monotone import HEADS, NEEDS_SLOPE, Quantity
+from sumosurv.distributions.monotone import NEEDS_SLOPE, Quantity, survival_head
 from sumosurv.networks.layers import TimeFeatures, positive_weight
 
 __all__ = ["FusedCurve", "fused_curves"]
@@ -177,7 +177,7 @@ class FusedCurve:
             else:
                 times = self.times(t[rows]) if ready is None else (ready[0][rows], ready[1][rows])
                 h, slope = self._own_times(code[rows], times, with_slope, work)
-            parts = HEADS[quantity](h, slope, None if log_start is None else log_start[rows])
+            parts = survival_head(quantity, h, slope, None if log_start is None else log_start[rows])
             for result, part in zip(results, parts):
                 result[rows] = part
         return results

@@ -15,7 +15,7 @@ from scipy.special import exprel
 from torch import Tensor, nn
 
 from sumosurv.distributions import Continued, Mixture, SurvivalDistribution
-from sumosurv.distributions.continued import tail_log_terms, tail_start
+from sumosurv.distributions.extrapolation import tail_log_terms, tail_start
 from sumosurv.networks.data import Batch, Inputs, Observed, Table
 from sumosurv.networks.encoders import Encoder
 

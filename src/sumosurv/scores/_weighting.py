@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -198,15 +198,16 @@ class GridWeights:
                 weight = self.block(rows, followed)[:, None]
                 values[rows] = over_time(np.where(weight > 0, given, 0.0) * weight)  # 0 · inf is no contribution
 
-        def by_quantity(means: Array) -> Array:
-            return combine(*np.split(means, n_quantities, axis=1))
-
-        table = values.reshape(n, -1)
+        table, by_quantity = values.reshape(n, -1), partial(_split, combine, n_quantities)
         if not own:
             return MeanTerms(self.outcome, table, by_quantity)
         ended = np.flatnonzero(self.ended)
         sums = WeightedSums(table[ended]), self.grid, WeightedSums(of_alive.reshape(n, -1))
         return OwnWeightTerms(self.outcome, self.weighting, ended, *sums, by_quantity, over_time)
+
+
+def _split(combine: Callable[..., Array], n_quantities: int, means: Array) -> Array:
+    return combine(*np.split(means, n_quantities, axis=1))
 
 
 @dataclass(frozen=True)

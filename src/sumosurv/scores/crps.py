@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sumosurv.distributions import Rescaled, SurvivalDistribution, Tabulated
-from sumosurv.distributions.areas import squared_areas
+from sumosurv.distributions.integrals import squared_areas
 from sumosurv.scores._inputs import Array, check_subjects, times_weight
 
 _ROWS = 1 << 11

@@ -286,20 +286,27 @@ def calibration_line_terms(
 ) -> _Line:
     """Return the regression of pseudo-observations on the predicted risks at one time."""
     outcome = check_subjects(distribution, y)
-    curves, other = of_cause(distribution, outcome, cause)
     at = check_time(outcome, time)
+    scale, own, note = risks_on_log_scale(distribution, outcome, at, cause)
+    return _Line(outcome, of, own, scale, at, note=note)
+
+
+def risks_on_log_scale(
+    distribution: SurvivalDistribution, outcome: Outcome, time: float, cause: int | None
+) -> tuple[Array, npt.NDArray[np.bool_], str]:
+    """Return log(-log(1 - F(t|x))), of one cause if given, the events of the cause, and a note on infinite values."""
+    curves, other = of_cause(distribution, check_subjects(distribution, outcome, entry=True), cause)
     scale = np.empty(len(outcome))
-    for rows, block in curve_blocks(curves, np.array([at]), log=True):
+    for rows, block in curve_blocks(curves, np.array([time]), log=True):
         with np.errstate(divide="ignore"):
             scale[rows] = np.log(-block[:, 0])
-    certain, note = int(np.isinf(scale).sum()), ""
-    if certain:
+    certain, note = np.flatnonzero(np.isinf(scale)), ""
+    if len(certain):
         note = (
-            f"{certain} predicted risks at time {at:g} are 0 or 1, and log(-log(1 - F)) is infinite for them: there is "
-            "no calibration intercept or slope. Use another time, or group_calibration."
+            f"{len(certain)} predicted risks at time {time:g} are 0 or 1, the first in row {int(certain[0])}, and "
+            "log(-log(1 - F)) is infinite for them; use another time, or group_calibration."
         )
-    own = outcome.event if other is None else outcome.event & ~other
-    return _Line(outcome, of, own, scale, at, note=note)
+    return scale, outcome.event if other is None else outcome.event & ~other, note
 
 
 @dataclass(frozen=True)

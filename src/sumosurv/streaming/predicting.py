@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sumosurv.distributions.continued import is_mean_extrapolated
+from sumosurv.distributions.extrapolation import is_mean_extrapolated
 from sumosurv.files import check_apart, check_writable, replacing
 from sumosurv.preprocessing import LevelNotes
 from sumosurv.sources import RowSource, check_no_duplicates, check_present, digest_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +13,19 @@ from torch import Tensor
 
 from sumosurv.distributions._arguments import as_tensor, check_times
 from sumosurv.distributions.base import SurvivalDistribution
+
+
+def _of_parts(name: str) -> Any:
+    """A method that asks each part for its own subjects, with arguments of shape (n or 1, ...)."""
+
+    def method(self: Joined, *arguments: Tensor) -> Tensor:
+        results = []
+        for part, rows in zip(self.parts, self.rows):
+            own = (t if t.shape[0] == 1 and len(self) > 1 else t[rows] for t in arguments)
+            results.append(getattr(part, name)(*own))
+        return torch.cat(results)[torch.cat(self.rows).argsort()]
+
+    return method
 
 
 class Joined(SurvivalDistribution):
@@ -74,37 +87,14 @@ class Joined(SurvivalDistribution):
         """The same, with all parts in single precision."""
         return self._with([part.single() for part in self.parts], self.rows)
 
-    def _by_part(self, method: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-        """Results of a method of each part, for arguments of shape (n or 1, ...), put into the rows of the part."""
-        results = []
-        for part, rows in zip(self.parts, self.rows):
-            own = (t if t.shape[0] == 1 and len(self) > 1 else t[rows] for t in arguments)
-            results.append(method(part, *own))
-        return torch.cat(results)[torch.cat(self.rows).argsort()]
-
-    def _log_survival(self, t: Tensor) -> Tensor:
-        return self._by_part(lambda part, *own: part._log_survival(*own), t)
-
-    def _survival(self, t: Tensor) -> Tensor:
-        return self._by_part(lambda part, *own: part._survival(*own), t)
-
-    def _log_cause_density(self, t: Tensor) -> Tensor:
-        return self._by_part(lambda part, *own: part._log_cause_density(*own), t)
-
-    def _incidence(self, t: Tensor) -> Tensor:
-        return self._by_part(lambda part, *own: part._incidence(*own), t)
-
-    def _incidence_since(self, start: Tensor, t: Tensor) -> Tensor:
-        return self._by_part(lambda part, *own: part._incidence_since(*own), start, t)
-
-    def _inverse_log_survival(self, level: Tensor) -> Tensor:
-        return self._by_part(lambda part, *own: part._inverse_log_survival(*own), level)
-
-    def _restricted_mean(self, horizon: Tensor) -> Tensor:
-        return self._by_part(lambda part, *own: part._restricted_mean(*own), horizon)
-
-    def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        return self._by_part(lambda part, *own: part._remaining_mean(*own), start, end)
+    _log_survival = _of_parts("_log_survival")
+    _survival = _of_parts("_survival")
+    _log_cause_density = _of_parts("_log_cause_density")
+    _incidence = _of_parts("_incidence")
+    _incidence_since = _of_parts("_incidence_since")
+    _inverse_log_survival = _of_parts("_inverse_log_survival")
+    _restricted_mean = _of_parts("_restricted_mean")
+    _remaining_mean = _of_parts("_remaining_mean")
 
 
 class CovariatePath(SurvivalDistribution):
