@@ -119,7 +119,7 @@ def test_equal_predictions_are_compared_with_kaplan_meier():
     cause = np.where(y["event"], 1 + np.arange(400) % 2, 0)
     flat = CauseMixture(np.zeros((400, 2)), [Weibull(np.ones(400), 1.0)] * 2)
     by_cause = smooth_calibration(flat, Surv.from_arrays(cause, y["time"]), T0, cause=2)
-    expected = aalen_johansen(Surv.from_arrays(cause, y["time"])).incidence_at(T0)[0, 1]
+    expected = aalen_johansen(Surv.from_arrays(cause, y["time"])).cumulative_incidence(T0)[0, 1]
     assert by_cause.observed[0] == pytest.approx(expected)
 
 

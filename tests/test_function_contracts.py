@@ -260,7 +260,7 @@ ESTIMATES |= {
     "turnbull": (curve_at(turnbull), 1),
     "turnbull_intervals": (turnbull_mass, 1),
     "marginal_curve": (curve_at(lambda y, **o: marginal_curve(check_outcome(y, **o))), 1),
-    "aalen_johansen": (lambda d, y, X, unit=1.0, **o: aalen_johansen(y, **o).incidence_at(0.8 * unit).ravel(), 2),
+    "aalen_johansen": (lambda d, y, X, unit=1.0, **o: aalen_johansen(y, **o).cumulative_incidence(0.8 * unit)[0], 2),
     "partial_dependence": (explained(partial_dependence, "x"), 1),
     "accumulated_local_effects": (explained(accumulated_local_effects, "x", n_intervals=5), 1),
     "standardised_contrast": (explained(standardised_contrast, "z", field="difference"), 1),

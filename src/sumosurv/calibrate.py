@@ -219,7 +219,7 @@ class _Smoother:
         counted = self.rows[weights[self.rows] > 0]
         outcome = replace(self.outcome[counted], weight=weights[counted], group=None)
         if self.flat:
-            found = float(aalen_johansen(outcome).incidence_at([self.time])[0, 0])
+            found = float(aalen_johansen(outcome).cumulative_incidence(self.time)[0, 0])
             return [np.full(len(z), found) for z in places]
         model = CoxPH() if outcome.cause is None else FineGray()
         with warnings.catch_warnings():

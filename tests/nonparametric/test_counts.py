@@ -129,7 +129,7 @@ def test_all_that_are_at_risk_leave_nobody_whatever_their_weights():
         weight = rng.random(40)
         assert kaplan_meier(y, sample_weight=weight).survival(1.0)[0] == 0.0
         assert np.isnan(confidence_band(y, sample_weight=weight)["upper"]).all()
-        assert aalen_johansen(y, sample_weight=weight).survival[0] == 0.0
+        assert aalen_johansen(y, sample_weight=weight).survival(1.0)[0] == 0.0
 
 
 def test_entry_zero_and_no_entry_are_the_same():

@@ -75,7 +75,7 @@ def test_groups_show_predicted_and_observed_incidence():
     lines = ax.get_lines()
     for i, part in enumerate(np.array_split(order, 3)):
         observed, predicted = lines[2 * i], lines[2 * i + 1]
-        expected = aalen_johansen(Y[part], causes=2).incidence_at(observed.get_xdata())[:, 1]
+        expected = aalen_johansen(Y[part], causes=2).cumulative_incidence(observed.get_xdata())[0, :, 1]
         np.testing.assert_allclose(observed.get_ydata(), expected)
         last = int(np.argmax(Y["time"][part]))
         if Y["event"][part][last]:  # everyone had an event: the curve stays where it is

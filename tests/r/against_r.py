@@ -447,7 +447,7 @@ def _aalen_johansen(y: Any, **rows: Any) -> dict[str, Any]:
 
 @statistic("aalen-johansen")
 def _incidence() -> dict[str, Any]:
-    return {"incidence": aalen_johansen(CAUSES).incidence}
+    return {"incidence": aalen_johansen(CAUSES).incidence[0, 1:].numpy()}
 
 
 @statistic("logrank")

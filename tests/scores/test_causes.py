@@ -196,7 +196,7 @@ def test_calibration_sets_predictions_against_aalen_johansen(k, ties):
     order = np.argsort(incidence)
     score = 0.0
     for g, part in enumerate(np.array_split(order, 4)):
-        observed = aalen_johansen(y[part], causes=2).incidence_at(0.7)[0, k - 1]
+        observed = aalen_johansen(y[part], causes=2).cumulative_incidence(0.7)[0, k - 1]
         assert found.observed[g] == pytest.approx(observed, abs=1e-12)
         assert found.predicted[g] == pytest.approx(incidence[part].mean())
         score += 0.25 * (incidence[part].mean() - observed) ** 2
@@ -271,7 +271,9 @@ def test_calibration_of_resamples_is_that_of_drawn_rows():
     predicted, observed, size = terms._groups(counts)
     for r, count in enumerate(counts):
         chosen = np.repeat(np.arange(400), count.astype(int))
-        assert observed[r, 0] == pytest.approx(aalen_johansen(y[chosen], causes=2).incidence_at(0.6)[0, 1], abs=1e-12)
+        assert observed[r, 0] == pytest.approx(
+            aalen_johansen(y[chosen], causes=2).cumulative_incidence(0.6)[0, 1], abs=1e-12
+        )
         assert predicted[r, 0] == pytest.approx(d[chosen].cumulative_incidence(0.6)[:, 1].mean())
         assert size[r, 0] == 400
     assert (terms.resampled(Resamples(check_outcome(y), counts)) >= 0).all()

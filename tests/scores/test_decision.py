@@ -60,7 +60,7 @@ def test_one_cause_is_counted_by_aalen_johansen():
     risk = d.cumulative_incidence(0.8)[:, 1]
     for p, row in table.iterrows():
         treat = risk >= p
-        incidence = aalen_johansen(y[treat], causes=2).incidence_at(0.8)[0, 1]
+        incidence = aalen_johansen(y[treat], causes=2).cumulative_incidence(0.8)[0, 1]
         assert row["net_benefit"] == pytest.approx(treat.mean() * (incidence - (1 - incidence) * p / (1 - p)))
 
 

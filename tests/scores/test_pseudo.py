@@ -54,7 +54,7 @@ def test_pseudo_observations_are_those_of_leaving_out_one_row(seed):
     at, horizon = 1.0, 2.0
 
     def incidence(weight):
-        return aalen_johansen(y, sample_weight=weight, causes=2).incidence_at([at])[0, 0]
+        return aalen_johansen(y, sample_weight=weight, causes=2).cumulative_incidence(at)[0, 0]
 
     def mean(weight):
         return kaplan_meier(outcome.any_cause(), sample_weight=weight).restricted_mean(horizon)[0]

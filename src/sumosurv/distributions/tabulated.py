@@ -402,14 +402,14 @@ def _check_incidence(incidence: Any, survival: Any) -> tuple[Tensor, Tensor]:
     if bool(torch.isnan(table).any()) or bool((table < 0).any()) or bool((torch.diff(table, dim=1) < 0).any()):
         raise ValueError("incidence must be zero or more and never decrease from one time to the next.")
     rest = 1.0 - table.sum(-1)
-    rounding = 64 * torch.finfo(table.dtype).eps
+    rounding = 64 * torch.finfo(table.dtype).eps * table.shape[1]  # of sums of as many jumps
     if bool((rest < -rounding).any()):
         raise ValueError(f"The incidences of all causes sum to one at most; got {1.0 - float(rest.min()):g}.")
     if survival is None:
         return rest.clamp_min(0.0), table
     curve = as_tensor(survival).to(table)
     curve = curve[None] if curve.ndim == 1 else curve
-    if curve.shape != rest.shape or bool(((curve - rest).abs() > rounding * curve.shape[-1]).any()):
+    if curve.shape != rest.shape or bool(((curve - rest).abs() > rounding).any()):
         raise ValueError("survival and the incidences of all causes must sum to one at every time.")
     return curve, table
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
@@ -108,7 +107,4 @@ class AalenJohansen(_Marginal):
 
     def _fit(self, X: Any, y: Any) -> None:
         _, outcome = self._start(X, y)
-        found = aalen_johansen(outcome)
-        # a sum of many jumps may be past one by its rounding
-        incidence = np.minimum(found.incidence, 1.0) if outcome.n_causes > 1 else None
-        self.curve_ = Tabulated(found.times, found.survival, incidence, half_width=self.half_width)
+        self.curve_ = aalen_johansen(outcome, half_width=self.half_width)

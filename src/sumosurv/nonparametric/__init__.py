@@ -12,12 +12,11 @@ from sumosurv.nonparametric.counts import (
     risk_table,
     sum_by_subject,
 )
-from sumosurv.nonparametric.curves import CumulativeIncidence, aalen_johansen, breslow, kaplan_meier, nelson_aalen
+from sumosurv.nonparametric.curves import aalen_johansen, breslow, kaplan_meier, nelson_aalen
 from sumosurv.nonparametric.intervals import TurnbullIntervals, marginal_curve, turnbull, turnbull_intervals
 from sumosurv.nonparametric.restricted import RestrictedMeanTest, restricted_mean_test
 
 __all__ = [
-    "CumulativeIncidence",
     "LogrankTest",
     "RestrictedMeanTest",
     "TurnbullIntervals",

@@ -19,7 +19,7 @@ from sumosurv.nonparametric.counts import (
     resampler,
     sum_by_subject,
 )
-from sumosurv.nonparametric.curves import aalen_johansen, cause_events, product_limit
+from sumosurv.nonparametric.curves import cause_events, incidence_steps, product_limit
 from sumosurv.nonparametric.intervals import turnbull
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level, check_resamples, resampled_limits
@@ -153,14 +153,14 @@ def _aalen_johansen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
 
 def incidence_variance(outcome: Outcome, cause: int) -> tuple[Floats, Floats, Floats]:
     """Return the times of the Aalen-Johansen estimate, F_k at each and its variance as in `confidence_band`."""
-    counts, curves = count(outcome).at_jumps(), aalen_johansen(outcome)
-    times, events, n = counts.times, counts.events, counts.at_risk
-    f, d = curves.incidence[:, cause - 1], cause_events(outcome, times)[:, cause - 1]
-    before = np.append(1.0, curves.survival[:-1])
+    counts, (times, incidence, survival) = count(outcome).at_jumps(), incidence_steps(outcome)
+    events, n = counts.events, counts.at_risk
+    f, d = incidence[:, cause - 1], cause_events(outcome, times)[:, cause - 1]
+    before = np.append(1.0, survival[:-1])
     if is_robust(outcome):
 
         def influence(rows: Outcome) -> Floats:
-            of_survival = _of_survival(rows, counts, curves.survival)
+            of_survival = _of_survival(rows, counts, survival)
             of_before = np.hstack([np.zeros((len(rows), 1)), of_survival[:, :-1]])
             own = before * _martingale(rows.of_cause(cause), times, d / n) / n
             return np.cumsum(own + of_before * d / n, axis=1)

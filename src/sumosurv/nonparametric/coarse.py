@@ -70,7 +70,7 @@ def coarse_aalen_johansen(y: Any) -> Tabulated:
     outcome = check_outcome(y)
     whole, known = coarse_kaplan_meier(outcome.any_cause()), outcome.at_midpoints()
     knots, survival = whole.times.numpy(), whole.table[0].numpy()
-    rise = np.diff(aalen_johansen(known, causes=outcome.n_causes).incidence_at(knots), axis=0)
+    rise = np.diff(aalen_johansen(known, causes=outcome.n_causes).cumulative_incidence(knots)[0], axis=0)
     total = rise.sum(axis=0)
     total = total / total.sum() if total.any() else np.full(outcome.n_causes, 1.0 / outcome.n_causes)
     half = 0.5 / max(outcome.total, 1.0)

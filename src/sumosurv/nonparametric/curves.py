@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -119,42 +119,7 @@ def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2, sa
     return Tabulated(found.times, torch.exp(torch.from_numpy(log_survival)), half_width=half_width)
 
 
-@dataclass(frozen=True, eq=False)
-class CumulativeIncidence:
-    """Step functions: the cumulative incidence of each of K causes, zero before the first time.
-
-    Parameters
-    ----------
-    times : array of shape (m,)
-        Where a curve jumps, increasing.
-    incidence : array of shape (m, K)
-        F_k, the probability of an event of cause k up to each time.
-    survival : array of shape (m,)
-        S, the probability of no event up to each time: one minus the sum of the incidences.
-    """
-
-    times: Floats
-    incidence: Floats
-    survival: Floats
-
-    @property
-    def n_causes(self) -> int:
-        """The number of causes, K."""
-        return int(self.incidence.shape[1])
-
-    def incidence_at(self, times: Any) -> Floats:
-        """F_k at any times: shape (len(times), K)."""
-        return np.asarray(np.vstack([np.zeros((1, self.n_causes)), self.incidence])[self._places(times)])
-
-    def survival_at(self, times: Any) -> Floats:
-        """S at any times: shape (len(times),)."""
-        return np.asarray(np.append(1.0, self.survival)[self._places(times)])
-
-    def _places(self, times: Any) -> Any:
-        return np.searchsorted(self.times, np.atleast_1d(np.asarray(times, dtype=np.float64)), side="right")
-
-
-def aalen_johansen(y: Any, *, sample_weight: Any = None, causes: int | None = None) -> CumulativeIncidence:
+def aalen_johansen(y: Any, *, half_width: int = 2, sample_weight: Any = None, causes: int | None = None) -> Tabulated:
     r"""The Aalen-Johansen estimate of the cumulative incidence of each cause.
 
     .. math:: F_k(t) = \sum_{t_i \le t} S(t_{i-1}) \, d_{ki} / n_i,
@@ -167,6 +132,8 @@ def aalen_johansen(y: Any, *, sample_weight: Any = None, causes: int | None = No
     ----------
     y : outcome
         With causes 1, ..., K, of exact and right-censored times.
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
     causes : int, optional
@@ -174,23 +141,31 @@ def aalen_johansen(y: Any, *, sample_weight: Any = None, causes: int | None = No
 
     Returns
     -------
-    CumulativeIncidence
+    Tabulated
+        The incidences of K causes, for one subject.
 
     Examples
     --------
     >>> from sumosurv import Surv
     >>> found = aalen_johansen(Surv.from_arrays(event=[1, 2, 0, 1], time=[1.0, 2.0, 3.0, 4.0]))
-    >>> found.incidence.tolist(), found.survival.tolist()
-    ([[0.25, 0.0], [0.25, 0.25], [0.75, 0.25]], [0.75, 0.5, 0.0])
+    >>> found.cumulative_incidence([1.0, 4.0]), found.survival(2.5)
+    (array([[[0.25, 0.  ],
+            [0.75, 0.25]]]), array([0.5]))
     """
-    outcome = check_outcome(y, sample_weight=sample_weight)
+    times, incidence, survival = incidence_steps(check_outcome(y, sample_weight=sample_weight), causes)
+    by_cause = np.minimum(incidence, 1.0) if incidence.shape[1] > 1 else None  # rounding may exceed one
+    return Tabulated(times, survival, by_cause, half_width=half_width)
+
+
+def incidence_steps(outcome: Outcome, causes: int | None = None) -> tuple[Floats, Floats, Floats]:
+    """Return the times of events, and by Aalen-Johansen F_k, (m, K), and S, (m,), from each time on."""
     counts = count(outcome).at_jumps()
     hazards = shares(cause_events(outcome, counts.times, causes), counts.at_risk[:, None])
     total = hazards.sum(axis=1)
     hazards /= np.maximum(total, 1.0)[:, None]
     kept = np.cumprod(np.where(total < 1.0 - 1e-12, 1.0 - total, 0.0), dtype=np.float64)
     incidence = np.cumsum(np.append(1.0, kept[:-1])[:, None] * hazards, axis=0)
-    return CumulativeIncidence(counts.times, incidence, kept)
+    return counts.times, incidence, kept
 
 
 def cause_events(outcome: Outcome, times: Floats, causes: int | None = None) -> Floats:

@@ -385,4 +385,4 @@ def known_until(outcome: Outcome) -> float:
 def _observed(outcome: Outcome, times: Any, cause: int | None) -> Any:
     if cause is None:
         return kaplan_meier(outcome).survival(times)[0]
-    return aalen_johansen(outcome, causes=max(cause, outcome.n_causes)).incidence_at(times)[:, cause - 1]
+    return aalen_johansen(outcome, causes=max(cause, outcome.n_causes)).cumulative_incidence(times)[0, :, cause - 1]

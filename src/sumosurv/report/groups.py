@@ -137,7 +137,7 @@ def _observed_risk(outcome: Outcome, time: float, cause: int | None, n_causes: i
         estimate, low, high = 1.0 - before.iloc[-1][["estimate", "upper", "lower"]].to_numpy(dtype=float)
     else:
         if not (np.asarray(outcome.cause == cause) & (outcome.time <= time)).any():
-            return in_percent(float(aalen_johansen(outcome, causes=n_causes).incidence_at(time)[0, cause - 1]))
+            return in_percent(float(aalen_johansen(outcome, causes=n_causes).cumulative_incidence(time)[0, cause - 1]))
         band = confidence_band(outcome, "aalen_johansen")
         before = band[(band["cause"] == cause) & (band["time"] <= time)]
         estimate, low, high = before.iloc[-1][["estimate", "lower", "upper"]].to_numpy(dtype=float)

@@ -177,7 +177,7 @@ def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
     if cause is None or outcome.cause is None:
         reached = 1.0 - kaplan_meier(outcome.any_cause()).survival(grid)[0]
     else:
-        reached = aalen_johansen(outcome).incidence_at(grid)[:, cause - 1]
+        reached = aalen_johansen(outcome).cumulative_incidence(grid)[0, :, cause - 1]
     return np.diff(reached, prepend=0.0)
 
 
