@@ -130,16 +130,16 @@ def limits_section(inputs: ReportInputs) -> Section:
     if events < 100:
         say(f"There are only {events:,} events: intervals are wide, and their coverage is approximate.", warning=True)
     say(
-        "If any of these rows were used to fit or choose the model, all figures here are too optimistic. A report "
-        "cannot detect that."
+        "If any of these rows were used to fit or choose the model, all results are too optimistic. A report cannot "
+        "detect this."
     )
     say(
         "AUC, Brier score, calibration curves and observed risks assume that censoring is independent of the event "
-        "time, within groups where there are groups; the likelihood assumes this only given the covariates."
+        "time, within each group if groups are compared; the likelihood assumes this only given the covariates."
     )
     say(
-        "Not tested: other places, periods and measurement methods than those of these rows; fairness between groups "
-        "that no column identifies; whether decisions based on the model do any good; effects of changing a covariate."
+        "Not tested: other places, periods and measurement methods; fairness between groups that no column identifies; "
+        "whether decisions based on the model are beneficial; effects of changing a covariate."
     )
     return section
 

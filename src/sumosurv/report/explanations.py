@@ -83,7 +83,7 @@ def _effect(inputs: ReportInputs, X: Any, column: Any, cause: int | None) -> Ite
     ends = ", ".join(
         f"{number(effect.mean[i, 0], 3)} at {shown(effect.grid[0][i])}" for i in (0, len(effect.grid[0]) - 1)
     )
-    band = "" if effect.low is None else f" Band: the middle {effect.level:.0%} of the networks."
+    band = "" if effect.low is None else f" Band: the central {effect.level:.0%} of the networks."
     marks = "" if effect.kinds[0] == "category" else " Ticks along the axis: deciles of the column."
     return draw(
         f"Partial dependence of the {of} at {inputs.time(inputs.main)} on {column}: {ends}.",
@@ -123,9 +123,9 @@ def subjects_section(inputs: ReportInputs) -> Section:
         estimator, read = innermost(inputs.model, inputs.take(rows))
         members = estimator.predict_members(read)
         band = members if len(members) > 1 else None
-        spread = " Bands: the middle 95% of the networks of the model." if band else ""
+        spread = " Bands: the central 95% of the networks." if band else ""
         picture = draw(
-            "Predicted survival curves of three subjects, of low, middle and high risk.",
+            "Predicted survival curves of three subjects, with low, medium and high risk.",
             f"Predicted survival, up to the end of follow-up of the training rows.{spread}",
             plot_survival,
             predicted,

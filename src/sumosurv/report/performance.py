@@ -35,8 +35,8 @@ def performance_section(inputs: ReportInputs) -> Section:
     verdict = _verdict(inputs, table)
     section.summary.append(verdict)
     section.note(
-        f"{verdict} A gain of 0.1 nats means that the model gave what was observed about 10% more probability, row by "
-        "row, in the geometric mean."
+        f"{verdict} A gain of 0.1 nats per row means that the model assigned about 10% more probability to what was "
+        "observed, in the geometric mean over rows."
     )
     section.table(
         "Scores with 95% bootstrap intervals (rows resampled, models not refitted)",
@@ -53,7 +53,7 @@ def performance_section(inputs: ReportInputs) -> Section:
         )
         return section
     if inputs.outcome.entry is not None:
-        section.note("Some rows have delayed entry: in what follows, time is counted from the entry of each row.")
+        section.note("Some rows have delayed entry: below, time is measured from the entry of each row.")
     grid = score_times(inputs.since_entry)
     curves = {name: at_times(one, grid) for name, one in inputs.curves_since_entry.items()}
     for cause in inputs.cause_numbers:
@@ -77,7 +77,7 @@ def _verdict(inputs: ReportInputs, table: pd.DataFrame) -> str:
         sure = "a clear gain" if low > 0 else "a clear loss" if high < 0 else "no clear difference"
         limits = f" (95% interval {limits}: {sure})" if limits else ""
         parts.append(f"{shown} nats per row over {row['model']}{limits}")
-    return f"Gain in mean log-likelihood, the one proper score here: {'; '.join(parts)}."
+    return f"Gain in mean log-likelihood, the only proper score below: {'; '.join(parts)}."
 
 
 def _wanted(inputs: ReportInputs) -> dict[str, dict[str, Any]]:
@@ -105,8 +105,8 @@ def _on_censoring(inputs: ReportInputs) -> list[str]:
     if not found.depends:
         return [str(found)]
     return [
-        f"{found} AUC and Brier score are weighted as if it did not: judge models by the likelihood first, which "
-        "needs no such weights."
+        f"{found} The weights of AUC and Brier score ignore this. Judge models by the likelihood first, which needs no "
+        "such weights."
     ]
 
 
@@ -135,8 +135,8 @@ def _over_time(
     what = SCORES[score].title
     values, of = _values_in_words(inputs, table, score, cause), _of(inputs, cause)
     meaning = {
-        "cumulative_dynamic_auc": "how often someone with the event by then had a higher predicted risk than someone "
-        "without; 0.5 is chance",
+        "cumulative_dynamic_auc": "how often a subject with the event by that time had a higher predicted risk than a "
+        "subject without; 0.5 is chance",
         "brier": "the mean squared difference between predicted probability and outcome; lower is better",
     }[score]
     return draw(
@@ -180,7 +180,7 @@ def _calibration(inputs: ReportInputs, cause: int | None) -> Picture:
     )
     return draw(
         f"Calibration curve: observed against predicted risk. {text}.",
-        f"Calibration. {text}. On the dashed line they would agree; bars show how predictions are distributed.",
+        f"Calibration. {text}. On the dashed line they agree; bars show the distribution of predictions.",
         plot_calibration,
         found,
         half=True,
@@ -225,8 +225,8 @@ def _advantage(table: pd.DataFrame) -> str:
     least = f"{100 * _NARROWEST:.0f} percentage points"
     if not wide:
         return (
-            f"At no range of thresholds of {least} or more is the lower 95% limit of the advantage over treating "
-            "everyone and treating no one above zero."
+            "The lower 95% limit of the advantage over treating everyone and treating no one is not above zero in any "
+            f"range of thresholds of {least} or more."
         )
     return (
         f"At thresholds of {', '.join(wide)} the lower 95% limit of the advantage over treating everyone and treating "

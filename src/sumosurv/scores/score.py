@@ -290,7 +290,7 @@ def _word(time: float) -> str:
 
 # ------------------------------------------------------------------ the scores
 
-_BY_WEIGHT = "proper only if G(t|x) is known and positive"
+_BY_WEIGHT = "proper only if G(t|x) is known"
 _PSEUDO = "needs C independent of x"
 _GRAF = "Graf et al. 1999"
 _ALL = frozenset({"entry", "intervals"})

@@ -363,7 +363,7 @@ async function start() {
   }
   if (schema.band) {
     byId("band-row").hidden = false;
-    byId("band-note").textContent = "The band shows the middle 95% of the model's networks, that is, how far they disagree. It is " +
+    byId("band-note").textContent = "The band contains the central 95% of the model's networks and shows how much they disagree. It is " +
       "not a confidence interval, and it is not a range for the event time of one subject.";
   }
   byId("at").value = byId("horizon").value = String(roundDown(schema.last_time));
