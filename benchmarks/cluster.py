@@ -123,7 +123,7 @@ def ray_figures(trials, predicted):
             found["first_task"] = seconds(lambda: ray.get(task.remote()))
             found["second_task"] = seconds(lambda: ray.get(task.remote()))
             for count in (1, 2):
-                cluster = Cluster(workers=count, smallest=0)
+                cluster = Cluster(workers=count, min_work=0)
                 found[f"search_{count}"] = seconds(lambda cluster=cluster: search(cluster))
                 found[f"predict_{count}"] = seconds(
                     lambda cluster=cluster: list(map_blocks(cluster, partial(median, loaded), blocks))

@@ -35,12 +35,12 @@ def served_model(rows: int, epochs: int) -> Any:
 def questions(last: float) -> dict[str, dict[str, Any]]:
     times = np.linspace(0.0, last, STEPS).tolist()
     return {
-        "curve of one subject": {"rows": [{"x": 0.4}], "times": times, "figures": False},
+        "curve of one subject": {"rows": [{"x": 0.4}], "times": times, "summaries": False},
         "curve, median, restricted mean": {"rows": [{"x": 0.4}], "times": times},
         "curves of 100 subjects": {
             "rows": [{"x": x} for x in np.linspace(0, 1, 100).tolist()],
             "times": times,
-            "figures": False,
+            "summaries": False,
         },
     }
 

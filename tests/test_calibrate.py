@@ -31,18 +31,18 @@ def harrell_spline(z, quantiles):
     return np.stack(columns, axis=1)
 
 
-@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("censor_at_time", [False, True])
 @pytest.mark.parametrize(("knots", "places"), [(3, (0.1, 0.5, 0.9)), (4, (0.05, 0.35, 0.65, 0.95))])
-def test_it_is_cox_regression_on_a_restricted_cubic_spline(knots, places, stop):
+def test_it_is_cox_regression_on_a_restricted_cubic_spline(knots, places, censor_at_time):
     lifelines = pytest.importorskip("lifelines")
     scale, y = sample()
     d = Weibull(0.8 * scale, 1.4)
-    found = smooth_calibration(d, y, T0, knots=knots, stop=stop)
+    found = smooth_calibration(d, y, T0, knots=knots, censor_at_time=censor_at_time)
     risk = d.cdf(T0)
     columns = harrell_spline(np.log(-d.log_survival(T0)), places)
     frame = pd.DataFrame(columns, columns=[f"s{i}" for i in range(columns.shape[1])])
-    frame["time"] = np.minimum(y["time"], T0) if stop else y["time"]
-    frame["event"] = y["event"] & (y["time"] <= T0) if stop else y["event"]
+    frame["time"] = np.minimum(y["time"], T0) if censor_at_time else y["time"]
+    frame["event"] = y["event"] & (y["time"] <= T0) if censor_at_time else y["event"]
     cox = lifelines.CoxPHFitter().fit(frame, "time", "event", fit_options={"precision": 1e-10})
     last = y["time"][y["event"] & (y["time"] <= T0)].max()  # between event times lifelines interpolates
     observed = 1 - cox.predict_survival_function(frame, times=[last]).to_numpy()[0]
@@ -72,7 +72,7 @@ def test_it_is_near_what_lifelines_draws(monkeypatch):
     rho = np.exp(model.params_["rho_"].iloc[0])
     from scipy.special import gamma
 
-    found = smooth_calibration(Weibull(lam / gamma(1 + 1 / rho), rho), y[700:], T0, stop=False)
+    found = smooth_calibration(Weibull(lam / gamma(1 + 1 / rho), rho), y[700:], T0, censor_at_time=False)
     assert found.ici == pytest.approx(ici, abs=0.012)
     assert found.e50 == pytest.approx(e50, abs=0.015)
 
@@ -95,7 +95,7 @@ def test_one_of_several_causes_is_regressed_by_fine_and_gray():
     time, cause = d.sample(random_state=rng, return_causes=True)
     end = rng.exponential(2.0, n)
     y = Surv.from_arrays(np.where(time <= end, cause, 0), np.minimum(time, end))
-    found = smooth_calibration(d, y, T0, cause=2, stop=False)
+    found = smooth_calibration(d, y, T0, cause=2, censor_at_time=False)
     risk = d.cumulative_incidence(T0)[:, 1]
     columns = harrell_spline(np.log(-np.log(1 - risk)), (0.1, 0.5, 0.9))
     expected = FineGray().fit(columns, y).predict_cumulative_incidence(columns, [T0])[:, 0, 1]

@@ -79,7 +79,7 @@ def smooth_calibration(
     *,
     cause: int | None = None,
     knots: int = 3,
-    stop: bool = True,
+    censor_at_time: bool = True,
     level: float = 0.95,
     n_bootstrap: int = 0,
     random_state: Any = None,
@@ -107,9 +107,9 @@ def smooth_calibration(
         The cause, counted from one; any cause by default.
     knots : {3, 4, 5}
         Number of knots of the spline, at Harrell's quantiles of the predictions; fewer if these coincide.
-    stop : bool
+    censor_at_time : bool
         End follow-up at t₀, so that later times, at which hazards may no longer be proportional, have no influence.
-        False uses all of it, as Austin et al. do.
+        With False, the whole follow-up is used, as by Austin et al.
     level : float
         Confidence level of the limits.
     n_bootstrap : int
@@ -164,7 +164,7 @@ def smooth_calibration(
     if note:
         raise ValueError(note)
     predicted = -np.expm1(-np.exp(scale))
-    smoother = _Smoother(outcome, scale, float(time), cause, knots, stop)
+    smoother = _Smoother(outcome, scale, float(time), cause, knots, censor_at_time)
     places = smoother.places()
     observed, curve = smoother(outcome.weights, scale, places)
     distance = np.abs(predicted - observed)
@@ -193,12 +193,14 @@ def smooth_calibration(
 class _Smoother:
     """The regression of the hazard on the prediction, for any weights of the rows."""
 
-    def __init__(self, outcome: Outcome, scale: Array, time: float, cause: int | None, knots: int, stop: bool) -> None:
+    def __init__(
+        self, outcome: Outcome, scale: Array, time: float, cause: int | None, knots: int, censor_at_time: bool
+    ) -> None:
         if cause is None or outcome.cause is None:
             outcome = outcome.any_cause()
         else:
             outcome = replace(outcome, cause=np.where(outcome.cause == cause, 1, 2) * (outcome.cause > 0))
-        if stop:
+        if censor_at_time:
             late = outcome.time > time
             code = None if outcome.cause is None else np.where(late, 0, outcome.cause)
             outcome = replace(outcome, event=outcome.event & ~late, time=np.minimum(outcome.time, time), cause=code)

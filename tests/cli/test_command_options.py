@@ -165,8 +165,8 @@ WORKS = {
         "--categorical": ({"categorical": "stage"}, lambda found, _: found["kinds"]["stage"] == "category"),
         "--ray": ({"ray": "head:1"}, of_cluster("address", "head:1")),
         "--ray-workers": ({"ray": "head:1", "ray_workers": 3}, of_cluster("workers", 3)),
-        "--ray-smallest": ({"ray": "head:1", "ray_smallest": 9}, of_cluster("smallest", 9)),
-        "--ray-ship": ({"ray": "head:1", "ray_ship": True}, of_cluster("ship", True)),
+        "--ray-min-work": ({"ray": "head:1", "ray_min_work": 9}, of_cluster("min_work", 9)),
+        "--ray-send-package": ({"ray": "head:1", "ray_send_package": True}, of_cluster("send_package", True)),
     },
     "report": {
         "--against": ({"against": "other.sumo"}, lambda found, _: list(found["against"]) == ["other"]),

@@ -32,7 +32,7 @@ def test_work_is_compared_with_a_documented_size():
     with pytest.warns(UserWarning, match="499,999 rows are fewer than 500,000"):
         assert Cluster().too_small(rows=499_999)
     assert not Cluster().too_small(rows=500_000)
-    assert not Cluster(smallest=0).too_small(rows=1)
+    assert not Cluster(min_work=0).too_small(rows=1)
 
 
 def test_a_small_search_is_run_here_and_says_so(data):

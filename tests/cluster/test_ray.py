@@ -34,7 +34,7 @@ from sumosurv import NetworkSearch, WeibullNet, datasets
 from sumosurv.cluster import Cluster, map_blocks, ray_fit
 from sumosurv.training import Checkpoints
 address, folder = sys.argv[1], Path(sys.argv[2])
-cluster = Cluster(address, workers=2, smallest=0)
+cluster = Cluster(address, workers=2, min_work=0)
 data = datasets.simulate("weibull", 600, random_state=0)
 """
 
@@ -233,7 +233,7 @@ def test_evaluate(nodes, alone, tmp_path):
         "kaplan-meier",
     ]
     found = {}
-    for name, more in (("here", []), ("there", ["--ray", nodes.address, "--ray-smallest", "0", "--ray-workers", "2"])):
+    for name, more in (("here", []), ("there", ["--ray", nodes.address, "--ray-min-work", "0", "--ray-workers", "2"])):
         out = tmp_path / f"{name}.csv"
         run = [*words, *more, "--out", str(out)]
         done = subprocess.run(run, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT)

@@ -202,7 +202,7 @@ def test_many_at_once_get_their_own_answers(app):
 
     def client(age):
         for _ in range(3):
-            sent = json.dumps({"rows": [{**ROW, "age": age}], "times": [50.0], "figures": False}).encode()
+            sent = json.dumps({"rows": [{**ROW, "age": age}], "times": [50.0], "summaries": False}).encode()
             found[age] = json.loads(ask(roomy, body=sent)[2])["rows"][0]["survival"][0]
             assert found[age] == pytest.approx(expected[age], abs=1e-12)
 

@@ -149,7 +149,7 @@ BAD = [
     ({"rows": [ROW], "horizon": None}, "horizon"),
     ({"rows": [ROW], "band": 95}, "band"),
     ({"rows": [ROW] * 3, "band": 0.9}, "rows"),
-    ({"rows": [ROW], "figures": 1}, "figures"),
+    ({"rows": [ROW], "summaries": 1}, "summaries"),
     ({"rows": [ROW], "time": [1]}, "time"),
 ]
 
@@ -165,7 +165,7 @@ def test_a_wrong_request_names_its_field(body, field):
 def test_remarks_on_values_unlike_those_of_training(served):
     odd = {**ROW, "age": 120, "arm": None}
     with pytest.warns(UserWarning, match="not seen in training"):
-        found = served.answer({"rows": [odd, EMPTY], "figures": False})["rows"]
+        found = served.answer({"rows": [odd, EMPTY], "summaries": False})["rows"]
     assert {remark["field"]: remark["message"] for remark in found[0]["remarks"]} == {
         "age": f"lies outside the training range, {table()['age'].min():g} to {table()['age'].max():g}",
         "arm": "was never missing in training",

@@ -87,8 +87,8 @@ _OUTCOME: Options = (
 _CLUSTER: Options = (
     ("--ray", {"metavar": "ADDRESS"}, "HOST:PORT of the head node, or auto for the cluster on this machine"),
     ("--ray-workers", _COUNT, "number of worker processes; by default as many as the cluster has resources for"),
-    ("--ray-smallest", _COUNT, "amount of work below which the cluster is not used; 0 always uses it"),
-    ("--ray-ship", _SWITCH, "send this package to the workers"),
+    ("--ray-min-work", _COUNT, "amount of work below which the cluster is not used; 0 always uses it"),
+    ("--ray-send-package", _SWITCH, "send this package to the workers"),
 )
 _METHOD: Options = (
     ("data", _PATH, "table; every column that no option names is a covariate"),

@@ -92,13 +92,13 @@ def how_many(number: int, what: str) -> str:
 def cluster_of(arguments: argparse.Namespace) -> Cluster | None:
     """The cluster of the option --ray; None without it."""
     if arguments.ray is None:
-        for name in ("ray_workers", "ray_smallest"):
+        for name in ("ray_workers", "ray_min_work"):
             if getattr(arguments, name) is not None:
                 raise ValueError(f"--{name.replace('_', '-')} requires --ray ADDRESS.")
         return None
     from sumosurv.cluster import Cluster
 
-    return Cluster(arguments.ray, arguments.ray_workers, arguments.ray_smallest, arguments.ray_ship)
+    return Cluster(arguments.ray, arguments.ray_workers, arguments.ray_min_work, arguments.ray_send_package)
 
 
 def for_model(frame: pd.DataFrame, model: Any) -> pd.DataFrame:

@@ -38,17 +38,17 @@ class Cluster:
         cluster on this machine. By default $RAY_ADDRESS if set, otherwise "auto".
     workers : int, optional
         Number of worker processes. By default one per GPU, or one fewer than CPUs if there are no GPUs.
-    smallest : int, optional
+    min_work : int, optional
         Work below which the cluster is not used: passes over rows (rows × networks × epochs) of fits and searches, or
         rows of predictions. By default 5 million and 500,000; 0 always uses the cluster.
-    ship : bool, default False
+    send_package : bool, default False
         Whether to send this package to the workers. Otherwise it must be installed there in the same version.
     """
 
     address: str | None = None
     workers: int | None = None
-    smallest: int | None = None
-    ship: bool = False
+    min_work: int | None = None
+    send_package: bool = False
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -56,7 +56,7 @@ class Cluster:
 
     def too_small(self, *, passes: int = 0, rows: int = 0) -> bool:
         """Whether this work is faster without the cluster; issues a warning if so."""
-        least = (SMALLEST_PASSES if passes else SMALLEST_ROWS) if self.smallest is None else self.smallest
+        least = (SMALLEST_PASSES if passes else SMALLEST_ROWS) if self.min_work is None else self.min_work
         if (passes or rows) >= least:
             return False
         what = f"{passes:,} passes over rows (rows x networks x epochs)" if passes else f"{rows:,} rows"
@@ -92,7 +92,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "auto"
     _check_safe(address)
     runtime: dict[str, Any] = {"env_vars": {"RAY_USAGE_STATS_ENABLED": "0"}}
-    if cluster.ship:
+    if cluster.send_package:
         runtime["py_modules"] = [str(Path(__file__).parents[1])]
     options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:

@@ -212,7 +212,7 @@ def _openapi(served: ServedModel) -> dict[str, Any]:
             },
             "after": {**time, "default": 0, "description": "Subjects are known to be event-free at this time."},
             "horizon": {**time, "default": served.last_time, "description": "Where the restricted mean ends."},
-            "figures": {"type": "boolean", "default": True, "description": "Median and restricted mean too."},
+            "summaries": {"type": "boolean", "default": True, "description": "Median and restricted mean too."},
         },
     }
     row: dict[str, Any] = {
@@ -269,7 +269,7 @@ def _openapi(served: ServedModel) -> dict[str, Any]:
         "summary": "Predictions of one subject or several",
         "requestBody": {"required": True, "content": _content("Request")},
         "responses": {
-            "200": {"description": "Curves and figures, one entry for each row.", "content": _content("Answer")},
+            "200": {"description": "Curves and summaries, one entry per row.", "content": _content("Answer")},
             "400": _fault("The body is no JSON."),
             "408": _fault("The body did not arrive in time."),
             "413": _fault(f"The body is longer than {limits.body} bytes."),

@@ -118,7 +118,7 @@ class ServedModel:
                 _check_alive(distribution.survival(request.after))
             known = _conditional(distribution, request)
             found = _curves(known, request.times)
-            if request.figures:
+            if request.summaries:
                 found |= {"median": known.median(), "restricted_mean": known.restricted_mean(request.horizon)}
             if request.band is not None:
                 found |= _bands(self.model.predict_members(X), request, request.band)

@@ -31,7 +31,7 @@ __all__ = [
 _MOST_LEVELS = 8  # named in a message
 _MOST_ERRORS = 20
 _STEPS = 100  # of the follow-up, if no times are given
-_OPTIONS = ("rows", "times", "after", "horizon", "band", "figures")
+_OPTIONS = ("rows", "times", "after", "horizon", "band", "summaries")
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class PredictionRequest:
         Horizon of the restricted mean.
     band : float or None
         Share of the networks between the limits.
-    figures : bool
+    summaries : bool
         Whether to compute the median and the restricted mean, which take longer than the curves.
     """
 
@@ -250,7 +250,7 @@ class PredictionRequest:
     after: float
     horizon: float
     band: float | None
-    figures: bool = True
+    summaries: bool = True
 
 
 def read_request(
@@ -269,7 +269,7 @@ def read_request(
     rows: Any = body.get("rows")
     times = body.get("times")
     after, horizon, band = body.get("after", 0.0), body.get("horizon", last_time), body.get("band")
-    figures = body.get("figures", True)
+    summaries = body.get("summaries", True)
     subjects = f"expected a list of 1 to {limits.rows} objects, one for each subject; got {_what(rows)}"
     check(isinstance(rows, list) and 1 <= len(rows) <= limits.rows, "rows", subjects)
     if isinstance(times, list) and 1 <= len(times) <= limits.times:
@@ -285,7 +285,7 @@ def read_request(
         check(_is_time(band) and 0.0 < band < 1.0, "band", share)
         check(members, "band", "this model has a single network or none, so there is no spread to show")
     boolean = "expected true or false: whether to compute the median and the restricted mean"
-    check(isinstance(figures, bool), "figures", boolean)
+    check(isinstance(summaries, bool), "summaries", boolean)
     if errors:
         raise RequestError(errors)
     grid = np.linspace(0.0, last_time, _STEPS + 1) if times is None else np.array(times, dtype=np.float64)
@@ -297,7 +297,7 @@ def read_request(
     if errors:
         raise RequestError(errors)
     level = None if band is None else float(band)
-    return PredictionRequest(read_rows(fields, rows), grid, float(after), float(horizon), level, figures)
+    return PredictionRequest(read_rows(fields, rows), grid, float(after), float(horizon), level, summaries)
 
 
 def _what(given: Any) -> str:

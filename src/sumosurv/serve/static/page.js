@@ -146,7 +146,7 @@ function changed() {
   state.timer = setTimeout(update, DELAY);
 }
 
-// One question is asked at a time, the newest. Curves alone come first, at once; bands and figures follow, unless
+// One question is asked at a time, the newest. Curves alone come first, at once; bands and summaries follow, unless
 // something has changed by then.
 async function update() {
   state.asked++;
@@ -159,7 +159,7 @@ async function update() {
     const pinned = [...state.pinned];
     const { asked, end, at } = question([row, ...pinned.map(one => one.row)]);
     try {
-      const curves = await predict({ ...asked, band: null, figures: false });
+      const curves = await predict({ ...asked, band: null, summaries: false });
       state.current = { row, pinned, answer: curves, end, at };
       showPicture();
       if (done !== state.asked) continue;
