@@ -22,6 +22,7 @@ from sumosurv import (
     Soden,
     SumoNet,
     SumoNetSearch,
+    Surv,
     SurvNode,
     WeibullNet,
     datasets,
@@ -38,6 +39,18 @@ SPACE = {
     "dropout": [0.0, 0.3],
     "learning_rate": stats.loguniform(0.005, 0.03),
 }
+OTHERS = [
+    WeibullNet(),
+    LogNormalNet(),
+    LogLogisticNet(),
+    GompertzNet(),
+    DeepHit(n_cuts=5),
+    DeepSurv(),
+    CoxCC(),
+    CoxTime(time_layers=(8,)),
+    Soden(hazard_layers=(8,), steps=4),
+    SurvNode(hazard_layers=(8,), steps=4),
+]
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +133,29 @@ def test_folds_side_by_side_are_folds_one_by_one(data):
         assert made.mixture_ == alone.mixture_
 
 
+# the controls that CoxCC draws depend on the number of rows in the population's table
+@pytest.mark.parametrize("estimator", [e for e in OTHERS if not isinstance(e, CoxCC)], ids=lambda e: type(e).__name__)
+def test_folds_of_every_method_have_their_own_scale_of_time(data, estimator):
+    """What is learned from a fold's outcome, such as the rounding of its times, is that fold's own in a population."""
+    X, time = data.X, np.ceil(20 * data.y["time"])
+    y = Surv.from_arrays(data.y["event"], time)
+    order = np.argsort(time)
+    late = np.unique(np.concatenate([order[::3], order[-60:]]))  # another last time and another centre
+    early = np.unique(np.concatenate([order[1::3], order[:60]]))
+    folds = []
+    for rows in (early, late):
+        train, valid = rows[:140], rows[140:]
+        folds.append((X.iloc[train], y[train], (X.iloc[valid], y[valid])))
+    small = clone(estimator).set_params(max_epochs=2, frequencies=0, device="cpu")
+    search = NetworkSearch(small, space={"dropout": [0.0, 0.2]}, n_trials=2, random_state=0, layout="padded")
+    for made, (X_train, y_train, valid) in zip(fit_folds(search, folds), folds):
+        alone = clone(search).fit(X_train, y_train, validation_data=valid)
+        np.testing.assert_allclose(
+            made.cv_results_["valid_score"], alone.cv_results_["valid_score"], rtol=1e-4, atol=1e-4
+        )
+        np.testing.assert_allclose(made.score(*valid), alone.score(*valid), atol=1e-4)
+
+
 def test_cross_validation_without_validation_rows(parts):
     train, _, test = parts
     search = quick(cv=3, n_trials=3).fit(*train)
@@ -130,22 +166,7 @@ def test_cross_validation_without_validation_rows(parts):
     assert np.isfinite(quick(n_trials=3).fit(*train).score(*test))  # one share held out
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        WeibullNet(),
-        LogNormalNet(),
-        LogLogisticNet(),
-        GompertzNet(),
-        DeepHit(n_cuts=5),
-        DeepSurv(),
-        CoxCC(),
-        CoxTime(time_layers=(8,)),
-        Soden(hazard_layers=(8,), steps=4),
-        SurvNode(hazard_layers=(8,), steps=4),
-    ],
-    ids=lambda e: type(e).__name__,
-)
+@pytest.mark.parametrize("estimator", OTHERS, ids=lambda e: type(e).__name__)
 def test_every_network_method_can_be_searched(parts, estimator, tmp_path):
     train, valid, test = parts
     estimator.set_params(max_epochs=2, device="cpu")

@@ -115,7 +115,7 @@ class LogTimeNetwork(ParametricNetwork):
 
     def log_terms(self, a: Tensor, b: Tensor, t: Tensor) -> LogTerms:
         """Evaluate the formula of the family at t + offset, given survival up to the offset."""
-        offset = self.offset.to(t)
+        offset = self.offset.to(t)[:, :, None]
         # an event at time zero, or at a time that single precision rounds to zero, keeps a finite likelihood
         later = self.family.formula(a, b, (t + offset).clamp_min(torch.finfo(t.dtype).tiny))
         log_start = self.family.formula(a, b, offset).survival
@@ -157,7 +157,7 @@ class GompertzNetwork(ParametricNetwork):
 
     def log_terms(self, a: Tensor, b: Tensor, t: Tensor) -> LogTerms:
         """Evaluate the Gompertz formula."""
-        return gompertz(a, softplus(b), t, self.centre.to(t))
+        return gompertz(a, softplus(b), t, self.centre.to(t)[:, :, None])
 
     def _member(self, a: Tensor, b: Tensor) -> Gompertz:
         rate = softplus(b).clamp_min(torch.finfo(b.dtype).tiny)  # positive also if e^b underflows
