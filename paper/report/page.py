@@ -298,25 +298,32 @@ def _costs(records: Sequence[Record], folder: Path) -> str:
     devices = sorted({str(record["configuration"]["device"]) for record in records})
     text = (
         "Seconds of a whole search: all trials on all folds and the refit, without scoring the test rows; trials per "
-        f"fold in brackets. Devices: {', '.join(devices)}; 'cpu' is marked. Other searches shared the GPU."
+        f"fold in brackets. Devices: {', '.join(devices)}; 'cpu' is marked. Up to a dozen searches shared the GPU, so "
+        "that most of these times are longer than those of a search alone."
     )
     table = markdown(["method", *(TITLES[d] for d in datasets)], rows)
-    return joined(["## What a search costs", text, table, _on_a_cpu(folder)])
+    return joined(
+        ["## What a search costs", text, table, *(_alone(folder, name) for name in ("cuda", "cuda_support", "cpu"))]
+    )
 
 
-def _on_a_cpu(folder: Path) -> str:
-    """A whole search on a CPU, where `benchmarks/search_seconds.py` has measured one."""
-    path = folder / "search_seconds_cpu.json"
+def _alone(folder: Path, name: str) -> str:
+    """A whole search that had the machine to itself, where `benchmarks/search_seconds.py` has measured one."""
+    path = folder / f"search_seconds_{name}.json"
     if not path.is_file():
         return ""
     record = load_record(path)
     own, found = record["configuration"], record["results"]
+    where = found["device"] if own["device"] == "cuda" else f"a CPU (threads: {own['threads']})"
     return (
-        f"A search of {own['trials']} trials of SuMo-net on the five folds of {TITLES[own['dataset']]} took "
-        f"{found['seconds'] / 60:.0f} minutes on a CPU (threads: {own['threads']}; "
-        f"`benchmarks/search_seconds.py`). Trained one by one, its networks would have taken {found['ratio']:.1f} "
-        "times as long."
+        f"Alone on {where}, a search of {own['trials']} trials of SuMo-net on the five folds of "
+        f"{TITLES[own['dataset']]} took {_duration(found['seconds'])} (`benchmarks/search_seconds.py`). Trained one by "
+        f"one, its networks would have taken {found['ratio']:.1f} times as long."
     )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
 
 def _cost(record: Record) -> str:
