@@ -35,7 +35,6 @@ LAYERS = {
     "formulas": 5,
     "streaming": 6,
     "estimators": 7,
-    "tables": 4,
     "calibrate": 8,
     "export": 8,
     "io": 8,

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from sumosurv.datasets import write_parquet
-from sumosurv.tables import read_table, write_table
+from sumosurv.sources import read_table, write_table
 
 GOOD = "a,b,c\n1,x,2.5\n3,,4.5\n"
 FRAME = pd.DataFrame({"a": [1, 3], "b": ["x", np.nan], "c": [2.5, 4.5]})

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sumosurv
-from sumosurv.cli import main, rows
+from sumosurv.cli import main
+from sumosurv.sources import tables
 
 OUTCOME = ["--time", "t", "--event", "died"]
 FAST = ["--method", "WeibullNet", "--n-members", "1", "--max-epochs", "2", "--quiet"]
@@ -55,8 +56,11 @@ def test_predict_writes_what_it_writes_for_a_table_in_memory(place, capsys):
     assert len(set(told)) <= 1
     streamed, memory = (pd.read_parquet(folder / name) for name in ("streamed.parquet", "memory.parquet"))
     pd.testing.assert_frame_equal(streamed, memory)
-    assert main(["predict", str(folder / "model.sumo"), str(folder / "rows"), "--out", str(folder / "p.csv")]) == 1
-    assert "--out FILE.parquet" in capsys.readouterr().err
+    for data, out in (("rows", "streamed.csv"), ("rows.parquet", "memory.csv")):
+        assert (
+            main(["predict", str(folder / "model.sumo"), str(folder / data), *asked, "--out", str(folder / out)]) == 0
+        )
+    assert (folder / "streamed.csv").read_text() == (folder / "memory.csv").read_text()
 
 
 def test_evaluate_agrees_with_a_table_in_memory(place):
@@ -99,9 +103,9 @@ def test_events_coded_as_in_r_are_told_of_the_option(place, capsys):
 
 def test_large_files_are_read_in_pieces_unasked(place, monkeypatch, capsys):
     folder, _ = place
-    monkeypatch.setattr(rows, "_LARGE", 1_000)
+    monkeypatch.setattr(tables, "_LARGE", 1_000)
     given = [*OUTCOME, "--event-value", "yes", *FAST, "--out", str(folder / "large.sumo")]
-    monkeypatch.setattr(rows, "read", lambda *_: pytest.fail("the whole table was read"))
+    monkeypatch.setattr(tables, "read_table", lambda *_, **__: pytest.fail("the whole table was read"))
     assert main(["fit", str(folder / "rows.parquet"), *given]) == 0
 
 
@@ -110,7 +114,7 @@ def test_what_cannot_be_is_said_in_a_line(place, capsys):
     frame.to_csv(folder / "rows.csv", index=False)
     out = ["--out", str(folder / "no.sumo")]
     for words, said in (
-        (["fit", str(folder / "rows.csv"), "--stream", *OUTCOME, *out], "--stream reads"),
+        (["fit", str(folder / "rows.csv"), "--stream", *OUTCOME, *out], "read in blocks"),
         (["fit", str(folder / "rows"), "--time", "t", *out], "Name the outcome"),
         (["fit", str(folder / "rows"), *OUTCOME, *out], "say with --event-value"),
         (["fit", str(folder / "rows"), *OUTCOME, "--drop", "none", *out], "no column 'none'"),

@@ -27,8 +27,8 @@ def test_blocks_on_disk_equal_blocks_in_memory(frame, tmp_path, rows):
     assert disk.n_rows == memory.n_rows == 30
     assert disk.n_causes == memory.n_causes == 2
     assert disk.covariates == memory.covariates == ["x", "z"]
-    assert memory.in_memory
-    assert not disk.in_memory
+    assert memory.dispatch(lambda rows: rows is memory, lambda rows: False)
+    assert disk.dispatch(lambda rows: False, lambda rows: rows is disk)
     found = [list(source.blocks(rows=rows)) for source in (disk, memory)]
     assert [max(map(len, blocks)) for blocks in found][1] == (rows or (frame["w"] > 0).sum())
     tables = [pd.concat([block.X for block in blocks]) for blocks in found]

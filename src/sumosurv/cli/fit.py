@@ -20,9 +20,8 @@ from sumosurv.cli.rows import check_target, cluster_of, how_many, read_source
 from sumosurv.estimators import METHODS, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.search import NetworkSearch
-from sumosurv.sources import Source, hashed
+from sumosurv.sources import Source, hashed, write_table
 from sumosurv.streaming.fitting import MOST_VALIDATION
-from sumosurv.tables import write_table
 from sumosurv.training import Checkpoints, torchrun_workers
 from sumosurv.training.machine import launched_by_torchrun
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from sumosurv.cli.rows import (
-    check_target,
-    cluster_of,
-    for_model,
-    how_many,
-    is_streamed,
-    read,
-    read_source,
-)
+from sumosurv.cli.rows import check_target, cluster_of, how_many, read_rows, read_source
 from sumosurv.files import is_parquet
 from sumosurv.io import load
 from sumosurv.outcome import Outcome
@@ -31,9 +23,8 @@ from sumosurv.scores import SCORES
 from sumosurv.scores.blocks import BlockRows, MemoryRows, common_causes, rows_of
 from sumosurv.scores.evaluation import evaluate_rows
 from sumosurv.scores.score import default_scores
-from sumosurv.sources import RowSource, Source, check_present
-from sumosurv.streaming import PredictionTable, predict_to_parquet
-from sumosurv.tables import write_table
+from sumosurv.sources import Source, as_source, write_table
+from sumosurv.streaming.predicting import PredictionTable, check_prediction_columns, predict_to_parquet
 
 if TYPE_CHECKING:
     from sumosurv.cluster import Cluster
@@ -46,18 +37,29 @@ _MARGINAL = "kaplan-meier"  # value of --against: the curve of the training rows
 
 def run_predict(arguments: argparse.Namespace) -> int:
     """Write one row of predictions for each row of a table."""
-    if arguments.out is not None:
-        check_target(arguments.out, arguments.model, arguments.data)
-    model = load(arguments.model)
+    out, table, identifiers = arguments.out, _table(arguments), arguments.id
+    if out is not None:
+        check_target(out, arguments.model, arguments.data)
+    model, cluster = load(arguments.model), cluster_of(arguments)
+    # what a cluster predicts need not fit into memory
+    in_blocks = True if cluster is not None and is_parquet(arguments.data) else None
+    source = as_source(read_rows(arguments.data, arguments, in_blocks=in_blocks))
+    if cluster is not None and cluster.too_small(rows=source.n_rows):
+        cluster = None
     beyond: Counter[str] = Counter()
-    if arguments.ray is None and is_streamed(arguments.data, arguments):
-        rows = _predict_streamed(model, arguments, beyond)
-    else:
-        notes = LevelNotes()
-        rows = write_table(_predictions(model, arguments, beyond, notes), arguments.out)
-        notes.warn()
-    if arguments.out is not None:
-        print(f"{rows:,} rows written to {arguments.out}")
+    verbose = not arguments.quiet and source.n_rows > _BLOCK
+
+    def write(source: Source) -> int:
+        with tqdm(total=source.n_rows, desc="predicting", unit="row", disable=not verbose) as bar:
+            return write_table(_predictions(model, source, table, identifiers, cluster, beyond, bar), out)
+
+    def write_parts(source: Source) -> int:
+        return predict_to_parquet(model, source, out, table, identifiers=identifiers, verbose=verbose, beyond=beyond)
+
+    resumes = cluster is None and out is not None and is_parquet(out)
+    rows = source.dispatch(write, write_parts if resumes else write)
+    if out is not None:
+        print(f"{rows:,} rows written to {out}")
     if beyond:
         named = ", ".join(f"{name} in {how_many(count, 'row')}" for name, count in beyond.items())
         print(
@@ -66,25 +68,6 @@ def run_predict(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
-
-
-def _predict_streamed(model: Any, arguments: argparse.Namespace, beyond: Counter[str]) -> int:
-    """Predictions of a table that is read in pieces."""
-    out = arguments.out
-    if out is None or not is_parquet(out):
-        raise ValueError(
-            "Predictions for a table that is read in blocks are written as Parquet; use --out FILE.parquet."
-        )
-    source = RowSource(arguments.data)
-    return predict_to_parquet(
-        model,
-        source,
-        out,
-        _table(arguments),
-        identifiers=arguments.id,
-        verbose=not arguments.quiet and source.n_rows > _BLOCK,
-        beyond=beyond,
-    )
 
 
 def _table(arguments: argparse.Namespace) -> PredictionTable:
@@ -100,37 +83,41 @@ def _table(arguments: argparse.Namespace) -> PredictionTable:
 
 
 def _predictions(
-    model: Any, arguments: argparse.Namespace, beyond: Counter[str], notes: LevelNotes
+    model: Any,
+    source: Source,
+    table: PredictionTable,
+    identifiers: Sequence[str],
+    cluster: Cluster | None,
+    beyond: Counter[str],
+    bar: Any,
 ) -> Iterator[pd.DataFrame]:
     """The predictions, some rows at a time, here or by the workers of a cluster; counts extrapolated ones."""
-    cluster = cluster_of(arguments)
-    blocks: Iterator[pd.DataFrame]
-    if cluster is not None and is_parquet(arguments.data):  # it need not fit into memory
-        source = RowSource(arguments.data)
-        n, blocks = source.n_rows, source.frames(rows=_BLOCK)
-    else:
-        frame = read(arguments.data, arguments)
-        for_model(frame, model)  # missing columns are reported before any work
-        n, blocks = len(frame), (frame.iloc[start : start + _BLOCK] for start in range(0, len(frame), _BLOCK))
-    work = partial(_block, model, _table(arguments), arguments.id)
-    if cluster is None or cluster.too_small(rows=n):
+    names, notes = check_prediction_columns(model, source, identifiers), LevelNotes()
+    blocks = (block.X for block in source.blocks(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK))
+    work = partial(_block, model, table, names, identifiers)
+    if cluster is None:
         parts: Iterator[pd.DataFrame] = map(partial(work, notes=notes), blocks)
     else:
         from sumosurv.cluster import map_blocks
 
         parts = map_blocks(cluster, work, blocks)
-    with tqdm(total=n, desc="predicting", unit="row", disable=arguments.quiet or n <= _BLOCK) as bar:
-        for made in parts:
-            beyond.update(name for text in made.get("extrapolated", ()) for name in text.split())
-            yield made
-            bar.update(len(made))
+    for made in parts:
+        beyond.update(name for text in made.get("extrapolated", ()) for name in text.split())
+        yield made
+        bar.update(len(made))
+    notes.warn()
 
 
 def _block(
-    model: Any, table: PredictionTable, id: Any, frame: pd.DataFrame, notes: LevelNotes | None = None
+    model: Any,
+    table: PredictionTable,
+    names: Sequence[str],
+    identifiers: Sequence[str],
+    frame: pd.DataFrame,
+    notes: LevelNotes | None = None,
 ) -> pd.DataFrame:
     """Predictions for some rows, beside their identifiers."""
-    return table.of_rows(model, for_model(frame, model), frame[check_present(id, frame.columns)], Counter(), notes)
+    return table.of_rows(model, frame[list(names)], frame[list(identifiers)], Counter(), notes)
 
 
 # ---------------------------------------------------------------------- evaluate

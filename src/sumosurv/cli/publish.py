@@ -9,7 +9,7 @@ from sumosurv.cli.predict import load_models
 from sumosurv.cli.rows import check_target, for_model, read_source
 from sumosurv.export import export_onnx, export_torch
 from sumosurv.io import load
-from sumosurv.tables import write_table
+from sumosurv.sources import write_table
 
 __all__ = ["run_datasets", "run_export", "run_report", "run_serve"]
 

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from sumosurv.files import check_apart, check_writable, is_parquet
-from sumosurv.sources import Roles, RowSource, Source, as_source, check_present
-from sumosurv.tables import read_table
+from sumosurv.files import check_apart, check_writable
+from sumosurv.sources import Roles, RowSource, Source, as_source, check_present, open_table
 
 if TYPE_CHECKING:
     from sumosurv.cluster import Cluster
 
-__all__ = ["check_target", "cluster_of", "for_model", "how_many", "is_streamed", "read", "read_source"]
-
-_LARGE = 2**30  # bytes of a Parquet file above which it is read in blocks
+__all__ = ["check_target", "cluster_of", "for_model", "how_many", "read_rows", "read_source"]
 
 _ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group", "event_value")
 
@@ -29,22 +26,19 @@ def check_target(path: Path, *inputs: str | Path | None) -> None:
     check_apart(path, *inputs)
 
 
-def read(path: Path, arguments: argparse.Namespace) -> pd.DataFrame:
-    """A table, as --sep and --decimal say; an index stored by pandas has columns that can be named, no covariates."""
-    frame = read_table(path, sep=arguments.sep, decimal=arguments.decimal)
-    named = {getattr(arguments, role, None) for role in _ROLES[:-1]} | {*getattr(arguments, "id", ())}
-    return frame.reset_index([name for name in frame.index.names if name is not None and name in named])
+def read_rows(path: Path, arguments: argparse.Namespace, *, in_blocks: bool | None = None) -> pd.DataFrame | RowSource:
+    """A table as --sep, --decimal, --categorical and --stream say; see `open_table` for ``in_blocks``.
 
-
-def is_streamed(path: Path, arguments: argparse.Namespace) -> bool:
-    """Whether a table is read in blocks: a folder, a large Parquet file, or one for which --stream was given."""
-    if path.is_dir():
-        return True
-    parquet = is_parquet(path)
-    stream = getattr(arguments, "stream", False)
-    if stream and not parquet:
-        raise ValueError(f"--stream reads a Parquet file or a folder of Parquet files; {path} is neither.")
-    return parquet and path.is_file() and (stream or path.stat().st_size > _LARGE)
+    The levels of an index stored by pandas are no covariates, but options can name them.
+    """
+    return open_table(
+        path,
+        in_blocks=True if in_blocks is None and getattr(arguments, "stream", False) else in_blocks,
+        sep=arguments.sep,
+        decimal=arguments.decimal,
+        index={getattr(arguments, role, None) for role in _ROLES[:-1]} | {*getattr(arguments, "id", ())},
+        categorical=getattr(arguments, "categorical", ()),
+    )
 
 
 def read_source(
@@ -70,17 +64,11 @@ def read_source(
     """
     roles = Roles.of({role: getattr(arguments, role) for role in _ROLES}, prefix="--")
     unwanted = [*getattr(arguments, "drop", ()), *getattr(arguments, "id", ())] if columns is None else []
-    categorical = getattr(arguments, "categorical", ())
-    if not whole and is_streamed(path, arguments):
-        table: Any = RowSource(path, categorical=categorical)
-    else:
-        table = read(path, arguments)
+    table = read_rows(path, arguments, in_blocks=False if whole else None)
     check_present(unwanted, table.columns)
     if columns is None:
         columns = [name for name in roles.covariates(table) if name not in unwanted]
-    check_present(categorical, columns, "covariate")
-    if isinstance(table, pd.DataFrame):
-        table = table.astype(dict.fromkeys(categorical, "category"))
+    check_present(getattr(arguments, "categorical", ()), columns, "covariate")
     return as_source(table, roles, n_causes=n_causes, columns=columns)
 
 

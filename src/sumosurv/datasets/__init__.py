@@ -1,9 +1,10 @@
 """Datasets: the paper's real ones, verified by checksum, and its simulated ones with their true distribution."""
 
 from sumosurv.datasets._catalogue import ChecksumError
-from sumosurv.datasets._sources import DatasetUnavailableError, read_parquet, write_parquet
+from sumosurv.datasets._sources import DatasetUnavailableError
 from sumosurv.datasets.real import Dataset, Fold, available, fold, fold_by_customer, fold_source, load
 from sumosurv.datasets.simulated import Simulated, simulate, true_distribution
+from sumosurv.sources import read_parquet, write_parquet
 
 __all__ = [
     "ChecksumError",

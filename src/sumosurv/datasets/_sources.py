@@ -12,16 +12,15 @@ import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sumosurv.datasets._catalogue import ChecksumError, Entry, checked
-from sumosurv.files import replacing
+from sumosurv.sources import read_parquet, write_parquet
 from sumosurv.warn import warn_user
 
-__all__ = ["DatasetUnavailableError", "cache_folder", "data_folder", "locate", "read", "read_parquet", "write_parquet"]
+__all__ = ["DatasetUnavailableError", "cache_folder", "data_folder", "locate", "read"]
 
 _TIMEOUT = 30.0  # seconds to wait for the next byte of a download
 _LARGEST = 50_000_000  # bytes; the public files have less than one million
@@ -224,24 +223,3 @@ def _download(url: str) -> bytes:
 # ------------------------------------------------------------------ Parquet files
 
 # Files are read and written on one thread: pyarrow's thread pools can abort an interpreter that ends soon after a read.
-
-
-def read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a DataFrame from a Parquet file."""
-    import pyarrow.parquet as pq
-
-    # ParquetFile reads just this file; read_table would go through the dataset scanner and its threads
-    with pq.ParquetFile(Path(path), pre_buffer=False) as file:
-        table: Any = file.read(use_threads=False)
-    return table.to_pandas(use_threads=False)
-
-
-def write_parquet(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a DataFrame without its index, whole or not at all; missing folders are made."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as part:
-        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False, nthreads=1), part)

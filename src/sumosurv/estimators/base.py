@@ -26,7 +26,7 @@ from sumosurv.outcome.checks import check_groups, check_time
 from sumosurv.preprocessing import LevelNotes, Preprocessor
 from sumosurv.quantiles import check_level, quantiles
 from sumosurv.scores import log_likelihood
-from sumosurv.sources import Source, as_source, in_memory, take_rows
+from sumosurv.sources import Source, StoredRows, as_source, in_memory, take_rows
 from sumosurv.stored import as_list, as_number, as_text, as_whole, save, tensor_of
 from sumosurv.streaming import PredictionTable, predict_to_parquet
 from sumosurv.warn import warn_user
@@ -48,7 +48,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     compete: the Aalen-Johansen curves), coarse enough to hold no row.
     """
 
-    _streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in pieces
+    _streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in blocks
     # what a method can learn from beside right-censored times: "entry", "intervals", "causes", "weights"
     _learns_from: ClassVar[frozenset[str]] = frozenset()
     # the values that each parameter may have, in scikit-learn's notation; a class lists those that it adds
@@ -369,8 +369,15 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     def _fit_source(self, source: Source, *more: Any) -> None:
-        """Fit to rows from any source; methods that need all rows at once refuse rows on disk."""
-        self._fit(*source.whole(type(self).__name__), *more)
+        """Fit to rows from any source."""
+        source.dispatch(
+            lambda rows: self._fit(*rows.whole(type(self).__name__), *more),
+            lambda rows: self._fit_blocks(rows, *more),
+        )
+
+    def _fit_blocks(self, source: StoredRows, *more: Any) -> None:
+        """Fit to rows that are read in blocks; a TypeError unless the method can."""
+        source.whole(type(self).__name__)
 
     def _warn_of_interruption(self) -> None:
         """Say what a fit that Ctrl-C ended early has kept."""

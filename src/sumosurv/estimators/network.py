@@ -19,7 +19,7 @@ from sumosurv.fitting.plan import FitPlan, FittedComponents, fit_components
 from sumosurv.fitting.rows import Learned, PreparedRows, check_validation_data, read_rows
 from sumosurv.fitting.stack import FittedStack
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.sources import Source, StoredRows, as_source
+from sumosurv.sources import StoredRows, as_source
 from sumosurv.streaming.fitting import fit_stream
 from sumosurv.training import ALONE, Checkpoints, Workers
 from sumosurv.warn import warn_user
@@ -33,7 +33,7 @@ _DEVICE_CELLS = 1 << 23  # rows × times predicted at once on a device that is n
 class NetworkEstimator(NetworkMethod, SurvivalEstimator):
     """An estimator whose fitted model is a stack of populations of networks."""
 
-    _streams: ClassVar[bool] = True  # a row's term needs no other rows, so that they can be read in pieces
+    _streams: ClassVar[bool] = True  # a row's term needs no other rows, so that rows can be read in blocks
 
     def fit(  # type: ignore[override]  # the base accepts further arguments only to reject them
         self,
@@ -100,19 +100,14 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
         random = check_random_state(self.random_state)
         self._keep(fit_components(self, plans, rows, random, own_validation=given))
 
-    def _fit_source(self, source: Source, *more: Any) -> None:
-        """Fit to all rows at once, or to rows that are read in pieces."""
-        if self._streams and isinstance(source, StoredRows):
-            self._fit_stream(source, *more)
-        else:
-            super()._fit_source(source, *more)
-
-    def _fit_stream(
+    def _fit_blocks(
         self,
         source: StoredRows,
         validation_data: tuple[Any, ...] | None = None,
         resources: tuple[Checkpoints | None, Workers] = (None, ALONE),
     ) -> None:
+        if not self._streams:
+            super()._fit_blocks(source)
         ((name, method),) = self._components_on_disk(source.n_rows).items()
         plan = FitPlan(method, name, *resources)
         self._keep(fit_stream(self, plan, source, validation_data, self._note_rows))

@@ -272,8 +272,8 @@ def _n_causes(model: Any) -> int | None:
 
 
 def rows_of(models: Mapping[str, Any], source: Source) -> MemoryRows | BlockRows:
-    """Return the rows of a source, held in memory if they are there already."""
-    return MemoryRows(models, source) if source.in_memory else BlockRows(models, source)
+    """Return the rows of a source with the models that are scored on them."""
+    return source.dispatch(lambda rows: MemoryRows(models, rows), lambda rows: BlockRows(models, rows))
 
 
 def _columns(model: Any, source: Source) -> list[str] | None:

@@ -6,6 +6,7 @@ from sumosurv.sources.outcomes import OutcomeSketch, row_sample
 from sumosurv.sources.roles import Roles
 from sumosurv.sources.sketches import LevelSketch, Moments, QuantileSketch, RowSample
 from sumosurv.sources.source import RowSource, check_no_duplicates, check_present, digest_of
+from sumosurv.sources.tables import open_table, read_parquet, read_table, write_parquet, write_table
 
 __all__ = [
     "Block",
@@ -24,7 +25,12 @@ __all__ = [
     "digest_of",
     "hashed",
     "in_memory",
+    "open_table",
+    "read_parquet",
+    "read_table",
     "row_sample",
     "take_rows",
     "uniform",
+    "write_parquet",
+    "write_table",
 ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from sumosurv.sources.source import RowSource, check_present, is_source
 __all__ = ["Block", "Source", "StoredRows", "as_source", "in_memory", "take_rows"]
 
 _ROWS = 65_536  # rows of a block on disk
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,17 +61,27 @@ class Source(ABC):
         The number of rows, including rows whose weight is zero.
     n_causes : int
         The number of competing causes; 1 without an outcome.
-    in_memory : bool
-        Whether all rows fit into one block.
     covariates : list of str or None
         The names of the covariates; None for an array.
+    names : list of str or None
+        The names of all columns that `blocks` can read; None for an array.
+    files : list of Path
+        The files that are read.
     """
 
     name: str
     n_rows: int
     n_causes: int
-    in_memory: bool
     covariates: list[str] | None
+    names: list[str] | None
+    files: Sequence[Path] = ()
+
+    @abstractmethod
+    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], T]) -> T:
+        """Call ``at_once`` with the source if all rows fit into memory together, else ``in_blocks``.
+
+        Only sources know where rows are; whoever needs two algorithms gives both.
+        """
 
     @abstractmethod
     def blocks(self, columns: Sequence[str] | None = None, *, rows: int | None = None) -> Iterator[Block]:
@@ -77,7 +90,7 @@ class Source(ABC):
         Parameters
         ----------
         columns : sequence of str, optional
-            The covariates to read; all by default.
+            The columns to read, out of ``names``; all covariates by default.
         rows : int, optional
             The largest number of rows per block.
         """
@@ -94,14 +107,15 @@ class Source(ABC):
 class _Table(Source):
     """A table in memory."""
 
-    in_memory = True
-
     def __init__(self, X: Any, outcome: Outcome | None) -> None:
         self.name = type(X).__name__
         self.n_rows = len(outcome) if outcome is not None else _count_rows(X)
         self.n_causes = 1 if outcome is None else outcome.n_causes
-        self.covariates = list(X.columns) if isinstance(X, pd.DataFrame) else None
+        self.covariates = self.names = list(X.columns) if isinstance(X, pd.DataFrame) else None
         self._X, self._outcome = X, outcome
+
+    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], T]) -> T:
+        return at_once(self)
 
     def blocks(self, columns: Sequence[str] | None = None, *, rows: int | None = None) -> Iterator[Block]:
         outcome = self._outcome
@@ -130,13 +144,16 @@ class _Table(Source):
 class StoredRows(Source):
     """Rows on disk, with the columns that hold their outcome."""
 
-    in_memory = False
-
     def __init__(self, source: RowSource, roles: Roles | None) -> None:
         self.name, self.n_rows = source.name, source.n_rows
         self.n_causes = 1 if roles is None else roles.n_causes
         self.source, self._roles = source, roles
         self.covariates: list[str] = list(source.columns) if roles is None else roles.covariates(source)
+        self.names, self.files = source.names, source.files
+
+    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], T]) -> T:
+        """Call ``in_blocks``; see `Source.dispatch`."""
+        return in_blocks(self)
 
     @property
     def roles(self) -> Roles:

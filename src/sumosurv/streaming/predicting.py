@@ -1,4 +1,4 @@
-"""Predictions of rows on disk, written to a Parquet file part by part: a run that was killed resumes."""
+"""Predictions written to a Parquet file part by part: a run that was killed resumes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from sumosurv.distributions.extrapolation import is_mean_extrapolated
 from sumosurv.files import check_apart, check_writable, replacing
 from sumosurv.preprocessing import LevelNotes
-from sumosurv.sources import RowSource, check_no_duplicates, check_present, digest_of
+from sumosurv.sources import Source, as_source, check_no_duplicates, check_present, digest_of
 from sumosurv.stored import model_digest
 
-__all__ = ["PredictionTable", "predict_to_parquet"]
+__all__ = ["PredictionTable", "check_prediction_columns", "predict_to_parquet"]
 
 _PART = 262_144  # rows of a part, which becomes a row group
 _BLOCK = 16_384  # rows predicted at a time
@@ -137,7 +137,7 @@ def predict_to_parquet(
     verbose: bool = False,
     beyond: Counter[str] | None = None,
 ) -> int:
-    """Write one row of predictions for each row of a table on disk.
+    """Write one row of predictions for each row of a table, which need not fit into memory.
 
     The rows are predicted in parts of 262,144, which are written to files in the folder ``NAME.parts`` and finally
     merged into one file. If a run is killed, the target is unchanged, and the same call resumes: finished parts are
@@ -146,7 +146,7 @@ def predict_to_parquet(
     Parameters
     ----------
     model : fitted estimator
-    source : path, pyarrow.dataset.Dataset, iterator of record batches or RowSource
+    source : path, pyarrow.dataset.Dataset, iterator of record batches, RowSource or DataFrame
     path : path
         The Parquet file to write.
     table : PredictionTable, optional
@@ -166,16 +166,17 @@ def predict_to_parquet(
     from tqdm.auto import tqdm
 
     check_writable(path)
-    rows, table, target = RowSource.of(source), table or PredictionTable(), Path(path)
+    rows, table, target = as_source(source), table or PredictionTable(), Path(path)
     folder = target.with_name(target.name + ".parts")
     check_apart(path, *rows.files)
     if any(file.resolve().is_relative_to(folder.resolve()) for file in rows.files):
         raise ValueError(f"{folder} would hold parts of {path} but is also an input; choose another output file.")
-    names = _columns(model, rows, identifiers)
+    names = check_prediction_columns(model, rows, identifiers)
     parts = _Parts(folder, _signature(model, table, identifiers))
     notes = LevelNotes()
     with tqdm(total=rows.n_rows, desc="predicting", unit="row", disable=not verbose) as bar:
-        for frames in _in_parts(rows.frames(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK)):
+        blocks = rows.blocks(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK)
+        for frames in _in_parts(block.X for block in blocks):
             digest = digest_of(*frames)
             if parts.keep(digest):
                 bar.update(sum(map(len, frames)))
@@ -253,10 +254,12 @@ class _Parts:
         shutil.rmtree(self._folder)
 
 
-def _columns(model: Any, source: RowSource, identifiers: Sequence[str]) -> list[str]:
-    """The columns that the model reads."""
+def check_prediction_columns(model: Any, source: Source, identifiers: Sequence[str]) -> list[str]:
+    """The columns that a model reads; a ValueError if one of them or an identifier is missing from a table."""
+    if source.covariates is None or source.names is None:
+        raise TypeError(f"Predictions are written for tables with named columns; got {source.name}.")
     names = getattr(model, "feature_names_in_", None)
-    wanted = [name for name in source.columns if name not in identifiers] if names is None else list(names)
+    wanted = [name for name in source.covariates if name not in identifiers] if names is None else list(names)
     check_present([*wanted, *identifiers], source.names)
     return wanted
 
@@ -267,7 +270,7 @@ def _signature(model: Any, table: PredictionTable, identifiers: Sequence[str]) -
     return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _in_parts(frames: Iterator[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
+def _in_parts(frames: Iterable[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
     """Some frames at a time, until they have the rows of a part."""
     held: list[pd.DataFrame] = []
     for frame in frames:

@@ -1,4 +1,4 @@
-"""Tables on disk: CSV, plain or compressed, and Parquet; in and out."""
+"""Tables on disk: CSV, plain or compressed, and Parquet; read as a whole or in blocks, and written."""
 
 from __future__ import annotations
 
@@ -7,26 +7,69 @@ import csv
 import gzip
 import io
 import lzma
+import os
 import sys
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from sumosurv.datasets import read_parquet, write_parquet
 from sumosurv.files import is_parquet, replacing
+from sumosurv.sources.source import RowSource, check_present
 
-__all__ = ["read_table", "write_table"]
+__all__ = ["open_table", "read_parquet", "read_table", "write_parquet", "write_table"]
+
+_LARGE = 2**30  # bytes of a Parquet file above which it is read in blocks
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _OTHER_SEPARATORS = {"\t": "tab", ";": ";", "|": "|"}
 
 Open = Callable[[], Any]  # opens the text of a table, from its beginning each time
+
+
+def open_table(
+    path: Path,
+    *,
+    in_blocks: bool | None = None,
+    sep: str | None = None,
+    decimal: str = ".",
+    index: Collection[str] = (),
+    categorical: Collection[str] = (),
+) -> pd.DataFrame | RowSource:
+    """A table on disk, in memory or to be read in blocks: `as_source` accepts both.
+
+    Parameters
+    ----------
+    path : Path
+        A file that `read_table` reads, or a folder of Parquet files.
+    in_blocks : bool, optional
+        True reads any Parquet file in blocks; False reads every file into memory. By default folders and Parquet files
+        of more than 1 GiB are read in blocks.
+    sep, decimal : str
+        As in `read_table`.
+    index : collection of str
+        Levels of an index stored by pandas that are columns like others, if the table has them.
+    categorical : collection of str
+        Numeric columns that are categories.
+    """
+    if in_blocks and not (path.is_dir() or is_parquet(path)):
+        raise ValueError(
+            f"Only a Parquet file or a folder of Parquet files can be read in blocks; {path} is neither. Write it as "
+            "Parquet, or read it as a whole."
+        )
+    large = path.is_dir() or (is_parquet(path) and path.is_file() and path.stat().st_size > _LARGE)
+    if large if in_blocks is None else in_blocks:
+        return RowSource(path, categorical=categorical)
+    frame = read_table(path, sep=sep, decimal=decimal)
+    frame = frame.reset_index([name for name in frame.index.names if name is not None and name in index])
+    return frame.astype(dict.fromkeys(check_present(categorical, frame.columns), "category"))
 
 
 def read_table(path: Path, *, sep: str | None = None, decimal: str = ".") -> pd.DataFrame:
@@ -104,7 +147,6 @@ def _plain_lines(frame: pd.DataFrame) -> str | None:
     The same fields as pandas writes, but for numbers that read the same (100 for 100.0, 1e-7 for 1e-07). None for other
     kinds of columns, for words that need quotes, and for a single column, whose missing values would be blank lines.
     """
-    import pyarrow as pa
     import pyarrow.csv as arrow_csv
 
     if frame.shape[1] < 2 or any(str(kind) in ("bool", "category") for kind in frame.dtypes):
@@ -126,6 +168,22 @@ def _is_plain(kind: Any) -> bool:
 
     plain = (of.is_float32, of.is_float64, of.is_integer, of.is_string, of.is_large_string)
     return any(is_one(kind) for is_one in plain)
+
+
+def read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a DataFrame from a Parquet file."""
+    # ParquetFile reads just this file; read_table would go through the dataset scanner and its threads
+    with pq.ParquetFile(Path(path), pre_buffer=False) as file:
+        table: Any = file.read(use_threads=False)
+    return table.to_pandas(use_threads=False)
+
+
+def write_parquet(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a DataFrame without its index, whole or not at all; missing folders are made."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as part:
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False, nthreads=1), part)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
