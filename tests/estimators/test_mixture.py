@@ -78,3 +78,18 @@ def test_a_search_among_the_parts_is_saved_as_what_it_found(data, tmp_path):
 def test_what_cannot_be_mixed(data, estimators, weights, error, message):
     with pytest.raises(error, match=message):
         SurvivalMixture(estimators, weights).fit(data.X, data.y)
+
+
+def test_its_components_are_listed_as_those_of_a_default_fit(data, tmp_path):
+    fast = {"n_members": 2, "max_epochs": 2, "random_state": 0}
+    stack = SumoNet(**fast, components=("network", "lognormal")).fit(data.X, data.y)
+    both = SurvivalMixture.of([stack, KaplanMeier().fit(data.X, data.y)], weights=[3.0, 1.0])
+    table = both.components_
+    assert list(table["component"]) == ["network", "lognormal", "KaplanMeier"]
+    np.testing.assert_allclose(table["weight"], [*0.75 * stack.components_["weight"], 0.25])
+    assert list(table["members"]) == [2, 2, 1]
+    assert list(table["estimator"]) == [0, 0, 1]
+    both.save(tmp_path / "both.sumo")
+    again = load(tmp_path / "both.sumo").components_
+    columns = ["component", "weight", "members", "estimator"]
+    assert again[columns].equals(table.loc[table["weight"] > 0, columns].reset_index(drop=True))

@@ -205,7 +205,7 @@ def test_a_model_file_tells_of_its_networks(tmp_path):
     listed = ", ".join(f"{p.network.members} {p.name} (weight {p.weight:.2f})" for p in net.stack_.populations)
     for model in (net, load(tmp_path / "net.sumo")):
         inputs = ReportInputs(model, NEW[:40], Surv.from_arrays(NEW_EVENT[:40], NEW_TIME[:40]), times=1.0)
-        assert ["networks", listed] in model_section(inputs).items[0].rows
+        assert ["components", listed] in model_section(inputs).items[0].rows
 
 
 def test_scores_and_their_limits_have_equal_decimals():

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -311,6 +312,15 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     def _settings_with(cls, parts: Sequence[SurvivalEstimator], default: bool) -> dict[str, Any]:
         """The settings that hold estimators, which a file keeps as parts; ``default``: ``estimator`` was None."""
         return {}
+
+    def _mixed(self) -> list[tuple[SurvivalEstimator, float]]:
+        """The estimators of which this one predicts the mixture, with their weights; by default itself."""
+        return [(self, 1.0)]
+
+    def _component_table(self) -> pd.DataFrame:
+        """The components of the fitted model, as ``components_`` of `SumoNet` shows them; here there is one."""
+        name = type(self).__name__
+        return pd.DataFrame([{"component": name, "weight": 1.0, "members": 1, "held_out": np.nan}])
 
     def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
         """Take over fitted parts: those of a model file, before `_restore`."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import Mixture, SurvivalDistribution
@@ -31,6 +32,9 @@ class SurvivalMixture(SurvivalEstimator):
     ----------
     estimators_ : list of fitted estimators
         All on one device: if some compute on the CPU, networks on a GPU are moved to the CPU.
+    components_ : DataFrame
+        As in `SumoNet`: the components of all estimators with their weights in the whole mixture. The column
+        ``estimator`` has the place of the estimator in ``estimators_``.
 
     Examples
     --------
@@ -88,6 +92,13 @@ class SurvivalMixture(SurvivalEstimator):
         shares = np.ones(len(self.estimators_)) if self.weights is None else np.asarray(self.weights, dtype=np.float64)
         return np.asarray(shares / shares.sum())
 
+    def _mixed(self) -> list[tuple[SurvivalEstimator, float]]:
+        pairs = zip(self.estimators_, self._shares())
+        return [(inner, share * weight) for part, share in pairs for inner, weight in part._mixed()]
+
+    def _component_table(self) -> pd.DataFrame:
+        return self.components_
+
     def _parts(self) -> list[SurvivalEstimator]:
         return self.estimators_
 
@@ -100,6 +111,12 @@ class SurvivalMixture(SurvivalEstimator):
         self.estimators_ = list(parts) if one_device else [part._on_cpu() for part in parts]
         found = {part.cells_ for part in parts}
         self.cells_ = found.pop() if len(found) == 1 else None
+        shares = self._shares()
+        tables = [
+            part._component_table().assign(weight=lambda own, share=share: share * own["weight"], estimator=place)
+            for place, (part, share) in enumerate(zip(self.estimators_, shares))
+        ]
+        self.components_ = pd.concat(tables, ignore_index=True)
 
     def _check_settings(self) -> None:
         super()._check_settings()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
@@ -123,7 +124,7 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
     def _set_stack(self, stack: FittedStack) -> None:
         """Predict with a stack, and show what it has learned of the rows."""
         learned = stack.learned
-        self.stack_, self.n_members_ = stack, stack.n_members
+        self.stack_, self.n_members_, self.components_ = stack, stack.n_members, stack.components()
         self.preprocessor_, self.cells_ = learned.preprocessor, learned.cells
         self.resolution_ = None if learned.cells is None else learned.cells.width
         self.time_origin_, self.time_unit_ = learned.time_origin, learned.time_unit
@@ -157,6 +158,9 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
     @property
     def _device(self) -> torch.device:
         return self.stack_.device
+
+    def _component_table(self) -> pd.DataFrame:
+        return self.components_
 
     def _on_cpu(self) -> Self:
         made = copy.copy(self)

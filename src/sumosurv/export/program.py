@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from sumosurv._version import __version__
 from sumosurv.distributions import Mixture, SurvivalDistribution
-from sumosurv.estimators import SurvivalEstimator, SurvivalMixture
+from sumosurv.estimators import SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.stack import FittedPopulation
 from sumosurv.networks import CausesNetwork, Inputs, LikelihoodNetwork, ModuleEncoder
@@ -45,7 +45,9 @@ class SurvivalProgram(nn.Module):
         super().__init__()
         check_exportable(model)
         self.register_buffer("risk_times", torch.from_numpy(model.risk_times_))
-        self.model = _program_of(model, {"double": torch.float64, "single": torch.float32}[precision])
+        dtype = {"double": torch.float64, "single": torch.float32}[precision]
+        self.parts = nn.ModuleList(_Networks(part, dtype) for part, _ in _networks_of(model))
+        self.weights = [weight for _, weight in model._mixed()]
         self.eval()
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
@@ -53,7 +55,8 @@ class SurvivalProgram(nn.Module):
         *covariates, times = given
         grid = torch.cat([times, self.risk_times])
         with _ComputeOnce():
-            distribution: SurvivalDistribution = self.model(*covariates)
+            made = [part(*covariates) for part in self.parts]
+            distribution: SurvivalDistribution = made[0] if len(made) == 1 else Mixture.of(made, self.weights)
             t = grid.clamp_min(0.0)
             survival = torch.where(grid < 0, 1.0, distribution.survival(t))
             density = torch.where(grid < 0, 0.0, distribution.density(t))
@@ -106,26 +109,6 @@ class _Networks(nn.Module):
             return self.stack.distribution(self.columns(*covariates))
         codes = torch.zeros(1, 0, dtype=torch.long)  # an encoder of arrays reads none
         return self.stack.distribution(Inputs(covariates[0].to(torch.float32), codes))
-
-
-class _Mixture(nn.Module):
-    """The weighted mixture of several estimators."""
-
-    def __init__(self, model: SurvivalMixture, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(_program_of(part, dtype) for part in model.estimators_)
-        self.weights = model._shares()
-
-    def forward(self, *covariates: Tensor) -> SurvivalDistribution:
-        """The distribution of rows of numbers and codes, or of an array."""
-        return Mixture.of([part(*covariates) for part in self.parts], self.weights)
-
-
-def _program_of(model: SurvivalEstimator, dtype: torch.dtype) -> nn.Module:
-    if isinstance(model, SurvivalMixture):
-        return _Mixture(model, dtype)
-    assert isinstance(model, NetworkEstimator)
-    return _Networks(model, dtype)
 
 
 def _traceable(population: FittedPopulation, dtype: torch.dtype) -> Any:
@@ -182,12 +165,17 @@ class _Member(SurvivalDistribution):
         return self.terms(t)[1][self.member]
 
 
+def _networks_of(model: SurvivalEstimator) -> list[tuple[NetworkEstimator, float]]:
+    """The network estimators that a model mixes, with their weights; a TypeError if others are among them."""
+    found = [(part, weight) for part, weight in model._mixed() if isinstance(part, NetworkEstimator)]
+    if len(found) < len(model._mixed()):
+        raise TypeError(_not_exportable(model))
+    return found
+
+
 def preprocessor_of(model: SurvivalEstimator) -> Preprocessor:
-    """What a model learned of its columns; of a mixture, its first part."""
-    if isinstance(model, SurvivalMixture):
-        return preprocessor_of(model.estimators_[0])
-    assert isinstance(model, NetworkEstimator)
-    return model.preprocessor_
+    """What a model learned of its columns; of a mixture, its first estimator."""
+    return _networks_of(model)[0][0].preprocessor_
 
 
 def _categories(columns: Preprocessor) -> tuple[Any, ...]:
@@ -199,28 +187,27 @@ def _categories(columns: Preprocessor) -> tuple[Any, ...]:
 
 def check_exportable(model: SurvivalEstimator) -> None:
     """Raise a TypeError if the curves of a fitted estimator are no fixed sequence of operations."""
-    if isinstance(model, SurvivalMixture):
-        for part in model.estimators_:
-            check_exportable(part)
-        if len({_categories(preprocessor_of(part)) for part in model.estimators_}) > 1:
-            raise TypeError(
-                "A mixture of models that were fitted to columns of different types or levels cannot be "
-                "exported; export each model separately."
-            )
-        return
-    networks: list[Any] = []
-    if isinstance(model, NetworkEstimator):
-        networks = [part.network for part in model.stack_.populations]
-    each = [
-        part for network in networks for part in (network.causes if isinstance(network, CausesNetwork) else [network])
-    ]
+    parts = [part for part, _ in _networks_of(model)]
+    networks = [population.network for part in parts for population in part.stack_.populations]
+    each: list[Any] = []
+    for network in networks:
+        each += network.causes if isinstance(network, CausesNetwork) else [network]
     exportable = MonotoneNetwork, ParametricNetwork, ProportionalHazardsNetwork
-    if not each or not all(isinstance(network, exportable) for network in each):
+    if not all(isinstance(network, exportable) for network in each):
+        raise TypeError(_not_exportable(model))
+    if len({_categories(part.preprocessor_) for part in parts}) > 1:
         raise TypeError(
-            f"{type(model).__name__} cannot be exported, because its curves are step functions or "
-            "solutions of an ODE. SumoNet, WeibullNet, LogNormalNet, LogLogisticNet, GompertzNet and "
-            "mixtures of these can; for other models, save(path) writes a file for sumosurv."
+            "A mixture of models that were fitted to columns of different types or levels cannot be "
+            "exported; export each model separately."
         )
+
+
+def _not_exportable(model: SurvivalEstimator) -> str:
+    return (
+        f"{type(model).__name__} cannot be exported, because its curves are step functions or "
+        "solutions of an ODE. SumoNet, WeibullNet, LogNormalNet, LogLogisticNet, GompertzNet and "
+        "mixtures of these can; for other models, save(path) writes a file for sumosurv."
+    )
 
 
 def described(model: SurvivalEstimator) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -128,6 +129,14 @@ class FittedStack:
     def n_members(self) -> int:
         """The number of networks."""
         return sum(population.network.members for population in self.populations)
+
+    def components(self) -> pd.DataFrame:
+        """Each component with its weight and the number of its members; held-out likelihoods are known to fits only."""
+        rows = [
+            {"component": part.name, "weight": part.weight, "members": part.network.members, "held_out": np.nan}
+            for part in self.populations
+        ]
+        return pd.DataFrame(rows)
 
     @property
     def device(self) -> torch.device:

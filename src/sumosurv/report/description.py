@@ -182,10 +182,11 @@ def model_section(inputs: ReportInputs) -> Section:
     ]
     if getattr(estimator, "cells_", None) is not None:
         facts.append(["times are rounded to", inputs.time(estimator.cells_.width)])
-    if hasattr(estimator, "stack_"):
-        parts = estimator.stack_.populations
-        listed = [f"{part.network.members} {part.name} (weight {part.weight:.2f})" for part in parts]
-        facts.append(["networks", ", ".join(listed)])
+    table = estimator._component_table()
+    if table["members"].sum() > 1:
+        kept = table[table["weight"] > 0]
+        listed = [f"{row.members} {row.component} (weight {row.weight:.2f})" for row in kept.itertuples()]
+        facts.append(["components", ", ".join(listed)])
     section.table("About the model", ["", ""], facts, text_columns=2)
     settings = [[name, shown(str(_plain(value)))] for name, value in sorted(estimator.get_params(deep=False).items())]
     section.table("Settings (None: chosen by the method)", ["setting", "value"], settings, text_columns=2)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -172,6 +173,12 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         found = self._run.log_likelihoods(self._check_covariates(X, reset=False), outcome)
         missing = np.full(len(outcome), np.nan)
         return np.stack([found.get(int(number), missing) for number in self.cv_results_["trial"]])
+
+    def _mixed(self) -> list[tuple[SurvivalEstimator, float]]:
+        return self.best_estimator_._mixed()
+
+    def _component_table(self) -> pd.DataFrame:
+        return self.best_estimator_._component_table()
 
     def _parts(self) -> list[SurvivalEstimator]:
         return [self.best_estimator_]
