@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from sumosurv.distributions import Continued
-from sumosurv.fitting.rows import time_features, time_unit
+from sumosurv.fitting.prepared import time_features, time_unit
 from sumosurv.networks import Batch, Inputs, MixedNetwork, MonotoneNetwork, Observed, Table, TableEncoder
 from sumosurv.networks.layers import LOG_OFFSET
 from sumosurv.networks.parametric import ProportionalHazardsNetwork

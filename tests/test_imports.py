@@ -23,7 +23,7 @@ LAYERS = {
     "distributions": 1,
     "sources": 1,
     "spells": 1,
-    "stored": 1,
+    "model_files": 1,
     "models": 2,
     "nonparametric": 2,
     "networks": 3,
@@ -37,7 +37,6 @@ LAYERS = {
     "estimators": 7,
     "calibrate": 8,
     "export": 8,
-    "io": 8,
     "pipeline": 8,
     "search": 8,
     "explain": 8,
@@ -59,8 +58,6 @@ FORBIDDEN = {
     ("estimators", "datasets"),
     ("export", "datasets"),
     ("export", "scores"),
-    ("io", "datasets"),
-    ("io", "scores"),
 }
 
 # Imports inside functions that close a cycle on purpose: (module, part it reaches up to or module beside it).

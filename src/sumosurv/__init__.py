@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from sumosurv.distributions import SurvivalDistribution as SurvivalDistribution
     from sumosurv.estimators import *
     from sumosurv.estimators import compare_nested as compare_nested
+    from sumosurv.estimators import load as load
     from sumosurv.formulas import FormulaTransformer as FormulaTransformer
-    from sumosurv.io import ModelFileError as ModelFileError
-    from sumosurv.io import load as load
+    from sumosurv.model_files import ModelFileError as ModelFileError
     from sumosurv.nonparametric import aalen_johansen as aalen_johansen
     from sumosurv.nonparametric import breslow as breslow
     from sumosurv.nonparametric import confidence_band as confidence_band
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "FormulaTransformer": "formulas",
-    "ModelFileError": "io",
+    "ModelFileError": "model_files",
     "NetworkSearch": "search",
     "SumoNetSearch": "search",
     "Surv": "outcome",
@@ -57,7 +57,7 @@ _HOMES = {
     "compare_nested": "estimators",
     "confidence_band": "nonparametric",
     "kaplan_meier": "nonparametric",
-    "load": "io",
+    "load": "estimators",
     "logrank_test": "nonparametric",
     "make_survival_pipeline": "pipeline",
     "nelson_aalen": "nonparametric",

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.metaestimators import available_if
 
-from sumosurv.fitting.rows import ONE_OUTCOME
+from sumosurv.fitting.prepared import ONE_OUTCOME
 
 __all__ = ["SurvivalPipeline", "make_survival_pipeline"]
 

@@ -13,7 +13,7 @@ from torch import nn
 import sumosurv
 from sumosurv import CauseSpecific, CoxPH, SumoNet, Surv, SurvivalMixture, WeibullNet, datasets, estimators, load
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.io import model_digest
+from sumosurv.model_files import model_digest
 from sumosurv.training import Checkpoints
 
 pytestmark = [

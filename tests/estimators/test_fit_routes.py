@@ -12,7 +12,7 @@ import torch
 from sumosurv import CoxTime, DeepHit, DeepSurv, SumoNet, Surv, WeibullNet, check_outcome
 from sumosurv.distributions import Rescaled
 from sumosurv.fitting.plan import FitPlan
-from sumosurv.fitting.rows import time_features
+from sumosurv.fitting.prepared import time_features
 from sumosurv.networks import Rows
 from sumosurv.preprocessing import Preprocessor
 from sumosurv.scores import log_likelihood

@@ -20,7 +20,7 @@ from sumosurv import (
     datasets,
     load,
 )
-from sumosurv.fitting.members import limits
+from sumosurv.fitting.spread import limits
 from sumosurv.networks import select_members
 
 GRID = np.array([0.0, 0.3, 0.7, 1.0, 1.4, 4.0])
@@ -94,7 +94,7 @@ def test_limits_fall_in_time_and_widen_with_the_level(default, data):
 
 def test_blocks_of_rows_change_nothing(default, data, monkeypatch):
     whole = default.predict_survival_band(data.X[:20], GRID)
-    monkeypatch.setattr("sumosurv.fitting.members._CELLS", 1)
+    monkeypatch.setattr("sumosurv.fitting.spread._CELLS", 1)
     np.testing.assert_allclose(default.predict_survival_band(data.X[:20], GRID), whole, atol=1e-12)
 
 

@@ -9,7 +9,7 @@ import pytest
 from explain.formulas import Formula, TwoCauses, data
 from sumosurv import CoxPH, KaplanMeier, Surv, WeibullNet, datasets
 from sumosurv.explain import contrast, partial_dependence, standardised_contrast
-from sumosurv.fitting.members import limits
+from sumosurv.fitting.spread import limits
 
 TIMES = np.array([0.3, 1.0])
 

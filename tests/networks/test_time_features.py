@@ -9,7 +9,7 @@ from scipy.interpolate import CubicHermiteSpline
 
 import small_networks
 from sumosurv import kaplan_meier
-from sumosurv.fitting.rows import time_features, time_unit
+from sumosurv.fitting.prepared import time_features, time_unit
 from sumosurv.networks import TimeFeatures
 from sumosurv.networks.layers import LOG_OFFSET
 from sumosurv.outcome import Surv, check_outcome

@@ -15,7 +15,7 @@ from served_models import HOSTILE
 from sumosurv import AalenJohansen, CoxPH, KaplanMeier, SumoNet, Surv, kaplan_meier, load
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.cli import main
-from sumosurv.io import model_digest
+from sumosurv.model_files import model_digest
 from sumosurv.report import make_report
 from sumosurv.report.description import model_section
 from sumosurv.report.document import Picture, Table, estimate

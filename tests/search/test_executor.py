@@ -7,8 +7,7 @@ import pytest
 
 from sumosurv import NetworkSearch, WeibullNet, datasets
 from sumosurv.search import rounds
-from sumosurv.search.executor import Executor
-from sumosurv.search.trial import TrialMember
+from sumosurv.search.executor import Executor, TrialMember
 
 SPACE = {"dropout": [0.0, 0.2, 0.4], "covariate_layers": [(4,), (8,)]}
 

@@ -30,7 +30,7 @@ from sumosurv import (
 )
 from sumosurv.scores import log_likelihood
 from sumosurv.search import fit_folds, paper_space, recipe_space
-from sumosurv.search.run import mixture_scores
+from sumosurv.search.selection import mixture_scores
 from sumosurv.search.space import decode, default_space, draw
 
 SPACE = {

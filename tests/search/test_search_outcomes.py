@@ -8,7 +8,7 @@ import pytest
 
 from sumosurv import DeepHit, NetworkSearch, SumoNet, SumoNetSearch, Surv, WeibullNet, load
 from sumosurv.scores import log_likelihood
-from sumosurv.search.run import choose_size, mixture_scores
+from sumosurv.search.selection import choose_size, mixture_scores
 
 N, TRAIN = 160, 110
 SPACE = {"dropout": [0.0, 0.3], "covariate_layers": [(4,), (6,)]}

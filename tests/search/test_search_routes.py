@@ -13,9 +13,9 @@ from sklearn.exceptions import NotFittedError
 from sumosurv import DeepSurv, NetworkSearch, SumoNet, SumoNetSearch, Surv, datasets
 from sumosurv.scores import log_likelihood
 from sumosurv.search import executor, fit_folds
-from sumosurv.search.run import SearchRun, choose_size, mixture_scores, network_seed, rank_trials
+from sumosurv.search.executor import Job, _fits, group_members
+from sumosurv.search.selection import SearchRun, choose_size, mixture_scores, network_seed, rank_trials
 from sumosurv.search.space import widest_layers
-from sumosurv.search.trial import Job, _fits, group_members
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from sumosurv import SumoNet, WeibullNet, datasets
-from sumosurv.io import model_digest
+from sumosurv.model_files import model_digest
 from sumosurv.training import Checkpoints
 from sumosurv.training.checkpoint import Checkpoint
 

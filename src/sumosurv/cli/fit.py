@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sumosurv.cli.rows import check_target, cluster_of, how_many, read_source
+from sumosurv.cli.options import check_target, cluster_of, how_many, read_source
 from sumosurv.estimators import METHODS, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.search import NetworkSearch
 from sumosurv.sources import Source, hashed, write_table
 from sumosurv.streaming.fitting import MOST_VALIDATION
 from sumosurv.training import Checkpoints, torchrun_workers
-from sumosurv.training.machine import launched_by_torchrun
+from sumosurv.training.processes import launched_by_torchrun
 
 __all__ = ["run_fit", "run_search"]
 

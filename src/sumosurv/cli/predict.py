@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from tqdm.auto import tqdm
 
-from sumosurv.cli.rows import check_target, cluster_of, how_many, read_rows, read_source
+from sumosurv.cli.options import check_target, cluster_of, how_many, read_rows, read_source
+from sumosurv.estimators import load
 from sumosurv.files import is_parquet
-from sumosurv.io import load
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import LevelNotes
 from sumosurv.scores import SCORES

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from sumosurv import datasets, report, serve
+from sumosurv.cli.options import check_target, for_model, read_source
 from sumosurv.cli.predict import load_models
-from sumosurv.cli.rows import check_target, for_model, read_source
+from sumosurv.estimators import load
 from sumosurv.export import export_onnx, export_torch
-from sumosurv.io import load
 from sumosurv.sources import write_table
 
 __all__ = ["run_datasets", "run_export", "run_report", "run_serve"]

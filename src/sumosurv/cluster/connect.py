@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sumosurv.search.executor import Advance, Executor, Population, Result, Task, train_members
-from sumosurv.search.trial import Job, Widths
+from sumosurv.search.executor import Advance, Executor, Job, Population, Result, Task, Widths, train_members
 from sumosurv.warn import warn_user
 
 __all__ = ["Cluster", "RayExecutor", "connected", "map_blocks"]

@@ -17,10 +17,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.distributions import CovariatePath, SurvivalDistribution, Tabulated
 from sumosurv.estimators.predictions import Predictions
-from sumosurv.fitting.members import Members, spread
 from sumosurv.fitting.parameters import Constraints, check_parameters
-from sumosurv.fitting.rows import ONE_OUTCOME, check_learns_from
+from sumosurv.fitting.prepared import ONE_OUTCOME, check_learns_from
+from sumosurv.fitting.spread import Members, spread
 from sumosurv.formulas import ModelFrame, model_frame
+from sumosurv.model_files import as_list, as_number, as_text, as_whole, save, tensor_of
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
@@ -28,7 +29,6 @@ from sumosurv.preprocessing import LevelNotes, Preprocessor
 from sumosurv.quantiles import check_level, quantiles
 from sumosurv.scores import log_likelihood
 from sumosurv.sources import Source, StoredRows, as_source, in_memory, take_rows
-from sumosurv.stored import as_list, as_number, as_text, as_whole, save, tensor_of
 from sumosurv.streaming import PredictionTable, predict_to_parquet
 from sumosurv.warn import warn_user
 

@@ -24,13 +24,13 @@ from sumosurv.estimators.recalibration import (
     score_rows,
 )
 from sumosurv.estimators.sumonet import SumoNet
-from sumosurv.fitting.members import Members
 from sumosurv.fitting.parameters import NONE, Constraints, instance_of, integer, number
+from sumosurv.fitting.spread import Members
+from sumosurv.model_files import as_number, as_whole, tensor_of
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level
 from sumosurv.sources import take_rows
-from sumosurv.stored import as_number, as_whole, tensor_of
 from sumosurv.training.batches import fold_rows, split_rows
 
 __all__ = ["Conformal"]

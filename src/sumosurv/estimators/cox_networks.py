@@ -11,7 +11,7 @@ import torch
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.method import Generators, Start
 from sumosurv.fitting.parameters import Constraints, integer, number, one_of, widths
-from sumosurv.fitting.rows import time_features
+from sumosurv.fitting.prepared import time_features
 from sumosurv.networks import Encoder, PopulationNetwork, TimeFeatures
 from sumosurv.networks.case_control import CaseControl
 from sumosurv.networks.layers import TimeFeatureKind

@@ -43,12 +43,12 @@ from sumosurv.estimators.summary import (
     summarise,
 )
 from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, number, one_of
-from sumosurv.fitting.rows import check_learns_from
+from sumosurv.fitting.prepared import check_learns_from
+from sumosurv.model_files import as_flag, as_list, as_whole, tensor_of
 from sumosurv.nonparametric import is_robust
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level
 from sumosurv.sources import take_rows
-from sumosurv.stored import as_flag, as_list, as_whole, tensor_of
 
 __all__ = ["CoxPH"]
 

@@ -18,8 +18,8 @@ from sumosurv.estimators.elastic_net import PenaltyPath, elastic_net_in_words, f
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.estimators.regression import Fit
 from sumosurv.fitting.parameters import NONE, Allowed, Constraints, integer, number, one_of
+from sumosurv.model_files import as_number, tensor_of
 from sumosurv.outcome import Outcome
-from sumosurv.stored import as_number, tensor_of
 from sumosurv.training.batches import fold_rows, subjects
 
 __all__ = ["CoxPHCV"]

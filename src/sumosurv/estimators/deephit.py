@@ -12,11 +12,11 @@ import torch
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.method import Generators, Start, cause_shares, rows_of_cause
 from sumosurv.fitting.parameters import Constraints, integer, number, one_of
+from sumosurv.model_files import as_whole
 from sumosurv.networks import Encoder
 from sumosurv.networks.discrete import DiscreteNetwork, Interpolation
 from sumosurv.nonparametric import marginal_curve
 from sumosurv.outcome import Outcome
-from sumosurv.stored import as_whole
 
 __all__ = ["DeepHit"]
 

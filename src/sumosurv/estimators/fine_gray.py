@@ -31,9 +31,9 @@ from sumosurv.estimators.summary import (
     summarise,
 )
 from sumosurv.fitting.parameters import Constraints, integer
+from sumosurv.model_files import as_list, tensor_of
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
-from sumosurv.stored import as_list, tensor_of
 
 __all__ = ["FineGray"]
 

@@ -15,9 +15,9 @@ from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Design
 from sumosurv.fitting.parameters import Constraints, integer, one_of
+from sumosurv.model_files import tensor_of
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor
-from sumosurv.stored import tensor_of
 
 __all__ = ["RandomSurvivalForest"]
 

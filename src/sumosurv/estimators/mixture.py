@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.fitting.members import Members
 from sumosurv.fitting.parameters import Allowed, Constraints
+from sumosurv.fitting.spread import Members
 
 __all__ = ["SurvivalMixture"]
 

@@ -15,7 +15,7 @@ from sumosurv.distributions.parametric import Parametric
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.method import Generators, Start
 from sumosurv.fitting.parameters import Constraints, number, one_of
-from sumosurv.fitting.rows import time_features
+from sumosurv.fitting.prepared import time_features
 from sumosurv.networks import Encoder
 from sumosurv.networks.layers import TimeFeatures
 from sumosurv.networks.parametric import GompertzNetwork, LogTimeNetwork, ProportionalHazardsNetwork

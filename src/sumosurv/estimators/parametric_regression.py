@@ -43,10 +43,10 @@ from sumosurv.estimators.summary import (
     summarise,
 )
 from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, one_of
+from sumosurv.model_files import as_flag, as_whole, tensor_of
 from sumosurv.nonparametric import is_robust
 from sumosurv.outcome import Outcome
 from sumosurv.quantiles import check_level, quantiles
-from sumosurv.stored import as_flag, as_whole, tensor_of
 from sumosurv.warn import warn_user
 
 __all__ = ["ParametricRegression"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sumosurv.stored import as_list, as_text
+from sumosurv.model_files import as_list, as_text
 
 __all__ = ["Strata", "column_list"]
 

@@ -14,7 +14,7 @@ import torch
 from scipy.special import erfc, ndtri
 from scipy.stats import chi2
 
-from sumosurv.stored import as_number, tensor_of
+from sumosurv.model_files import as_number, tensor_of
 
 __all__ = [
     "ModelSummary",

@@ -11,7 +11,7 @@ from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.estimators.parametric import LogNormalNet, ProportionalHazardsNet
 from sumosurv.fitting.method import Generators, NetworkMethod, Start
 from sumosurv.fitting.parameters import NONE, Constraints, number, one_of, widths
-from sumosurv.fitting.rows import Resolution, RowOptions, TimeOrigin, time_features
+from sumosurv.fitting.prepared import Resolution, RowOptions, TimeOrigin, time_features
 from sumosurv.networks import Encoder, MixedNetwork, MonotoneNetwork, TimeFeatures
 from sumosurv.networks.layers import POSITIVE, Activation, Positive
 from sumosurv.networks.monotone import DERIVATIVES, Derivative

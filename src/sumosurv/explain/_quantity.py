@@ -16,7 +16,7 @@ import torch
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._rows import Rows
-from sumosurv.fitting.members import Members, limits
+from sumosurv.fitting.spread import Members, limits
 from sumosurv.models import innermost, predict_distribution
 from sumosurv.warn import warn_user
 

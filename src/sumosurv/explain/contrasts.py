@@ -26,7 +26,7 @@ from sumosurv.explain._quantity import (
     spread_out,
 )
 from sumosurv.explain._rows import Rows, drawn_rows
-from sumosurv.fitting.members import limits
+from sumosurv.fitting.spread import limits
 from sumosurv.models import predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level

@@ -25,13 +25,13 @@ from sumosurv.fitting.parameters import (
     one_of,
     widths,
 )
-from sumosurv.fitting.rows import RowOptions, check_learns_from
+from sumosurv.fitting.prepared import RowOptions, check_learns_from
+from sumosurv.model_files import as_list
 from sumosurv.networks import CausesNetwork, Encoder, LikelihoodNetwork, NoEncoder, PopulationNetwork
 from sumosurv.networks.layers import Activation
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import NumericScaling
-from sumosurv.stored import as_list
 from sumosurv.training import Epoch
 
 __all__ = ["Generators", "NetworkMethod", "Start", "cause_shares", "rows_of_cause"]

@@ -12,13 +12,13 @@ import pandas as pd
 import torch
 
 from sumosurv.fitting.method import NetworkMethod
-from sumosurv.fitting.rows import Learned, PreparedRows, event_share
+from sumosurv.fitting.prepared import Learned, PreparedRows, event_share
 from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import Encoder, ModuleEncoder, PopulationNetwork, Rows, TableEncoder, select_members
 from sumosurv.training import ALONE, Checkpoints, TrainingError, Workers
 from sumosurv.training.batches import Member, RowNumbers, batch_rows, fold_rows, split_rows, subjects
 from sumosurv.training.loop import History, Schedule, held_out_terms, train
-from sumosurv.training.machine import find_device, threads
+from sumosurv.training.processes import find_device, threads
 from sumosurv.warn import warn_user
 
 __all__ = ["FitPlan", "FittedComponents", "TrainedComponent", "fit_components", "stack_components", "stacking_weights"]

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from sumosurv.distributions import Continued, Delayed, Mixture, Rescaled, SurvivalDistribution
-from sumosurv.fitting.members import Members
-from sumosurv.fitting.rows import Learned, PreparedRows
+from sumosurv.fitting.prepared import Learned, PreparedRows
+from sumosurv.fitting.spread import Members
+from sumosurv.model_files import as_list, as_number, as_text, as_whole, check_values
 from sumosurv.networks import Inputs, Observed, PopulationNetwork, select_members
 from sumosurv.networks.population import TailedNetwork
-from sumosurv.stored import as_list, as_number, as_text, as_whole, check_values
-from sumosurv.training.machine import explain_memory, find_device, threads
+from sumosurv.training.processes import explain_memory, find_device, threads
 
 __all__ = ["FittedPopulation", "FittedStack", "check_weights"]
 

@@ -22,10 +22,10 @@ from sumosurv.formulas.factors import (
     import_formulaic,
     parse_expression,
 )
+from sumosurv.model_files import as_list, as_number, as_text
 from sumosurv.outcome.checks import names_in_words
 from sumosurv.preprocessing import CategoricalColumn, is_categorical
 from sumosurv.preprocessing.columns import column_from_state, type_error
-from sumosurv.stored import as_list, as_number, as_text
 
 __all__ = ["Formula", "check_names", "read_terms"]
 

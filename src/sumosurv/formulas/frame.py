@@ -14,7 +14,7 @@ from sumosurv.formulas.factors import Factor, parse_expression
 from sumosurv.formulas.formula import Formula, check_names, read_terms
 from sumosurv.outcome import Surv
 from sumosurv.outcome.checks import names_in_words
-from sumosurv.outcome.inputs import as_pandas
+from sumosurv.outcome.surv import as_pandas
 
 __all__ = ["ModelFrame", "model_frame"]
 

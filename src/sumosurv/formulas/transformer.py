@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.formulas.formula import Formula, check_names
-from sumosurv.outcome.inputs import as_pandas
+from sumosurv.outcome.surv import as_pandas
 
 __all__ = ["FormulaTransformer"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.fitting.members import Members, spread
+from sumosurv.fitting.spread import Members, spread
 from sumosurv.nonparametric import aalen_johansen, at_risk_at, confidence_band, kaplan_meier, turnbull_intervals
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.plots.figure import (

@@ -17,10 +17,10 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from sumosurv.model_files import as_flag, as_list, as_number, as_text, as_whole
 from sumosurv.outcome.checks import rows_in_words
 from sumosurv.preprocessing.levels import find_rewritten
 from sumosurv.quantiles import quantiles
-from sumosurv.stored import as_flag, as_list, as_number, as_text, as_whole
 
 __all__ = [
     "CategoricalColumn",

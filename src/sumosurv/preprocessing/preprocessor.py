@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from sklearn.utils.extmath import randomized_svd
 
+from sumosurv.model_files import as_flag, as_list, as_whole, check_values
 from sumosurv.networks.data import Inputs
 from sumosurv.outcome.checks import names_in_words, without_mask
 from sumosurv.preprocessing.columns import (
@@ -25,7 +26,6 @@ from sumosurv.preprocessing.columns import (
 from sumosurv.preprocessing.learning import TableSummary
 from sumosurv.preprocessing.levels import LevelNotes
 from sumosurv.preprocessing.reader import ColumnReader
-from sumosurv.stored import as_flag, as_list, as_whole, check_values
 
 __all__ = ["Preprocessor"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sumosurv._version import __version__
-from sumosurv.io import model_digest
+from sumosurv.model_files import model_digest
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.plots import plot_kaplan_meier
 from sumosurv.preprocessing import CategoricalColumn

@@ -16,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.members import Members
 from sumosurv.fitting.parameters import NONE, Allowed, Constraints, instance_of, integer, one_of
-from sumosurv.fitting.rows import check_validation_data
+from sumosurv.fitting.prepared import check_validation_data
+from sumosurv.fitting.spread import Members
 from sumosurv.outcome import check_outcome
 from sumosurv.search.rounds import run_searches
-from sumosurv.search.run import SearchRun, SearchSettings
+from sumosurv.search.selection import SearchRun, SearchSettings
 from sumosurv.sources import as_source
 
 __all__ = ["NetworkSearch", "SumoNetSearch", "fit_folds"]

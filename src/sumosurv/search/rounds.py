@@ -14,11 +14,10 @@ import pandas as pd
 from sklearn.utils import check_random_state
 
 from sumosurv.outcome import check_outcome
-from sumosurv.search.executor import Executor, Population, Task
-from sumosurv.search.run import SearchRun, SearchSettings, assemble, rank_trials
+from sumosurv.search.executor import Executor, Job, Population, Task, TrialMember, Widths, choose_layout
+from sumosurv.search.selection import SearchRun, SearchSettings, assemble, rank_trials
 from sumosurv.search.space import Space, decode, default_space, draw, widest_layers
 from sumosurv.search.study import Layout, OptunaStudy, Study
-from sumosurv.search.trial import Job, TrialMember, Widths, choose_layout
 from sumosurv.warn import warn_user
 
 __all__ = ["SearchProgress", "run_searches"]

@@ -78,7 +78,7 @@ _CONCURRENT_CREATION = ("already exists", "locked", "UNIQUE constraint", "duplic
 _SQLITE_TIMEOUT = 60  # seconds to wait for another process's write to a SQLite file
 
 # user attributes of Optuna's trials
-_STUDY = "sumosurv_study"
+_STUDY = "sumosurv_study_2"  # another name if what is stored changes: older studies are refused
 _HEARTBEAT = "sumosurv_heartbeat"
 
 _MUST_AGREE = {"space": "space", "rows": "set of rows", "model": "estimator, or for other settings of it"}
@@ -284,8 +284,8 @@ class OptunaStudy(Study):
         shared = min(self._study.get_trials(deepcopy=False), key=lambda trial: trial.number).user_attrs.get(_STUDY)
         if shared is None:
             raise ValueError(
-                f"The study {self._study.study_name!r} was created by another program; choose another study_name or "
-                "storage."
+                f"The study {self._study.study_name!r} was created by another program or an older version; choose "
+                "another study_name or storage."
             )
         return dict(shared)
 

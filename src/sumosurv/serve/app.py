@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sumosurv._version import __version__
+from sumosurv.model_files import parse_json
 from sumosurv.serve.model import ServedModel
 from sumosurv.serve.request import Field, FieldError, NumberField, RequestError
-from sumosurv.stored import parse_json
 
 __all__ = ["build_app"]
 

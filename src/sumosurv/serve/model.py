@@ -15,8 +15,8 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv._version import __version__
-from sumosurv.fitting.members import Members, limits
-from sumosurv.io import model_digest
+from sumosurv.fitting.spread import Members, limits
+from sumosurv.model_files import model_digest
 from sumosurv.serve.request import (
     ChoiceField,
     Field,

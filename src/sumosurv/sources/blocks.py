@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
 
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.sources.hashing import hashed
 from sumosurv.sources.outcomes import row_sample
 from sumosurv.sources.roles import Roles
-from sumosurv.sources.source import RowSource, check_present, is_source
+from sumosurv.sources.source import RowSource, check_present
 
 __all__ = ["Block", "Source", "StoredRows", "as_source", "in_memory", "take_rows"]
 
@@ -227,7 +229,7 @@ def as_source(
     """
     if isinstance(X, Source):
         return X
-    if is_source(X):
+    if _is_read_in_blocks(X):
         source = RowSource.of(X)
         if columns is not None:
             source = source.with_columns(columns)
@@ -247,13 +249,20 @@ def as_source(
 
 def in_memory(X: Any) -> Any:
     """A table in memory, of pandas if it is of another library; a TypeError for rows on disk."""
-    if is_source(X):
+    if _is_read_in_blocks(X):
         raise TypeError(
             f"Rows in memory are required, and {type(X).__name__} is read in blocks; read the table "
             "first. For rows on disk, predict_* methods return arrays and predict_to_parquet writes a "
             "file."
         )
     return as_pandas(X)
+
+
+def _is_read_in_blocks(X: Any) -> bool:
+    """Whether X is to be read in pieces: a path, a dataset of Arrow, an iterator of record batches or a `RowSource`."""
+    if isinstance(X, (str, Path, RowSource, ds.Dataset, pa.RecordBatchReader)):
+        return True
+    return isinstance(X, Iterator)
 
 
 def _count_rows(X: Any) -> int:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from sumosurv.outcome.checks import names_in_words
 
-__all__ = ["RowSource", "check_no_duplicates", "check_present", "digest_of", "is_source"]
+__all__ = ["RowSource", "check_no_duplicates", "check_present", "digest_of"]
 
 _ROWS = 65_536  # read at a time
 _WAYS = 16  # pieces that are read at the same time where rows are shuffled
@@ -27,13 +27,6 @@ _SIGNED = 64  # row groups, and rows of each, that a signature reads
 # types that pandas would take for objects where values are missing
 _TYPES = {pa.string(): pd.StringDtype(), pa.large_string(): pd.StringDtype(), pa.bool_(): pd.BooleanDtype()}
 _SPOOLED = 262_144  # rows of a row group of record batches that are kept on disk
-
-
-def is_source(X: Any) -> bool:
-    """Whether X is to be read in pieces: a path, a dataset of Arrow, an iterator of record batches or a `RowSource`."""
-    if isinstance(X, (str, Path, RowSource, ds.Dataset, pa.RecordBatchReader)):
-        return True
-    return isinstance(X, Iterator)
 
 
 class RowSource:

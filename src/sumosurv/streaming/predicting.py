@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from sumosurv.distributions.extrapolation import is_mean_extrapolated
 from sumosurv.files import check_apart, check_writable, replacing
+from sumosurv.model_files import model_digest
 from sumosurv.preprocessing import LevelNotes
 from sumosurv.sources import Source, as_source, check_no_duplicates, check_present, digest_of
-from sumosurv.stored import model_digest
 
 __all__ = ["PredictionTable", "check_prediction_columns", "predict_to_parquet"]
 

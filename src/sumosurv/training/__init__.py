@@ -3,6 +3,6 @@
 from sumosurv.networks import TrainingError
 from sumosurv.training.checkpoint import Checkpoints
 from sumosurv.training.loop import Epoch
-from sumosurv.training.machine import ALONE, Workers, torchrun_workers
+from sumosurv.training.processes import ALONE, Workers, torchrun_workers
 
 __all__ = ["ALONE", "Checkpoints", "Epoch", "TrainingError", "Workers", "torchrun_workers"]

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from sumosurv.files import replacing, system_errors
+from sumosurv.model_files import as_flag, as_text, as_whole, checksum, parse_json
 from sumosurv.networks import PopulationNetwork, Rows, Table
 from sumosurv.outcome import each_field
-from sumosurv.stored import as_flag, as_text, as_whole, checksum, parse_json
 
 __all__ = ["Checkpoint", "Checkpoints", "training_digest"]
 

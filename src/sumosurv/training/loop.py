@@ -17,7 +17,7 @@ from torch import Tensor
 from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingError
 from sumosurv.training.batches import Batches, Member, TableBatches, total_weight
 from sumosurv.training.checkpoint import Checkpoint, training_digest
-from sumosurv.training.machine import ALONE, Workers, check_shareable, explain_memory, threads
+from sumosurv.training.processes import ALONE, Workers, check_shareable, explain_memory, threads
 from sumosurv.training.step import TrainingStep, captured, weighted
 from sumosurv.warn import warn_user
 

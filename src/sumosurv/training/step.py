@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sumosurv.networks import Batch, PopulationNetwork, Rows
 from sumosurv.networks.layers import MemberStream
 from sumosurv.training.batches import Batches, Member
-from sumosurv.training.machine import ALONE, Workers
+from sumosurv.training.processes import ALONE, Workers
 
 __all__ = ["PopulationAdamW", "TrainingStep", "captured", "weighted"]
 

@@ -14,10 +14,9 @@ import numpy.typing as npt
 from sumosurv.estimators import SurvivalEstimator, SurvivalMixture
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import Outcome
-from sumosurv.search.executor import Population, before_entry
+from sumosurv.search.executor import Job, Population, TrialMember, before_entry
 from sumosurv.search.space import Space
 from sumosurv.search.study import Layout
-from sumosurv.search.trial import Job, TrialMember
 from sumosurv.training.batches import fold_rows, split_rows
 
 __all__ = [

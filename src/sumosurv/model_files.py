@@ -6,6 +6,7 @@ Every value that is read is checked before it is used: a file may be damaged, or
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 from collections.abc import Mapping
@@ -20,7 +21,6 @@ from sumosurv._version import __version__
 from sumosurv.files import check_writable, replacing, system_errors
 
 __all__ = [
-    "PART",
     "ModelFileError",
     "as_flag",
     "as_list",
@@ -31,7 +31,7 @@ __all__ = [
     "checksum",
     "model_digest",
     "parse_json",
-    "read_model_file",
+    "read_model",
     "save",
     "tensor_of",
 ]
@@ -41,7 +41,7 @@ _KEY = "sumosurv"
 _DIGEST = "sha256"
 _LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
 _LONGEST_NAME = 1000  # of a tensor
-PART = "part"  # prefix of the tensors of a mixture's estimators
+_PART = "part"  # prefix of the tensors of a mixture's estimators
 _LARGEST = 2**64  # of a whole number in JSON
 
 
@@ -115,7 +115,7 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         for i, part in enumerate(parts):
             own, more = _describe(part)
             described["parts"].append(own)
-            tensors |= {f"{PART}{i}.{name}": value for name, value in more.items()}
+            tensors |= {f"{_PART}{i}.{name}": value for name, value in more.items()}
     return described, tensors
 
 
@@ -124,7 +124,13 @@ def _holds_estimators(value: Any) -> bool:
     return any(hasattr(part, "_state") for part in (value if several else [value]))
 
 
-def read_model_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_model(path: Path, methods: Mapping[str, Any], *, encoder: Any = None) -> Any:
+    """The estimator of a model file, of one of the given classes; see `sumosurv.load`."""
+    description, tensors = _read_file(path)
+    return _rebuild(path, description, tensors, methods, encoder)
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description and the tensors of a file, once its header, checksum and format were checked."""
     from safetensors import SafetensorError, safe_open
 
@@ -185,6 +191,61 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     raise TypeError(f"A model with a {type(value).__name__} among its parameters cannot be saved: {value!r}.")
+
+
+def _rebuild(
+    path: Path, description: dict[str, Any], tensors: dict[str, Tensor], methods: Mapping[str, Any], encoder: Any
+) -> Any:
+    """The inverse of `_describe`."""
+    name = description.get("estimator")
+    if not isinstance(name, str) or name not in methods:
+        raise ModelFileError(
+            f"{path} contains the estimator {name!r:.50}, which this version ({__version__}) does not support."
+        )
+    cls = methods[name]
+    known = inspect.signature(cls).parameters
+    try:
+        parameters = {str(key): _tuples(value) for key, value in description["parameters"].items()}
+        unknown = sorted(set(parameters) - set(known))
+        if unknown:
+            raise ModelFileError(f"{path} sets parameters that {name} does not have: {', '.join(unknown):.200}.")
+        if description["encoder"] and encoder is None:
+            raise ModelFileError(
+                f"{path} was fitted with a custom encoder; pass it to load: load(path, encoder=MyModule())."
+            )
+        if encoder is not None and "encoder" in known:
+            parameters["encoder"] = encoder
+        parts = []
+        if "parts" in description:
+            described = as_list(description["parts"], "parts")
+            both = zip(described, _by_part(tensors, len(described)))
+            parts = [_rebuild(path, part, own, methods, encoder) for part, own in both]
+            parameters |= cls._settings_with(parts, as_flag(description.get("default", False), "default"))
+        model = cls(**parameters)
+        if parts:
+            model._restore_parts(parts)
+        model._check_settings()
+        model._restore(description["fitted"], tensors)
+    except (ModelFileError, MemoryError):
+        raise
+    except Exception as error:  # whatever it is, the file is at fault
+        raise ModelFileError(f"{path} is not a valid {name}: {error!s:.500}") from error
+    return model
+
+
+def _by_part(tensors: dict[str, Tensor], count: int) -> list[dict[str, Tensor]]:
+    """The tensors of each of a mixture's estimators."""
+    parts: list[dict[str, Tensor]] = [{} for _ in range(count)]
+    places = {f"{_PART}{i}": part for i, part in enumerate(parts)}
+    for name, value in tensors.items():
+        owner, _, rest = name.partition(".")
+        if owner in places:
+            places[owner][rest] = value
+    return parts
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 # ---------------------------------------------------------------------- values, each checked

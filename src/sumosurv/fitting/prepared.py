@@ -13,13 +13,13 @@ import torch
 from scipy.interpolate import PchipInterpolator
 from scipy.special import logit
 
+from sumosurv.model_files import as_number
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.networks.layers import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import marginal_curve
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.preprocessing import LevelNotes, NumericScaling, Preprocessor
 from sumosurv.quantiles import quantiles
-from sumosurv.stored import as_number
 from sumosurv.training.batches import Batches, Member, RowNumbers
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Fitting on the workers of a cluster, with Ray Train.
 
-Every worker has all rows and trains on its share of each batch (`sumosurv.training.machine`). Checkpoints are in a
+Every worker has all rows and trains on its share of each batch (`sumosurv.training.processes`). Checkpoints are in a
 folder that all workers can access. If a worker or a node is lost, Ray Train starts as many workers as the cluster has
 resources for, and they resume from the last checkpoint. If the driver is lost, run the same fit with the same folder to
 resume.
