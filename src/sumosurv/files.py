@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_apart", "check_writable", "is_parquet", "replacing", "system_errors"]
-
 
 def check_writable(path: str | Path) -> None:
     """Raise an OSError that names the path if no file can be written there; to be called before long work.

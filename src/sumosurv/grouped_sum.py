@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-__all__ = ["add_by_group"]
-
 
 def add_by_group(total: Tensor, group: Tensor, values: Tensor) -> Tensor:
     """``total`` plus the values of each group along the last axis, in the same order every time.

@@ -20,22 +20,6 @@ from torch import Tensor
 from sumosurv._version import __version__
 from sumosurv.files import check_writable, replacing, system_errors
 
-__all__ = [
-    "ModelFileError",
-    "as_flag",
-    "as_list",
-    "as_number",
-    "as_text",
-    "as_whole",
-    "check_values",
-    "checksum",
-    "model_digest",
-    "parse_json",
-    "read_model",
-    "save",
-    "tensor_of",
-]
-
 _FORMAT = 4
 _KEY = "sumosurv"
 _DIGEST = "sha256"

@@ -8,8 +8,6 @@ from typing import Any
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Cells
 
-__all__ = ["cells_of", "check_names", "final_estimator", "innermost", "predict_distribution"]
-
 
 def predict_distribution(model: Any, X: Any, *, quiet: bool = False) -> SurvivalDistribution:
     """The distribution that a model predicts for each row of X.

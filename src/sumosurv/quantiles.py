@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["check_level", "check_resamples", "mean_and_width", "quantiles", "resampled_limits", "shrinkage"]
-
 Floats = npt.NDArray[np.float64]
 
 

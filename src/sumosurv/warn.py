@@ -6,8 +6,6 @@ import sys
 import warnings
 from pathlib import Path
 
-__all__ = ["warn_user"]
-
 _ROOT = str(Path(__file__).parent)
 
 

@@ -25,8 +25,6 @@ from sumosurv.streaming.fitting import MOST_VALIDATION
 from sumosurv.training import Checkpoints, torchrun_workers
 from sumosurv.training.processes import launched_by_torchrun
 
-__all__ = ["run_fit", "run_search"]
-
 _SHOWN = 50  # covariates that are named
 _SETTINGS = ("n_members", "max_epochs", "refit", "device")  # settings of estimators that are also options
 

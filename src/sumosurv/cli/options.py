@@ -15,8 +15,6 @@ from sumosurv.sources import Roles, RowSource, Source, as_source, check_present,
 if TYPE_CHECKING:
     from sumosurv.cluster import Cluster
 
-__all__ = ["check_target", "cluster_of", "for_model", "how_many", "read_rows", "read_source"]
-
 _ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group", "event_value")
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from sumosurv._version import __version__
 
-__all__ = ["COMMANDS", "make_parser"]
-
 Kind = dict[str, Any]  # of an option: keyword arguments of argparse
 
 

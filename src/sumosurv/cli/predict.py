@@ -29,8 +29,6 @@ from sumosurv.streaming.predicting import PredictionTable, check_prediction_colu
 if TYPE_CHECKING:
     from sumosurv.cluster import Cluster
 
-__all__ = ["load_models", "run_evaluate", "run_predict"]
-
 _BLOCK = 20_000  # rows predicted at a time; a progress bar is shown for more
 _MARGINAL = "kaplan-meier"  # value of --against: the curve of the training rows, which every model file holds
 

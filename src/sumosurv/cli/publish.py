@@ -11,8 +11,6 @@ from sumosurv.estimators import load
 from sumosurv.export import export_onnx, export_torch
 from sumosurv.sources import write_table
 
-__all__ = ["run_datasets", "run_export", "run_report", "run_serve"]
-
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _SIMULATED = ("weibull", "checkerboard", "normal", "kkbox")
 

@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 from sumosurv.search.executor import Advance, Executor, Job, Population, Result, Task, Widths, train_members
 from sumosurv.warn import warn_user
 
-__all__ = ["Cluster", "RayExecutor", "connected", "map_blocks"]
-
 _RETRIES = 5  # of a task whose worker or node was lost
 
 # Less work than this is done locally. It is about where two workers took as long as one process, including the time to

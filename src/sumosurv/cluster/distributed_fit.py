@@ -19,8 +19,6 @@ from sumosurv.cluster.connect import Cluster, connected
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.training import Checkpoints, Workers
 
-__all__ = ["ray_fit"]
-
 _FAILURES = 10  # of workers, and of their controller, after which the fit fails
 _RAY = "ray"  # subfolder for the files of Ray Train
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-__all__ = ["CATALOGUE", "ChecksumError", "Entry", "checked", "content_digest", "entry"]
-
 # at a commit, so that the bytes stay the same
 _DEEPSURV = (
     "https://raw.githubusercontent.com/jaredleekatzman/DeepSurv/41eed003e5b892c81e7855e400861fa7a2d9da4f/"

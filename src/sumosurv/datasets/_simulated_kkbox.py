@@ -16,8 +16,6 @@ import pandas as pd
 
 from sumosurv.distributions import Mixture, Weibull
 
-__all__ = ["COLUMNS", "ROWS", "distribution", "draw"]
-
 Floats = npt.NDArray[np.float64]
 
 ROWS = 2_646_746  # of KKBOX

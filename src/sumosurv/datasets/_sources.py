@@ -20,8 +20,6 @@ from sumosurv.datasets._catalogue import ChecksumError, Entry, checked
 from sumosurv.sources import read_parquet, write_parquet
 from sumosurv.warn import warn_user
 
-__all__ = ["DatasetUnavailableError", "cache_folder", "data_folder", "locate", "read"]
-
 _TIMEOUT = 30.0  # seconds to wait for the next byte of a download
 _LARGEST = 50_000_000  # bytes; the public files have less than one million
 

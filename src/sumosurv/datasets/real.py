@@ -15,8 +15,6 @@ from sumosurv.datasets._catalogue import CATALOGUE, ChecksumError, entry
 from sumosurv.datasets._sources import data_folder, locate, read
 from sumosurv.outcome import Surv
 
-__all__ = ["Dataset", "Fold", "available", "fold", "fold_by_customer", "fold_source", "load"]
-
 N_FOLDS = 5
 _FOLD_SEED = 1337
 

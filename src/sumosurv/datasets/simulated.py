@@ -29,8 +29,6 @@ from sumosurv.datasets import _simulated_kkbox
 from sumosurv.distributions import Normal, SurvivalDistribution, Tabulated, Weibull
 from sumosurv.outcome import Surv
 
-__all__ = ["Simulated", "simulate", "true_distribution"]
-
 Name = Literal["weibull", "checkerboard", "normal", "kkbox"]
 Floats = npt.NDArray[np.float64]
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["Dim", "Graph", "Size", "onnx_type"]
-
 _TYPES = {
     torch.float64: TensorProto.DOUBLE,
     torch.float32: TensorProto.FLOAT,

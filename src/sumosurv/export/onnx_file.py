@@ -19,8 +19,6 @@ from sumosurv.export.tracing import Value
 from sumosurv.files import replacing
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn
 
-__all__ = ["write_onnx"]
-
 _OPSET, _ML_OPSET, _IR = 18, 2, 9  # read by every onnxruntime since 1.14
 _OUTPUTS = ("survival", "density", "risk", "incidence")
 

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from sumosurv.export.tracing import Value, joint
 
-__all__ = ["FUNCTIONS", "log_ndtr", "ndtri", "searchsorted"]
-
 
 def _each(number: int | Sequence[int], axes: int) -> list[int]:
     """One number for each axis."""

@@ -22,8 +22,6 @@ from sumosurv.networks.parametric import ParametricNetwork, ProportionalHazardsN
 from sumosurv.networks.population import Curves
 from sumosurv.preprocessing import CategoricalColumn, ColumnReader, Preprocessor, ways_to_write
 
-__all__ = ["SurvivalProgram", "check_exportable", "described", "preprocessor_of", "spellings"]
-
 
 class SurvivalProgram(nn.Module):
     """A fitted estimator, preprocessing included: it evaluates the distribution that the estimator predicts.

@@ -14,8 +14,6 @@ import torch
 
 from sumosurv.export.graph import Dim, Graph, Size, onnx_type
 
-__all__ = ["Value", "joint"]
-
 Shape = tuple[Dim, ...]
 
 _COMPARISONS = ("Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal")

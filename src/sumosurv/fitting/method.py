@@ -34,8 +34,6 @@ from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import NumericScaling
 from sumosurv.training import Epoch
 
-__all__ = ["Generators", "NetworkMethod", "Start", "cause_shares", "rows_of_cause"]
-
 Generators = Sequence[torch.Generator]  # of the members, by their seeds
 Start = Mapping[str, Any]  # what a network must know of the training outcome, as plain values that JSON can hold
 

@@ -9,20 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "BOOLEAN",
-    "FRACTION",
-    "NONE",
-    "Allowed",
-    "Constraints",
-    "check_parameters",
-    "instance_of",
-    "integer",
-    "number",
-    "one_of",
-    "widths",
-]
-
 
 @dataclass(frozen=True)
 class Allowed:

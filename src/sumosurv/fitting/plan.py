@@ -21,8 +21,6 @@ from sumosurv.training.loop import History, Schedule, held_out_terms, train
 from sumosurv.training.processes import find_device, threads
 from sumosurv.warn import warn_user
 
-__all__ = ["FitPlan", "FittedComponents", "TrainedComponent", "fit_components", "stack_components", "stacking_weights"]
-
 _PRIOR_ROWS = 2.0  # rows' worth of belief that all components are equally good
 _ITERATIONS, _CONVERGED = 5000, 1e-7
 _LEAST_WEIGHT = 0.01  # a component below it is left out of the mixture

@@ -22,22 +22,6 @@ from sumosurv.preprocessing import LevelNotes, NumericScaling, Preprocessor
 from sumosurv.quantiles import quantiles
 from sumosurv.training.batches import Batches, Member, RowNumbers
 
-__all__ = [
-    "ONE_OUTCOME",
-    "Learned",
-    "PreparedRows",
-    "Resolution",
-    "RowOptions",
-    "TimeOrigin",
-    "check_learns_from",
-    "check_validation_data",
-    "event_share",
-    "learn_time_scale",
-    "read_rows",
-    "time_features",
-    "time_unit",
-]
-
 TimeOrigin = Literal["zero", "first"]
 Resolution = float | Literal["auto"] | None
 

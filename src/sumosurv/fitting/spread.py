@@ -11,8 +11,6 @@ import torch
 
 from sumosurv.distributions import SurvivalDistribution
 
-__all__ = ["Members", "limits", "spread"]
-
 Array = npt.NDArray[np.float64]
 
 _CELLS = 1 << 23  # members × rows × times held at once

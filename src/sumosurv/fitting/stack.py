@@ -21,8 +21,6 @@ from sumosurv.networks import Inputs, Observed, PopulationNetwork, select_member
 from sumosurv.networks.population import TailedNetwork
 from sumosurv.training.processes import explain_memory, find_device, threads
 
-__all__ = ["FittedPopulation", "FittedStack", "check_weights"]
-
 Build = Callable[[Learned, npt.NDArray[np.int64]], PopulationNetwork]
 
 _LARGE = 1e4  # a stored model with a weight above it is tried on a row

@@ -22,8 +22,6 @@ from sumosurv.preprocessing import CategoricalColumn, is_categorical
 from sumosurv.preprocessing.columns import UNSEEN, read_numbers
 from sumosurv.quantiles import mean_and_width, quantiles
 
-__all__ = ["LARGEST", "Factor", "Learned", "as_category", "call_of", "import_formulaic", "parse_expression"]
-
 Array = npt.NDArray[np.float64]
 Learned = dict[str, dict[str, Any]]  # what functions such as bs have learned, by the text of the call
 

@@ -27,8 +27,6 @@ from sumosurv.outcome.checks import names_in_words
 from sumosurv.preprocessing import CategoricalColumn, is_categorical
 from sumosurv.preprocessing.columns import column_from_state, type_error
 
-__all__ = ["Formula", "check_names", "read_terms"]
-
 Array = npt.NDArray[np.float64]
 
 _SPECIAL = ("strata", "cluster", "offset")

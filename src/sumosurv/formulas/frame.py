@@ -16,8 +16,6 @@ from sumosurv.outcome import Surv
 from sumosurv.outcome.checks import names_in_words
 from sumosurv.outcome.surv import as_pandas
 
-__all__ = ["ModelFrame", "model_frame"]
-
 
 @dataclass(frozen=True)
 class ModelFrame:

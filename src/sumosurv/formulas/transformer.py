@@ -13,8 +13,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sumosurv.formulas.formula import Formula, check_names
 from sumosurv.outcome.surv import as_pandas
 
-__all__ = ["FormulaTransformer"]
-
 
 class FormulaTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """The columns of a formula as a scikit-learn transformer, for pipelines with any estimator.

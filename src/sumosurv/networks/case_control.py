@@ -14,8 +14,6 @@ from torch.nn import functional
 from sumosurv.networks.data import Batch, Observed, Rows, Table
 from sumosurv.networks.layers import MemberStream, random_bits, stream_key
 
-__all__ = ["CaseControl", "at_risk_from", "case_control_terms", "found_controls"]
-
 _CONTROLS = 1 << 8  # the place of the control streams, apart from those of the dropout layers
 _TRIES = 32  # to find a control that has entered and is still there
 

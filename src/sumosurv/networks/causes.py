@@ -22,8 +22,6 @@ from sumosurv.networks.population import (
     observed_terms,
 )
 
-__all__ = ["CausesNetwork", "cause_log_likelihood_terms"]
-
 
 class CausesNetwork(PopulationNetwork):
     r"""K causes, each with a share of the events and a distribution of its own; for all members at once.

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from sumosurv.outcome import Outcome, each_field
 
-__all__ = ["Batch", "Inputs", "Observed", "Rows", "Table"]
-
 
 @dataclass(frozen=True)
 class Inputs:

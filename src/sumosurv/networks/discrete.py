@@ -16,8 +16,6 @@ from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.population import PopulationNetwork
 from sumosurv.networks.risk import check_increasing
 
-__all__ = ["DiscreteNetwork", "Interpolation", "discrete_log_likelihood", "ranking_loss"]
-
 Interpolation = Literal["hazard", "density"]
 
 _SMALLEST = 1e-30  # of a survival probability, for constant hazards

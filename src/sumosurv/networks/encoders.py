@@ -14,8 +14,6 @@ from torch.nn.parameter import is_lazy
 from sumosurv.networks.data import Inputs
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
 
-__all__ = ["Encoder", "ModuleEncoder", "NoEncoder", "TableEncoder"]
-
 _FEW_LEVELS = 64  # of a category: up to so many its embedding is a product while training on a GPU
 
 

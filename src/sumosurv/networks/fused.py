@@ -26,8 +26,6 @@ from torch import Tensor
 from sumosurv.distributions.monotone import NEEDS_SLOPE, Quantity, survival_head
 from sumosurv.networks.layers import TimeFeatures, positive_weight
 
-__all__ = ["FusedCurve", "fused_curves"]
-
 _CACHE_BYTES = 1 << 21  # of one hidden layer, for each thread of the CPU
 _GPU_CELLS = 1 << 20  # subjects × times at once where there is no kernel
 _KEPT_CELLS = 1 << 18  # times of subjects' own whose features are kept for the next member

@@ -15,8 +15,6 @@ from triton.errors import TritonError
 from sumosurv.distributions.monotone import Quantity
 from sumosurv.networks.fused import FusedCurve
 
-__all__ = ["FAILURES", "evaluate", "supports"]
-
 # What compiling or launching a kernel can raise: Triton's own errors, CUDA's, and those of the C compiler.
 FAILURES: tuple[type[Exception], ...] = (TritonError, RuntimeError, subprocess.CalledProcessError, OSError)
 

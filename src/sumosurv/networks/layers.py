@@ -19,26 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = [
-    "ACTIVATIONS",
-    "LOG_OFFSET",
-    "POSITIVE",
-    "Activation",
-    "MemberDropout",
-    "MemberLinear",
-    "MemberStream",
-    "Positive",
-    "TimeFeatureKind",
-    "TimeFeatures",
-    "keep_mask",
-    "normal_parameter",
-    "positive_parameter",
-    "positive_weight",
-    "random_bits",
-    "select_members",
-    "stream_key",
-]
-
 
 def _mix(x: Tensor) -> Tensor:
     """A bijection of 32-bit integers under which close inputs have unrelated outputs."""

@@ -27,8 +27,6 @@ from sumosurv.networks.layers import (
 )
 from sumosurv.networks.population import HORIZON, Curves, TailedNetwork
 
-__all__ = ["DERIVATIVES", "Derivative", "MixedNetwork", "MonotoneNetwork"]
-
 Derivative = Literal["forward", "autograd", "chain", "difference"]
 DERIVATIVES: tuple[Derivative, ...] = ("forward", "autograd", "chain", "difference")
 

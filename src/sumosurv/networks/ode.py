@@ -22,8 +22,6 @@ from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
 from sumosurv.networks.population import Curves, TailedNetwork
 
-__all__ = ["CoxHazardOde", "GeneralHazardOde", "Gradient", "HazardOde", "LatentHazardOde", "Solver"]
-
 _ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}  # subjects solved at once: layers stay in cache, or fill the device
 
 Generators = Sequence[torch.Generator]

@@ -18,14 +18,6 @@ from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import MemberLinear, TimeFeatures
 from sumosurv.networks.population import Curves, LikelihoodNetwork
 
-__all__ = [
-    "GompertzNetwork",
-    "LogMarginalHazard",
-    "LogTimeNetwork",
-    "ParametricNetwork",
-    "ProportionalHazardsNetwork",
-]
-
 
 class ParametricNetwork(LikelihoodNetwork):
     r"""A covariate network and two outputs, a(x) and b(x), that are the parameters of a family of distributions.

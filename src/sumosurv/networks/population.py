@@ -19,21 +19,6 @@ from sumosurv.distributions.extrapolation import tail_log_terms, tail_start
 from sumosurv.networks.data import Batch, Inputs, Observed, Table
 from sumosurv.networks.encoders import Encoder
 
-__all__ = [
-    "BLOCK",
-    "HORIZON",
-    "Curves",
-    "LikelihoodNetwork",
-    "PopulationNetwork",
-    "TailedNetwork",
-    "TrainingError",
-    "at_risk",
-    "estimate_growth",
-    "expected_events",
-    "log_likelihood_terms",
-    "observed_terms",
-]
-
 Floats = npt.NDArray[np.float64]
 
 HORIZON = 1.0  # the last training time, in scaled time

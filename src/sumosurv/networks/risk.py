@@ -19,8 +19,6 @@ from sumosurv.networks.encoders import Encoder
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberLinear, TimeFeatures, select_members
 from sumosurv.networks.population import PopulationNetwork, TrainingError
 
-__all__ = ["CoxTimeNetwork", "RiskNetwork", "check_increasing", "partial_log_likelihood"]
-
 _ROWS = 1 << 13  # rows of the training table taken at once
 _CELLS = {"cpu": 1 << 15, "cuda": 1 << 22}  # rows × times at once: layers stay in cache, or fill the device
 

@@ -12,8 +12,6 @@ from sumosurv.networks.encoders import TableEncoder
 from sumosurv.networks.layers import MemberDropout, MemberLinear, select_members
 from sumosurv.networks.monotone import MixedNetwork
 
-__all__ = ["extract_members", "stack_members", "unstack_members"]
-
 _Network = TypeVar("_Network", bound=nn.Module)
 
 _NO_WEIGHT = {"square": 0.0, "abs": 0.0, "softplus": -1e4}  # raw values whose non-negative image is zero

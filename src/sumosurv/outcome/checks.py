@@ -10,22 +10,6 @@ import pandas as pd
 
 from sumosurv.outcome.record import Floats, Whole
 
-__all__ = [
-    "as_numbers",
-    "check_causes",
-    "check_entry",
-    "check_event",
-    "check_event_codes",
-    "check_groups",
-    "check_interval_event",
-    "check_length",
-    "check_limits",
-    "check_time",
-    "check_weight",
-    "names_in_words",
-    "without_mask",
-]
-
 _MOST_CAUSES = 100
 _NO_FOLLOW_UP = "drop these rows: a subject without a follow-up time carries no information"
 
@@ -269,9 +253,11 @@ def _is_number(value: Any) -> bool:
 
 
 def rows_in_words(bad: Any) -> str:
+    """The first numbers of rows in a message."""
     return ", ".join(str(int(i)) for i in bad[:5]) + (", ..." if len(bad) > 5 else "")
 
 
 def values_in_words(values: Any, bad: Any) -> str:
+    """The values of the first of some rows in a message."""
     shown = (values[i] for i in bad[:5])
     return "values " + ", ".join(repr(str(value)) if isinstance(value, str) else str(value) for value in shown)

@@ -9,8 +9,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["OUTCOME_DTYPE", "Cells", "Outcome", "SurvArray", "each_field"]
-
 OUTCOME_DTYPE = np.dtype([("event", np.bool_), ("time", np.float64)])
 
 SurvArray = npt.NDArray[np.void]  # structured; of dtype OUTCOME_DTYPE (scikit-survival's form) without entry and causes

@@ -25,8 +25,6 @@ from sumosurv.outcome.checks import (
 )
 from sumosurv.outcome.record import OUTCOME_DTYPE, Outcome, SurvArray
 
-__all__ = ["Surv", "as_pandas", "check_outcome"]
-
 _EVENT_NAMES = {"event", "events", "death", "dead", "died", "status", "observed", "e", "d", "delta", "cause"}
 _TIME_NAMES = {"time", "times", "duration", "durations", "futime", "t", "z", "y", "stop", "tstop", "end", "exit"}
 _ENTRY_NAMES = {"entry", "start", "tstart", "begin", "enter", "truncation"}

@@ -22,21 +22,6 @@ from sumosurv.outcome.checks import rows_in_words
 from sumosurv.preprocessing.levels import find_rewritten
 from sumosurv.quantiles import quantiles
 
-__all__ = [
-    "CategoricalColumn",
-    "NumericColumn",
-    "NumericScaling",
-    "Range",
-    "categorical_places",
-    "column_from_state",
-    "is_categorical",
-    "knot_ranks",
-    "normal_scores",
-    "numeric_parts",
-    "read_numbers",
-    "type_error",
-]
-
 Floats = npt.NDArray[np.float64]
 NumericScaling = Literal["standard", "quantile"]
 

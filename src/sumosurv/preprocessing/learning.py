@@ -28,8 +28,6 @@ from sumosurv.quantiles import mean_and_width, quantiles
 from sumosurv.sources import LevelSketch, Moments, QuantileSketch
 from sumosurv.warn import warn_user
 
-__all__ = ["TableSummary", "check_columns"]
-
 Floats = npt.NDArray[np.float64]
 Column = NumericColumn | CategoricalColumn
 

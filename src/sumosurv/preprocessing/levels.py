@@ -13,8 +13,6 @@ import pandas as pd
 
 from sumosurv.warn import warn_user
 
-__all__ = ["LevelNotes", "find_rewritten", "listed", "ways_to_write"]
-
 _SHOWN = 5
 _UNSEEN = (
     "Column {name!r}: {rows:,} of {of:,} values were not seen in training ({values}) and are "

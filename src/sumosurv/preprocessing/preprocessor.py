@@ -27,8 +27,6 @@ from sumosurv.preprocessing.learning import TableSummary
 from sumosurv.preprocessing.levels import LevelNotes
 from sumosurv.preprocessing.reader import ColumnReader
 
-__all__ = ["Preprocessor"]
-
 _SHOWN = 12  # columns named in a message
 _LARGE_SVD = 1000  # rows and columns above which leading components alone are computed
 

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from sumosurv.networks.data import Inputs
 from sumosurv.preprocessing.columns import CategoricalColumn, NumericColumn, knot_ranks, padded_knots
 
-__all__ = ["ColumnReader"]
-
 
 class ColumnReader(nn.Module):
     """What a fitted `Preprocessor` does, for all columns at once.

@@ -24,8 +24,6 @@ from sumosurv.search.rounds import run_searches
 from sumosurv.search.selection import SearchRun, SearchSettings
 from sumosurv.sources import as_source
 
-__all__ = ["NetworkSearch", "SumoNetSearch", "fit_folds"]
-
 
 class NetworkSearch(SearchSettings, SurvivalEstimator):
     """Search over the settings of any network estimator, many trials at a time.

@@ -28,20 +28,6 @@ from sumosurv.training.batches import Member
 from sumosurv.training.loop import History, held_out_terms, train
 from sumosurv.training.processes import find_device, threads
 
-__all__ = [
-    "Executor",
-    "Job",
-    "Population",
-    "Result",
-    "Task",
-    "TrialMember",
-    "Widths",
-    "before_entry",
-    "choose_layout",
-    "group_members",
-    "train_members",
-]
-
 _MAX_MEMBERS = 4096  # of one population
 
 Advance = Callable[[float], None]  # called after each epoch with the number of networks' trainings that it completes

@@ -20,8 +20,6 @@ from sumosurv.search.space import Space, decode, default_space, draw, widest_lay
 from sumosurv.search.study import Layout, OptunaStudy, Study
 from sumosurv.warn import warn_user
 
-__all__ = ["SearchProgress", "run_searches"]
-
 _ROUND = {"tpe": 32, "random": 100}  # trials per round if later trials or a storage depend on results
 _POLL = 1.0  # seconds between two looks at trials that other processes run
 _IGNORED = ("verbose",)  # settings of the estimator that a search ignores

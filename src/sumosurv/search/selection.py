@@ -19,17 +19,6 @@ from sumosurv.search.space import Space
 from sumosurv.search.study import Layout
 from sumosurv.training.batches import fold_rows, split_rows
 
-__all__ = [
-    "SearchRun",
-    "SearchSettings",
-    "assemble",
-    "choose_size",
-    "log_mixture",
-    "mixture_scores",
-    "network_seed",
-    "rank_trials",
-]
-
 _ROUNDING = 1e-12
 
 Networks = list[tuple[Population, int]]  # each network as a population and its place in it

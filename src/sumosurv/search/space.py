@@ -11,17 +11,6 @@ from scipy import stats
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.outcome import check_outcome
 
-__all__ = [
-    "Space",
-    "decode",
-    "default_space",
-    "draw",
-    "paper_space",
-    "recipe_space",
-    "trial_seeds",
-    "widest_layers",
-]
-
 Space = Mapping[str, Any]  # a parameter's name: a list of choices, or a frozen distribution of scipy.stats
 
 _SHARED = 0.005  # share of rows with the smallest time from which it is taken for the earliest possible time

@@ -14,8 +14,6 @@ import numpy as np
 
 from sumosurv.search.space import Space, decode, draw, trial_seeds
 
-__all__ = ["FinishedTrial", "Layout", "OptunaStudy", "Study"]
-
 Layout = Literal["padded", "grouped"]  # how networks of different shapes train together
 
 

@@ -21,8 +21,6 @@ from sumosurv.model_files import parse_json
 from sumosurv.serve.model import ServedModel
 from sumosurv.serve.request import Field, FieldError, NumberField, RequestError
 
-__all__ = ["build_app"]
-
 _PAGE = {  # what the page consists of
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),

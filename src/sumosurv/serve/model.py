@@ -30,8 +30,6 @@ from sumosurv.serve.request import (
     remarks,
 )
 
-__all__ = ["ServedModel"]
-
 Array = npt.NDArray[np.float64]
 
 

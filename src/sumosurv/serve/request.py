@@ -14,20 +14,6 @@ import pandas as pd
 
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn
 
-__all__ = [
-    "ChoiceField",
-    "Field",
-    "FieldError",
-    "Limits",
-    "NumberField",
-    "PredictionRequest",
-    "RequestError",
-    "fields_of",
-    "read_request",
-    "read_rows",
-    "remarks",
-]
-
 _MOST_LEVELS = 8  # named in a message
 _MOST_ERRORS = 20
 _STEPS = 100  # of the follow-up, if no times are given

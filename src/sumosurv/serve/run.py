@@ -10,8 +10,6 @@ from typing import Any
 from sumosurv.serve.model import ServedModel
 from sumosurv.serve.request import Limits
 
-__all__ = ["make_app", "serve"]
-
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _LAST_PORT = 65535
 _NEEDS = 'The what-if page needs Starlette and uvicorn: pip install "sumosurv[serve]".'

@@ -20,8 +20,6 @@ from sumosurv.sources.outcomes import row_sample
 from sumosurv.sources.roles import Roles
 from sumosurv.sources.source import RowSource, check_present
 
-__all__ = ["Block", "Source", "StoredRows", "as_source", "in_memory", "take_rows"]
-
 _ROWS = 65_536  # rows of a block on disk
 
 T = TypeVar("T")

@@ -11,8 +11,6 @@ from sumosurv.outcome import Outcome
 from sumosurv.sources.hashing import Hashes
 from sumosurv.sources.sketches import QuantileSketch, RowSample
 
-__all__ = ["OutcomeSketch", "row_sample"]
-
 _TIMES = 65_536  # of each kind of event
 _SAMPLED = 100_000
 

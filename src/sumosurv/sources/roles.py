@@ -16,8 +16,6 @@ from sumosurv.outcome import Outcome, Surv, check_outcome
 from sumosurv.outcome.checks import check_causes, check_event_codes, check_groups, names_in_words
 from sumosurv.sources.source import RowSource
 
-__all__ = ["Roles"]
-
 _COLUMNS = ("time", "event", "entry", "lower", "upper", "weight", "group")
 _NO_EVENT = {"alive", "censored", "no", "none", "false", "n", "f", "0", "event-free"}
 _MOST_VALUES = 100  # distinct values of an event column

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from sumosurv.sources.hashing import Hashes
 
-__all__ = ["LevelSketch", "Moments", "QuantileSketch", "RowSample"]
-
 Floats = npt.NDArray[np.float64]
 Rows = TypeVar("Rows")
 

@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 
 from sumosurv.outcome.checks import names_in_words
 
-__all__ = ["RowSource", "check_no_duplicates", "check_present", "digest_of"]
-
 _ROWS = 65_536  # read at a time
 _WAYS = 16  # pieces that are read at the same time where rows are shuffled
 _SIGNED = 64  # row groups, and rows of each, that a signature reads

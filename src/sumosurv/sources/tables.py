@@ -24,8 +24,6 @@ import pyarrow.parquet as pq
 from sumosurv.files import is_parquet, replacing
 from sumosurv.sources.source import RowSource, check_present
 
-__all__ = ["open_table", "read_parquet", "read_table", "write_parquet", "write_table"]
-
 _LARGE = 2**30  # bytes of a Parquet file above which it is read in blocks
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

@@ -22,8 +22,6 @@ from sumosurv.sources import Block, Moments, OutcomeSketch, StoredRows, as_sourc
 from sumosurv.training.batches import Batches, Member, StreamBatches
 from sumosurv.warn import warn_user
 
-__all__ = ["fit_stream"]
-
 BUFFER = 262_144  # rows that are shuffled together
 MOST_VALIDATION = 100_000  # rows that are held out at most
 SAMPLED = 100_000  # training rows that are kept for what needs whole rows

@@ -23,8 +23,6 @@ from sumosurv.model_files import model_digest
 from sumosurv.preprocessing import LevelNotes
 from sumosurv.sources import Source, as_source, check_no_duplicates, check_present, digest_of
 
-__all__ = ["PredictionTable", "check_prediction_columns", "predict_to_parquet"]
-
 _PART = 262_144  # rows of a part, which becomes a row group
 _BLOCK = 16_384  # rows predicted at a time
 _SINGLE_RANGE = (1e-30, 1e30)  # last training times whose predictions float32 can hold

@@ -21,21 +21,6 @@ from sumosurv.networks import Inputs, Observed, Rows, Table
 from sumosurv.networks.layers import random_bits, stream_key
 from sumosurv.outcome import Outcome, each_field
 
-__all__ = [
-    "Batches",
-    "Member",
-    "RowNumbers",
-    "StreamBatches",
-    "TableBatches",
-    "batch_rows",
-    "fold_rows",
-    "prefetched",
-    "shuffled",
-    "split_rows",
-    "subjects",
-    "total_weight",
-]
-
 RowNumbers = npt.NDArray[np.int64]
 
 _SHUFFLE = 0x5EED  # the stream of the shuffles, apart from those of the dropout layers

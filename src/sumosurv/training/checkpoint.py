@@ -24,8 +24,6 @@ from sumosurv.model_files import as_flag, as_text, as_whole, checksum, parse_jso
 from sumosurv.networks import PopulationNetwork, Rows, Table
 from sumosurv.outcome import each_field
 
-__all__ = ["Checkpoint", "Checkpoints", "training_digest"]
-
 _KEY = "sumosurv checkpoint"
 _CHECKSUM = "sha256"
 _FORMAT = 4

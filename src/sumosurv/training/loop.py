@@ -21,8 +21,6 @@ from sumosurv.training.processes import ALONE, Workers, check_shareable, explain
 from sumosurv.training.step import TrainingStep, captured, weighted
 from sumosurv.warn import warn_user
 
-__all__ = ["Epoch", "History", "Schedule", "held_out_terms", "mean_terms", "train"]
-
 Floats = npt.NDArray[np.float64]
 
 _STALLED_EPOCHS = 3  # without a step, after which a member is given up

@@ -14,17 +14,6 @@ from torch import Tensor
 
 from sumosurv.networks import ModuleEncoder, PopulationNetwork, TrainingError
 
-__all__ = [
-    "ALONE",
-    "Workers",
-    "check_shareable",
-    "explain_memory",
-    "find_device",
-    "launched_by_torchrun",
-    "threads",
-    "torchrun_workers",
-]
-
 _ONE_THREAD_WORK = 2e8  # multiply-adds of a training step below which a second thread costs more than it gives
 _TIMEOUT = timedelta(minutes=10)  # that a process waits for the others before it gives up
 

@@ -13,8 +13,6 @@ from sumosurv.networks.layers import MemberStream
 from sumosurv.training.batches import Batches, Member
 from sumosurv.training.processes import ALONE, Workers
 
-__all__ = ["PopulationAdamW", "TrainingStep", "captured", "weighted"]
-
 _BETAS = 0.9, 0.999
 _EPSILON = 1e-8
 
