@@ -11,7 +11,7 @@ import pytest
 
 from sumosurv.preprocessing import check_columns, is_categorical
 from sumosurv.sources import Roles, RowSource
-from sumosurv.sources.source import is_source
+from sumosurv.sources.blocks import is_source
 
 
 @pytest.fixture

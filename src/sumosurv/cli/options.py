@@ -34,7 +34,7 @@ def read_rows(path: Path, arguments: argparse.Namespace, *, in_blocks: bool | No
         in_blocks=True if in_blocks is None and getattr(arguments, "stream", False) else in_blocks,
         sep=arguments.sep,
         decimal=arguments.decimal,
-        index={getattr(arguments, role, None) for role in _ROLES[:-1]} | {*getattr(arguments, "id", ())},
+        index=[*filter(None, (getattr(arguments, role, None) for role in _ROLES[:-1])), *getattr(arguments, "id", ())],
         categorical=getattr(arguments, "categorical", ()),
     )
 

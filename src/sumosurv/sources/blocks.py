@@ -23,6 +23,7 @@ from sumosurv.sources.source import RowSource, check_present
 _ROWS = 65_536  # rows of a block on disk
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Source(ABC):
     files: Sequence[Path] = ()
 
     @abstractmethod
-    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], T]) -> T:
+    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], U]) -> T | U:
         """Call ``at_once`` with the source if all rows fit into memory together, else ``in_blocks``.
 
         Only sources know where rows are; whoever needs two algorithms gives both.
@@ -114,7 +115,7 @@ class _Table(Source):
         self.covariates = self.names = list(X.columns) if isinstance(X, pd.DataFrame) else None
         self._X, self._outcome = X, outcome
 
-    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], T]) -> T:
+    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], U]) -> T | U:
         return at_once(self)
 
     def blocks(self, columns: Sequence[str] | None = None, *, rows: int | None = None) -> Iterator[Block]:
@@ -151,7 +152,7 @@ class StoredRows(Source):
         self.covariates: list[str] = list(source.columns) if roles is None else roles.covariates(source)
         self.names, self.files = source.names, source.files
 
-    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], T]) -> T:
+    def dispatch(self, at_once: Callable[[Source], T], in_blocks: Callable[[StoredRows], U]) -> T | U:
         """Call ``in_blocks``; see `Source.dispatch`."""
         return in_blocks(self)
 
@@ -227,7 +228,7 @@ def as_source(
     """
     if isinstance(X, Source):
         return X
-    if _is_read_in_blocks(X):
+    if is_source(X):
         source = RowSource.of(X)
         if columns is not None:
             source = source.with_columns(columns)
@@ -247,7 +248,7 @@ def as_source(
 
 def in_memory(X: Any) -> Any:
     """A table in memory, of pandas if it is of another library; a TypeError for rows on disk."""
-    if _is_read_in_blocks(X):
+    if is_source(X):
         raise TypeError(
             f"Rows in memory are required, and {type(X).__name__} is read in blocks; read the table "
             "first. For rows on disk, predict_* methods return arrays and predict_to_parquet writes a "
@@ -256,7 +257,7 @@ def in_memory(X: Any) -> Any:
     return as_pandas(X)
 
 
-def _is_read_in_blocks(X: Any) -> bool:
+def is_source(X: Any) -> bool:
     """Whether X is to be read in pieces: a path, a dataset of Arrow, an iterator of record batches or a `RowSource`."""
     if isinstance(X, (str, Path, RowSource, ds.Dataset, pa.RecordBatchReader)):
         return True
