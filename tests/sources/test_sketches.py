@@ -118,7 +118,7 @@ def test_hashes_are_uniform_and_belong_to_the_value():
 
 
 def test_a_sample_of_outcomes_has_the_first_and_the_last_time_and_every_cause(monkeypatch):
-    monkeypatch.setattr("sumosurv.sources.outcomes._SAMPLED", 50)
+    monkeypatch.setattr("sumosurv.sources.sketches._SAMPLED", 50)
     rng = np.random.default_rng(6)
     time = rng.exponential(size=2_000)
     cause = np.where(np.arange(2_000) == 777, 3, rng.integers(0, 2, 2_000))

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
-from sumosurv.sources.hashing import hashed
-from sumosurv.sources.outcomes import row_sample
 from sumosurv.sources.roles import Roles
+from sumosurv.sources.sketches import hashed, row_sample
 from sumosurv.sources.source import RowSource, check_present
 
 _ROWS = 65_536  # rows of a block on disk
