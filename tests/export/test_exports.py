@@ -138,7 +138,9 @@ def test_causes_of_rows_that_nobody_survives(tmp_path):
 def test_levels_may_be_spelled_in_several_ways():
     column = CategoricalColumn("c", (1, 2.5, True), missing_seen=True)
     assert spellings(column) == {"1": 2, "1.0": 2, "2.5": 3, "True": 4, "true": 4, "TRUE": 4, "": 1}
-    assert spellings(CategoricalColumn("c", ("", "a"), missing_seen=True)) == {"": 2, "a": 3}
+    for levels, what in ((("", "a"), "an empty text as a level"), ((1, "1"), "more than one level '1'")):
+        with pytest.raises(ValueError, match=f"Column 'c' has {what}"):
+            spellings(CategoricalColumn("c", levels, missing_seen=False))
     assert spellings(CategoricalColumn("c", ("a",), missing_seen=False))[""] == 0
 
 
@@ -311,6 +313,8 @@ _ROW = {"age": 61, "sex": "f", "ill": True}
         ("age", np.inf),
         ("age", -1e305),
         ("sex", pd.Timestamp("2021-03-04")),
+        ("sex", ["f"]),
+        ("sex", {"f": 1}),
     ],
 )
 def test_inputs_of_another_type_than_in_training_are_refused(name, value, as_frame):
@@ -325,6 +329,24 @@ def test_inputs_need_each_column_once():
         onnx_inputs(_ABOUT, rows.drop(columns="age"), [1.0])
     with pytest.raises(ValueError, match="2 columns named 'age'"):
         onnx_inputs(_ABOUT, pd.concat([rows, rows[["age"]]], axis=1), [1.0])
+    with pytest.raises(ValueError, match="No row has a value 'age'"):  # a typo would make it missing in all rows
+        onnx_inputs(_ABOUT, [{name: value for name, value in _ROW.items() if name != "age"}], [1.0])
+
+
+@pytest.mark.parametrize("rows", [_ROW, np.zeros((1, 2)), pd.Series(_ROW), None, iter([_ROW])])
+def test_inputs_are_made_of_tables_and_lists_of_dictionaries(rows):
+    with pytest.raises(TypeError, match="rows must be a DataFrame of pandas or a list of dictionaries"):
+        onnx_inputs(_ABOUT, rows, [1.0])
+    for none in ([], pd.DataFrame([_ROW])[:0]):
+        with pytest.raises(ValueError, match="There are no rows"):
+            onnx_inputs(_ABOUT, none, [1.0])
+
+
+@pytest.mark.parametrize("times", [[np.nan], ["1"], [[1.0]], [1j], np.array(["2020"], "M8[D]"), None])
+def test_inputs_have_a_list_of_times(times):
+    with pytest.raises(ValueError, match="times must be a list of numbers"):
+        onnx_inputs(_ABOUT, [_ROW], times)
+    assert onnx_inputs(_ABOUT, [_ROW], 1)["times"].tolist() == [1.0]
 
 
 @pytest.mark.parametrize("value", [1, 1.0, np.int64(1), True, np.True_, "True"])

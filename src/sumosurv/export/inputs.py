@@ -26,15 +26,19 @@ def onnx_inputs(model: Any, rows: Any, times: Any) -> dict[str, np.ndarray]:
         The opened ONNX file, or the metadata of a file, parsed from JSON.
     rows : DataFrame or sequence of dict
         The covariates by column name, in any order. None, NaN and pandas.NA are missing values; a column that a
-        dictionary does not have is missing. An array for a model with an encoder that reads arrays.
+        dictionary does not have is missing, if another dictionary has it. An array for a model with an encoder that
+        reads arrays.
     times : sequence of float
         In the unit of the training times.
 
     Raises
     ------
+    TypeError
+        If ``rows`` is something else.
     ValueError
-        If a table does not have a column, or has it twice, and if a value is not of the type that its column had in
-        training: anything but a finite number in a numeric column, or a date in a category.
+        If there are no rows, if no row has a column, or a table has it twice, and if a value is not of the type that
+        its column had in training: anything but a finite number in a numeric column, and anything but text, a number
+        or a truth value in a category.
 
     Examples
     --------
@@ -45,17 +49,26 @@ def onnx_inputs(model: Any, rows: Any, times: Any) -> dict[str, np.ndarray]:
     """
     if not isinstance(model, Mapping):
         model = json.loads(model.get_modelmeta().custom_metadata_map["sumosurv"])
-    given = {"times": np.array(times, dtype=np.float64)}
+    given = {"times": _checked_times(times)}
     if model["row_shape"] is not None:
         return given | {"array": np.asarray(rows, dtype=np.float32)}
     numbers, categories = model["numbers"], model["categories"]
     names = numbers + [column["name"] for column in categories]
-    records: Sequence[Mapping[str, Any]] = rows
-    if hasattr(rows, "to_dict"):
+    records: Sequence[Mapping[str, Any]]
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):
         for name in names:
             if (count := list(rows.columns).count(name)) != 1:
                 raise ValueError(f"The table has {count} columns named {name!r}; the model needs exactly one.")
         records = rows[names].to_dict("records")
+    elif isinstance(rows, (list, tuple)) and all(isinstance(row, Mapping) for row in rows):
+        records = rows
+        for name in names:
+            if rows and not any(name in row for row in rows):
+                raise ValueError(f"No row has a value {name!r}; write None if it is missing.")
+    else:
+        raise TypeError(f"rows must be a DataFrame of pandas or a list of dictionaries; got {type(rows).__name__}.")
+    if not len(records):
+        raise ValueError("There are no rows.")
     if numbers:
         values = [[_number(row, name) for name in numbers] for row in records]
         given["numbers"] = np.array(values, dtype=np.float64).reshape(len(records), -1)
@@ -63,6 +76,13 @@ def onnx_inputs(model: Any, rows: Any, times: Any) -> dict[str, np.ndarray]:
         text = [[_text(row, column) for column in categories] for row in records]
         given["categories"] = np.array(text, dtype=object).reshape(len(records), -1)
     return given
+
+
+def _checked_times(times: Any) -> np.ndarray:
+    found = np.atleast_1d(np.asarray(times))
+    if found.ndim != 1 or found.dtype.kind not in "iuf" or np.isnan(found).any():
+        raise ValueError(f"times must be a list of numbers, none of them missing; got {times!r}.")
+    return found.astype(np.float64)
 
 
 def _number(row: Mapping[str, Any], name: str) -> float:
@@ -85,8 +105,8 @@ def _text(row: Mapping[str, Any], column: Mapping[str, Any]) -> str:
     value, codes = _value(row, column["name"]), column.get("codes", {})
     if value is None:
         return ""
-    if isinstance(value, _DATES):
-        raise ValueError(f"Column {column['name']!r} was a category in training and now holds the date {value!r}.")
+    if isinstance(value, _DATES) or not isinstance(value, (str, Real, Decimal, np.bool_)):
+        raise ValueError(f"Column {column['name']!r} was a category in training and now holds {value!r}.")
     if str(value) not in codes and isinstance(value, (Real, np.bool_)) and value in (0, 1):
         other = str(int(value)) if isinstance(value, (bool, np.bool_)) else str(bool(value))
         return other if other in codes else str(value)

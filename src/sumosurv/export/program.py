@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -227,15 +228,23 @@ def described(model: SurvivalEstimator) -> dict[str, Any]:
 def spellings(column: CategoricalColumn) -> dict[str, int]:
     """The text of each level, in all ways that it may be written, and its code.
 
-    A level's own text counts before another way to write some other level. Empty text is a missing value, unless it is
-    a level.
+    A level's own text counts before another way to write some other level. Empty text is a missing value. Raises a
+    ValueError if levels cannot be told apart by their text.
     """
     first = column.n_codes - len(column.levels)
+    texts = Counter(["", *map(str, column.levels)])
+    if texts.total() > len(texts):
+        shared = next(text for text, count in texts.items() if count > 1)
+        what = f"more than one level {shared!r}, of different types" if shared else "an empty text as a level"
+        raise ValueError(
+            f"Column {column.name!r} has {what}. In an exported model, levels are text, and an empty text is a missing "
+            "value: rename the level and fit again."
+        )
     found = {str(level): code for code, level in enumerate(column.levels, start=first)}
     other: dict[str, set[int]] = {}
     for code, level in enumerate(column.levels, start=first):
         for text in ways_to_write(level):
             other.setdefault(text, set()).add(code)
     found |= {text: codes.pop() for text, codes in other.items() if text not in found and len(codes) == 1}
-    found.setdefault("", column.missing_code)
+    found[""] = column.missing_code
     return found

@@ -164,7 +164,7 @@ class Formula:
         else:
             for name in factor.columns:
                 if name not in self.booleans and pd.api.types.is_bool_dtype(rows[name].dtype):
-                    raise type_error(name, bool(rows[name].iloc[0]))
+                    raise type_error(name, str(rows[name].iloc[0]))
             own = factor.numbers(rows, self.learned)
         made = np.full((len(frame), own.shape[1]), np.nan)
         made[present] = own

@@ -249,7 +249,9 @@ def read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None = None) -
     name = str(values.name)
     if is_categorical(values) and not values.isna().all():
         present = values.dropna().tolist()
-        raise type_error(name, next((value for value in present if isinstance(value, (str, bool))), present[0]))
+        example = next((value for value in present if isinstance(value, (str, bool))), present[0])
+        text = repr(example)
+        raise type_error(name, f"the category {text}" if type(example) in (int, float) else text)
     try:
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     except OverflowError:  # whole numbers of Python, of any length
@@ -264,10 +266,10 @@ def read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None = None) -
     return np.asarray(numbers)
 
 
-def type_error(name: str, example: Any) -> ValueError:
+def type_error(name: str, example: str) -> ValueError:
     """The error for a numeric column that holds something else in new rows."""
     return ValueError(
-        f"Column {name!r} was numeric in training and now holds {example!r}; give it as numbers, as in training."
+        f"Column {name!r} was numeric in training and now holds {example}; give it as numbers, as in training."
     )
 
 
