@@ -115,6 +115,40 @@ def test_it_can_be_read_by_everyone(plain):
     assert "@media print" in report.html
 
 
+class Captions(HTMLParser):
+    """The captions of tables, with the classes and tags that they are inside of."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.inside = [], {}
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        known = dict(attrs)
+        if known.get("id"):
+            self.inside[known["id"]] = [name for outer in self.open for name in outer]
+        if tag not in ("meta", "img"):
+            self.open.append((tag, *known.get("class", "").split()))
+
+    def handle_endtag(self, tag):
+        while self.open.pop()[0] != tag:
+            pass
+
+
+def test_captions_are_read_in_full_on_a_phone(plain):
+    """A caption in a table, or in the box in which a wide table scrolls, is as wide as the table: words get lost."""
+    _, report, page = plain
+    found = Captions(report.html)
+    assert "caption" not in {name for name, _ in page.tags}
+    for table in page.all("table"):
+        assert not {"table", "scroll"} & set(found.inside[table["aria-labelledby"]])
+    assert "width=device-width" in next(m["content"] for m in page.all("meta") if m.get("name") == "viewport")
+    style = re.search(r"<style>(.*?)</style>", report.html, re.DOTALL).group(1)
+    rules = [rule for places, rule in re.findall(r"([^{}]*){([^{}]*)}", style) if "caption" in places]
+    assert len(rules) >= 3
+    assert not [rule for rule in rules if re.search(r"white-space|overflow|clamp|(?<!max-)\bwidth|\bheight", rule)]
+
+
 def test_pictures_are_pictures(plain):
     sources = [image["src"] for image in plain[2].all("img")]
     assert len(sources) >= 10
