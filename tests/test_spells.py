@@ -308,3 +308,10 @@ def test_rows_hold_what_a_direct_search_finds(
             before = known[known["at"] <= start]
             assert count == len(before)
             assert np.isnan(x) if before.empty else x == before["x"].iloc[-1]
+
+
+def test_codes_of_r_are_not_taken_for_causes_without_a_word() -> None:
+    patients = pd.DataFrame({"id": [1, 2], "end": [3.0, 4.0], "died": [2, 1]})
+    visits = pd.DataFrame({"id": [1], "time": [1.0], "x": [0.5]})
+    with pytest.warns(UserWarning, match="'died' holds 1 and 2 and no 0 .* pass died == 2"):
+        spells.merge(patients, id="id", stop="end", event="died", covariates=visits)

@@ -298,7 +298,13 @@ def _times(frame: pd.DataFrame, name: Hashable, subjects: Any, where: str) -> _F
 
 def _events(frame: pd.DataFrame, name: Hashable, subjects: Any, where: str) -> npt.NDArray[Any]:
     _refuse(subjects, frame[name].isna(), f"has a missing {name!r}", where, "Enter 0 if there was no event.")
-    return check_event_codes(frame[name], str(name))
+    codes = check_event_codes(frame[name], str(name))
+    if np.unique(codes).tolist() == [1, 2]:  # rows without an event, which are added, would make them two causes
+        warn_user(
+            f"{name!r} holds 1 and 2 and no 0 (censored), and is read as two competing causes. If 2 is the event, as "
+            f"in R, pass {name} == 2."
+        )
+    return codes
 
 
 def _check_order(frame: pd.DataFrame, id: Hashable, where: str) -> None:

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from forging import forged, put
 from sumosurv import (
     CauseSpecific,
+    Conformal,
     CoxPH,
     FineGray,
     FormulaTransformer,
@@ -236,3 +237,20 @@ def test_a_regression_with_a_formula_may_be_a_part_of_another():
     assert [part.n_features_in_ for part in model.estimators_] == [2, 2]
     assert np.isfinite(model.predict_survival_function(X, [0.5])).all()
     assert compare_nested(fitted("CoxPH", "age"), fitted("CoxPH", "ns(age, df=3)")).loc["large", "df"] == 2
+    with pytest.raises(TypeError, match="got KaplanMeier"):
+        compare_nested(KaplanMeier().fit(DATA[["z"]], Y), fitted("CoxPH", "age"))
+
+
+@pytest.mark.parametrize("wrapper", ["CauseSpecific", "Conformal", "SurvivalMixture"])
+def test_a_part_with_a_formula_need_not_read_all_columns(wrapper, tmp_path):
+    part = CoxPH(formula="ns(age, df=2) + sex")
+    made = {
+        "CauseSpecific": lambda: CauseSpecific(part).fit(DATA, CAUSES),
+        "Conformal": lambda: Conformal(estimator=part, random_state=0).fit(DATA[["age", "sex", "z"]], Y),
+        "SurvivalMixture": lambda: SurvivalMixture([part, KaplanMeier()]).fit(DATA[["age", "sex", "z"]], Y),
+    }
+    model = made[wrapper]()
+    new = DATA if wrapper == "CauseSpecific" else DATA[["age", "sex", "z"]]
+    expected = model.predict_survival_function(new, [0.5, 1.0])
+    model.save(tmp_path / "model.sumo")
+    np.testing.assert_array_equal(load(tmp_path / "model.sumo").predict_survival_function(new, [0.5, 1.0]), expected)

@@ -345,8 +345,11 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             if len(names) != self.n_features_in_:
                 raise ValueError(f"{len(names)} names for {self.n_features_in_} columns")
             self.feature_names_in_ = np.array(names, dtype=object)
-        if any(part.n_features_in_ != self.n_features_in_ for part in self._parts()):
-            raise ValueError("its parts have different numbers of columns")
+        own = set(getattr(self, "feature_names_in_", ()))
+        for part in self._parts():
+            some = vars(part).get("formula") is not None and own.issuperset(getattr(part, "feature_names_in_", ()))
+            if part.n_features_in_ != self.n_features_in_ and not some:  # a formula need not read all columns
+                raise ValueError("its parts have different numbers of columns")
         self.n_causes_ = as_whole(fitted["n_causes_"], "n_causes_", low=1)
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
         self.last_time_ = as_number(fitted["last_time_"], "last_time_", low=0.0)

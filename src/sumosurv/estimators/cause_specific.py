@@ -74,8 +74,9 @@ class CauseSpecific(SurvivalEstimator):
         return settings | {"estimator": estimator.set_params(**estimator._formula_settings(frame, {}))}
 
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
-        if not reset and isinstance(self.estimators_[0], LinearEstimator):
-            X = self.estimators_[0]._select(X)
+        part = self.estimator if reset else self.estimators_[0]
+        if isinstance(part, LinearEstimator):  # a formula need not read all columns
+            X = clone(part)._check_covariates(X, reset=True) if reset else part._select(X)
         return super()._check_covariates(X, reset=reset)
 
     def _fit(self, X: Any, y: Any) -> None:

@@ -270,6 +270,9 @@ def compare_nested(small: Any, large: Any) -> pd.DataFrame:
     >>> compare_nested(CoxPH().fit(X, y), CoxPH().fit(wide, y)).columns.tolist()
     ['log_likelihood', 'parameters', 'statistic', 'df', 'p']
     """
+    for model in (small, large):
+        if not hasattr(model, "summary"):
+            raise TypeError(f"compare_nested compares regressions with a summary(); got {type(model).__name__}.")
     first, second = small.summary(), large.summary()
     for summary in (first, second):
         if "cause" in summary.coefficients.index.names:
