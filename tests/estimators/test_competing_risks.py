@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import optimize
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sumosurv import (
@@ -333,6 +334,20 @@ def test_summary_has_a_row_for_each_cause_and_term():
         dropped = FineGray().fit(X.assign(c=2 * X["a"] + 1), Y)
     np.testing.assert_allclose(dropped.coef_[:, :2], fitted.coef_, atol=1e-8)
     assert np.isnan(dropped.summary().coefficients.loc[(1, "c")]).all()
+
+
+def test_a_column_that_is_constant_among_events_has_an_infinite_standard_error():
+    """The coefficients of the other columns are compared with R (tests/r)."""
+    carrier = np.where(Y["event"] > 0, 0.0, np.arange(len(Y)) % 2)
+    with pytest.warns(ConvergenceWarning, match="no maximum.*'carrier'") as told:
+        table = FineGray().fit(X.assign(carrier=carrier), Y).summary().coefficients
+    assert len(told) == 2  # one per cause
+    for k in (1, 2):
+        row = table.loc[(k, "carrier")]
+        assert np.isposinf(row["standard_error"])
+        assert row["p"] == 1.0
+        assert (row["hazard_ratio_lower"], row["hazard_ratio_upper"]) == (0.0, np.inf)
+    assert np.isfinite(table.drop(index="carrier", level="term")).all(axis=None)
 
 
 def test_a_ridge_shrinks_the_coefficients():

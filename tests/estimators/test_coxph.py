@@ -267,11 +267,12 @@ def test_a_table_that_tells_all_events_still_gives_a_distribution(n, columns):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:Columns left out")
 def test_separated_events_far_apart_have_curves_that_fall():
     """Log risks that are thousands apart: sums over the last risk sets are zero next to the first."""
-    rng = np.random.default_rng(0)
-    for seed in range(5):
-        x, time = np.random.default_rng(seed).integers(0, 2, size=(60, 40)).astype(float), rng.exponential(size=60)
-        y = Surv.from_arrays(rng.random(60) < 0.4, time)
-        model = CoxPH().fit(x[:50], y[:50])
+    for seed in (31, 62, 80, 109):  # the curves of some rows increased
+        rng = np.random.default_rng(seed)
+        n, columns = rng.integers(20, 60), rng.integers(5, 40)
+        x, time = rng.integers(0, 2, size=(n, columns)).astype(float), np.ceil(10 * rng.exponential(size=n)) / 10
+        y, fitted = Surv.from_arrays(rng.random(n) < 0.5, time), n * 4 // 5
+        model = CoxPH().fit(x[:fitted], y[:fitted])
         assert np.isfinite(model.baseline_).all()
         survival = model.predict_survival_function(x, np.sort(time))
         assert np.isfinite(survival).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
+from scipy.stats import hypergeom, norm
 
 from sumosurv import CoxPH, Surv, check_outcome, kaplan_meier, logrank_test, restricted_mean_test
 
@@ -39,6 +39,29 @@ def test_log_rank_tests_are_those_of_lifelines(weighting, groups):
     assert found.p_value == pytest.approx(expected.p_value, rel=1e-9)
     assert found.df == groups - 1
     assert found.groups["events"].sum() == pytest.approx(found.groups["expected"].sum())
+
+
+@pytest.mark.parametrize(
+    ("weighting", "options"), [(w, {}) for w in WEIGHTINGS] + [("fleming-harrington", {"gamma": 1})]
+)
+def test_the_variance_with_tied_events_is_hypergeometric(weighting, options):
+    """Five and three events of two groups at one time, after an event that fixes the weight of that time."""
+    time, event = (
+        np.append(0.5, np.repeat([1.0, 2.0, 1.0, 2.0], [5, 7, 3, 9])),
+        [1] + [1] * 5 + [0] * 7 + [1] * 3 + [0] * 9,
+    )
+    by = np.repeat(["a", "b"], [13, 12])
+    found = logrank_test(Surv.from_arrays(event, time), by, weighting=weighting, **options)
+    w = {
+        "logrank": (1, 1),
+        "gehan-breslow": (25, 24),
+        "tarone-ware": (5, np.sqrt(24)),
+        "peto": (25 / 26, 25 / 26 * 17 / 25),
+    }
+    w = np.array(w.get(weighting, (0, 1) if options else (1, 1)))
+    draws = hypergeom(25, 13, 1), hypergeom(24, 12, 8)  # events of a among all at risk
+    u = w @ [1 - draws[0].mean(), 5 - draws[1].mean()]
+    assert found.statistic == pytest.approx(u**2 / (w**2 @ [draw.var() for draw in draws]), rel=1e-12)
 
 
 def test_whole_weights_repeat_rows_and_labels_may_be_anything():

@@ -386,6 +386,14 @@ def _fine_gray(**rows: Any) -> dict[str, Any]:
     return {"coef": model.coef_, "standard_error": model.standard_errors_}
 
 
+@statistic("finegray-separation")
+def _fine_gray_separation() -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = FineGray().fit(X.assign(carrier=TRIAL["carrier"]), CAUSES)
+    return {"coef": model.coef_[:, :4], "standard_error": model.standard_errors_[:, :4]}
+
+
 @statistic("crr")
 def _crr() -> dict[str, Any]:
     untied = TRIAL["time"] + np.arange(1, len(TRIAL) + 1) / 1e4

@@ -26,10 +26,12 @@ weighted_rows <- function(data, cause) {
   do.call(rbind, parts)
 }
 
-fit <- function(data, cause, cluster = "id", expand = finegray_rows) {
+terms <- ~ arm + age + marker
+fit <- function(data, cause, cluster = "id", expand = finegray_rows, formula = terms) {
   long <- expand(data, cause)
-  made <- coxph(Surv(fgstart, fgstop, fgstatus) ~ arm + age + marker, long, weights = fgwt, cluster = long[[cluster]],
-                ties = "breslow", control = tight)
+  formula <- update(formula, Surv(fgstart, fgstop, fgstatus) ~ .)
+  environment(formula) <- environment()
+  made <- coxph(formula, long, weights = fgwt, cluster = long[[cluster]], ties = "breslow", control = tight)
   list(coef = unname(coef(made)), standard_error = unname(sqrt(diag(vcov(made)))))
 }
 both <- function(...) {
@@ -42,6 +44,8 @@ add("finegray-counts", paste0(what, " (whole weights)"), "trial, rows repeated",
 add("finegray-groups", paste0(what, " (robust by subject)"), "trial", both(trial, cluster = "subject"))
 add("finegray-counts-groups", paste0(what, " (whole weights, robust by subject)"), "trial, rows repeated",
     both(repeated, cluster = "subject"))
+add("finegray-separation", "Fine-Gray regression with a column that is constant among events: the other columns", "trial",
+    lapply(suppressWarnings(both(trial, formula = ~ arm + age + marker + carrier)), function(values) values[, 1:4]))
 
 add("finegray-weights", paste0(what, " (sampling weights, also of the censoring distribution)"), "trial",
     both(trial, expand = weighted_rows))
