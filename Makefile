@@ -14,7 +14,7 @@
 # Results of R that tests compare with, computed anew (a minute); needs Rscript with jsonlite, survival, cmprsk, prodlim,
 # riskRegression, geepack, rms, glmnet and numDeriv:
 #   make r-records
-# Coverage of intervals in simulations, in results/coverage.json, and docs/validation.md (15 minutes on one core):
+# Coverage of intervals in simulations, in results/coverage.json, and docs/validation.md (half an hour on one core):
 #   make coverage
 # And the paper's tables and figures (paper/README.md):
 #   make paper ARGS="table3 --stored"

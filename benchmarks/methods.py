@@ -258,6 +258,13 @@ def page(record) -> str:
     ]
     lines += ["", "## Runs", ""]
     lines += [f"- {_letter(i)}: {_where(run)}" for i, run in enumerate(results["runs"])]
+    if any("commit" not in run for run in results["runs"]):  # older than the correction
+        text = (
+            "The p-values of D-calibration in runs without a commit are those of Pearson's test, which hardly ever "
+            "rejects if rows are censored; the library now [corrects the test for "
+            "censoring](scores_evidence.md#calibration)."
+        )
+        lines += ["", prose(text)]
     return "\n".join(lines) + "\n"
 
 

@@ -201,3 +201,18 @@ def test_the_interval_of_the_ici_counts_noise_once(factor):
         assert np.mean([result.ici_interval for result in found]) < 1.18 * mean
     assert all(result.ici_interval[0] <= result.ici <= result.ici_interval[1] for result in found)
     assert all(((result.lower <= result.curve) & (result.curve <= result.upper)).all() for result in found)
+
+
+def test_few_events_are_reported_once_and_not_by_resample():
+    """Regressions of few events may have no maximum; users do not know the columns of the spline."""
+    risk = np.concatenate([np.linspace(0.05, 0.3, 30), np.linspace(0.6, 0.8, 4)])
+    d = Weibull(-1.0 / np.log1p(-risk), 1.0)
+    apart = Surv.from_arrays(np.arange(34) >= 30, np.where(np.arange(34) >= 30, 0.5, 2.0))
+    with pytest.warns(UserWarning, match="Too few events for a calibration curve at time 1") as told:
+        smooth_calibration(d, apart, 1.0, n_bootstrap=5, random_state=0)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    event = np.isin(np.arange(34), [5, 20, 30, 33])
+    mixed = Surv.from_arrays(event, np.where(event, 0.5 + 0.01 * np.arange(34), 2.0))
+    found = smooth_calibration(d, mixed, 1.0, n_bootstrap=30, random_state=0)  # warnings are errors
+    assert found.ici_interval[0] <= found.ici <= found.ici_interval[1]

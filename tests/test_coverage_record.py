@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sumosurv.scores import SCORES
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -27,6 +29,15 @@ def test_every_study_is_recorded_and_covers(tool):
         for name, found in study["intervals"].items():
             noise = 4.0 * np.sqrt(study["expected"] * (1.0 - study["expected"]) / study["samples"])
             assert found["coverage"] > study["expected"] - 0.02 - noise, name
+
+
+def test_every_interval_of_a_sample_is_recorded(tool):
+    record = json.loads((ROOT / "results" / "coverage.json").read_text())["studies"]
+    for name in ("curves", "incidences", "restricted_means", "cox", "parametric", "fine_gray", "clusters", "audits"):
+        assert {row.name for row in tool.one_sample((name, 0))} == set(record[name]["intervals"]), name
+    scored = set(record["evaluation"]["intervals"])
+    for score in SCORES:
+        assert {f"`{score}`", f"`{score}`, difference of two models"} <= scored
 
 
 def test_intervals_are_counted(tool):

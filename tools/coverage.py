@@ -1,6 +1,6 @@
 """Coverage of the intervals that the library prints: how many of them contain the true value.
 
-    python tools/coverage.py                        # all studies, about 15 minutes on one core
+    python tools/coverage.py                        # all studies, about half an hour on one core
     python tools/coverage.py --only cox fine_gray   # some of them, anew
     python tools/coverage.py --jobs 4
 
@@ -34,9 +34,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
 from sumosurv import (
+    CauseSpecific,
     Conformal,
     CoxPH,
     FineGray,
@@ -97,6 +98,11 @@ def marginal_survival(t: float) -> float:
     return float(PROBABILITY @ survival(t, POINTS))
 
 
+def marginal_hazard(t: float) -> float:
+    """Cumulative hazard of the population."""
+    return -float(np.log(marginal_survival(t)))
+
+
 def area(curve: Callable[[float], float]) -> float:
     """∫ of a curve from zero to the horizon."""
     nodes, weights = np.polynomial.legendre.leggauss(80)
@@ -106,11 +112,19 @@ def area(curve: Callable[[float], float]) -> float:
 def subjects(rng: np.random.Generator, n: int, dependence: float = 0.0, size: int = 1) -> tuple[Array, Array]:
     """Covariates and times of subjects in clusters of a size, times in a cluster with Gaussian dependence."""
     x = np.column_stack([rng.integers(0, 2, n), rng.normal(size=n)]).astype(np.float64)
-    noise = np.sqrt(dependence) * np.repeat(rng.normal(size=n // size), size) if dependence else 0.0
-    latent = noise + np.sqrt(1.0 - dependence) * rng.normal(size=n)
+    latent = normals(rng, n, dependence, size)
     if dependence:  # a treatment of whole clusters
         x[:, 0] = np.repeat(rng.integers(0, 2, n // size), size)
     return x, (-log_ndtr(latent) * np.exp(-x @ BETA)) ** (1 / SHAPE)
+
+
+def normals(rng: np.random.Generator, n: int, dependence: float = 0.0, size: int = 1) -> Array:
+    """Standard normal numbers with a correlation within clusters of a size."""
+    shared = np.sqrt(dependence) * np.repeat(rng.normal(size=n // size), size) if dependence else 0.0
+    return np.asarray(shared + np.sqrt(1.0 - dependence) * rng.normal(size=n))
+
+
+CLUSTERS = np.repeat(np.arange(100), 4)
 
 
 def censored(rng: np.random.Generator, times: Array) -> Any:
@@ -136,18 +150,19 @@ def curves(rng: np.random.Generator) -> Iterable[Interval]:
     y = censored(rng, times)
     for kind in ("log-log", "log", "plain"):
         yield from _at(confidence_band(y, kind=kind), f"Kaplan-Meier, {kind}", marginal_survival)
-    for kind in ("log-log", "plain"):
+    for kind in ("log-log", "plain"):  # "log" is the same as "log-log" here
         table = confidence_band(y, "nelson_aalen", kind=kind)
-        yield from _at(table, f"Nelson-Aalen, {kind}", lambda t: -np.log(marginal_survival(t)))
-    _, y, weight = weighted_sample(rng, 200)
-    yield from _at(
-        confidence_band(y, sample_weight=weight), "Kaplan-Meier, log-log, sampling weights", marginal_survival
-    )
+        yield from _at(table, f"Nelson-Aalen, {kind}", marginal_hazard)
+    _, weighted, weight = weighted_sample(rng, 200)
     _, times = subjects(rng, 400, dependence=0.5, size=4)
-    groups = np.repeat(np.arange(100), 4)
-    yield from _at(
-        confidence_band(censored(rng, times), groups=groups), "Kaplan-Meier, log-log, clusters", marginal_survival
-    )
+    clustered = censored(rng, times)
+    for of, name, truth in (
+        ("kaplan_meier", "Kaplan-Meier", marginal_survival),
+        ("nelson_aalen", "Nelson-Aalen", marginal_hazard),
+    ):
+        table = confidence_band(weighted, of, sample_weight=weight)
+        yield from _at(table, f"{name}, log-log, sampling weights", truth)
+        yield from _at(confidence_band(clustered, of, groups=CLUSTERS), f"{name}, log-log, clusters", truth)
 
 
 def _at(table: Any, name: str, truth: Callable[[float], float]) -> Iterable[Interval]:
@@ -157,16 +172,29 @@ def _at(table: Any, name: str, truth: Callable[[float], float]) -> Iterable[Inte
         yield Interval(name, row["estimate"], row["lower"], row["upper"], truth(time_))
 
 
+def two_causes(rng: np.random.Generator, n: int, share: Any = 0.4, **clusters: Any) -> Any:
+    """Exponential times; cause 2 has a share of the events."""
+    times = -log_ndtr(normals(rng, n, **clusters))
+    cause = 1 + (ndtr(normals(rng, n, **clusters)) < share)
+    limit = np.minimum(rng.exponential(1.5, n), 3.0)
+    return Surv.from_arrays(np.where(times <= limit, cause, 0), np.minimum(times, limit))
+
+
 def incidences(rng: np.random.Generator) -> Iterable[Interval]:
     """Aalen-Johansen, two causes."""
-    times = rng.exponential(1.0, 200)
-    cause = 1 + (rng.random(200) < 0.4)
-    limit = np.minimum(rng.exponential(1.5, 200), 3.0)
-    y = Surv.from_arrays(np.where(times <= limit, cause, 0), np.minimum(times, limit))
-    for kind in ("log-log", "plain"):
-        table = confidence_band(y, "aalen_johansen", kind=kind)
+    y = two_causes(rng, 200)
+    bands = {kind: confidence_band(y, "aalen_johansen", kind=kind) for kind in ("log-log", "log", "plain")}
+    # subjects who tend to have cause 2 are sampled at a third of the rate
+    frail = rng.random(600) < 0.5
+    drawn = np.flatnonzero(rng.random(600) < np.where(frail, 0.2, 0.6))[:200]
+    y = two_causes(rng, len(drawn), share=np.where(frail, 0.6, 0.2)[drawn])
+    weight = 1.0 / np.where(frail, 0.2, 0.6)[drawn]  # not whole numbers, which would count rows
+    bands["log-log, sampling weights"] = confidence_band(y, "aalen_johansen", sample_weight=weight)
+    y = two_causes(rng, 400, dependence=0.5, size=4)
+    bands["log-log, clusters"] = confidence_band(y, "aalen_johansen", groups=CLUSTERS)
+    for name, table in bands.items():
         for k, share in ((1, 0.6), (2, 0.4)):
-            yield from _at(table[table["cause"] == k], f"Aalen-Johansen, {kind}", lambda t: share * -np.expm1(-t))  # noqa: B023
+            yield from _at(table[table["cause"] == k], f"Aalen-Johansen, {name}", lambda t: share * -np.expm1(-t))  # noqa: B023
 
 
 def interval_censored(rng: np.random.Generator) -> Iterable[Interval]:
@@ -190,18 +218,35 @@ def restricted_means(rng: np.random.Generator) -> Iterable[Interval]:
     means = arm_means()
     for (_, row), truth in zip(found.groups.iterrows(), means):
         yield Interval("restricted mean of a group", row["restricted_mean"], row["lower"], row["upper"], truth)
-    row = found.differences.iloc[0]
-    yield Interval("difference of restricted means", row["difference"], row["lower"], row["upper"], means[0] - means[1])
+    row, gap = found.differences.iloc[0], means[0] - means[1]
+    yield Interval("difference of restricted means", row["difference"], row["lower"], row["upper"], gap)
     yield Interval(
         "ratio of restricted means", row["ratio"], row["ratio_lower"], row["ratio_upper"], means[0] / means[1]
     )
+    x, times = subjects(rng, 400, dependence=0.5, size=4)
+    found = restricted_mean_test(censored(rng, times), x[:, 0], HORIZON, groups=CLUSTERS)
+    row = found.differences.iloc[0]
+    yield Interval("difference of restricted means, clusters", row["difference"], row["lower"], row["upper"], gap)
 
 
-def _ratios(model: Any, name: str, truth: Array) -> Iterable[Interval]:
+NEW = np.array([[1.0, -1.0], [0.0, 0.5]])
+
+
+def _ratios(model: Any, name: str, truth: Array, ratio: str = "hazard_ratio") -> Iterable[Interval]:
+    """Limits of the first ratios, as many as there are true ones."""
     table = model.summary().coefficients
-    columns = ["hazard_ratio", "hazard_ratio_lower", "hazard_ratio_upper"]
+    columns = [ratio, f"{ratio}_lower", f"{ratio}_upper"]
     for values, true in zip(table[columns].to_numpy(), np.exp(truth)):
         yield Interval(name, *values, float(true))
+
+
+def _curves(model: Any, name: str) -> Iterable[Interval]:
+    """Limits of S(t|x) of two new subjects at two times."""
+    lower, upper = model.predict_survival_band(NEW, [EARLY, LATE])
+    estimate = model.predict_survival_function(NEW, [EARLY, LATE])
+    truth = np.column_stack([survival(t, NEW) for t in (EARLY, LATE)])
+    for values in zip(estimate.ravel(), lower.ravel(), upper.ravel(), truth.ravel()):
+        yield Interval(name, *values)
 
 
 def cox(rng: np.random.Generator) -> Iterable[Interval]:
@@ -209,54 +254,66 @@ def cox(rng: np.random.Generator) -> Iterable[Interval]:
     x, times = subjects(rng, 200)
     model = CoxPH().fit(x, censored(rng, times))
     yield from _ratios(model, "Cox regression: hazard ratios", BETA)
-    new = np.array([[1.0, -1.0], [0.0, 0.5]])
-    lower, upper = model.predict_survival_band(new, [EARLY, LATE])
-    estimate = model.predict_survival_function(new, [EARLY, LATE])
-    truth = np.column_stack([survival(t, new) for t in (EARLY, LATE)])
-    for values in zip(estimate.ravel(), lower.ravel(), upper.ravel(), truth.ravel()):
-        yield Interval("Cox regression: predicted survival, log-log", *values)
-    median = np.log(2.0) ** (1 / SHAPE) * np.exp(-new @ BETA / SHAPE)
-    for values in zip(model.predict_median(new), *model.predict_median_limits(new), median):
+    yield from _curves(model, "Cox regression: predicted survival, log-log")
+    median = np.log(2.0) ** (1 / SHAPE) * np.exp(-NEW @ BETA / SHAPE)
+    for values in zip(model.predict_median(NEW), *model.predict_median_limits(NEW), median):
         yield Interval("Cox regression: predicted median", *values)
-    means = [area(lambda t: float(survival(t, row))) for row in new]  # noqa: B023
+    means = [area(lambda t: float(survival(t, row))) for row in NEW]  # noqa: B023
     for values in zip(
-        model.predict_restricted_mean(new, HORIZON), *model.predict_restricted_mean_limits(new, HORIZON), means
+        model.predict_restricted_mean(NEW, HORIZON), *model.predict_restricted_mean_limits(NEW, HORIZON), means
     ):
         yield Interval("Cox regression: predicted restricted mean", *values)
     x, y, weight = weighted_sample(rng, 200)
     yield from _ratios(CoxPH().fit(x, y, sample_weight=weight), "Cox regression: hazard ratios, sampling weights", BETA)
     x, times = subjects(rng, 400, dependence=0.5, size=4)
-    model = CoxPH().fit(x, censored(rng, times), groups=np.repeat(np.arange(100), 4))
+    model = CoxPH().fit(x, censored(rng, times), groups=CLUSTERS)
     yield from _ratios(model, "Cox regression: hazard ratios, clusters", BETA)
+    yield from _curves(model, "Cox regression: predicted survival, log-log, clusters")
+    x, times = subjects(rng, 200)
+    first, other = censored(rng, times), rng.exponential(np.exp(-0.5 * x[:, 1]))  # times of another cause
+    cause = np.where(first["time"] <= other, first["event"], 2)
+    y = Surv.from_arrays(cause, np.minimum(first["time"], other))
+    found = CauseSpecific(estimator=CoxPH()).fit(x, y)
+    yield from _ratios(found, "Cause-specific Cox regression: hazard ratios", BETA)
 
 
 def parametric(rng: np.random.Generator) -> Iterable[Interval]:
-    """Time ratios and predictions of Weibull regression."""
+    """Ratios and predictions of parametric regression."""
     x, times = subjects(rng, 200)
-    model = ParametricRegression(family="weibull").fit(x, censored(rng, times))
-    table = model.summary().coefficients.iloc[:2]
-    for values, true in zip(table[["time_ratio", "time_ratio_lower", "time_ratio_upper"]].to_numpy(), BETA):
-        yield Interval("Weibull regression: time ratios", *values, float(np.exp(-true / SHAPE)))
-    new = np.array([[1.0, -1.0], [0.0, 0.5]])
-    lower, upper = model.predict_survival_band(new, [EARLY, LATE])
-    estimate = model.predict_survival_function(new, [EARLY, LATE])
-    truth = np.column_stack([survival(t, new) for t in (EARLY, LATE)])
-    for values in zip(estimate.ravel(), lower.ravel(), upper.ravel(), truth.ravel()):
-        yield Interval("Weibull regression: predicted survival", *values)
+    y = censored(rng, times)
+    model = ParametricRegression(family="weibull").fit(x, y)
+    yield from _ratios(model, "Weibull regression: time ratios", -BETA / SHAPE, "time_ratio")
+    yield from _curves(model, "Weibull regression: predicted survival")
+    model = ParametricRegression(family="spline").fit(x, y)
+    yield from _ratios(model, "spline regression: hazard ratios", BETA)
+    yield from _curves(model, "spline regression: predicted survival")
+    x, times = subjects(rng, 400, dependence=0.5, size=4)
+    model = ParametricRegression(family="weibull").fit(x, censored(rng, times), groups=CLUSTERS)
+    yield from _ratios(model, "Weibull regression: time ratios, clusters", -BETA / SHAPE, "time_ratio")
 
 
-def fine_gray(rng: np.random.Generator) -> Iterable[Interval]:
+def subdistributions(rng: np.random.Generator, n: int, dependence: float = 0.0, size: int = 1) -> tuple[Array, Any]:
     """Cause 1 has the incidence 1 - (1 - p (1 - e^-t))^exp(βx), as in Fine and Gray (1999)."""
-    n, p = 300, 0.6
+    p = 0.6
     x = np.column_stack([rng.integers(0, 2, n), rng.normal(size=n)]).astype(np.float64)
+    if dependence:
+        x[:, 0] = np.repeat(rng.integers(0, 2, n // size), size)
     ratio = np.exp(x @ BETA)
     first = 1.0 - (1.0 - p) ** ratio
-    is_first, u = rng.random(n) < first, rng.random(n)
+    is_first, u = (ndtr(normals(rng, n, dependence, size)) for _ in range(2))
+    is_first = is_first < first
     times = -np.log1p(-(1.0 - (1.0 - u * first) ** (1.0 / ratio)) / p)
     times = np.where(is_first, times, rng.exponential(np.exp(-x[:, 1] / 2)))
     limit = np.minimum(rng.exponential(1.5, n), 3.0)
-    y = Surv.from_arrays(np.where(times <= limit, np.where(is_first, 1, 2), 0), np.minimum(times, limit))
-    yield from list(_ratios(FineGray().fit(x, y), "Fine-Gray regression: subdistribution hazard ratios", BETA))[:2]
+    return x, Surv.from_arrays(np.where(times <= limit, np.where(is_first, 1, 2), 0), np.minimum(times, limit))
+
+
+def fine_gray(rng: np.random.Generator) -> Iterable[Interval]:
+    """Ratios of subdistribution hazards."""
+    name = "Fine-Gray regression: subdistribution hazard ratios"
+    yield from _ratios(FineGray().fit(*subdistributions(rng, 300)), name, BETA)
+    model = FineGray().fit(*subdistributions(rng, 400, 0.5, 4), groups=CLUSTERS)
+    yield from _ratios(model, f"{name}, clusters", BETA)
 
 
 TIME, SPAN = 0.7, (0.1, 1.5)
@@ -302,15 +359,42 @@ def cross_evaluation(rng: np.random.Generator) -> Iterable[Interval]:
         random_state=0,
         verbose=False,
     ).table
+    for _, row in table[table["model"] == "Cox"].iterrows():
+        what = "difference of two methods" if row["against"] else "mean of a method"
+        yield Interval(f"`cross_evaluate`: `{row['score']}`, {what}", row["value"], row["low"], row["high"], None)
+
+
+def clusters(rng: np.random.Generator) -> Iterable[Interval]:
+    """Scores of subjects in clusters."""
+    x, times = subjects(rng, 400, dependence=0.5, size=4)
+    wanted = {name: OPTIONS.get(name, {}) for name in ("harrell_c", "brier", "calibration_intercept")}
+    table = scores.evaluate(
+        _predictions(x, 1.2),
+        None,
+        censored(rng, times),
+        scores=wanted,
+        n_bootstrap=200,
+        random_state=rng,
+        groups=CLUSTERS,
+    )
     for _, row in table.iterrows():
-        if row["against"]:
-            yield Interval(
-                f"`cross_evaluate`: `{row['score']}`, difference of two methods",
-                row["value"],
-                row["low"],
-                row["high"],
-                None,
-            )
+        yield Interval(f"`{row['score']}`, clusters", row["value"], row["low"], row["high"], None)
+
+
+def audits(rng: np.random.Generator) -> Iterable[Interval]:
+    """Scores in subgroups, and differences between subgroups."""
+    x, times = subjects(rng, 300)
+    y, predicted = censored(rng, times), _predictions(x, 1.2)
+    wanted = {name: OPTIONS.get(name, {}) for name in ("harrell_c", "brier", "calibration_intercept")}
+    seed = int(rng.integers(2**31))
+    two = scores.audit(predicted, x, y, x[:, 0], scores=wanted, random_state=seed)
+    third = np.searchsorted([-0.43, 0.43], x[:, 1])
+    three = scores.audit(predicted, x, y, third, scores=wanted, random_state=seed)
+    three = three[three["against"] != ""]
+    for table, against in ((two, "difference of two levels"), (three, "difference between a level and the rest")):
+        for _, row in table.iterrows():
+            what = against if row["against"] else "one level"
+            yield Interval(f"`audit`: `{row['score']}`, {what}", row["value"], row["low"], row["high"], None)
 
 
 def _true_calibration_error(stretch: float) -> float:
@@ -331,6 +415,11 @@ def smooth_calibrations(rng: np.random.Generator) -> Iterable[Interval]:
         *found.ici_interval,
         _true_calibration_error(stretch),
     )
+    for wanted in (0.3, 0.6):
+        place = int(np.abs(found.grid - wanted).argmin())
+        hazard = -np.log1p(-found.grid[place]) * stretch**SHAPE  # predicted S(t|x) is S(t / stretch|x)
+        limits = found.curve[place], found.lower[place], found.upper[place]
+        yield Interval("smooth calibration curve of a false model", *limits, float(-np.expm1(-hazard)))
 
 
 def net_benefit(rng: np.random.Generator) -> Iterable[Interval]:
@@ -428,14 +517,16 @@ def bounds(rng: np.random.Generator) -> Iterable[Interval]:
 
 STUDIES = {
     "curves": Study(1000, "200 subjects; clusters: 100 of 4", curves),
-    "incidences": Study(1000, "200 subjects, two causes", incidences),
+    "incidences": Study(1000, "200 subjects, two causes; clusters: 100 of 4", incidences),
     "interval_censored": Study(100, "100 subjects, 60 resamples", interval_censored, 60),
-    "restricted_means": Study(1000, "200 subjects, two groups", restricted_means),
+    "restricted_means": Study(1000, "200 subjects, two groups; clusters: 100 of 4", restricted_means),
     "cox": Study(1000, "200 subjects; clusters: 100 of 4", cox),
-    "parametric": Study(1000, "200 subjects", parametric),
-    "fine_gray": Study(1000, "300 subjects, two causes", fine_gray),
+    "parametric": Study(1000, "200 subjects; clusters: 100 of 4", parametric),
+    "fine_gray": Study(1000, "300 subjects, two causes; clusters: 100 of 4", fine_gray),
     "evaluation": Study(400, "300 subjects, 200 resamples", evaluation, 200),
     "cross_evaluation": Study(150, "150 subjects, 5 folds", cross_evaluation),
+    "clusters": Study(400, "100 clusters of 4 subjects, 200 resamples", clusters, 200),
+    "audits": Study(200, "300 subjects, 200 resamples", audits, 200),
     "smooth_calibration": Study(100, "300 subjects, 40 resamples", smooth_calibrations, 40),
     "net_benefit": Study(400, "300 subjects, 200 resamples", net_benefit, 200),
     "contrasts": Study(100, "150 subjects, 40 refits", contrasts, 40),

@@ -81,8 +81,11 @@ bound, it is the event time of a new subject.
 
 *Expected* is 95 %, or less for limits that are quantiles over B resamples: the quantiles of B draws enclose another
 draw with probability 1 - 2 (1 + 0.025 (B - 1)) / (B + 1), which is 94.1 % for B = 200. Increase `n_bootstrap` for
-limits that are reported. The spread of the members of a network (`predict_survival_band`) is not a confidence interval
-and not in the table; [its coverage](uncertainty_evidence.md#bands) is lower.
+limits that are reported.
+
+Not in the table: `validate` and `CoxPHCV` report standard errors (of the optimism over resamples, and of scores over
+folds) and no limits. The spread of the members of a network (`predict_survival_band`, effects, and contrasts without
+resampling) is not a confidence interval; [its coverage](uncertainty_evidence.md#bands) is lower.
 
 """
 
@@ -90,7 +93,7 @@ FOOT = """## How to repeat it
 
 `make r-records` runs the scripts in `tests/r` and stores their results with the versions of R and of its packages.
 `pytest tests/r` compares the library with the stored results. `make coverage` simulates the coverage of intervals
-(about 15 minutes on one core), and `python tools/validation.py` writes this page.
+(about half an hour on one core), and `python tools/validation.py` writes this page.
 """
 
 if __name__ == "__main__":

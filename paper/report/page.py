@@ -12,7 +12,7 @@ from paper.kkbox_streamed import in_words
 from paper.record import load_record
 from paper.report.blocks import embedded, joined, overview, real_datasets, relative
 from paper.report.lines import SELECTED, TITLES, Line, make_line, place_of, score_lines
-from paper.report.prose import BASELINES, CALIBRATION, INTRO, MIXTURE, SELECTION, SUPPORT, TIME, WINDOW
+from paper.report.prose import BASELINES, CALIBRATION, INTRO, MIXTURE, PEARSON, SELECTION, SUPPORT, TIME, WINDOW
 from paper.report.ranks import ranking
 from paper.report.score_table import EXPLANATIONS, KKBOX, few_trials, kkbox_table
 from paper.report.seconds import seconds_part
@@ -220,6 +220,8 @@ def _calibrated(records: Sequence[Record], drawn: Mapping[str, Path], page: Path
     )
     parts = ["## Calibration (Table 6)", picture, CALIBRATION, overview]
     parts.append("\n".join(f"- {note}" for note in CALIBRATION_NOTES))
+    if any("commit" not in record for record in records):  # older than the correction
+        parts.append(PEARSON)
     return joined([*parts, "`python -m paper table6 --stored` prints the p-values of every fold."])
 
 

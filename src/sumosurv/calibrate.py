@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import CoxPH, FineGray
@@ -15,6 +16,7 @@ from sumosurv.nonparametric import aalen_johansen, refuse_intervals, resampler
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level, check_resamples, quantiles, resampled_limits, shrinkage
 from sumosurv.scores.pseudo import risks_on_log_scale
+from sumosurv.warn import warn_user
 
 __all__ = ["SmoothCalibration", "smooth_calibration"]
 
@@ -167,6 +169,11 @@ def smooth_calibration(
     smoother = _Smoother(outcome, scale, float(time), cause, knots, censor_at_time)
     places = smoother.places()
     observed, curve = smoother(outcome.weights, scale, places)
+    if smoother.separated:
+        warn_user(
+            f"Too few events for a calibration curve at time {float(time):g}: some predicted risks separate all events "
+            "from the other rows, so that the curve is 0 or 1 there. Choose a later time, or use group_calibration."
+        )
     distance = np.abs(predicted - observed)
     ici = float(np.average(distance, weights=outcome.weight))
     e50, e90 = quantiles(distance, [0.5, 0.9], outcome.weight)
@@ -208,6 +215,7 @@ class _Smoother:
         self.outcome, self.time, self.scale = outcome, time, scale
         self.knots = np.unique(quantiles(scale, _PLACES[knots], outcome.weight))
         self.flat = scale.max() - scale.min() <= 1e-9  # all predictions are the same
+        self.separated = False  # whether the likelihood of the latest regression has no maximum
 
     def places(self) -> Array:
         """Return where the curve is drawn: evenly, and at quantiles of the predictions."""
@@ -226,7 +234,9 @@ class _Smoother:
         model = CoxPH() if outcome.cause is None else FineGray()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Columns left out", UserWarning)  # few predictions differ
+            warnings.simplefilter("ignore", ConvergenceWarning)  # of the columns of the spline, which nobody knows
             model.fit(_spline(self.scale[counted], self.knots), outcome)
+        self.separated = bool(np.isinf(np.atleast_2d(model.standard_errors_)[0]).any())
         return [model.predict_cumulative_incidence(_spline(z, self.knots), [self.time])[:, 0, 0] for z in places]
 
 

@@ -11,6 +11,7 @@ from sumosurv import CoxPH, Surv, WeibullNet, kaplan_meier
 from sumosurv.distributions import Tabulated
 from sumosurv.explain import permutation_importance
 from sumosurv.outcome import Cells, check_outcome
+from sumosurv.plots import plot_importance
 from sumosurv.scores import brier, log_likelihood
 from sumosurv.scores.likelihood import known_by
 
@@ -208,3 +209,20 @@ def test_a_horizon_before_anybody_is_observed_is_refused():
     late = Surv.from_arrays(y["event"], 10.0 + y["time"], np.full(len(X), 10.0))
     with pytest.raises(ValueError, match="By time 5 nothing is known of any row"):
         permutation_importance(model, X, late, times=[5.0, 11.0], n_repeats=1, n_bootstrap=0)
+
+
+def test_infinite_losses_have_no_limits_and_no_bar():
+    """A column decides which times are possible: if it is shuffled, some observed times have probability zero."""
+    late = np.arange(40) % 2
+
+    class Steps:
+        def predict_distribution(self, X):
+            survival = np.array([[0.5, 0.0, 0.0], [1.0, 0.5, 0.0]])[np.asarray(X)[:, 0].astype(int)]
+            return Tabulated([1.0, 2.0, 3.0], survival, between="density")
+
+    X, y = np.column_stack([late, np.arange(40) % 3]), Surv.from_arrays(np.ones(40), np.where(late == 1, 2.5, 0.5))
+    found = permutation_importance(Steps(), X, y, scores="log_likelihood", n_bootstrap=20)
+    assert np.isposinf(found.table["value"][0])
+    assert np.isnan(found.table["std_error"][0])
+    assert found.table["value"][1] == 0.0
+    assert [text.get_text() for text in plot_importance(found).texts] == ["∞"]

@@ -229,8 +229,9 @@ def _table(
         for k, ((request, at), value) in enumerate(zip(measures, values)):
             spread: tuple[Any, ...] = np.nan, np.nan, np.nan
             if draws is not None:
-                error = draws[:, k].std(ddof=1) if len(draws) > 1 else np.nan
-                spread = *resampled_limits(draws[:, k], value, level), error
+                with np.errstate(invalid="ignore"):  # infinite losses have no spread
+                    error = draws[:, k].std(ddof=1) if len(draws) > 1 else np.nan
+                    spread = *resampled_limits(draws[:, k], value, level), error
             lines.append((name, request.score.name, request.cause, at, value, *spread))
     columns = ["column", "score", "cause", "time", "value", "low", "high", "std_error"]
     made = pd.DataFrame(lines, columns=columns)

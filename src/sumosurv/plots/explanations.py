@@ -184,8 +184,9 @@ def plot_importance(
     if table["time"].nunique() <= 1:
         shown = table.head(max_columns)
         ax = _draw_bars(ax, shown["value"].to_numpy(), list(shown["column"]), label, signed=False)
-        if shown["low"].notna().all():
-            ax.hlines(np.arange(len(shown))[::-1], shown["low"], shown["high"], color="0.15", lw=1.5)
+        if shown["low"].notna().any():  # none for infinite losses
+            low, high = (shown[side].where(np.isfinite(shown["value"])) for side in ("low", "high"))
+            ax.hlines(np.arange(len(shown))[::-1], low, high, color="0.15", lw=1.5)
         return ax
     ax = axes(ax)
     for shade, column in zip(COLOURS, list(dict.fromkeys(table["column"]))[:max_columns]):
@@ -361,7 +362,9 @@ def _draw_bars(ax: Any, values: Array, names: list[str], label: str, *, signed: 
     ax = axes(ax, (7.2, 1.0 + 0.36 * len(values)))
     height = np.arange(len(values))[::-1]
     shades = [COLOURS[0] if value >= 0 or not signed else COLOURS[1] for value in values]
-    ax.barh(height, values, color=shades, height=0.62)
+    ax.barh(height, np.where(np.isinf(values), np.nan, values), color=shades, height=0.62)
+    for place in height[np.isposinf(values)]:
+        ax.annotate("∞", (0.0, place), xytext=(4, 0), textcoords="offset points", va="center")
     ax.axvline(0.0, color="0.3", lw=0.8)
     ax.set_yticks(height, names)
     ax.tick_params(axis="y", length=0)

@@ -55,6 +55,10 @@ def drivers_section(inputs: ReportInputs) -> Section:
     )
     section.items.append(picture)
     section.table(f"Loss of {SCORES[score].title} when shuffled{some}", ["column", "loss", "95% limits"], lines)
+    if np.isinf(table["value"]).any():
+        section.note(
+            "∞: with shuffled values of the column, the model assigns probability zero to some observed outcome."
+        )
     columns = list(table["column"].head(_EFFECTS if not inputs.causes else _EFFECTS // 2))
     for cause in inputs.cause_numbers:
         for column in columns:

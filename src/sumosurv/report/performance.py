@@ -44,6 +44,11 @@ def performance_section(inputs: ReportInputs) -> Section:
         _scores(inputs, table),
         text_columns=2,
     )
+    marginal = "Aalen-Johansen" if inputs.causes else "Kaplan-Meier"
+    section.note(
+        f"{marginal} of the training rows ignores the covariates. It is smoothed: hazards are constant between a few "
+        "times, so that a model file contains no training row and every time has a likelihood."
+    )
     for text in [*table.notes, *_on_censoring(inputs)]:
         section.note(text)
     if not inputs.exact:
@@ -102,10 +107,11 @@ def _on_censoring(inputs: ReportInputs) -> list[str]:
         found = check_censoring("auto", inputs.X, inputs.since_entry, random_state=inputs.seed)
     except CensoringTestError as reason:
         return [str(reason)]
+    text = str(found).replace(" -", " −")  # as the other numbers of the report
     if not found.depends:
-        return [str(found)]
+        return [text]
     return [
-        f"{found} The weights of AUC and Brier score ignore this. Judge models by the likelihood first, which needs no "
+        f"{text} The weights of AUC and Brier score ignore this. Judge models by the likelihood first, which needs no "
         "such weights."
     ]
 
