@@ -217,7 +217,10 @@ def test_an_address_that_is_not_of_this_machine(host, message, monkeypatch):
         serve(model(), host=host, port=0)
 
 
-@pytest.mark.parametrize("more", [{"times": [10**400]}, {"after": 10**400}, {"rows": [{**ROW, "age": 10**400}]}])
-def test_integers_too_long_for_a_float_are_refused(served, more):
+@pytest.mark.parametrize(
+    "more",
+    [{"times": [10**400]}, {"after": 10**400}, {"rows": [{**ROW, "age": 10**400}]}, {"rows": [{**ROW, "age": -1e308}]}],
+)
+def test_numbers_too_large_to_compute_with_are_refused(served, more):
     with pytest.raises(RequestError, match="expected a"):
         served.answer({"rows": [ROW], **more})

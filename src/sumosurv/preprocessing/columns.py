@@ -27,7 +27,7 @@ NumericScaling = Literal["standard", "quantile"]
 
 UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
 _AT_ONCE = 1_000_000  # values of numeric columns that are read together
-_LARGEST = 1e300  # larger numbers overflow when differences or sums are taken
+LARGEST = 1e300  # larger numbers overflow when differences or sums are taken
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")  # of pandas.api.types.infer_dtype
 
 
@@ -239,7 +239,7 @@ def numeric_parts(
         values = None
         if all(plain[j] for j in some):
             values = np.array(frame.iloc[:, some].to_numpy(dtype=np.float64).T, order="C")
-        if values is None or bool((np.abs(values) > _LARGEST).any()):
+        if values is None or bool((np.abs(values) > LARGEST).any()):
             values = np.stack([read_numbers(frame.iloc[:, j], rows) for j in some])
         yield some, values
 
@@ -255,12 +255,12 @@ def read_numbers(values: pd.Series, rows: npt.NDArray[np.int64] | None = None) -
     try:
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     except OverflowError:  # whole numbers of Python, of any length
-        limit = 10 * _LARGEST
+        limit = 10 * LARGEST
         numbers = np.array([np.nan if pd.isna(v) else float(min(max(v, -limit), limit)) for v in values])
-    wrong = np.abs(numbers) > _LARGEST
+    wrong = np.abs(numbers) > LARGEST
     if wrong.any():
         bad = np.flatnonzero(wrong)
-        what = "contains infinity" if np.isinf(numbers[bad]).all() else f"holds values beyond ±{_LARGEST:g}"
+        what = "contains infinity" if np.isinf(numbers[bad]).all() else f"holds values beyond ±{LARGEST:g}"
         where = rows_in_words(bad if rows is None else rows[bad])
         raise ValueError(f"Column {name!r} {what} in rows {where}; replace these values or mark them as missing (NaN).")
     return np.asarray(numbers)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn
+from sumosurv.preprocessing.columns import LARGEST
 
 _MOST_LEVELS = 8  # named in a message
 _MOST_ERRORS = 20
@@ -93,8 +94,8 @@ class NumberField:
             return math.nan
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError(f"expected a number, or null if it is missing; got {_shown(value)}")
-        if not _is_finite(value):
-            raise ValueError("expected a finite number")
+        if not _is_finite(value) or abs(value) > LARGEST:
+            raise ValueError(f"expected a finite number, up to {LARGEST:g}")
         return float(value)
 
     def remark(self, value: float) -> str | None:
