@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sumosurv.networks.layers import MemberDropout, keep_mask, random_bits, stream_key
+from sumosurv.networks.layers import MemberDropout, drop_threshold, keep_mask, random_bits, stream_key
 
 SEEDS = torch.tensor([0, 1, 2, 3, 12345, 2**31 - 2], dtype=torch.int64)
 COUNT = 1 << 15
@@ -83,14 +83,14 @@ def test_a_member_s_numbers_do_not_depend_on_the_others():
 @pytest.mark.parametrize("drop", [0.0, 0.1, 0.5, 0.9])
 def test_keep_mask_keeps_the_wanted_share(drop):
     rates = torch.full((len(SEEDS),), drop)
-    keep = keep_mask(stream_key(SEEDS, 3, 1), rates, (256, 128))
+    keep = keep_mask(stream_key(SEEDS, 3, 1), drop_threshold(rates), (256, 128))
     assert keep.shape == (len(SEEDS), 256, 128)
     share = keep.double().mean((1, 2)).numpy()
     np.testing.assert_allclose(share, 1 - drop, atol=4.5 * np.sqrt(max(drop * (1 - drop), 1e-12) / (256 * 128)))
 
 
 def test_each_member_has_its_own_rate():
-    keep = keep_mask(stream_key(SEEDS[:3], 0), torch.tensor([0.0, 0.2, 0.7]), (100, 100))
+    keep = keep_mask(stream_key(SEEDS[:3], 0), drop_threshold(torch.tensor([0.0, 0.2, 0.7])), (100, 100))
     np.testing.assert_allclose(keep.double().mean((1, 2)).numpy(), [1.0, 0.8, 0.3], atol=0.02)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sumosurv.outcome import Outcome, each_field
 
@@ -69,7 +70,8 @@ class Observed:
         return cls(**each_field(tensor, outcome))
 
     def __getitem__(self, rows: Any) -> Self:
-        return type(self)(**each_field(lambda values: values[rows], self))
+        # once per training step: `each_field` would take as long as the indexing
+        return type(self)(**{name: None if values is None else values[rows] for name, values in vars(self).items()})
 
     def __len__(self) -> int:
         return len(self.time)
@@ -159,3 +161,12 @@ class Rows:
     def columns(self, part: slice) -> Rows:
         """The same columns of every member."""
         return Rows(self.index[:, part], self.present[:, part])
+
+    def members(self, part: slice) -> Rows:
+        """The rows of some members."""
+        return Rows(self.index[part], self.present[part])
+
+    def padded(self, multiple: int) -> Rows:
+        """With as many columns of padding as make their number a multiple."""
+        more = 0, -self.index.shape[1] % multiple
+        return Rows(functional.pad(self.index, more), functional.pad(self.present, more))

@@ -237,12 +237,11 @@ class MonotoneCurves(Curves):
 
     def __init__(self, network: MonotoneNetwork, code: Tensor, batch: Batch | None) -> None:
         self.network, self.code = network, code
-        self._known: tuple[Tensor, Tensor] | None = None
+        self._known: Tensor | None = None  # the features at the time of each row
         features = network.mixed.features
         if batch is not None and len(features.table) == 1 and code.device.type == "cpu":
             every = batch.table.remembered(features, self._features_of)
-            value, slope = torch.split(every[batch.index][:, :, None], features.n_features, dim=3)
-            self._known = value, slope
+            self._known = every[batch.index].permute(0, 2, 1, 3)[:, :, :, None]
 
     @cached_property
     def log_start(self) -> Tensor | None:
@@ -277,18 +276,24 @@ class MonotoneCurves(Curves):
         mixed = self.network.mixed
         if self.network.derivative != "forward":
             return mixed.jet(self.code, t, self.network.derivative)
-        times = [*(self._known or mixed.features(t))]
-        if self.network.anchored:
-            times.insert(1, mixed.features(t.new_zeros(1, 1, 1))[0].expand_as(times[0]))
-        h, *start, slope = mixed.from_features(self.code, torch.stack(times, dim=1), with_slope=True)
+        time = self._features(t) if self._known is None else self._known
+        h, *start, slope = mixed.from_features(self.code, time, with_slope=True)
         if start:
             self.log_start = functional.logsigmoid(-start[0])
         return h, slope
 
+    def _features(self, t: Tensor) -> Tensor:
+        """τ(t), τ(0) if S(0) is needed, and τ'(t), on a second axis."""
+        features = self.network.mixed.features
+        times = [*features(t)]
+        if self.network.anchored:
+            times.insert(1, features(t.new_zeros(1, 1, 1))[0].expand_as(times[0]))
+        return torch.stack(times, dim=1)
+
     def _features_of(self, times: Tensor) -> Tensor:
-        """τ and τ' of each of the times, side by side."""
+        """The features at each of the times, (n, 2 or 3, F)."""
         near = times.clamp_max(HORIZON) if self.network.tail else times
-        return torch.cat([part[0, :, 0] for part in self.network.mixed.features(near[None, :, None])], dim=1)
+        return self._features(near[None, :, None])[0, :, :, 0].transpose(0, 1)
 
 
 class MonotoneNetwork(TailedNetwork):
