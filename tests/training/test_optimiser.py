@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sumosurv.networks import select_members
-from sumosurv.training.step import PopulationAdamW
+from sumosurv.training.step import PopulationAdamW, gradients
 
 RATES, DECAYS = [0.1, 0.01, 0.003], [0.0, 0.3, 0.05]
 
@@ -35,10 +35,22 @@ class Population(nn.Module):
         )
 
 
-def make(members=3):
+@pytest.fixture(params=["of the CPU", "of CUDA"], autouse=True)
+def update(request, monkeypatch):
+    """Both ways to update weights, on the CPU."""
+    if request.param == "of CUDA":
+        monkeypatch.setattr(PopulationAdamW, "_update_on_cpu", PopulationAdamW._update)
+
+
+def down(optimiser, loss, factor=1.0):
+    """Take one step."""
+    return optimiser.step(gradients(loss, optimiser.parameters), factor)
+
+
+def make(members=3, scale=1.0):
     net = Population(members)
     rates, decays = torch.tensor(RATES[:members]).double(), torch.tensor(DECAYS[:members]).double()
-    return net, PopulationAdamW(net, rates, decays)
+    return net, PopulationAdamW(net, scale * rates, decays)
 
 
 def test_each_member_follows_torch_adamw_with_its_own_rate_and_decay():
@@ -55,18 +67,17 @@ def test_each_member_follows_torch_adamw_with_its_own_rate_and_decay():
             theirs.step()
         if k == 0:
             for step in range(30):
-                assert ours.step(net.losses(step).sum()).all()
+                assert down(ours, net.losses(step).sum()).all()
         for mine, other in zip(net.parameters(), alone.parameters()):
             torch.testing.assert_close(mine[k], other[0], rtol=1e-6, atol=1e-9)
 
 
 def test_the_factor_scales_every_rate():
     net, ours = make()
-    twin, theirs = make()
-    theirs.learning_rate *= 0.25
+    twin, theirs = make(scale=0.25)
     for step in range(5):
-        ours.step(net.losses(step).sum(), 0.25)
-        theirs.step(twin.losses(step).sum())
+        down(ours, net.losses(step).sum(), 0.25)
+        down(theirs, twin.losses(step).sum())
     torch.testing.assert_close(ours.weights, theirs.weights)
 
 
@@ -77,15 +88,15 @@ def test_a_member_without_a_finite_gradient_stands_still_and_the_others_do_not_n
     before = ours.weights[1].clone()
     spoil = torch.tensor([1.0, bad, 1.0], dtype=torch.float64)
     for step in range(4):
-        taken = ours.step((net.losses(step) * spoil).sum())
-        reference.step(calm.losses(step).sum())
+        taken = down(ours, (net.losses(step) * spoil).sum())
+        down(reference, calm.losses(step).sum())
         assert taken.tolist() == [True, False, True]
     assert torch.equal(ours.weights[1], before)
     assert torch.equal(ours.weights[[0, 2]], reference.weights[[0, 2]])
     # once it recovers it starts as if nothing had been
-    ours.step(net.losses(0).sum())
+    down(ours, net.losses(0).sum())
     fresh, first = make()
-    first.step(fresh.losses(0).sum())
+    down(first, fresh.losses(0).sum())
     torch.testing.assert_close(ours.weights[1], first.weights[1])
 
 
@@ -95,15 +106,15 @@ def test_a_step_that_is_not_taken_leaves_no_trace(bad):
     net, ours = make()
     calm, reference = make()
     for step in range(3):
-        ours.step(net.losses(step).sum())
-        reference.step(calm.losses(step).sum())
+        down(ours, net.losses(step).sum())
+        down(reference, calm.losses(step).sum())
     before = ours.mean[1].clone(), ours.square[1].clone(), ours.weights[1].clone()
     assert all((value != 0).any() for value in before)
-    ours.step((net.losses(7) * torch.tensor([1.0, bad, 1.0], dtype=torch.float64)).sum())
+    down(ours, (net.losses(7) * torch.tensor([1.0, bad, 1.0], dtype=torch.float64)).sum())
     assert all(torch.equal(a, b) for a, b in zip(before, (ours.mean[1], ours.square[1], ours.weights[1])))
     assert ours.count[:, 0].tolist() == [4, 3, 4]
-    ours.step(net.losses(3).sum())
-    reference.step(calm.losses(3).sum())
+    down(ours, net.losses(3).sum())
+    down(reference, calm.losses(3).sum())
     torch.testing.assert_close(ours.weights[1], reference.weights[1], rtol=1e-12, atol=0)
 
 

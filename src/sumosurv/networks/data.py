@@ -71,7 +71,8 @@ class Observed:
 
     def __getitem__(self, rows: Any) -> Self:
         # once per training step: `each_field` would take as long as the indexing
-        return type(self)(**{name: None if values is None else values[rows] for name, values in vars(self).items()})
+        some: dict[str, Any] = {name: None if own is None else own[rows] for name, own in vars(self).items()}
+        return type(self)(**some)
 
     def __len__(self) -> int:
         return len(self.time)
