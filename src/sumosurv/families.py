@@ -24,6 +24,7 @@ __all__ = [
     "log_normal",
     "normal",
     "proportional_hazards",
+    "proportional_survival",
     "spline",
     "spline_slopes",
     "weibull",
@@ -167,14 +168,21 @@ def proportional_hazards(
     log_baseline, log_slope, log_start : Tensor
         c(t), log c'(t) and c(0).
     """
+    log_survival, log_cumulative = proportional_survival(log_risk, log_power, log_baseline, log_start)
+    log_hazard = log_cumulative + log_power + log_slope
+    log_density = torch.where(torch.isinf(log_survival), -math.inf, log_hazard + log_survival)
+    return LogTerms(log_survival, log_density, log_hazard)
+
+
+def proportional_survival(
+    log_risk: Tensor, log_power: Tensor, log_baseline: Tensor, log_start: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return log S of `proportional_hazards`, and r + p c(t)."""
     power = torch.exp(log_power)
     log_cumulative = log_risk + power * log_baseline
     grown = -torch.expm1(power * (log_start - log_baseline))  # 1 - H(0)^p / H(t)^p
     # at time zero Λ is zero for every risk, also where the product below would be inf · 0
-    log_survival = torch.where(grown > 0, -torch.exp(log_cumulative) * grown, 0.0)
-    log_hazard = log_cumulative + log_power + log_slope
-    log_density = torch.where(torch.isinf(log_survival), -math.inf, log_hazard + log_survival)
-    return LogTerms(log_survival, log_density, log_hazard)
+    return torch.where(grown > 0, -torch.exp(log_cumulative) * grown, 0.0), log_cumulative
 
 
 def _log_time(t: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from scipy import integrate, special
 
 import small_networks
 from distribution_kinds import frozen
-from sumosurv.distributions import Weibull
+from sumosurv.distributions import ProportionalHazards, Weibull
 from sumosurv.distributions._numerics import first_look, invert_log_survival, mean_survival_time
 from sumosurv.distributions._quadrature import _patterson, integrate_panels
 
@@ -193,3 +193,32 @@ def test_mean_and_restricted_mean_of_a_network_are_one_integral(monkeypatch):
     np.testing.assert_allclose(mean, up_to + distribution.survival(1.0) * tail, rtol=1e-9)
     np.testing.assert_array_equal(distribution[1:].restricted_mean(1.0), up_to[1:])
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("horizon", [1e-3, 0.4, 1.0, 3.0])
+def test_restricted_means_of_proportional_hazards_agree_with_fine_trapezoids(horizon):
+    """Of risks so low that nothing happens, and so high that curves fall before any node of a panel."""
+    power, log_risk = 1.4, torch.linspace(-8.0, 18.0, 14).double()
+
+    def log_baseline(t):
+        return torch.log(t + 0.001), -torch.log(t + 0.001)
+
+    made = ProportionalHazards(log_baseline, log_risk, torch.tensor(math.log(power)).double())
+    cumulative = torch.exp(log_risk)[:, None]
+    t = torch.cat([torch.zeros(1), torch.logspace(-14, math.log10(horizon), 400_000)]).double()
+    t[-1] = horizon
+    survival = torch.exp(-cumulative * ((t + 0.001) ** power - 0.001**power))
+    expected = torch.trapezoid(survival, t, dim=1).numpy()
+    np.testing.assert_allclose(made.restricted_mean(horizon), expected, rtol=1e-7)
+
+
+def test_the_far_end_is_not_looked_for_if_every_horizon_is_finite():
+    places = []
+
+    def survival(rows, t):
+        places.append(float(t.max()))
+        return torch.exp(-t).expand(len(rows), -1)
+
+    mean = mean_survival_time(survival, torch.tensor([2.0, 0.5]).double(), torch.ones(2).double())
+    np.testing.assert_allclose(mean, -np.expm1([-2.0, -0.5]), rtol=1e-10)
+    assert max(places) <= 2.0 + 1e-12

@@ -154,7 +154,9 @@ def mean_survival_time(
         Times at which S is not smooth: panels end there.
     """
     rows = torch.arange(len(horizon), device=horizon.device)
-    end = torch.where(torch.isinf(horizon), _far_end(survival, rows, scale), torch.log(horizon))
+    end, open_ended = torch.log(horizon), torch.isinf(horizon)
+    if bool(open_ended.any()):
+        end = torch.where(open_ended, _far_end(survival, rows, scale), end)
     diverges = torch.isinf(end) & (end > 0)
     empty = torch.isinf(end) & (end < 0)
     ends = torch.where(torch.isinf(end), torch.zeros_like(end), end)

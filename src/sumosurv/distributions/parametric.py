@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sumosurv.distributions._arguments import as_tensor
+from sumosurv.distributions._quadrature import integrate_panels, panel_edges
 from sumosurv.distributions.base import SurvivalDistribution
 from sumosurv.families import (
     LogTerms,
@@ -20,11 +21,13 @@ from sumosurv.families import (
     log_normal,
     normal,
     proportional_hazards,
+    proportional_survival,
     spline,
     spline_slopes,
     weibull,
 )
 
+_STEEP = 0.5  # S at the end of the first panel of a mean, below which nodes might miss where S falls
 _ALONE = 40.0  # 1 + exp(40) is exp(40) in float64
 
 
@@ -293,6 +296,25 @@ class ProportionalHazards(_Formula):
 
     def _log_terms(self, t: Tensor) -> LogTerms:
         return proportional_hazards(self.log_risk[:, None], self.log_power, *self.log_baseline(t), self._log_start)
+
+    def _log_survival(self, t: Tensor) -> Tensor:
+        baseline = self.log_baseline(t)[0]
+        return proportional_survival(self.log_risk[:, None], self.log_power, baseline, self._log_start)[0]
+
+    def _restricted_mean(self, horizon: Tensor) -> Tensor:
+        """Integrate over panels on which all curves are smooth, but those that fall within the first of them."""
+        last = float(horizon.max()) if len(horizon) else math.inf
+        if not 0.0 < last < math.inf:
+            return super()._restricted_mean(horizon)
+        limits = horizon.double()
+        start, breaks = torch.zeros_like(limits), [b for b in self._own_breaks if 0.0 < b < last]
+        edges = torch.tensor(panel_edges(breaks, last), dtype=limits.dtype, device=limits.device)
+        mean = integrate_panels(self._survival_of_rows, start, limits, edges, self._precision, smooth=False).to(horizon)
+        early = self._survival(edges[1].to(self._like).reshape(1, 1))[:, 0]
+        steep = (early < _STEEP).nonzero()[:, 0]
+        if not len(steep):
+            return mean
+        return mean.index_copy(0, steep, super(ProportionalHazards, self._take(steep))._restricted_mean(horizon[steep]))
 
 
 class RoystonParmar(_Formula):
