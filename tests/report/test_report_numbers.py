@@ -194,7 +194,7 @@ def test_risk_groups_of_causes():
     rows = tables(section)["Groups by category: death"].rows
     own = (X["flag"] == 1).to_numpy()
     found = next(row for row in rows if row[0] == "flag = 1")
-    expected = aalen_johansen(CAUSES[own], causes=2).incidence_at(0.5)[0, 1]
+    expected = aalen_johansen(CAUSES[own], causes=2).cumulative_incidence(0.5)[0, 1]
     assert found[2] == str((CAUSES["event"][own] == 2).sum())
     assert found[4].startswith(f"{expected:.1%} (")
     assert found[3] == f"{model.predict_distribution(X[:1]).cumulative_incidence(0.5)[0, 1]:.1%}"
