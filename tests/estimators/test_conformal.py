@@ -447,3 +447,16 @@ def test_a_cut_off_that_nobody_reaches_is_refused(data):
     made = Conformal(estimator=CoxPH(), cutoff=1.0, random_state=0).fit(data.X, ends)  # all are followed up to it
     assert made.cutoff_ == 1.0
     assert (made.lower_bound(data.X) <= 1.0).all()
+
+
+def test_shrinkage_of_intervals_divides_by_the_variance_of_a_share():
+    """Of n events, (1 - S) / (n S) at a knot; close to what Greenwood's variance gives for exact times."""
+    F = np.random.default_rng(5).random(150) ** 2.0  # of a model that is wrong
+    exact = check_outcome(Surv.from_arrays(np.ones(150), F))
+    narrow = check_outcome(Surv.interval(np.maximum(F - 1e-9, 0.0), F))
+    u, g = maps.recalibration(exact, 6, shrink=False)
+    apart = np.diff(np.log(np.append(1.0, g[::-1]))) - np.diff(np.log(np.append(1.0, u[::-1])))
+    variance = np.diff(np.append(0.0, (1.0 - u[::-1]) / (150 * u[::-1])))
+    kept = maps._shrinkage(narrow, u, g)
+    assert kept == pytest.approx(1.0 - len(u) / (apart**2 / variance).sum())
+    assert kept == pytest.approx(maps._shrinkage(exact, u, g), abs=0.2)

@@ -8,7 +8,7 @@ import pytest
 
 from explain.formulas import Formula, TwoCauses, data
 from sumosurv import CoxPH, Surv, WeibullNet, kaplan_meier
-from sumosurv.distributions import Tabulated
+from sumosurv.distributions import Tabulated, Weibull
 from sumosurv.explain import permutation_importance
 from sumosurv.outcome import Cells, check_outcome
 from sumosurv.plots import plot_importance
@@ -226,3 +226,17 @@ def test_infinite_losses_have_no_limits_and_no_bar():
     assert np.isnan(found.table["std_error"][0])
     assert found.table["value"][1] == 0.0
     assert [text.get_text() for text in plot_importance(found).texts] == ["∞"]
+
+
+def test_rows_of_weight_zero_are_left_out_with_their_censoring_distributions():
+    X, y = data()
+    X = X[["a", "d"]]
+    weight = np.arange(len(X)) % 2
+    G = Weibull(np.linspace(1.0, 9.0, len(X)), 1.0)
+    model = Formula(lambda X: np.exp(np.asarray(X)[:, 0]))
+    asked = {"scores": "brier", "times": [0.5], "n_repeats": 2, "n_bootstrap": 0}
+    found = permutation_importance(model, X, y, sample_weight=weight, censoring=G, **asked)
+    kept = np.flatnonzero(weight)
+    alone = permutation_importance(model, X.iloc[kept], y[kept], censoring=G[kept], **asked)
+    np.testing.assert_allclose(found.table["value"], alone.table["value"], rtol=1e-12)
+    np.testing.assert_allclose(found.full["value"], alone.full["value"], rtol=1e-12)

@@ -292,3 +292,15 @@ def test_horizons_are_quartiles_of_event_times_within_the_follow_up():
         ReportInputs(MODEL, X, Y, against={"CoxPH": MODEL})
     with pytest.raises(ValueError, match="must agree"):
         ReportInputs(MODEL, X, CAUSES)
+
+
+def test_risk_groups_with_weights():
+    weight = RNG.integers(1, 5, N).astype(float)
+    rows = tables(groups_section(inputs(sample_weight=weight)))["Groups by category"].rows
+    own = (X["flag"] == 1).to_numpy()
+    found = next(row for row in rows if row[0] == "flag = 1")
+    risk = MODEL.predict_distribution(X).cdf(0.5)
+    observed = 1 - kaplan_meier(Y[own], sample_weight=weight[own]).survival(0.5)[0]
+    mean = np.average(risk[own], weights=weight[own])
+    assert found[1:4] == [str(own.sum()), str(Y["event"][own].sum()), f"{mean:.1%}"]
+    assert found[4].startswith(f"{observed:.1%} (")
