@@ -315,3 +315,9 @@ def test_codes_of_r_are_not_taken_for_causes_without_a_word() -> None:
     visits = pd.DataFrame({"id": [1], "time": [1.0], "x": [0.5]})
     with pytest.warns(UserWarning, match="'died' holds 1 and 2 and no 0 .* pass died == 2"):
         spells.merge(patients, id="id", stop="end", event="died", covariates=visits)
+
+
+def test_an_event_at_the_landmark_is_past() -> None:
+    rows = pd.DataFrame({"id": [1, 1], "start": [0.0, 3.0], "stop": [3.0, 9.0], "event": [1, 0]})
+    made = spells.landmark(rows, 3.0, id="id")
+    assert made[["start", "stop", "event"]].to_numpy().tolist() == [[3.0, 9.0, 0.0]]
