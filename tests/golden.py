@@ -1,6 +1,7 @@
 """Values of every estimator on fixed seeds and small data, stored before a change of structure and compared after it.
 
-``python tests/golden.py write`` stores them in golden.json, for the machine that it runs on.
+``python tests/golden.py write`` stores them in golden.json, for the machine that it runs on; ``write CoxPH FineGray``
+stores only the cases with one of these words in their names.
 """
 
 from __future__ import annotations
@@ -260,19 +261,30 @@ def compute_search(name: str) -> dict:
     return found
 
 
-def compute_all() -> dict:
-    """Everything that is stored."""
-    found = {f"estimator {name}": compute(name) for name in CASES}
-    found |= {f"search {name}": compute_search(name) for name in SEARCHES}
-    found |= {f"default {name}": compute_default(name) for name in DEFAULTS}
-    found |= {f"other {name}": compute_other(name) for name in OTHERS}
-    found |= {f"stream {name}": compute_stream(name) for name in STREAMS}
-    found |= {f"export {name}": compute_export(name) for name in EXPORTS}
-    return {"machine": machine(), "values": found}
+GROUPS = {
+    "estimator": (CASES, compute),
+    "search": (SEARCHES, compute_search),
+    "default": (DEFAULTS, compute_default),
+    "other": (OTHERS, compute_other),
+    "stream": (STREAMS, compute_stream),
+    "export": (EXPORTS, compute_export),
+}
+
+
+def write(words: list[str]) -> None:
+    """Store the cases whose names contain one of the words, or all cases; the others must be of the same machine."""
+    stored = json.loads(FILE.read_text()) if words else {"machine": machine(), "values": {}}
+    if stored["machine"] != machine():
+        sys.exit(f"{FILE} was written on another machine: {stored['machine']}. Write all cases.")
+    for group, (names, function) in GROUPS.items():
+        for name in names:
+            if not words or any(word in name for word in words):
+                stored["values"][f"{group} {name}"] = function(name)
+    FILE.write_text(json.dumps(stored, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["write"]:
+    if sys.argv[1:2] != ["write"]:
         sys.exit(__doc__)
-    FILE.write_text(json.dumps(compute_all(), indent=1) + "\n")
+    write(sys.argv[2:])
     print(f"{FILE} written for {machine()}")

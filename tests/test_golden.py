@@ -21,27 +21,20 @@ def check(found, stored):
             assert value == stored[key], f"{key} differ in their bits"
 
 
-ALL = {
-    "estimator": (golden.CASES, golden.compute),
-    "search": (golden.SEARCHES, golden.compute_search),
-    "default": (golden.DEFAULTS, golden.compute_default),
-    "other": (golden.OTHERS, golden.compute_other),
-    "stream": (golden.STREAMS, golden.compute_stream),
-    "export": (golden.EXPORTS, golden.compute_export),
-}
+NAMES = [(group, name) for group, (names, _) in golden.GROUPS.items() for name in names]
 
 
 @pytest.mark.filterwarnings("ignore:Columns left out")  # one is constant where it is not missing
 @pytest.mark.filterwarnings("ignore:Newton's method has not converged")
-@pytest.mark.parametrize(("group", "name"), [(group, name) for group, (names, _) in ALL.items() for name in names])
+@pytest.mark.parametrize(("group", "name"), NAMES)
 def test_values_are_unchanged(group, name):
     for module in {"export": ["onnxruntime"], "estimator": ["sksurv"] if "Forest" in name else []}.get(group, []):
         pytest.importorskip(module)
-    check(ALL[group][1](name), STORED["values"][f"{group} {name}"])
+    check(golden.GROUPS[group][1](name), STORED["values"][f"{group} {name}"])
 
 
 def test_every_stored_value_is_looked_at():
-    assert {f"{group} {name}" for group, (names, _) in ALL.items() for name in names} == set(STORED["values"])
+    assert {f"{group} {name}" for group, name in NAMES} == set(STORED["values"])
 
 
 def test_every_method_has_a_value():

@@ -9,7 +9,8 @@ from scipy import optimize, stats
 from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv import CauseSpecific, ParametricRegression, Surv, compare_nested, load
-from sumosurv.estimators.parametric_likelihood import FAMILIES
+from sumosurv.estimators.parametric_likelihood import FAMILIES, make_family
+from sumosurv.estimators.row_derivatives import by_autodiff
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import evaluate, log_likelihood
 
@@ -31,6 +32,18 @@ def rows():
         "both": Surv.interval(np.where(event, np.maximum(low, entry), seen), high, entry=entry),
     }
     return X, outcomes
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("name", ["weibull", "exponential", "lognormal", "loglogistic"])
+def test_closed_form_derivatives_equal_automatic_differentiation(name, density):
+    family = make_family(name)
+    location, shape, t = np.meshgrid([-3.0, 0.0, 2.0], [-1.0, 0.0, 0.7], [1e-6, 0.3, 1.0, 4.0, 30.0])
+    values = np.stack([location.ravel(), shape.ravel()])[: len(family.parameters)]
+    found = family.derivatives(values, t.ravel(), density)
+    expected = by_autodiff(family.formula, values, t.ravel(), density)
+    for part in ("value", "gradient", "hessian"):
+        np.testing.assert_allclose(getattr(found, part), getattr(expected, part), rtol=1e-9, atol=1e-12)
 
 
 def likelihood_at(model, X, y, values):

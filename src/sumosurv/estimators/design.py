@@ -64,7 +64,10 @@ class Design:
     def matrix(self, X: Any) -> npt.NDArray[np.float64]:
         """Rows of X as rows of numbers, one column per name."""
         numbers, codes = self.preprocessor.table(X)
-        numbers = numbers * self._scale + self._shift
+        numbers *= self._scale
+        numbers += self._shift
+        if not self._coded:
+            return numbers
         parts, upto = [], 0  # numbers and the 0/1 columns of categories, in the order of the table
         coded = iter(codes.T)
         for place, column in self._coded:
@@ -149,10 +152,10 @@ class Basis:
         n, p = matrix.shape
         size = np.abs(matrix).max(axis=0, initial=0.0)
         size = np.where(size > _SMALLEST, size, 1.0)
-        unit = matrix / size
+        unit = np.asfortranarray(matrix / size)
         unit = unit - unit.mean(axis=0) if n else unit
         length = np.sqrt((unit**2).sum(axis=0))
-        q, r = np.zeros((n, min(n, p))), np.zeros((min(n, p), min(n, p)))
+        q, r = np.zeros((n, min(n, p)), order="F"), np.zeros((min(n, p), min(n, p)))
         kept: list[int] = []
         self.dropped: dict[int, list[int]] = {}
         for j in range(p):

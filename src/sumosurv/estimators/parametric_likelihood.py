@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,10 @@ from sumosurv.distributions import (
     Weibull,
 )
 from sumosurv.distributions.parametric import Parametric
+from sumosurv.estimators import row_derivatives
 from sumosurv.estimators.regression import newton_step
+from sumosurv.estimators.row_derivatives import Derivatives, by_autodiff, log_difference
 from sumosurv.families import LogTerms
-from sumosurv.networks import Observed
-from sumosurv.networks.population import Curves, log_likelihood_terms
 from sumosurv.outcome import Outcome
 
 __all__ = ["FAMILIES", "Family", "Maximum", "ParametricLikelihood", "make_family", "maximise"]
@@ -38,6 +38,9 @@ FAMILIES = ("weibull", "exponential", "lognormal", "loglogistic", "gompertz", "g
 
 _BLOCK = 20_000  # rows whose derivatives are computed at a time
 _LARGEST = 25.0  # log of a shape, beyond which all events are at one time
+# scale, and minus the mean, of a Gumbel distribution of standard deviation 1: of log t in a Weibull distribution
+_GUMBEL_SCALE = np.sqrt(6.0) / np.pi
+_GUMBEL_MEAN = np.euler_gamma * _GUMBEL_SCALE
 _FAR = 600.0  # log of a scale or level, beyond which it leaves the range of numbers
 
 
@@ -54,9 +57,12 @@ class Family:
     distribution : callable
         Parameters (n, k) to the distribution of n subjects.
     start : callable
-        Mean and standard deviation of log t, and log of the event rate, to k values at which Newton's method starts.
+        Mean and standard deviation of log T, and log of the event rate, to k values at which Newton's method starts.
     accelerates : bool
         Whether exp(β) is a ratio of times; otherwise it is a ratio of hazards.
+    exact : callable, optional
+        Parameters (k, n), times, and whether log f or log S is asked for, to its derivatives in closed form. None: they
+        come from automatic differentiation of ``formula``.
     valid : callable
         Whether parameters (strata, k) are a distribution; Newton's steps are shortened until they are.
     """
@@ -66,7 +72,14 @@ class Family:
     distribution: Callable[[Tensor], SurvivalDistribution]
     start: _Start
     accelerates: bool = True
+    exact: Callable[[Array, Array, bool], Derivatives] | None = None
     valid: Callable[[Tensor], bool] = lambda baseline: bool((baseline[:, 1:].abs() <= _LARGEST).all())
+
+    def derivatives(self, values: Array, t: Array, density: bool) -> Derivatives:
+        """log f or log S at parameters (k, n) and times (n,), with its derivatives with respect to the parameters."""
+        if self.exact is not None:
+            return self.exact(values, t, density)
+        return by_autodiff(self.formula, values, t, density)
 
     def without_events(self) -> Array:
         """Parameters of a stratum without events: the event is as late as numbers allow."""
@@ -78,19 +91,33 @@ class Family:
 def make_family(name: str, knots: Array | None = None) -> Family:
     """A family by its name; ``knots`` are those of the spline, in log time."""
     if name == "weibull":
-        return _from_distribution(Weibull, ("intercept", "log_shape"), lambda mean, sd, log_rate: (mean, -np.log(sd)))
+        return _from_distribution(
+            Weibull,
+            ("intercept", "log_shape"),
+            lambda mean, sd, log_rate: (mean + _GUMBEL_MEAN * sd, -np.log(_GUMBEL_SCALE * sd)),
+            exact=row_derivatives.weibull,
+        )
     if name == "exponential":
         return Family(
             ("intercept",),
             lambda p, t: families.weibull(p[0], torch.zeros_like(p[0]), t),
             lambda p: Weibull(torch.exp(p[:, 0].clamp(-_FAR, _FAR)), 1.0),
             lambda mean, sd, log_rate: (-log_rate,),
+            exact=row_derivatives.exponential,
         )
     if name == "lognormal":
-        return _from_distribution(LogNormal, ("intercept", "log_sigma"), lambda mean, sd, log_rate: (mean, np.log(sd)))
+        return _from_distribution(
+            LogNormal,
+            ("intercept", "log_sigma"),
+            lambda mean, sd, log_rate: (mean, np.log(sd)),
+            exact=row_derivatives.log_normal,
+        )
     if name == "loglogistic":
         return _from_distribution(
-            LogLogistic, ("intercept", "log_shape"), lambda mean, sd, log_rate: (mean, 0.5 - np.log(sd))
+            LogLogistic,
+            ("intercept", "log_shape"),
+            lambda mean, sd, log_rate: (mean, 0.5 - np.log(sd)),
+            exact=row_derivatives.log_logistic,
         )
     if name == "generalised_gamma":
         return _from_distribution(
@@ -116,7 +143,11 @@ def make_family(name: str, knots: Array | None = None) -> Family:
         ("intercept", *(f"gamma_{j}" for j in range(1, len(knots)))),
         lambda p, t: families.spline(p, at, t),
         lambda p: RoystonParmar(p, at),
-        lambda mean, sd, log_rate: (-mean / sd, 1.0 / sd, *[0.0] * (len(knots) - 2)),
+        lambda mean, sd, log_rate: (
+            -(mean / sd + _GUMBEL_MEAN) / _GUMBEL_SCALE,
+            1.0 / (_GUMBEL_SCALE * sd),
+            *[0.0] * (len(knots) - 2),
+        ),
         accelerates=False,
         valid=lambda baseline: bool((families.spline_slopes(baseline, at) > 0).all()),
     )
@@ -152,14 +183,12 @@ class ParametricLikelihood:
     """
 
     def __init__(self, family: Family, x: Array, outcome: Outcome, stratum: Whole, offset: Array | None = None) -> None:
-        self.family, self.x, self.outcome = family, x, outcome
-        self._offset = np.zeros(len(x)) if offset is None else offset
-        self.n_strata, self._stratum, self._weight = int(stratum.max()) + 1, stratum, outcome.weights
-        self._blocks = [slice(i, i + _BLOCK) for i in range(0, len(x), _BLOCK)]
-        self._observed = {rows.start: Observed.of(outcome[rows], torch.float64) for rows in self._blocks}
-        member = np.eye(self.n_strata)[stratum]
-        # what the parameters that enter each of the k values of a row are multiplied by
-        self._columns = [np.hstack([x, member]), *[member] * (len(family.parameters) - 1)]
+        self.family, self.outcome = family, outcome
+        self.n_rows, self.n_columns = x.shape
+        self.n_strata, self._stratum = int(stratum.max()) + 1, stratum
+        location = np.hstack([x, np.eye(self.n_strata)[stratum]])
+        offset = np.zeros(len(x)) if offset is None else offset
+        self._blocks = [_Block(rows, location, outcome, offset, self.n_strata) for rows in _rows_of_one_kind(outcome)]
 
     def start(self) -> Array:
         """Coefficients of zero, and parameters from the mean and spread of log t in each stratum."""
@@ -176,67 +205,89 @@ class ParametricLikelihood:
             largest = float(at_risk.max())
             log_exposure = np.log(largest) + np.log(float((weight * (at_risk / largest)).sum()))
             events = max(float((weight * rows.event).sum()), 0.5)
+            # what censoring hides of log t, exactly if its hazard is proportional and the distribution is Weibull
+            mean += _GUMBEL_SCALE * sd * float(np.log(weight.sum() / events))
             values.append(self.family.start(mean, max(sd, 1e-3), float(np.log(events) - log_exposure)))
-        return np.concatenate([np.zeros(self.x.shape[1]), np.array(values).T.reshape(-1)])
+        return np.concatenate([np.zeros(self.n_columns), np.array(values).T.reshape(-1)])
 
     def __call__(self, parameters: Array) -> tuple[float, Array, Array]:
         """Value, gradient and information (minus the Hessian); the value is -inf for invalid parameters."""
-        k, b, size = len(self.family.parameters), self.x.shape[1], len(parameters)
+        size, own = len(parameters), self._own(parameters)
         value, gradient, information = 0.0, np.zeros(size), np.zeros((size, size))
-        if not self.family.valid(torch.from_numpy(parameters[b:].reshape(k, -1).T.copy())):
+        if not self.family.valid(torch.from_numpy(own.T.copy())):
             return -np.inf, gradient, information
         places = self._places()
-        for rows in self._blocks:
-            terms, first, second = self._derivatives(parameters, rows)
-            weight, z = self._weight[rows], [columns[rows] for columns in self._columns]
-            value += float((weight * terms).sum())
+        for block in self._blocks:
+            terms = block.log_likelihood(self.family, parameters[: self.n_columns], own)
+            value += float(block.weight @ terms.value)
             if not np.isfinite(value):  # too far from the maximum
                 return -np.inf, gradient, information
-            for i in range(k):
-                gradient[places[i]] += (weight * first[i]) @ z[i]
+            columns = block.columns(len(own))
+            for i, place in enumerate(places):
+                gradient[place] += (block.weight * terms.gradient[i]) @ columns[i]
                 for j in range(i + 1):
-                    part = (z[i] * (-weight * second[i, j])[:, None]).T @ z[j]
-                    information[np.ix_(places[i], places[j])] += part
-                    if i != j:
-                        information[np.ix_(places[j], places[i])] += part.T
-        return value, gradient, information
+                    weighted = columns[i] * (-block.weight * terms.hessian[i, j])[:, None]
+                    information[place, places[j]] += weighted.T @ columns[j]
+        below = np.tril(information, -1)
+        return value, gradient, below + below.T + np.diag(np.diag(information))
 
     def score_residuals(self, parameters: Array) -> Array:
         """Contribution of each row to the gradient per unit of its weight, (n, size)."""
-        made = np.zeros((len(self.x), len(parameters)))
-        for rows in self._blocks:
-            first = self._derivatives(parameters, rows)[1]
-            for place, columns, part in zip(self._places(), self._columns, first):
-                made[rows, place] = columns[rows] * part[:, None]
+        made, own = np.zeros((self.n_rows, len(parameters))), self._own(parameters)
+        for block in self._blocks:
+            gradient = block.log_likelihood(self.family, parameters[: self.n_columns], own).gradient
+            for place, columns, part in zip(self._places(), block.columns(len(own)), gradient):
+                made[block.rows, place] = columns * part[:, None]
         return made
 
-    def _places(self) -> list[Whole]:
+    def _own(self, parameters: Array) -> Array:
+        """The parameters of the family, (k, strata)."""
+        return parameters[self.n_columns :].reshape(len(self.family.parameters), -1)
+
+    def _places(self) -> list[slice]:
         """Where the parameters that enter each of the k values of a row are in the vector."""
-        b, k = self.x.shape[1], len(self.family.parameters)
-        own = b + np.arange(k * self.n_strata).reshape(k, -1)
-        return [np.concatenate([np.arange(b), own[0]]), *own[1:]]
-
-    def _derivatives(self, parameters: Array, rows: slice) -> tuple[Array, Array, Array]:
-        """Log-likelihood of some rows (n,), and its derivatives with respect to their values, (k, n) and (k, k, n)."""
-        b, k = self.x.shape[1], len(self.family.parameters)
-        values = parameters[b:].reshape(k, -1)[:, self._stratum[rows]]
-        values[0] += self.x[rows] @ parameters[:b] + self._offset[rows]
-        own = torch.from_numpy(values).requires_grad_()
-        with torch.enable_grad():
-            terms = log_likelihood_terms(_FamilyCurves(self.family, own), self._observed[rows.start])
-            first = torch.autograd.grad(terms.sum(), own, create_graph=True)[0]
-            second = [torch.autograd.grad(part.sum(), own, retain_graph=True)[0] for part in first]
-        return terms.detach().numpy(), first.detach().numpy(), torch.stack(second).numpy()
+        ends = self.n_columns + self.n_strata * np.arange(1, len(self.family.parameters) + 1)
+        return [slice(0, ends[0]), *(slice(end - self.n_strata, end) for end in ends[1:])]
 
 
-class _FamilyCurves(Curves):
-    """The curves of n rows, given their k values (k, n), at times of shape (n,)."""
+class _Block:
+    """Rows of one kind: all of them have an event, are censored, or have an event in an interval."""
 
-    def __init__(self, family: Family, values: Tensor) -> None:
-        self._family, self._values = family, values
+    def __init__(self, rows: Whole, location: Array, outcome: Outcome, offset: Array, n_strata: int) -> None:
+        self.rows, self.weight, self.location, self.offset = rows, outcome.weights[rows], location[rows], offset[rows]
+        self.stratum = self.location[:, location.shape[1] - n_strata :]
+        self.time, self.event = outcome.time[rows], bool(outcome.event[rows[0]])
+        late = outcome.entry is not None and outcome.entry[rows[0]] > 0
+        self.entry = outcome.entry[rows] if outcome.entry is not None and late else None
+        inside = outcome.upper is not None and not self.event and np.isfinite(outcome.upper[rows[0]])
+        self.upper = outcome.upper[rows] if outcome.upper is not None and inside else None
 
-    def log_terms(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        return self._family.formula(list(self._values), t)[:2]
+    def columns(self, k: int) -> list[Array]:
+        """What the parameters that enter each of the k values of a row are multiplied by."""
+        return [self.location, *[self.stratum] * (k - 1)]
+
+    def log_likelihood(self, family: Family, coef: Array, own: Array) -> Derivatives:
+        """log f(t), log S(t) or log(S(t) - S(u)), less log S(entry), and derivatives with respect to the k values."""
+        values = own @ self.stratum.T
+        values[0] += self.location[:, : len(coef)] @ coef + self.offset
+        terms = family.derivatives(values, self.time, density=self.event)
+        if self.upper is not None:
+            terms = log_difference(terms, family.derivatives(values, self.upper, density=False))
+        if self.entry is not None:
+            terms -= family.derivatives(values, self.entry, density=False)
+        return terms
+
+
+def _rows_of_one_kind(outcome: Outcome) -> Iterator[Whole]:
+    """The rows in parts that are alike: an event or not, an interval or not, a time of zero or not, entry or not."""
+    kind = 2 * outcome.event + (outcome.time > 0)
+    if outcome.upper is not None:
+        kind = 2 * kind + np.isfinite(outcome.upper)
+    if outcome.entry is not None:
+        kind = 2 * kind + (outcome.entry > 0)
+    for each in np.unique(kind):
+        rows = np.flatnonzero(kind == each)
+        yield from np.split(rows, range(_BLOCK, len(rows), _BLOCK))
 
 
 @dataclass(frozen=True)

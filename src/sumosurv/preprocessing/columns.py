@@ -238,7 +238,8 @@ def numeric_parts(
         some = list(places[begin : begin + step])
         values = None
         if all(plain[j] for j in some):
-            values = np.array(frame.iloc[:, some].to_numpy(dtype=np.float64).T, order="C")
+            part = frame if len(some) == frame.shape[1] else frame.iloc[:, some]
+            values = np.array(part.to_numpy(dtype=np.float64).T, order="C")
         if values is None or bool((np.abs(values) > LARGEST).any()):
             values = np.stack([read_numbers(frame.iloc[:, j], rows) for j in some])
         yield some, values
