@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 
 import sumosurv
 from sumosurv import CauseSpecific, CoxPH, CoxPHCV, Surv
@@ -227,3 +230,60 @@ def test_invalid_settings_are_named(settings, fact):
         CoxPHCV(**settings).fit(X, y)
     with pytest.raises(ValueError, match="l1_ratio"):
         CoxPH(l1_ratio=-0.1).fit(X, y)
+
+
+def sparse_data(n=150, p=200, density=0.1, seed=0):
+    """A sparse matrix, an outcome that depends on ten of its columns, and weights of which some are zero."""
+    rng = np.random.default_rng(seed)
+    X = sparse.random_array((n, p), density=density, rng=rng, format="csr", data_sampler=rng.normal)
+    time, last = rng.exponential(np.exp(-2.0 * X[:, :10].sum(axis=1))), rng.exponential(2.0, n)
+    return X, Surv.from_arrays(time <= last, np.minimum(time, last)), rng.integers(0, 3, n)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("form", ["csr_array", "csc_matrix", "coo_array"])
+def test_a_sparse_matrix_gives_the_fit_of_an_array(form, weighted, tmp_path):
+    X, y, weights = sparse_data()
+    table, weight = getattr(sparse, form)(X), weights if weighted else None
+    settings = {"cv": 3, "random_state": 0, "n_alphas": 20, "min_ratio": 0.2, "l1_ratio": 0.8}
+    expected = CoxPHCV(**settings).fit(X.toarray(), y, sample_weight=weight)
+    found = CoxPHCV(**settings).fit(table, y, sample_weight=weight)
+    assert expected.coef_.any()
+    np.testing.assert_allclose(found.coef_path_, expected.coef_path_, atol=1e-10)
+    np.testing.assert_allclose(found.cv_score_, expected.cv_score_, atol=1e-6)  # fits of folds stop at a tolerance
+    single = CoxPH(alpha=found.alpha_, l1_ratio=0.8).fit(table, y, sample_weight=weight)
+    np.testing.assert_allclose(single.coef_, expected.coef_, atol=1e-7)
+    found.save(tmp_path / "model.sumo")
+    curves = expected.predict_survival_function(X.toarray(), [0.1, 0.5, 2.0])
+    for model, rows in ((found, table), (found, X.toarray()), (sumosurv.load(tmp_path / "model.sumo"), table)):
+        np.testing.assert_allclose(model.predict_survival_function(rows, [0.1, 0.5, 2.0]), curves, atol=1e-10)
+    assert found.score(table, y) == pytest.approx(expected.score(X.toarray(), y))
+
+
+def test_a_sparse_matrix_is_never_an_array():
+    X, y, _ = sparse_data(n=1_000, p=10_000, density=0.01)
+    tracemalloc.start()
+    model = CoxPH(alpha=70.0, l1_ratio=1.0).fit(X, y)
+    model.predict(X)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert model.coef_.any()
+    assert peak < 0.5 * 8 * 1_000 * 10_000
+
+
+@pytest.mark.parametrize("model", [CoxPH(), CoxPH(alpha=1.0), CoxPHCV(l1_ratio=0.0), sumosurv.KaplanMeier()])
+def test_other_models_name_the_remedy_for_sparse_matrices(model):
+    X, y, _ = sparse_data(20, 5)
+    with pytest.raises(TypeError, match="toarray"):
+        model.fit(X, y)
+
+
+def test_a_sparse_matrix_cannot_stand_for_categories_or_strata():
+    X, y, _ = sparse_data(60, 3, density=0.5)
+    table = X.toarray().astype(object)
+    table[:, 2] = np.where(np.arange(60) % 2, "u", "v")
+    model = CoxPH(alpha=0.1, l1_ratio=0.5).fit(table, y)
+    with pytest.raises(ValueError, match="DataFrame"):
+        model.predict(X)
+    with pytest.raises(TypeError, match="DataFrame"):
+        CoxPH(alpha=0.1, l1_ratio=0.5, strata=0).fit(X, y)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -418,7 +419,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     def _start(self, X: Any, y: Any) -> tuple[Any, Outcome]:
         """Check the training data and learn what every estimator keeps of it."""
         X = self._check_covariates(X, reset=True)
-        outcome = check_outcome(y, n_rows=len(X))
+        outcome = check_outcome(y, n_rows=X.shape[0])
         if outcome.cause is not None and outcome.n_causes == 1:
             outcome = outcome.any_cause()
         if outcome.weight is not None and not outcome.weight.all():  # rows that do not count are not looked at
@@ -458,6 +459,11 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             if X.shape[1] == 0:
                 raise ValueError("Found 0 feature(s) (shape=(..., 0)): X needs at least one column.")
             return X
+        if sparse.issparse(X):
+            raise TypeError(
+                f"{type(self).__name__} with these settings does not read sparse matrices. Pass X.toarray(), or use "
+                "CoxPHCV or CoxPH(alpha=...) with l1_ratio > 0."
+            )
         if getattr(X, "ndim", 2) > 2:  # images, sequences: for encoders of the user's own
             if reset:
                 self.n_features_in_ = int(X.shape[1])

@@ -34,6 +34,7 @@ from sumosurv.estimators.regression import (
     row_counts,
     warn_of_dropped,
 )
+from sumosurv.estimators.sparse_columns import centred_product, column_means
 from sumosurv.estimators.strata import Strata
 from sumosurv.estimators.summary import (
     ModelSummary,
@@ -77,11 +78,11 @@ class CoxRegression(LinearEstimator):
         stratum = self._strata.learn(X)
         self.strata_ = self._strata.labels
         raw, offset = self._learn_design(X, outcome.weight)
-        self.centre_ = raw.mean(axis=0) if outcome.weight is None else np.average(raw, axis=0, weights=outcome.weight)
+        self.centre_ = column_means(raw, outcome.weight)
         fit = self._fit_coefficients(raw, offset, outcome, stratum)
         self.coef_, self.standard_errors_, self.covariance_ = fit.coef, fit.standard_errors, fit.covariance
         self.log_likelihood_, self.n_iter_ = fit.numbers["log_likelihood"], fit.n_iter
-        risk = (raw - self.centre_) @ self.coef_ + offset
+        risk = centred_product(raw, self.centre_, self.coef_) + offset
         self._numbers = fit.numbers | row_counts(outcome, n_rows) | training_concordance(risk, outcome, stratum)
         baselines = PartialLikelihood(risk[:, None], outcome, self.ties, stratum).baseline(np.ones(1))
         self.baseline_times_ = np.concatenate([times for times, _ in baselines])
@@ -92,7 +93,7 @@ class CoxRegression(LinearEstimator):
             self._moments = likelihood.baseline_moments(self.coef_)
 
     @abstractmethod
-    def _fit_coefficients(self, raw: Array, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
+    def _fit_coefficients(self, raw: Any, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
         """Estimate the coefficients of the columns of a matrix."""
 
     @abstractmethod
@@ -139,8 +140,7 @@ class CoxRegression(LinearEstimator):
     def _log_risk(self, X: Any) -> Array:
         check_complete(X, self.missing)
         raw, offset = self._linear_parts(X)
-        result: Array = (raw - self.centre_) @ self.coef_ + offset
-        return result
+        return centred_product(raw, self.centre_, self.coef_) + offset
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         X = self._select(X)
@@ -262,7 +262,8 @@ class CoxPH(CoxRegression):
         Strength of the penalty on the coefficients of the standardised columns; 0 for none.
     l1_ratio : float
         Mixture of the penalties: 0 is ridge, 1 the lasso, values between them the elastic net. Above 0 there are no
-        standard errors, tests and limits, because they would ignore the choice of columns.
+        standard errors, tests and limits, because they would ignore the choice of columns, and X may be a SciPy sparse
+        matrix.
     max_iter : int
         Largest number of Newton steps; with ``l1_ratio`` above 0, per penalty of the path from zero coefficients.
     tol : float
@@ -318,11 +319,11 @@ class CoxPH(CoxRegression):
         if self.penalty == "firth" and self.alpha > 0:
             raise ValueError(f"alpha is the strength of penalty='ridge'; got alpha={self.alpha!r} with 'firth'.")
 
-    def _fit_coefficients(self, raw: Array, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
+    def _fit_coefficients(self, raw: Any, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
         self.robust_ = is_robust(outcome) if self.robust == "auto" else bool(self.robust)
         if not self._inference:
             z, scale = standardise(raw, self.centre_, outcome.weight)
-            likelihood = PartialLikelihood(z[:, :0], outcome, self.ties, stratum, offset)
+            likelihood = PartialLikelihood(np.empty((len(outcome), 0)), outcome, self.ties, stratum, offset)
             return fit_path_to(z, likelihood, self.l1_ratio, self.alpha, self.max_iter).fit_at(-1, scale)
         basis: Basis | RidgeBasis
         if self.alpha > 0:
@@ -353,6 +354,10 @@ class CoxPH(CoxRegression):
     @property
     def _inference(self) -> bool:
         return self.alpha == 0 or self.l1_ratio == 0
+
+    @property
+    def _reads_sparse(self) -> bool:
+        return not self._inference
 
     @property
     def _has_covariance(self) -> bool:

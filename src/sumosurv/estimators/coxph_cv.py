@@ -14,9 +14,10 @@ from sklearn.utils import check_random_state
 
 from sumosurv.estimators.coxph import CoxRegression
 from sumosurv.estimators.design import standardise
-from sumosurv.estimators.elastic_net import PenaltyPath, elastic_net_in_words, fit_path, largest_penalty
+from sumosurv.estimators.elastic_net import Columns, PenaltyPath, elastic_net_in_words, fit_path, largest_penalty
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.estimators.regression import Fit
+from sumosurv.estimators.sparse_columns import centred_product, column_means
 from sumosurv.fitting.parameters import NONE, Allowed, Constraints, integer, number, one_of
 from sumosurv.model_files import as_number, tensor_of
 from sumosurv.outcome import Outcome
@@ -61,7 +62,8 @@ class CoxPHCV(CoxRegression):
     columns and the penalties λ = α / W are those of the training rows. Apart from a constant for tied events, the score
     is -½ times the deviance of ``cv.glmnet(..., grouped = TRUE)``.
 
-    Standard errors and tests are not available, because they would ignore the choice of columns.
+    Standard errors and tests are not available, because they would ignore the choice of columns. If ``l1_ratio`` is
+    above 0, X may be a SciPy sparse matrix, which is not converted to an array.
 
     Parameters
     ----------
@@ -136,23 +138,23 @@ class CoxPHCV(CoxRegression):
     max_iter: int = 100
     random_state: Any = None
 
-    def _fit_coefficients(self, raw: Array, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
+    def _fit_coefficients(self, raw: Any, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
         folds = self._folds(outcome)
         total = float(outcome.weights.sum())
-        likelihood = PartialLikelihood(raw[:, :0], outcome, self.ties, stratum, offset)
+        likelihood = PartialLikelihood(np.empty((len(outcome), 0)), outcome, self.ties, stratum, offset)
         z, scale = standardise(raw, self.centre_, outcome.weight)
         path = self._path(z, likelihood)
         self.alphas_, self.coef_path_ = path.alphas, path.coef / scale
         scores, events = np.empty((len(folds), len(path.alphas))), np.empty(len(folds))
         for i, held_out in enumerate(folds):
-            rows = np.setdiff1d(np.arange(len(raw)), held_out)
+            rows = np.setdiff1d(np.arange(len(outcome)), held_out)
             own, part = outcome[rows], None if stratum is None else stratum[rows]
-            training = PartialLikelihood(raw[rows, :0], own, self.ties, part, offset[rows])
-            centre = np.average(raw[rows], axis=0, weights=own.weights)
+            training = PartialLikelihood(np.empty((len(rows), 0)), own, self.ties, part, offset[rows])
+            centre = column_means(raw[rows], own.weights)
             columns, widths = standardise(raw[rows], centre, own.weight)
             share = float(own.weights.sum()) / total
             found = fit_path(columns, training, self.l1_ratio, share * path.alphas, self.max_iter)
-            log_risk = (found.coef / widths) @ (raw - centre).T
+            log_risk = centred_product(raw, centre, (found.coef / widths).T).T
             gain = [likelihood.residuals(risk)[0] - training.residuals(risk[rows])[0] for risk in log_risk]
             events[i] = float(outcome.weights[held_out] @ outcome.event[held_out])
             # risks of nearly separated events may be too far apart for sums
@@ -160,11 +162,11 @@ class CoxPHCV(CoxRegression):
         self._choose(scores, events)
         return path.fit_at(int(np.flatnonzero(self.alphas_ == self.alpha_)[0]), scale)
 
-    def _path(self, z: Array, likelihood: PartialLikelihood) -> PenaltyPath:
+    def _path(self, z: Columns, likelihood: PartialLikelihood) -> PenaltyPath:
         if self.alphas is not None:
             return fit_path(z, likelihood, self.l1_ratio, np.array(self.alphas, dtype=np.float64), self.max_iter)
         largest = largest_penalty(z, likelihood, self.l1_ratio) or 1.0  # 1: without events, any penalty will do
-        ratio = self.min_ratio or (1e-2 if len(z) < z.shape[1] else 1e-4)
+        ratio = self.min_ratio or (1e-2 if z.shape[0] < z.shape[1] else 1e-4)
         alphas = largest * np.exp(np.linspace(0.0, np.log(ratio), self.n_alphas))
         return fit_path(z, likelihood, self.l1_ratio, alphas, self.max_iter, stop=True)
 
@@ -207,6 +209,10 @@ class CoxPHCV(CoxRegression):
         return False
 
     _has_covariance = _inference
+
+    @property
+    def _reads_sparse(self) -> bool:
+        return self.l1_ratio > 0
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         fitted, tensors = super()._state()

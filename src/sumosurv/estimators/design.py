@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy import sparse
 from scipy.linalg import solve_triangular
 
+from sumosurv.estimators.sparse_columns import Matrix, StandardisedColumns, column_widths
 from sumosurv.formulas import Formula
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
 
@@ -61,8 +63,12 @@ class Design:
             self.sources += [column.name] * len(own)
         self._scale, self._shift = np.array(scale), np.array(shift)
 
-    def matrix(self, X: Any) -> npt.NDArray[np.float64]:
-        """Rows of X as rows of numbers, one column per name."""
+    def matrix(self, X: Any) -> Any:
+        """Rows of X as rows of numbers, one column per name; a sparse matrix stays as it is."""
+        if sparse.issparse(X):
+            if self._coded or len(self.names) > len(self.preprocessor.columns):
+                raise ValueError("Training rows had categories or missing values; pass a DataFrame, as in training.")
+            return X
         numbers, codes = self.preprocessor.table(X)
         numbers *= self._scale
         numbers += self._shift
@@ -79,7 +85,7 @@ class Design:
 
     def offset(self, X: Any) -> npt.NDArray[np.float64]:
         """What is added to the linear predictor of each row with a coefficient of one."""
-        return np.zeros(len(X))
+        return np.zeros(X.shape[0])
 
 
 class FormulaDesign(Design):
@@ -221,14 +227,16 @@ class RidgeBasis:
 
 
 def standardise(
-    matrix: npt.NDArray[np.float64], centre: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    matrix: Matrix, centre: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None
+) -> tuple[Any, npt.NDArray[np.float64]]:
     """Columns less their means and divided by their standard deviations, and these; 1 for a constant column."""
-    centred = matrix - centre
-    scale = matrix.std(axis=0) if weight is None else np.sqrt(np.average(centred**2, axis=0, weights=weight))
-    size = np.abs(matrix).max(axis=0, initial=0.0)
+    if sparse.issparse(matrix):
+        scale, size = column_widths(matrix, centre, weight), abs(matrix).max(axis=0).toarray().reshape(-1)
+    else:
+        scale = matrix.std(axis=0) if weight is None else np.sqrt(np.average((matrix - centre) ** 2, 0, weight))
+        size = np.abs(matrix).max(axis=0, initial=0.0)
     scale = np.where((scale > _CONSTANT * size) & (size > _SMALLEST), scale, 1.0)
-    return centred / scale, scale
+    return StandardisedColumns(matrix, centre, scale) if sparse.issparse(matrix) else (matrix - centre) / scale, scale
 
 
 def within_strata(matrix: npt.NDArray[np.float64], stratum: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

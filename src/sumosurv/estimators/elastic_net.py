@@ -11,12 +11,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.estimators.regression import Fit
+from sumosurv.estimators.sparse_columns import StandardisedColumns, as_dense
 from sumosurv.warn import warn_user
 
-__all__ = ["PenaltyPath", "elastic_net_in_words", "fit_path", "fit_path_to", "largest_penalty"]
+__all__ = ["Columns", "PenaltyPath", "elastic_net_in_words", "fit_path", "fit_path_to", "largest_penalty"]
 
 Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
+Columns = Array | StandardisedColumns
 
 _TOLERANCE = 1e-8  # of the optimality conditions, relative to the largest gradient at β = 0
 _STEP = 0.2  # of log α, on the way to one penalty
@@ -55,14 +57,14 @@ class PenaltyPath:
         return Fit(coef, np.full(len(coef), np.nan), None, int(self.n_iter[k]), numbers)
 
 
-def largest_penalty(z: Array, likelihood: PartialLikelihood, l1_ratio: float) -> float:
+def largest_penalty(z: Columns, likelihood: PartialLikelihood, l1_ratio: float) -> float:
     """The smallest penalty at which all coefficients are zero; with ``l1_ratio`` below 0.001, that of 0.001."""
-    _, residual = likelihood.residuals(np.zeros(len(z)))
+    _, residual = likelihood.residuals(np.zeros(z.shape[0]))
     return float(np.abs(z.T @ residual).max(initial=0.0)) / max(l1_ratio, 1e-3)
 
 
 def fit_path(
-    z: Array, likelihood: PartialLikelihood, l1_ratio: float, alphas: Array, max_iter: int, *, stop: bool = False
+    z: Columns, likelihood: PartialLikelihood, l1_ratio: float, alphas: Array, max_iter: int, *, stop: bool = False
 ) -> PenaltyPath:
     r"""Maximise ℓ(b) - α Σ (l1_ratio |b_j| + ½ (1 - l1_ratio) b_j²) for each α, starting from the solution before.
 
@@ -73,8 +75,8 @@ def fit_path(
 
     Parameters
     ----------
-    z : array of shape (n, p)
-        Standardised columns.
+    z : array or StandardisedColumns of shape (n, p)
+        Standardised columns. Those of a sparse matrix are stored for the working set only; this requires l1_ratio > 0.
     likelihood : PartialLikelihood
         Of the rows of z.
     l1_ratio : float
@@ -87,10 +89,10 @@ def fit_path(
         exceeds 99.9 %, as glmnet does.
     """
     rotation = None
-    if l1_ratio == 0 and z.shape[1] > len(z):  # coefficients in the space of the rows, see RidgeBasis
+    if l1_ratio == 0 and z.shape[1] > z.shape[0]:  # coefficients in the space of the rows, see RidgeBasis
         u, d, rotation = np.linalg.svd(z, full_matrices=False)
         z = u * d
-    solver = _Solver(np.asfortranarray(z), likelihood, l1_ratio, max_iter)
+    solver = _Solver(np.asfortranarray(z) if isinstance(z, np.ndarray) else z, likelihood, l1_ratio, max_iter)
     null, saturated = solver.value, likelihood.saturated()
     coefs, values, steps, unconverged, explained = [], [], [], [], []
     for alpha in alphas:
@@ -106,7 +108,7 @@ def fit_path(
     return PenaltyPath(alphas[: len(coefs)], made, np.array(values), null, np.array(steps), np.array(unconverged))
 
 
-def fit_path_to(z: Array, likelihood: PartialLikelihood, l1_ratio: float, alpha: float, max_iter: int) -> PenaltyPath:
+def fit_path_to(z: Columns, likelihood: PartialLikelihood, l1_ratio: float, alpha: float, max_iter: int) -> PenaltyPath:
     """A path that ends in one penalty, in steps that are small enough for few columns to enter in each."""
     largest = max(largest_penalty(z, likelihood, l1_ratio), alpha)
     n_steps = int(np.ceil(np.log(largest / alpha) / _STEP))
@@ -123,7 +125,7 @@ def elastic_net_in_words(alpha: float, l1_ratio: float) -> str:
 class _Solver:
     """The coefficients at one penalty, and what is carried over to the next."""
 
-    z: Array
+    z: Columns
     likelihood: PartialLikelihood
     l1_ratio: float
     max_iter: int
@@ -190,7 +192,7 @@ class _Solver:
         used[outside] = True
         return np.flatnonzero(used)
 
-    def _step(self, z: Array, b: Array, work: Whole, change: Array, l1: float, l2: float) -> bool:
+    def _step(self, z: Columns, b: Array, work: Whole, change: Array, l1: float, l2: float) -> bool:
         """Move the coefficients, halving the step until the penalised likelihood does not fall."""
 
         def penalty(values: Array) -> float:
@@ -222,12 +224,12 @@ class _Information:
         self._factors = np.zeros((0, 0))
         self._matrix = np.zeros((0, 0))
 
-    def matrix(self, columns: Whole, z: Array) -> Array:
+    def matrix(self, columns: Whole, z: Columns) -> Array:
         """The information (k, k) of some columns, whose values are z (n, k)."""
         new = [i for i, column in enumerate(columns.tolist()) if column not in self._place]
         if new:
-            n, k = len(z), len(self._place)
-            factors = self.likelihood.information_factors(self.log_risk, z[:, new]).T
+            n, k = z.shape[0], len(self._place)
+            factors = self.likelihood.information_factors(self.log_risk, as_dense(z[:, new])).T
             signed = factors.copy()
             signed[:, n:] *= -1.0
             everything = factors if k == 0 else np.vstack([self._factors, factors])

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy import sparse
+from sklearn.utils.validation import validate_data
 
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Design, FormulaDesign
@@ -57,7 +59,16 @@ class LinearEstimator(SurvivalEstimator):
         check_names(names, getattr(X, "columns", ()))
         return X[names]
 
+    @property
+    def _reads_sparse(self) -> bool:
+        """Whether X may be a sparse matrix."""
+        return False
+
     def _check_covariates(self, X: Any, *, reset: bool) -> Any:
+        if sparse.issparse(X) and self._reads_sparse:
+            if self.formula is not None or self._strata_columns:
+                raise TypeError("A formula or strata need named columns; got a sparse matrix. Pass a DataFrame.")
+            return sparse.csr_array(validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float64))
         if self.formula is not None:
             X = in_memory(X)
             if not isinstance(X, pd.DataFrame):
@@ -96,7 +107,7 @@ class LinearEstimator(SurvivalEstimator):
             self._note_outcome(outcome)
         return X, outcome, n_rows
 
-    def _learn_design(self, X: Any, weight: Array | None = None) -> tuple[Array, Array]:
+    def _learn_design(self, X: Any, weight: Array | None = None) -> tuple[Any, Array]:
         """Learn the columns of the design; the matrix of the training rows, and their offset."""
         formula = self._formula
         if formula is None:
@@ -110,13 +121,18 @@ class LinearEstimator(SurvivalEstimator):
         self.terms_ = self._design.names
         return self._design.matrix(X), self._design.offset(X)
 
-    def _linear_parts(self, X: Any) -> tuple[Array, Array]:
+    def _linear_parts(self, X: Any) -> tuple[Any, Array]:
         """The matrix of a checked X, and its offset."""
         covariates = self._covariates(X)
         return self._design.matrix(covariates), self._design.offset(covariates)
 
     def _note_levels(self, X: Any, notes: LevelNotes) -> None:
         self.preprocessor_.note_levels(self._covariates(self._select(X)), notes)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self._reads_sparse
+        return tags
 
     def _check_columns(self, columns: Preprocessor) -> None:
         described = {*(column.name for column in columns.columns), *map(str, self._strata_columns)}

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv.estimators.design import Basis, RidgeBasis
@@ -122,8 +123,8 @@ def check_complete(X: Any, missing: Missing) -> None:
 
 def _incomplete(X: Any, missing: Missing) -> tuple[npt.NDArray[np.bool_], list[Any]]:
     """Which rows have missing values, and the columns that have them; none if indicators take care of them."""
-    if missing == "indicator" or np.ndim(X) != 2:
-        return np.zeros(len(X), dtype=np.bool_), []
+    if missing == "indicator" or np.ndim(X) != 2 or sparse.issparse(X):
+        return np.zeros(X.shape[0], dtype=np.bool_), []
     absent = np.asarray(pd.isna(X))
     names = list(X.columns) if hasattr(X, "columns") else list(range(absent.shape[1]))
     columns = [name for name, values in zip(names, absent.T) if values.any()]

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 NumericScaling = Literal["standard", "quantile"]
 
 UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
-_AT_ONCE = 1_000_000  # values of numeric columns that are read together
+AT_ONCE = 1_000_000  # values of numeric columns that are read together
 LARGEST = 1e300  # larger numbers overflow when differences or sums are taken
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")  # of pandas.api.types.infer_dtype
 
@@ -233,7 +233,7 @@ def numeric_parts(
     ``frame``, or ``rows`` if given.
     """
     plain = [_is_plain(kind) for kind in frame.dtypes]
-    step = max(1, _AT_ONCE // max(len(frame), 1))
+    step = max(1, AT_ONCE // max(len(frame), 1))
     for begin in range(0, len(places), step):
         some = list(places[begin : begin + step])
         values = None

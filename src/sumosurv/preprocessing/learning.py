@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy import sparse
 
 from sumosurv.preprocessing.columns import (
+    AT_ONCE,
     CategoricalColumn,
     NumericColumn,
     NumericScaling,
@@ -95,6 +97,17 @@ class TableSummary:
         for places, values in numeric_parts(frame, numeric):
             found |= zip(places, _learn_numbers([names[j] for j in places], values, weight, scaling))
         return [found[j] for j in range(len(names))]
+
+
+def learn_sparse(matrix: Any, weight: Floats | None, scaling: NumericScaling) -> list[Column]:
+    """The columns of a sparse matrix without missing values, some of which are arrays at a time."""
+    matrix, found = sparse.csc_array(matrix), []
+    step = max(1, AT_ONCE // max(matrix.shape[0], 1))
+    for begin in range(0, matrix.shape[1], step):
+        values = matrix[:, begin : begin + step].toarray().T
+        names = [str(begin + j) for j in range(len(values))]
+        found += _learn_present(names, np.ascontiguousarray(values), weight, scaling)
+    return found
 
 
 class _NumericSketch:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy import sparse
 from sklearn.utils.extmath import randomized_svd
 
 from sumosurv.model_files import as_flag, as_list, as_whole, check_values
@@ -23,7 +24,7 @@ from sumosurv.preprocessing.columns import (
     normal_scores,
     numeric_parts,
 )
-from sumosurv.preprocessing.learning import TableSummary
+from sumosurv.preprocessing.learning import TableSummary, learn_sparse
 from sumosurv.preprocessing.levels import LevelNotes
 from sumosurv.preprocessing.reader import ColumnReader
 
@@ -72,6 +73,9 @@ class Preprocessor:
         """Learn from the training rows, which may have weights."""
         if _is_tensor_like(X):
             self.row_shape = tuple(int(size) for size in X.shape[1:])
+            return self
+        if sparse.issparse(X):
+            self.columns = learn_sparse(X, weight, self.scaling)
             return self
         summary = TableSummary()
         summary.add(_as_frame(X), weight)
@@ -160,7 +164,7 @@ class Preprocessor:
 
     def note_levels(self, X: Any, notes: LevelNotes) -> None:
         """Note values of categorical columns that training rows did not have."""
-        if self.row_shape is not None:
+        if self.row_shape is not None or sparse.issparse(X):  # which has numbers only
             return
         frame = self._checked_frame(X)
         for j, column in enumerate(self.columns):

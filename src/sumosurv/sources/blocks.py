@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
+from scipy import sparse
 
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.sources.roles import Roles
@@ -268,7 +269,9 @@ def _count_rows(X: Any) -> int:
 
 
 def take_rows(X: Any, rows: npt.NDArray[np.intp] | slice) -> Any:
-    """Some rows of a table: a frame of pandas or of another library, an array, or a list of rows."""
+    """Some rows of a table: a frame of pandas or of another library, an array or sparse matrix, or a list of rows."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
+    if sparse.issparse(X):
+        return X.tocsr()[rows]
     return X[rows] if hasattr(X, "columns") else np.asarray(X)[rows]
