@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 
-from sumosurv import CoxPH, Surv, kaplan_meier
+from sumosurv import CoxPH, FormulaTransformer, Surv, kaplan_meier, make_survival_pipeline
 from sumosurv.distributions import Tabulated, Weibull
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import (
@@ -43,6 +43,24 @@ def test_dependence_is_found_where_it_is():
     assert "a Cox model" in table.notes[0]
     assert "weights above 10" in table.notes[1]
     assert max(map(len, repr(table).splitlines())) <= 80
+
+
+def test_columns_that_the_model_ignores_do_not_change_its_scores():
+    X, y, _ = rows(n=200, slope=0.0)
+    data = X.assign(time=y["time"], event=y["event"])
+    columns = FormulaTransformer("risk")
+    models = {
+        "regression": CoxPH.from_formula("Surv(time, event) ~ risk", data),
+        "pipeline": make_survival_pipeline(columns, CoxPH()).fit(data, y),
+    }
+    scores = ["log_likelihood", "brier"]
+    with_outcome = evaluate(models, data, y, scores=scores, n_bootstrap=0)
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(with_outcome), pd.DataFrame(evaluate(models, X[["risk"]], y, scores=scores, n_bootstrap=0))
+    )
+    assert "censoring" not in with_outcome.columns
+    given = evaluate(models, data, y, scores=scores, n_bootstrap=0, censoring=CoxPH(formula="visits"))
+    assert "given x" in set(given["censoring"])
 
 
 def test_dependence_is_seldom_found_where_it_is_not():

@@ -30,7 +30,7 @@ class FormulaTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     formula_ : Formula
         The formula, with what was learned.
     n_features_in_, feature_names_in_
-        As in scikit-learn.
+        The columns that the formula reads.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class FormulaTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         made = Formula.parse(self.formula, list(X.columns))
         if made.offsets:
             raise ValueError("A transformer has no offset(); use from_formula of a regression.")
-        validate_data(self, X, skip_check_array=True)
+        validate_data(self, X[list(made.columns)], skip_check_array=True)
         self.formula_ = made.learn(X)
         return self
 

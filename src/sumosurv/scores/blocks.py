@@ -61,9 +61,11 @@ class MemoryRows:
         self.models, self._X = models, block.X
         self._counted = np.zeros(source.n_rows, dtype=np.bool_)  # rows whose weight is not zero
         self._counted[block.rows] = True
+        columns = {name: _columns(model, source) for name, model in models.items()}
+        self._covariates = _of_any(columns)
         curves, held = {}, block.outcome
         for name, model in models.items():
-            d = predict_distribution(model, _read(block.X, _columns(model, source)))
+            d = predict_distribution(model, _read(block.X, columns[name]))
             d = d[block.rows] if len(d) == source.n_rows > len(block) else d
             curves[name], held = d, check_subjects(d, block.outcome, entry=True, intervals=True)
         self.held = HeldRows(curves, held)
@@ -71,11 +73,15 @@ class MemoryRows:
         self.n_causes = common_causes(curves) or 1
 
     def weighted(self, requests: list[Request], censoring: Any, random_state: Any) -> tuple[list[Request], list[str]]:
-        """Weigh by the G of the rows themselves, by a given one, or by one that depends on x."""
+        """Weigh by the G of the rows themselves, by a given one, or by one that depends on x.
+
+        The test of "auto" reads the columns that the models read: others may hold the outcome. An estimator reads all.
+        """
         if isinstance(censoring, CensoringCheck):
             censoring = censoring.of_rows(np.flatnonzero(self._counted))
         requests = [request.of_rows(self._counted) for request in requests]
-        return weigh_requests(requests, censoring, self._X, self.outcome, random_state)
+        X = _read(self._X, self._covariates) if isinstance(censoring, str) and self._X is not None else self._X
+        return weigh_requests(requests, censoring, X, self.outcome, random_state)
 
     def score(
         self, requests: Sequence[Request], verbose: bool = False
@@ -218,9 +224,7 @@ class BlockTask:
     @property
     def covariates(self) -> list[str] | None:
         """The columns that any of the models reads."""
-        if None in self.columns.values():
-            return None
-        return list(dict.fromkeys(name for own in self.columns.values() for name in own or ()))
+        return _of_any(self.columns)
 
     def __call__(self, block: Block) -> ScoredBlock:
         """Score the rows of a block."""
@@ -249,6 +253,13 @@ def _sampled(block: Block, chosen: npt.NDArray[np.intp]) -> Block:
     if not np.array_equal(block.subjects, block.rows):
         outcome = replace(outcome, group=hashed(block.subjects[chosen], 1).view(np.int64))
     return Block(take_rows(block.X, chosen), outcome, block.rows[chosen], block.subjects[chosen])
+
+
+def _of_any(columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
+    """Return the columns that any of the models reads; None for all, as they are."""
+    if None in columns.values():
+        return None
+    return list(dict.fromkeys(name for own in columns.values() for name in own or ()))
 
 
 def _read(X: Any, columns: Sequence[str] | None) -> Any:

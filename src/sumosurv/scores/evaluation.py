@@ -85,10 +85,11 @@ def evaluate(
         The censoring distribution G of the weighted scores.
 
         - "marginal": the Kaplan-Meier estimate of the censoring in y.
-        - "auto", the default: the same, and if X is given, a test of whether censoring depends on x. A Cox model of the
-          censoring times is cross-fitted on these rows and compared with Kaplan-Meier by the likelihood of held-out
-          rows. If censoring depends on x, weighted scores are given with both G, because one G for all rows may prefer
-          the wrong model; ``notes`` reports the finding.
+        - "auto", the default: the same, and if X is given, a test of whether censoring depends on x: on the columns
+          that the models read, or on all columns for distributions. A Cox model of the censoring times is cross-fitted
+          on these rows and compared with Kaplan-Meier by the likelihood of held-out rows. If censoring depends on x,
+          weighted scores are given with both G, because one G for all rows may prefer the wrong model; ``notes``
+          reports the finding.
         - an estimator: replaces the Cox model; its G is used regardless of the test.
         - a distribution: used as it is, for example ``kaplan_meier(y_train, censoring=True)``.
         - a `CensoringCheck`: the result of an earlier test on these rows.
