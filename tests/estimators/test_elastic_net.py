@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import sumosurv
-from sumosurv import CauseSpecific, CoxPH, CoxPHCV, Surv
+from sumosurv import CauseSpecific, CoxPH, CoxPHCV, Surv, datasets
 from sumosurv.estimators.elastic_net import _solve
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.outcome import check_outcome
@@ -258,6 +258,13 @@ def test_a_sparse_matrix_gives_the_fit_of_an_array(form, weighted, tmp_path):
     for model, rows in ((found, table), (found, X.toarray()), (sumosurv.load(tmp_path / "model.sumo"), table)):
         np.testing.assert_allclose(model.predict_survival_function(rows, [0.1, 0.5, 2.0]), curves, atol=1e-10)
     assert found.score(table, y) == pytest.approx(expected.score(X.toarray(), y))
+
+
+def test_steps_that_must_be_halved_are_no_reason_to_stop():
+    _, y = datasets.load("gbsg2")
+    rare = sparse.random_array((len(y), 2_000), density=0.01, format="csr", rng=np.random.default_rng(0))
+    model = CoxPH(alpha=40.0, l1_ratio=1.0).fit(rare, y)  # a ConvergenceWarning is an error
+    assert model.coef_.any()
 
 
 def test_a_sparse_matrix_is_never_an_array():

@@ -173,9 +173,10 @@ class _Solver:
                 self.information = _Information(self.likelihood, self.log_risk)
             matrix = self.information.matrix(columns[work], z[:, work]) + l2 * np.eye(len(work))
             target = _minimise_quadratic(matrix, matrix @ b[work] + gradient[work], l1, b[work])
-            if not self._step(z[:, work], b, work, target - b[work], l1, l2):
-                if self.information.fresh:  # rounding
-                    break
+            size = self._step(z[:, work], b, work, target - b[work], l1, l2)
+            if size == 0 and self.information.fresh:  # rounding
+                break
+            if size < 1:  # the information is renewed
                 before = 0.0
             self.information.fresh = False
         self.b[columns] = b
@@ -192,8 +193,11 @@ class _Solver:
         used[outside] = True
         return np.flatnonzero(used)
 
-    def _step(self, z: Columns, b: Array, work: Whole, change: Array, l1: float, l2: float) -> bool:
-        """Move the coefficients, halving the step until the penalised likelihood does not fall."""
+    def _step(self, z: Columns, b: Array, work: Whole, change: Array, l1: float, l2: float) -> float:
+        """Move the coefficients by a step, halved until the penalised likelihood does not fall.
+
+        Returns the share of the step that was taken; 0 if the coefficients have not moved.
+        """
 
         def penalty(values: Array) -> float:
             return l1 * float(np.abs(values).sum()) + 0.5 * l2 * float(values @ values)
@@ -207,8 +211,8 @@ class _Solver:
             if np.isfinite(value) and np.isfinite(residual).all() and value - penalty(new) >= least:
                 b[work], self.log_risk = new, self.log_risk + size * moved
                 self.value, self.residual = value, residual
-                return bool(size == 1.0)
-        return False
+                return float(size)
+        return 0.0
 
 
 @dataclass
