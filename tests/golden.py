@@ -43,6 +43,7 @@ CASES: dict[str, tuple[str, dict]] = {
     "CoxPH": ("CoxPH", {"missing": "indicator"}),
     "CoxPH lasso": ("CoxPH", {"missing": "indicator", "alpha": 4.0, "l1_ratio": 1.0}),
     "CoxPHCV": ("CoxPHCV", {"missing": "indicator", "l1_ratio": 0.5, "n_alphas": 30, "cv": 3, "random_state": 0}),
+    "CoxPH formula": ("CoxPH", {"formula": "ns(x, df=2) + other:C(kind, ref='b') + log(abs(other))"}),
     "KaplanMeier": ("KaplanMeier", {}),
     "RandomSurvivalForest": ("RandomSurvivalForest", {"n_estimators": 5, "random_state": 0}),
 }

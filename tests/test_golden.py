@@ -28,7 +28,8 @@ NAMES = [(group, name) for group, (names, _) in golden.GROUPS.items() for name i
 @pytest.mark.filterwarnings("ignore:Newton's method has not converged")
 @pytest.mark.parametrize(("group", "name"), NAMES)
 def test_values_are_unchanged(group, name):
-    for module in {"export": ["onnxruntime"], "estimator": ["sksurv"] if "Forest" in name else []}.get(group, []):
+    needed = {"export": "onnxruntime", "RandomSurvivalForest": "sksurv", "CoxPH formula": "formulaic"}
+    for module in {needed.get(group), needed.get(name)} - {None}:
         pytest.importorskip(module)
     check(golden.GROUPS[group][1](name), STORED["values"][f"{group} {name}"])
 

@@ -52,6 +52,11 @@ def save(model: Any, path: str | Path) -> None:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(model)
+    if not hasattr(model, "_state") and not hasattr(model, "best_estimator_"):
+        raise TypeError(
+            f"A model file holds estimators of this library; got {type(model).__name__}. For a pipeline, use "
+            "make_survival_pipeline, or save its last step."
+        )
     check_writable(path)
     text, tensors = _contents(model)
     parse_json(text)  # what could not be read again is not written
@@ -104,8 +109,9 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _holds_estimators(value: Any) -> bool:
-    several = isinstance(value, (list, tuple))
-    return any(hasattr(part, "_state") for part in (value if several else [value]))
+    if isinstance(value, (list, tuple)):
+        return any(_holds_estimators(part) for part in value)
+    return hasattr(value, "_state")
 
 
 def read_model(path: Path, methods: Mapping[str, Any], *, encoder: Any = None) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
@@ -11,6 +12,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.metaestimators import available_if
 
 from sumosurv.fitting.prepared import ONE_OUTCOME
+from sumosurv.formulas import FormulaTransformer
+from sumosurv.model_files import as_list, as_text, save
 
 __all__ = ["SurvivalPipeline", "make_survival_pipeline"]
 
@@ -89,6 +92,53 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
     predict_restricted_mean = _passed_on("predict_restricted_mean")
     predict_cumulative_incidence = _passed_on("predict_cumulative_incidence")
     predict_path = _passed_on("predict_path")
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted pipeline to a file that `sumosurv.load` reads: a `FormulaTransformer` and an estimator.
+
+        Other transformers are code of other libraries, which a model file does not contain: a TypeError says so.
+        """
+        save(self, path)
+
+    def _parts(self) -> list[Any]:
+        """The estimator, which a model file describes by itself."""
+        return [self.steps[-1][1]]
+
+    @classmethod
+    def _settings_with(cls, parts: Sequence[Any], default: bool) -> dict[str, Any]:
+        """Steps that `_restore` names and completes."""
+        (estimator,) = parts
+        return {"steps": [("columns", FormulaTransformer("1")), ("estimator", estimator)]}
+
+    def _restore_parts(self, parts: Sequence[Any]) -> None:
+        """The estimator is among the steps already."""
+
+    def _check_settings(self) -> None:
+        """The steps have checked their own settings."""
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a model file keeps beside the estimator."""
+        transformers = [step for _, step in self.steps[:-1]]
+        if [type(step) for step in transformers] != [FormulaTransformer]:
+            raise TypeError(
+                "A model file holds a pipeline of one FormulaTransformer and an estimator; got "
+                f"{', '.join(type(step).__name__ for step in transformers) or 'no transformer'}. Transform the rows "
+                "first, and save the estimator alone."
+            )
+        (transformer,) = transformers
+        names = [name for name, _ in self.steps]
+        fitted = {"names": names, "text": transformer.formula, "columns": transformer.feature_names_in_.tolist()}
+        return fitted | {"formula": transformer.formula_.state()}, {}
+
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, Any]) -> None:
+        """The inverse of `_state`."""
+        names = [as_text(name, "the name of a step") for name in as_list(fitted["names"], "names")]
+        columns = [as_text(name, "a column's name") for name in as_list(fitted["columns"], "columns")]
+        transformer = FormulaTransformer.restored(as_text(fitted["text"], "a formula"), columns, fitted["formula"])
+        self.steps, self.memory = list(zip(names, [transformer, self.steps[-1][1]], strict=True)), None
+        made = [str(name) for name in transformer.get_feature_names_out()]
+        if made != list(getattr(self.steps[-1][1], "feature_names_in_", ())):
+            raise ValueError("the formula does not make the columns of the estimator")
 
     @property
     def last_time_(self) -> float:

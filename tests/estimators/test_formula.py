@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from forging import forged, put
 from sumosurv import (
@@ -22,8 +24,10 @@ from sumosurv import (
     compare_nested,
     explain,
     load,
+    make_survival_pipeline,
     scores,
 )
+from sumosurv.model_files import save
 from sumosurv.report import make_report
 from sumosurv.serve import ServedModel
 from sumosurv.serve.request import RequestError
@@ -147,6 +151,49 @@ def test_forged_formulas_are_refused(place, value, tmp_path):
     fitted("CoxPH").save(tmp_path / "model")
     with pytest.raises(ModelFileError):
         load(forged(tmp_path / "model", tmp_path / "forged", put("fitted", "formula", *place, value=value)))
+
+
+def pipeline():
+    return make_survival_pipeline(FormulaTransformer(TERMS), CoxPH(alpha=0.1)).fit(DATA, Y)
+
+
+def test_a_file_has_a_pipeline_with_a_formula(tmp_path):
+    model = pipeline()
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert list(again.named_steps) == list(model.named_steps)
+    assert list(again.feature_names_in_) == list(model.feature_names_in_)
+    np.testing.assert_array_equal(again.predict_median(DATA), model.predict_median(DATA))
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "model").read_bytes()
+    np.testing.assert_array_equal(clone(again).fit(DATA, Y).predict_median(DATA), model.predict_median(DATA))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *((("formula", "terms", 0, 0), text) for text in HARMFUL),
+        (("formula", "terms"), [["age"]]),
+        (("formula", "learned", "ns(age, df=3)", "knots"), [80.0, 70.0, 60.0, 50.0]),
+        (("columns",), ["age"]),
+        (("columns",), ["age", "grade", "sex", "z", "id"]),
+        (("names",), ["one"]),
+        (("text",), 3),
+    ],
+)
+def test_forged_pipelines_are_refused(place, value, tmp_path):
+    pipeline().save(tmp_path / "model")
+    with pytest.raises(ModelFileError):
+        load(forged(tmp_path / "model", tmp_path / "forged", put("fitted", *place, value=value)))
+
+
+def test_a_file_does_not_take_other_transformers(tmp_path):
+    X = DATA[["age", "z"]]
+    with pytest.raises(TypeError, match="StandardScaler"):
+        make_survival_pipeline(StandardScaler(), CoxPH()).fit(X, Y).save(tmp_path / "model")
+    with pytest.raises(TypeError, match="make_survival_pipeline"):
+        save(make_pipeline(FormulaTransformer("age"), CoxPH()).fit(X, Y), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_formula_that_is_not_described_is_refused(tmp_path):

@@ -22,6 +22,7 @@ from sumosurv.estimators.summary import ModelSummary as ModelSummary
 from sumosurv.estimators.summary import compare_nested as compare_nested
 from sumosurv.estimators.sumonet import *
 from sumosurv.model_files import read_model
+from sumosurv.pipeline import SurvivalPipeline
 
 METHODS: dict[str, type[SurvivalEstimator]] = {
     name: found
@@ -50,4 +51,4 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
     ModelFileError
         The file is truncated, corrupted, not a model file, or written by a newer version.
     """
-    return read_model(Path(path), METHODS, encoder=encoder)
+    return read_model(Path(path), {**METHODS, SurvivalPipeline.__name__: SurvivalPipeline}, encoder=encoder)

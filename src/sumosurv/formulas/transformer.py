@@ -55,6 +55,16 @@ class FormulaTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.formula_ = made.learn(X)
         return self
 
+    @classmethod
+    def restored(cls, text: str, columns: list[str], state: Any) -> Self:
+        """A fitted transformer from its formula, the columns it reads and what a model file keeps of it."""
+        made = cls(text)
+        made.formula_ = Formula.from_state(state, columns)
+        if made.formula_.offsets or sorted(made.formula_.columns) != sorted(columns):
+            raise ValueError("the formula does not read the columns that are described")
+        made.n_features_in_, made.feature_names_in_ = len(columns), np.array(columns, dtype=object)
+        return made
+
     def transform(self, X: Any) -> pd.DataFrame:
         """The columns of the formula; other columns of X are ignored."""
         check_is_fitted(self)
