@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from sumosurv import CoxPH, FineGray, Surv, breslow, check_outcome, datasets, load
+from sumosurv import CoxPH, FineGray, ParametricRegression, Surv, breslow, check_outcome, datasets, load
 from sumosurv.estimators.coxph import PartialLikelihood
 from sumosurv.scores import log_likelihood
 
@@ -333,6 +333,15 @@ def test_strong_effects_are_not_separation(ties):
     assert model.coef_[1] < -2.0
     assert 0.5 < model.standard_errors_[1] < 2.0
     assert np.isfinite(CoxPH(penalty="firth", ties=ties).fit(table, Surv.from_arrays(event, time)).coef_).all()
+
+
+@pytest.mark.parametrize("model", [CoxPH(strata="site"), ParametricRegression(strata="site")])
+def test_a_stratum_without_events_is_named(model):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=60), "site": np.repeat(["u", "v", "w"], 20)})
+    y = Surv.from_arrays(X["site"] != "v", rng.exponential(size=60))
+    with pytest.warns(UserWarning, match="'v' of 'site'"):
+        model.fit(X, y)
 
 
 def test_firth_maximises_the_likelihood_times_the_root_of_the_information():

@@ -160,6 +160,7 @@ class ParametricRegression(LinearEstimator):
         X, outcome, n_rows = self._start_complete(X, y)
         self._strata = Strata.of(X, self.strata)
         stratum = self._strata.learn(X)
+        self._strata.warn_without_events(stratum, outcome.had_event)
         self.strata_ = self._strata.labels
         raw, offset = self._learn_design(X, outcome.weight)
         self.robust_ = is_robust(outcome) if self.robust == "auto" else self.robust

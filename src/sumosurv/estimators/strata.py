@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.model_files import as_list, as_text
+from sumosurv.warn import warn_user
 
 __all__ = ["Strata", "column_list"]
 
@@ -74,6 +75,19 @@ class Strata:
         words = self._words(X)
         self.labels = sorted(set(words))
         return self._numbers(words)
+
+    def warn_without_events(self, stratum: Whole | None, had_event: npt.NDArray[np.bool_]) -> None:
+        """Issue a warning if some strata of the training rows, but not all, have no events."""
+        if stratum is None or self.labels is None or not had_event.any():
+            return
+        events = np.bincount(stratum, weights=had_event, minlength=len(self.labels))
+        empty = [", ".join(self.labels[k]) for k in np.flatnonzero(events == 0)]
+        if empty:
+            more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+            warn_user(
+                f"There are no events in stratum {empty[0]!r}{more} of {', '.join(map(repr, self.columns))}: predicted "
+                "survival stays at 1 there. Merge strata, or use the column as a covariate."
+            )
 
     def find(self, X: Any) -> Whole | None:
         """The stratum of each row; a ValueError where one was not seen in training, and so has no baseline."""
