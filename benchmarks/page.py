@@ -157,7 +157,23 @@ def cox_path(record):
     ]
     peers = f"glmnet {settings['glmnet']}, lifelines {settings['lifelines']}"
     header = ("task", "rows x columns", "s", "peer", "peer, s", "times as fast")
-    return f"{where(record)}; {peers}; processor seconds.\n\n" + markdown(header, lines)
+    text = f"{where(record)}; {peers}; processor seconds.\n\n" + markdown(header, lines)
+    compared = record["results"].get("agreement")
+    if not compared:
+        return text
+    lines = [
+        (f"{r['threshold of glmnet']:g}", f"{r['within 1e-5']} of {r['penalties']}", f"{r['largest difference']:.1g}",
+         f"{r['violation, glmnet']:.1g}", f"{r['violation, sumosurv']:.1g}", f"{r['at most']:.1g}")
+        for r in compared
+    ]  # fmt: skip
+    header = (
+        "`thresh` of glmnet", "penalties within 1e-5", "largest difference", "violation, glmnet", "violation, sumosurv",
+        "objective of glmnet less ours",
+    )  # fmt: skip
+    return (
+        f"{text}\n\nCoefficients of the lasso on 200 x 5,000. The violation is that of the conditions of optimality, "
+        f"relative to the penalty.\n\n{markdown(header, lines)}"
+    )
 
 
 def evaluation(record):
