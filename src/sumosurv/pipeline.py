@@ -135,10 +135,11 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
         names = [as_text(name, "the name of a step") for name in as_list(fitted["names"], "names")]
         columns = [as_text(name, "a column's name") for name in as_list(fitted["columns"], "columns")]
         transformer = FormulaTransformer.restored(as_text(fitted["text"], "a formula"), columns, fitted["formula"])
-        self.steps, self.memory = list(zip(names, [transformer, self.steps[-1][1]], strict=True)), None
+        (estimator,) = self._parts()
         made = [str(name) for name in transformer.get_feature_names_out()]
-        if made != list(getattr(self.steps[-1][1], "feature_names_in_", ())):
+        if made != list(getattr(estimator, "feature_names_in_", ())):
             raise ValueError("the formula does not make the columns of the estimator")
+        self.set_params(steps=list(zip(names, [transformer, estimator], strict=True)), memory=None)
 
     @property
     def last_time_(self) -> float:

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 __all__ = ["Matrix", "StandardisedColumns", "as_dense", "centred_product", "column_means", "column_widths"]
 
 Array = npt.NDArray[np.float64]
-Matrix = Array | sparse.csr_array
+Matrix = Any  # an array or a sparse matrix
 
 
 def column_means(matrix: Matrix, weight: Array | None) -> Array:
@@ -40,7 +40,7 @@ def centred_product(matrix: Matrix, centre: Array, coef: Array) -> Array:
     return np.asarray(matrix @ coef - centre @ coef)
 
 
-class StandardisedColumns(LinearOperator):
+class StandardisedColumns(LinearOperator):  # type: ignore[misc]
     """The columns of a sparse matrix less their means and divided by their standard deviations, never stored."""
 
     def __init__(self, matrix: Any, centre: Array, scale: Array) -> None:

@@ -101,7 +101,8 @@ class TableSummary:
 
 def learn_sparse(matrix: Any, weight: Floats | None, scaling: NumericScaling) -> list[Column]:
     """The columns of a sparse matrix without missing values, some of which are arrays at a time."""
-    matrix, found = sparse.csc_array(matrix), []
+    found: list[Column] = []
+    matrix = sparse.csc_array(matrix)
     step = max(1, AT_ONCE // max(matrix.shape[0], 1))
     for begin in range(0, matrix.shape[1], step):
         values = matrix[:, begin : begin + step].toarray().T
