@@ -30,7 +30,7 @@ _COMPANION_MEMBERS = 5
 _EPOCHS = 80  # of networks alone
 _DROPOUT, _DROPOUT_OF_MANY, _MANY_FOR_DROPOUT = 0.5, 0.1, 100_000
 _DISK_MEMBERS, _DISK_VISITS = 4, 2e7  # of a fit to rows on disk: networks, and rows that each visits
-_SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "n_jobs", "verbose", "numeric_scaling")
+_SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "verbose", "numeric_scaling")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -142,10 +142,6 @@ class SumoNet(_MonotoneNet):
         Train again on all rows, validation rows included, each member for its best number of epochs.
     device : str
         "auto" (CUDA if available), "cpu" or "cuda".
-    n_jobs : int, optional
-        Number of threads on the CPU, each of which trains some of the networks; -1 for one per processor. The result
-        is the same for every number. None: one thread, with a result that may differ from theirs by rounding. Custom
-        encoders are trained in one thread. Below 2,000 rows threads gain little.
     random_state : int, RandomState or None
         A seed makes a fit repeatable bit for bit on one machine.
     verbose : bool or callable

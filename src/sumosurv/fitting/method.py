@@ -62,7 +62,6 @@ class NetworkMethod(ABC):
     validation_fraction: float = 0.2
     refit: bool = False
     device: str = "auto"
-    n_jobs: int | None = None
     random_state: Any = None
     verbose: bool | Callable[[Epoch], None] = False
 
@@ -81,7 +80,6 @@ class NetworkMethod(ABC):
         "validation_fraction": FRACTION,
         "refit": BOOLEAN,
         "device": instance_of(str, "a string"),
-        "n_jobs": integer(1) | Allowed("-1", lambda value: value == -1) | NONE,
         "verbose": instance_of((bool, np.bool_, int), "True or False") | Allowed("a function", callable),
     }
 

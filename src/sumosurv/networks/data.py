@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from sumosurv.outcome import Outcome, each_field
 
@@ -162,12 +161,3 @@ class Rows:
     def columns(self, part: slice) -> Rows:
         """The same columns of every member."""
         return Rows(self.index[:, part], self.present[:, part])
-
-    def members(self, part: slice) -> Rows:
-        """The rows of some members."""
-        return Rows(self.index[part], self.present[part])
-
-    def padded(self, multiple: int) -> Rows:
-        """With as many columns of padding as make their number a multiple."""
-        more = 0, -self.index.shape[1] % multiple
-        return Rows(functional.pad(self.index, more), functional.pad(self.present, more))

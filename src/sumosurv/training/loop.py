@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingErr
 from sumosurv.training.batches import Batches, Member, TableBatches, total_weight
 from sumosurv.training.checkpoint import Checkpoint, training_digest
 from sumosurv.training.processes import ALONE, Workers, check_shareable, explain_memory, threads
-from sumosurv.training.step import ALIGNED_ROWS, Part, TrainingStep, captured, weighted
+from sumosurv.training.step import TrainingStep, captured, weighted
 from sumosurv.warn import warn_user
 
 Floats = npt.NDArray[np.float64]
@@ -57,10 +56,9 @@ class Schedule:
     """How all members of a population train.
 
     A member is done when its best validation likelihood is more than ``patience`` epochs back. Several ``workers``
-    share each batch; up to ``n_jobs`` threads share the members. A ``checkpoint`` stores the state after an epoch, and
-    training resumes from it. ``component`` is the name under which epochs are reported, and ``shift`` is subtracted
-    from each member's reported means on training and on validation rows, which it brings from the networks' unit of
-    time to the user's.
+    share each batch. A ``checkpoint`` stores the state after an epoch, and training resumes from it. ``component`` is
+    the name under which epochs are reported, and ``shift`` is subtracted from each member's reported means on training
+    and on validation rows, which it brings from the networks' unit of time to the user's.
     """
 
     max_epochs: int
@@ -71,7 +69,6 @@ class Schedule:
     workers: Workers = ALONE
     checkpoint: Checkpoint | None = None
     component: str = ""
-    n_jobs: int | None = None
     shift: tuple[Floats | float, Floats | float] = (0.0, 0.0)
 
 
@@ -164,10 +161,8 @@ def _train(
     digest: str,
 ) -> History:
     device, workers, checkpoint = table.device, schedule.workers, schedule.checkpoint
-    step = TrainingStep(network, batches, members, schedule.max_epochs, workers, schedule.n_jobs)
+    step = TrainingStep(network, batches, members, schedule.max_epochs, workers)
     run_step = captured(step) if device.type == "cuda" else step
-    if valid_rows is not None and schedule.n_jobs is not None:
-        valid_rows = valid_rows.padded(ALIGNED_ROWS)
     history = History()
     best = _BestWeights(step, members, schedule)
     begin = 0
@@ -175,7 +170,7 @@ def _train(
         begin = checkpoint.load(digest, [*step.state(), *best.state()], (history.train, history.valid))
     workers.check_agreement(f"{digest} {begin}")
     try:
-        with closing(step), _progress_bar(schedule, len(members)) as bar:
+        with _progress_bar(schedule, len(members)) as bar:
             for epoch in range(begin, schedule.max_epochs):
                 # for dropout inside custom encoders: each epoch, and each share of a batch, has its own seed
                 _seed(members[0].seed + 1 + epoch * workers.size + workers.rank, device)
@@ -187,7 +182,7 @@ def _train(
                 train = (likelihood / batches.totals).cpu().numpy() - schedule.shift[0]
                 valid = score = None
                 if valid_rows is not None:
-                    score = torch.cat(step.each_part(partial(_validate, table, valid_rows, workers)))
+                    score = mean_terms(network, table, valid_rows, workers)
                     valid = score.cpu().numpy() - schedule.shift[1]
                     if members[0].stops_together:
                         score = _pooled(score, total_weight(table, valid_rows))
@@ -261,11 +256,6 @@ class _BestWeights:
     def state(self) -> list[Tensor]:
         """Return all tensors that an epoch changes."""
         return [self.valid, self.epoch, self._stalled, self.running, *self._best]
-
-
-def _validate(table: Table, rows: Rows, workers: Workers, part: Part) -> Tensor:
-    """Return the mean terms of the validation rows of some members."""
-    return mean_terms(part.network, table, rows.members(part.members), workers)
 
 
 def _seed(seed: int, device: torch.device) -> None:

@@ -1,27 +1,20 @@
-"""One step of training a population, its optimiser, its threads, and its capture as a single CUDA graph."""
+"""One step of training a population, its optimiser, and its capture as a single CUDA graph."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from sumosurv.networks import Batch, ModuleEncoder, PopulationNetwork, Rows, select_members
+from sumosurv.networks import Batch, PopulationNetwork, Rows
 from sumosurv.networks.layers import MemberStream
 from sumosurv.training.batches import Batches, Member
 from sumosurv.training.processes import ALONE, Workers
 
 _BETAS = 0.9, 0.999
 _EPSILON = 1e-8
-ALIGNED_ROWS = 32  # in multiples of which no vector of torch's loops holds numbers of two members
-_LEAST_MEMBERS = 2  # of a thread
-
-_Result = TypeVar("_Result")
 
 
 def weighted(values: Tensor, batch: Batch) -> Tensor:
@@ -120,23 +113,12 @@ class PopulationAdamW:
         return taken[:, 0]
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some members of a population as a network of their own, which shares their weights."""
-
-    members: slice
-    network: PopulationNetwork
-    parameters: Sequence[nn.Parameter]
-
-
 class TrainingStep:
     """Forward, backward and update on the batch that was loaded last, the learning rates falling along a cosine.
 
     Everything the step reads or writes lives in tensors that stay in place, counters included, so that
     calling it again and replaying it as a CUDA graph are the same thing. Each of several workers has its share of the
-    batch, and the gradients are summed. Up to ``n_jobs`` threads compute the gradients of some members each; no number
-    depends on how many they are, as long as it is not None. Threads share the interpreter, so that small steps gain
-    little.
+    batch, and the gradients are summed.
     """
 
     def __init__(
@@ -146,7 +128,6 @@ class TrainingStep:
         members: Sequence[Member],
         max_epochs: int,
         workers: Workers = ALONE,
-        n_jobs: int | None = None,
     ) -> None:
         self.network, self.table = network, batches.table
         device = self.table.device
@@ -163,41 +144,12 @@ class TrainingStep:
             stream.step.zero_()
             stream.first_row = self.share.start
         own = max(1, self.share.stop - self.share.start)  # padding if there are more workers than rows
-        own = own if n_jobs is None else own + -own % ALIGNED_ROWS
         self.index = torch.zeros(len(members), own, dtype=torch.long, device=device)
         self.present = torch.zeros(len(members), own, dtype=torch.bool, device=device)
         self.count = torch.ones(len(members), dtype=torch.long, device=device)  # rows of the batch, of all workers
         self.number = torch.zeros((), device=device)
         self.likelihood = torch.zeros(len(members), dtype=torch.float64, device=device)
         self.moved = torch.zeros(len(members), dtype=torch.bool, device=device)
-        self._parts = self._split(n_jobs or 1)
-        # each thread has torch's setting for itself
-        self._pool = ThreadPoolExecutor(len(self._parts), "sumosurv-step", torch.set_num_threads, (1,))
-
-    def _split(self, n_jobs: int) -> list[Part]:
-        """One part per thread; one for networks whose random numbers or terms are not each member's own."""
-        network, count = self.network, len(self.index)
-        alone = self.workers.size > 1 or self.index.device.type != "cpu" or not network.rows_are_separate
-        alone = alone or any(isinstance(module, ModuleEncoder) for module in network.modules())
-        threads = 1 if alone else max(1, min(n_jobs, count // _LEAST_MEMBERS))
-        if threads == 1:
-            return [Part(slice(None), network, self.optimiser.parameters)]
-        parts = []
-        for i in range(threads):
-            own = slice(count * i // threads, count * (i + 1) // threads)
-            part = select_members(network, own).requires_grad_()
-            parts.append(Part(own, part, list(part.parameters())))
-        return parts
-
-    def each_part(self, function: Callable[[Part], _Result]) -> list[_Result]:
-        """Return a function of each part of the population, computed in threads."""
-        first, *others = self._parts
-        waiting = [self._pool.submit(function, part) for part in others]
-        return [function(first), *(one.result() for one in waiting)]
-
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown()
 
     def load(self, rows: Rows) -> None:
         """Make some rows of the table the current batch, of which each worker takes its share."""
@@ -211,19 +163,13 @@ class TrainingStep:
         """Take one step."""
         for stream in self.streams:
             stream.step += 1
-        parts = self.each_part(self._gradients)
-        g, sums = parts[0] if len(parts) == 1 else (torch.cat(values) for values in zip(*parts))
-        self.moved |= self.optimiser.step(g, 0.5 * (1 + torch.cos(self.number * (math.pi / self.total))))
-        self.likelihood += sums
-        self.number += 1
-
-    def _gradients(self, part: Part) -> tuple[Tensor, Tensor]:
-        """Return the gradients of some members, and their sums of log-likelihood."""
-        batch = self.table.batch(self.index[part.members], self.present[part.members])
-        likelihood = weighted(torch.where(batch.present, part.network.terms(batch), 0.0), batch)
+        batch = self.table.batch(self.index, self.present)
+        likelihood = weighted(torch.where(self.present, self.network.terms(batch), 0.0), batch)
         sums = likelihood.sum(1)
-        loss = -(sums / self.count[part.members]).sum()
-        return gradients(loss, part.parameters), sums.detach()
+        g = gradients(-(sums / self.count).sum(), self.optimiser.parameters)
+        self.moved |= self.optimiser.step(g, 0.5 * (1 + torch.cos(self.number * (math.pi / self.total))))
+        self.likelihood += sums.detach()
+        self.number += 1
 
     def end_epoch(self) -> tuple[Tensor, Tensor]:
         """Return the sums of log-likelihood since the last call, and which members moved at all."""
