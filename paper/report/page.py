@@ -220,8 +220,9 @@ def _calibrated(records: Sequence[Record], drawn: Mapping[str, Path], page: Path
     )
     parts = ["## Calibration (Table 6)", picture, CALIBRATION, overview]
     parts.append("\n".join(f"- {note}" for note in CALIBRATION_NOTES))
-    if any("commit" not in record for record in records):  # older than the correction
-        parts.append(PEARSON)
+    older = [place_of(r) for r in records if "commit" not in r and place_of(r)[0] in datasets]  # than the correction
+    if older:
+        parts.append(PEARSON.format(methods=", ".join(f"{METHODS[m].label} ({TITLES[d]})" for d, m in older)))
     return joined([*parts, "`python -m paper table6 --stored` prints the p-values of every fold."])
 
 

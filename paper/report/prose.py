@@ -36,8 +36,8 @@ validation likelihood ({chosen}). This raises S_L on the first day, which many r
 The likelihood of the whole day, which a spike in the density cannot raise, is {interval} instead of {density}. All
 subjects are tied at the time origin, which lowers concordance."""
 
-PEARSON = """The p-values of D-calibration are those of Pearson's test, which hardly ever rejects if rows are censored;
-the library now [corrects the test for censoring](scores_evidence.md#calibration)."""
+PEARSON = """The p-values of D-calibration of {methods} are those of Pearson's test, which hardly ever rejects if rows
+are censored; all others are of the [test corrected for censoring](scores_evidence.md#calibration)."""
 
 CALIBRATION = """The calibration curves of the paper's score lie above the diagonal for every method, as they would for
 the true distribution, because the score treats censored times as events. D-calibration allows for censoring by
