@@ -25,6 +25,7 @@ from sumosurv.explain import (
     accumulated_local_effects,
     partial_dependence,
     permutation_importance,
+    standardised_contrast,
     survshap,
 )
 from sumosurv.nonparametric import confidence_band, kaplan_meier, logrank_test, restricted_mean_test
@@ -122,6 +123,11 @@ BOUNDS = {
                           (1, 0), (2,)),
     "cross_evaluate n_repeats": (lambda v: cross_evaluate({"a": KaplanMeier()}, X, Y, 2, scores="harrell_c",
                                                           n_repeats=v, verbose=False), *COUNT),
+    "standardised_contrast n_bootstrap": (
+        lambda v: standardised_contrast(COX, X, "z", y=Y, n_bootstrap=v),
+        (-1, 0.5),
+        (0,),
+    ),
     "validate n_bootstrap": (lambda v: validate(COX, X, Y, scores="harrell_c", n_bootstrap=v, verbose=False), *COUNT),
     "audit levels": (lambda v: audit(D, X, Y, np.arange(N) % v, scores="harrell_c", n_bootstrap=0), (1,), (2,)),
     "partial_dependence max_rows": (lambda v: partial_dependence(COX, X, "x", times=0.5, max_rows=v), *COUNT),

@@ -29,7 +29,7 @@ from sumosurv.explain._rows import Rows, drawn_rows
 from sumosurv.fitting.spread import limits
 from sumosurv.models import predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level
+from sumosurv.quantiles import check_level, check_resamples
 from sumosurv.sources import take_rows
 
 _STEPS = 32  # into which the search for a median divides an interval of time
@@ -223,6 +223,7 @@ def standardised_contrast(
     >>> found.labels, found.limits_from
     (('x = 0.8', 'x = 0.2'), 'none')
     """
+    check_resamples(n_bootstrap)
     level, whole, rng = check_level(level), Rows(X), np.random.default_rng(random_state)
     rows, weight = drawn_rows(whole, sample_weight, max_rows, rng)
     predictor = _ContrastPredictor.of(model, rows, times, horizons, cause)

@@ -92,8 +92,8 @@ def decision_curve(
     Notes
     -----
     Censoring must be independent of the event among subjects at or above a threshold. Net benefit compares models,
-    treating everyone and treating no one at a given threshold. It is not a proper score of the distribution, and
-    differences at thresholds that nobody would use are irrelevant.
+    treating everyone and treating no one at a given threshold. It judges decisions, not distributions, and differences
+    at thresholds that nobody would use are irrelevant.
 
     References
     ----------
