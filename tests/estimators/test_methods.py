@@ -97,7 +97,8 @@ def _not_for_networks(estimator):
     """A check that does not apply where rows are shuffled, batched and held out at random."""
     reason = "repeated rows are drawn one by one; tests/estimators/test_outcomes.py has the check with full batches"
     drawn = hasattr(estimator, "max_epochs") or hasattr(estimator, "cv")
-    return {"check_sample_weight_equivalence_on_dense_data": reason} if drawn else {}
+    dense, sparse = (f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse"))
+    return {dense: reason} | ({sparse: reason} if hasattr(estimator, "cv") else {}) if drawn else {}
 
 
 @pytest.mark.filterwarnings("ignore:y contains only times")

@@ -16,6 +16,7 @@ from sumosurv.scores._inputs import Array, check_rows, check_subjects, check_tim
 from sumosurv.scores._resampling import Resamples, Terms, product_limit, ratio
 
 _STEPS = 100  # of Fisher scoring, at most
+_FLAT = 1e-20  # information per subject below which a fitted line counts as infinite
 
 
 def calibration_intercept(
@@ -50,7 +51,7 @@ def calibration_intercept(
     Returns
     -------
     float
-        nan if follow-up ends before the time.
+        nan if follow-up ends before the time, or if no finite value fits.
 
     Notes
     -----
@@ -273,7 +274,9 @@ class _Line(Terms):
             if not (size > 1e-10).any():
                 break
         found = (a if self.of == "intercept" else b)[:, 0]
-        return np.where(followed & (size[:, 0] <= 1e-6), found, np.nan)
+        # a fitted line whose risks are all 0 or 1 is infinite, and stopped by rounding alone
+        finite = s0[:, 0] > _FLAT * counts.sum(axis=1)
+        return np.where(followed & finite & (size[:, 0] <= 1e-6), found, np.nan)
 
 
 def calibration_line_terms(
