@@ -1,20 +1,23 @@
 """Curves that assume nothing about their shape: estimates from an outcome alone, and their confidence bands."""
 
 from sumosurv.nonparametric.bands import confidence_band, incidence_variance
-from sumosurv.nonparametric.coarse import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.nonparametric.comparison import LogrankTest, logrank_test
-from sumosurv.nonparametric.counts import (
+from sumosurv.nonparametric.curves import (
+    aalen_johansen,
     at_risk_at,
-    is_robust,
-    is_whole,
+    breslow,
+    coarse_aalen_johansen,
+    coarse_kaplan_meier,
+    kaplan_meier,
+    marginal_curve,
+    nelson_aalen,
     refuse_intervals,
-    resampler,
     risk_table,
-    sum_by_subject,
+    turnbull,
 )
-from sumosurv.nonparametric.curves import aalen_johansen, breslow, kaplan_meier, nelson_aalen
-from sumosurv.nonparametric.intervals import TurnbullIntervals, marginal_curve, turnbull, turnbull_intervals
+from sumosurv.nonparametric.intervals import TurnbullIntervals, turnbull_intervals
 from sumosurv.nonparametric.restricted import RestrictedMeanTest, restricted_mean_test
+from sumosurv.nonparametric.subjects import is_robust, is_whole, resampler, sum_by_subject
 
 __all__ = [
     "LogrankTest",

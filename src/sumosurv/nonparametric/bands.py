@@ -10,17 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from sumosurv.nonparametric.counts import (
-    Counts,
-    Floats,
-    at_risk_from,
-    count,
-    is_robust,
-    resampler,
-    sum_by_subject,
-)
-from sumosurv.nonparametric.curves import cause_events, incidence_steps, product_limit
-from sumosurv.nonparametric.intervals import turnbull
+from sumosurv.nonparametric.curves import Counts, cause_events, count, incidence_steps, product_limit, turnbull
+from sumosurv.nonparametric.intervals import Floats
+from sumosurv.nonparametric.subjects import at_risk_from, is_robust, resampler, sum_by_subject
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level, check_resamples, resampled_limits
 

@@ -11,17 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import chi2
 
-from sumosurv.nonparametric.counts import (
-    Counts,
-    Floats,
-    at_risk_at,
-    count,
-    is_robust,
-    refuse_intervals,
-    sum_by_subject,
-    sums_at_risk,
-)
-from sumosurv.nonparametric.curves import product_limit
+from sumosurv.nonparametric.curves import Counts, at_risk_at, count, product_limit, refuse_intervals
+from sumosurv.nonparametric.intervals import Floats
+from sumosurv.nonparametric.subjects import is_robust, sum_by_subject, sums_at_risk
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.outcome.checks import without_mask
 

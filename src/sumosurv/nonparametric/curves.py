@@ -1,16 +1,113 @@
-"""Kaplan-Meier, Nelson-Aalen, Breslow and Aalen-Johansen: step curves from an outcome."""
+"""Step curves from an outcome: Kaplan-Meier, Nelson-Aalen, Breslow, Aalen-Johansen, Turnbull; events and risk sets."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from sumosurv.distributions import Tabulated
-from sumosurv.nonparametric.counts import Counts, Floats, count, shares
+from sumosurv.nonparametric.intervals import Floats, TurnbullIntervals, turnbull_intervals
 from sumosurv.outcome import Outcome, check_outcome
+
+_MOST_CELLS = 200  # of a coarse curve
+
+
+# ------------------------------------------------------------------ events and rows at risk
+
+
+@dataclass(frozen=True)
+class Counts:
+    """At each distinct time of some rows, (m,): weights of the events, of the rows at risk and of those that leave."""
+
+    times: Floats
+    events: Floats
+    at_risk: Floats
+    leaving: Floats
+
+    def at_jumps(self) -> Counts:
+        """Return the counts at times with events, at which curves jump; at the first time if there are no events."""
+        found = np.flatnonzero(self.events > 0)
+        at = found if len(found) else np.zeros(1, dtype=np.intp)
+        return self[at]
+
+    def __getitem__(self, at: Any) -> Counts:
+        return Counts(self.times[at], self.events[at], self.at_risk[at], self.leaving[at])
+
+    @property
+    def hazard(self) -> Floats:
+        """Events as a share of those at risk."""
+        return shares(self.events, self.at_risk)
+
+
+def risk_table(y: Any, weights: Any = None, *, sample_weight: Any = None) -> tuple[Floats, ...]:
+    """Distinct times, events at each, and subjects at risk just before each.
+
+    A row is at risk in (entry, time].
+
+    Parameters
+    ----------
+    y : outcome
+    weights : array of shape (n,), optional
+        Relative risks, which count among those at risk and not among the events.
+    sample_weight : array of shape (n,), optional
+        Number of rows that each row represents, in both; without it, the weights of the outcome, if it has any.
+    """
+    found = count(check_outcome(y, sample_weight=sample_weight), weights)
+    return found.times, found.events, found.at_risk
+
+
+def count(outcome: Outcome, risk: Any = None) -> Counts:
+    """Events and rows at risk of a checked outcome, each row at risk with its relative risk."""
+    refuse_intervals(outcome, "risk sets")
+    times, index = np.unique(outcome.time, return_inverse=True)
+    share = np.ones(len(outcome)) if risk is None else np.asarray(risk, dtype=np.float64)
+    events = outcome.event.astype(np.float64)
+    if outcome.weight is not None:
+        share, events = share * outcome.weight, events * outcome.weight
+    leaving = np.bincount(index, weights=share).astype(np.float64)
+    at_risk = np.cumsum(leaving[::-1])[::-1]
+    if outcome.entry is not None:
+        own = np.bincount(index, weights=share * outcome.event)
+        # a case is at risk at its own time, however large the risks that rounding takes off again
+        at_risk = np.maximum(at_risk - _not_yet(outcome.entry, share, times), own)
+    return Counts(times, np.bincount(index, weights=events).astype(np.float64), at_risk, leaving)
+
+
+def at_risk_at(outcome: Outcome, times: Floats) -> Floats:
+    """The weights of the rows at risk just before each of some times, which need not be theirs."""
+    order = np.argsort(outcome.time, kind="stable")
+    later = np.append(np.cumsum(outcome.weights[order][::-1])[::-1], 0.0)
+    at_risk = later[np.searchsorted(outcome.time[order], times)]
+    return np.asarray(at_risk if outcome.entry is None else at_risk - _not_yet(outcome.entry, outcome.weights, times))
+
+
+def _not_yet(entry: Floats, share: Floats, times: Floats) -> Floats:
+    """The weight of the rows that enter at or after each time; an entry at zero is from the beginning."""
+    order = np.argsort(entry, kind="stable")
+    later = np.append(np.cumsum(share[order][::-1])[::-1], 0.0)
+    return np.asarray(later[np.searchsorted(entry[order], np.where(times > 0, times, 5e-324))])
+
+
+def refuse_intervals(outcome: Outcome, what: str, instead: str = "turnbull estimates the curve of such rows") -> None:
+    """Raise a ValueError if some events are only known to lie between two times."""
+    rows = np.flatnonzero(outcome.in_interval)
+    if len(rows):
+        some = ", ".join(str(int(i)) for i in rows[:5]) + (", ..." if len(rows) > 5 else "")
+        raise ValueError(
+            f"{len(rows)} rows are interval-censored ({some}), and {what} need each time exactly or right-censored; "
+            f"{instead}."
+        )
+
+
+def shares(events: Floats, at_risk: Floats) -> Floats:
+    """Events as a share of those at risk; zero without events, when nobody may be at risk any more."""
+    return np.divide(events, at_risk, out=np.zeros_like(events), where=events > 0)
+
+
+# ------------------------------------------------------------------ curves of all rows
 
 
 def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
@@ -83,6 +180,66 @@ def nelson_aalen(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> T
     """
     found = count(check_outcome(y, sample_weight=sample_weight)).at_jumps()
     return Tabulated(found.times, np.exp(-np.cumsum(found.hazard)), half_width=half_width)
+
+
+def turnbull(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
+    r"""The nonparametric maximum likelihood estimate of S(t) from intervals, as the distribution of one subject.
+
+    It maximises
+
+    .. math:: \sum_i w_i \log \frac{P(T \in A_i)}{P(T > v_i)},
+
+    where A is (lower, upper], {time} for exact and (time, ∞) for right-censored rows, v the entry and w the weight.
+    Without interval-censored rows it is `kaplan_meier`. The estimate tells how much mass lies in each of some disjoint
+    intervals (see `turnbull_intervals`), not where within one. This curve puts it at the upper end: S is flat up to
+    there and jumps, which is the largest curve of all with that likelihood, and S(lower) - S(upper) is the probability
+    of every interval of the data. Mass beyond the last time is not in the table.
+
+    Parameters
+    ----------
+    y : outcome
+        Any mix of exact, interval-, left- and right-censored rows; see `Surv.interval`.
+    half_width : int
+        k of the interpolated density; see `Tabulated`.
+    sample_weight : array of shape (n,), optional
+        Number of rows that each row represents.
+
+    Notes
+    -----
+    Steps of EM and of the iterative convex minorant alternate (Wellner and Zhan 1997), each linear in the number of
+    rows, until the Karush-Kuhn-Tucker conditions hold. With entry times the likelihood need not be concave, and as for
+    `kaplan_meier` a risk set that is small early on can take nearly all mass.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> y = Surv.interval(lower=[0.0, 1.0, 2.0, 3.0], upper=[1.0, 3.0, 4.0, np.inf])
+    >>> curve = turnbull(y)
+    >>> curve.times.tolist(), curve.survival([1.0, 2.5, 3.0, 9.0]).round(3)
+    ([0.0, 1.0, 3.0, 4.0], array([[0.75 , 0.75 , 0.375, 0.   ]]))
+    """
+    outcome = check_outcome(y, sample_weight=sample_weight)
+    if not outcome.in_interval.any():
+        return kaplan_meier(outcome, half_width=half_width)
+    found = turnbull_intervals(outcome)
+    seen = np.isfinite(found.upper)
+    if not seen.any():
+        return Tabulated([outcome.last_time], [1.0], half_width=half_width)
+    # from the tail, so that the last value is zero where it should be
+    after = np.append(np.cumsum(found.mass[::-1])[::-1][1:], 0.0)
+    return Tabulated(found.upper[seen], np.clip(after[seen], 0.0, 1.0), half_width=half_width)
+
+
+def marginal_curve(y: Any) -> Tabulated:
+    """The curve of all rows together: Kaplan-Meier, or Turnbull's estimate if rows are interval-censored.
+
+    With delayed entry it is Nelson-Aalen: few rows are at risk early on, and Kaplan-Meier stays at zero from a time at
+    which all of them have the event. Causes are not distinguished.
+    """
+    outcome = check_outcome(y).any_cause()
+    if outcome.in_interval.any():
+        return turnbull(outcome)
+    return kaplan_meier(outcome) if outcome.entry is None else nelson_aalen(outcome)
 
 
 def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
@@ -178,3 +335,108 @@ def cause_events(outcome: Outcome, times: Floats, causes: int | None = None) -> 
     seen = (cause > 0) & (outcome.weights > 0)  # the times of rows of weight zero are not among the times
     np.add.at(made, (np.searchsorted(times, outcome.time[seen]), cause[seen] - 1), outcome.weights[seen])
     return made
+
+
+# ------------------------------------------------------------------ smooth curves that hold no row, for model files
+
+
+def coarse_kaplan_meier(y: Any) -> Tabulated:
+    r"""Kaplan-Meier at the edges of 2 ∛events cells (200 at most), with a constant hazard in each cell.
+
+    It has a density that is positive everywhere, so that other rows have a likelihood under it, and few enough cells
+    for that not to be noise. The edges lie between event times, about as many events in each cell: no time of a row is
+    kept. In the last cell, which is open, the hazard is events by time at risk.
+
+    With entry times the hazard of every cell is events by time at risk, since Kaplan-Meier may fall to zero early,
+    and before the first entries a hazard of half an event among all rows stands for what nobody saw. With
+    interval-censored rows the curve at the edges is Turnbull's, its mass spread evenly within each of its intervals.
+
+    Examples
+    --------
+    >>> from sumosurv import Surv
+    >>> time = np.arange(1.0, 28.0)
+    >>> coarse = coarse_kaplan_meier(Surv.from_arrays(event=np.ones(27), time=time))
+    >>> coarse.times.tolist()[:4], coarse.survival(9.5).round(3)
+    ([0.0, 4.5, 9.5, 13.5], array([0.667]))
+    """
+    outcome = check_outcome(y)
+    unit = outcome.last_time or 1.0
+    outcome = outcome.on_clock(unit=unit)
+    weight, had = outcome.weights, outcome.had_event
+    if not weight[had].any():
+        return Tabulated([1.0], [1.0], between="hazard")
+    intervals = turnbull_intervals(outcome) if outcome.in_interval.any() else None
+    n_events = float(weight[had].sum())
+    edges = _edges(*_event_masses(outcome, intervals, n_events), n_events)
+    time = outcome.at_midpoints().time
+    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
+    start = float(edges[-1]) if len(edges) else 0.0
+    # the mean time to the event in the last cell
+    passed = weight * np.maximum(time - np.maximum(entry, start), 0.0)
+    ahead = float(passed.sum()) / float(weight[had & (time > start)].sum() or n_events)
+    if intervals is not None:
+        survival = np.append(1.0, intervals.survival(edges))
+    elif outcome.entry is not None:
+        edges, survival = _by_exposure(outcome, edges)
+    else:
+        survival = kaplan_meier(outcome).survival(np.append(0.0, edges))[0] if len(edges) else np.ones(1)
+    survival = np.append(survival[1:], survival[-1] * np.exp(-1.0))
+    knots = np.minimum(np.append(edges, start + (ahead or 1.0)) * unit, np.finfo(np.float64).max)
+    knots, first = np.unique(knots, return_index=True)  # the smallest of numbers are no longer apart
+    return Tabulated(knots, survival[first], between="hazard")
+
+
+def coarse_aalen_johansen(y: Any) -> Tabulated:
+    """`coarse_kaplan_meier` of events of any cause, each cell's events shared out among the causes.
+
+    The shares are those of the Aalen-Johansen estimate over the cell, with half an event in the proportions of all
+    events added, so that no cause is impossible anywhere; events in intervals count at their middle.
+    """
+    outcome = check_outcome(y)
+    whole, known = coarse_kaplan_meier(outcome.any_cause()), outcome.at_midpoints()
+    knots, survival = whole.times.numpy(), whole.table[0].numpy()
+    rise = np.diff(aalen_johansen(known, causes=outcome.n_causes).cumulative_incidence(knots)[0], axis=0)
+    total = rise.sum(axis=0)
+    total = total / total.sum() if total.any() else np.full(outcome.n_causes, 1.0 / outcome.n_causes)
+    half = 0.5 / max(outcome.total, 1.0)
+    shares = rise + half * total
+    shares[-1] += total  # the last cell is open
+    fall = -np.diff(survival)[:, None] * shares / shares.sum(axis=1, keepdims=True)
+    incidence = np.vstack([np.zeros(outcome.n_causes), np.cumsum(fall, axis=0)])
+    return Tabulated(knots, survival, incidence, between="hazard")
+
+
+def _event_masses(outcome: Outcome, intervals: TurnbullIntervals | None, n_events: float) -> tuple[Floats, Floats]:
+    """Distinct times of events and how many there are at each; for intervals as Turnbull's estimate places them."""
+    if intervals is None:
+        times, index = np.unique(outcome.time[outcome.event], return_inverse=True)
+        return times, np.bincount(index, weights=outcome.weights[outcome.event]).astype(np.float64)
+    seen = np.isfinite(intervals.upper)
+    mass = intervals.mass[seen]
+    return 0.5 * (intervals.lower + intervals.upper)[seen], mass * (n_events / float(mass.sum()))
+
+
+def _edges(times: Floats, mass: Floats, n_events: float) -> Floats:
+    """Edges between the times, about as many events between each two."""
+    n_cells = max(1, min(_MOST_CELLS, int(2 * np.cbrt(n_events))))
+    wanted = np.floor(np.arange(1, n_cells) * n_events / n_cells)
+    places = np.searchsorted(np.cumsum(mass), wanted)
+    places = np.unique(places[places < len(times) - 1])
+    return np.unique(0.5 * (times[places] + times[places + 1]))
+
+
+def _by_exposure(outcome: Outcome, edges: Floats) -> tuple[Floats, Floats]:
+    """S at zero and at the edges, from events by time at risk in each cell; an edge is put before the first event."""
+    assert outcome.entry is not None
+    first = float(outcome.entry.min())
+    seen_from = 0.5 * (first + float(outcome.time[outcome.event].min())) if first > 0 else 0.0
+    inner = np.append(seen_from, edges[edges > seen_from]) if seen_from > 0 else edges
+    fallen = []
+    for low, high in zip(np.append(0.0, inner[:-1]), inner):
+        inside = outcome.event & (outcome.time > low) & (outcome.time <= high)
+        passed = np.minimum(outcome.time, high) - np.maximum(outcome.entry, low)
+        exposure = float((outcome.weights * np.maximum(passed, 0.0)).sum())
+        fallen.append(float(outcome.weights[inside].sum()) * (high - low) / exposure if inside.any() else 0.0)
+    if seen_from > 0:
+        fallen[0] = 0.5 / float(outcome.weights.sum())
+    return inner, np.exp(-np.cumsum(np.append(0.0, fallen)))

@@ -1,4 +1,4 @@
-"""Turnbull: the maximum likelihood curve of events that are known to lie between two times."""
+"""Turnbull's estimate: the intervals that have mass if events are known to lie between two times."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.isotonic import isotonic_regression
 
-from sumosurv.distributions import Tabulated
-from sumosurv.nonparametric.counts import Floats
-from sumosurv.nonparametric.curves import kaplan_meier, nelson_aalen
 from sumosurv.outcome import Outcome, check_outcome
+
+Floats = npt.NDArray[np.float64]
 
 _NO_MASS = 1e-12
 _ALMOST_ALL = 1.0 - 1e-10  # the largest hazard before the last interval, where rows enter late
@@ -56,58 +55,10 @@ class TurnbullIntervals:
         return np.asarray(np.maximum(1.0 - fallen[place] - share * np.append(self.mass[~last], 0.0)[place], 0.0))
 
 
-def turnbull(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabulated:
-    r"""The nonparametric maximum likelihood estimate of S(t) from intervals, as the distribution of one subject.
-
-    It maximises
-
-    .. math:: \sum_i w_i \log \frac{P(T \in A_i)}{P(T > v_i)},
-
-    where A is (lower, upper], {time} for exact and (time, ∞) for right-censored rows, v the entry and w the weight.
-    Without interval-censored rows it is `kaplan_meier`. The estimate tells how much mass lies in each of some disjoint
-    intervals (see `turnbull_intervals`), not where within one. This curve puts it at the upper end: S is flat up to
-    there and jumps, which is the largest curve of all with that likelihood, and S(lower) - S(upper) is the probability
-    of every interval of the data. Mass beyond the last time is not in the table.
-
-    Parameters
-    ----------
-    y : outcome
-        Any mix of exact, interval-, left- and right-censored rows; see `Surv.interval`.
-    half_width : int
-        k of the interpolated density; see `Tabulated`.
-    sample_weight : array of shape (n,), optional
-        Number of rows that each row represents.
-
-    Notes
-    -----
-    Steps of EM and of the iterative convex minorant alternate (Wellner and Zhan 1997), each linear in the number of
-    rows, until the Karush-Kuhn-Tucker conditions hold. With entry times the likelihood need not be concave, and as for
-    `kaplan_meier` a risk set that is small early on can take nearly all mass.
-
-    Examples
-    --------
-    >>> from sumosurv import Surv
-    >>> y = Surv.interval(lower=[0.0, 1.0, 2.0, 3.0], upper=[1.0, 3.0, 4.0, np.inf])
-    >>> curve = turnbull(y)
-    >>> curve.times.tolist(), curve.survival([1.0, 2.5, 3.0, 9.0]).round(3)
-    ([0.0, 1.0, 3.0, 4.0], array([[0.75 , 0.75 , 0.375, 0.   ]]))
-    """
-    outcome = check_outcome(y, sample_weight=sample_weight)
-    if not outcome.in_interval.any():
-        return kaplan_meier(outcome, half_width=half_width)
-    found = turnbull_intervals(outcome)
-    seen = np.isfinite(found.upper)
-    if not seen.any():
-        return Tabulated([outcome.last_time], [1.0], half_width=half_width)
-    # from the tail, so that the last value is zero where it should be
-    after = np.append(np.cumsum(found.mass[::-1])[::-1][1:], 0.0)
-    return Tabulated(found.upper[seen], np.clip(after[seen], 0.0, 1.0), half_width=half_width)
-
-
 def turnbull_intervals(
     y: Any, *, sample_weight: Any = None, tol: float = 1e-9, max_iter: int = 5000
 ) -> TurnbullIntervals:
-    """The intervals of Turnbull's estimate and their probabilities; see `turnbull`.
+    """The intervals of Turnbull's estimate and their probabilities; see `sumosurv.nonparametric.turnbull`.
 
     Parameters
     ----------
@@ -147,18 +98,6 @@ def turnbull_intervals(
     has = mass > _NO_MASS
     kept = mass[has] / mass[has].sum()
     return TurnbullIntervals(problem.lower[has], problem.upper[has], kept, float(gap), n_iter)
-
-
-def marginal_curve(y: Any) -> Tabulated:
-    """The curve of all rows together: Kaplan-Meier, or Turnbull's estimate if rows are interval-censored.
-
-    With delayed entry it is Nelson-Aalen: few rows are at risk early on, and Kaplan-Meier stays at zero from a time at
-    which all of them have the event. Causes are not distinguished.
-    """
-    outcome = check_outcome(y).any_cause()
-    if outcome.in_interval.any():
-        return turnbull(outcome)
-    return kaplan_meier(outcome) if outcome.entry is None else nelson_aalen(outcome)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from sumosurv.nonparametric.comparison import labels_of
-from sumosurv.nonparametric.counts import Floats, count, is_robust, refuse_intervals, sum_by_subject, sums_at_risk
-from sumosurv.nonparametric.curves import product_limit
+from sumosurv.nonparametric.curves import count, product_limit, refuse_intervals
+from sumosurv.nonparametric.intervals import Floats
+from sumosurv.nonparametric.subjects import is_robust, sum_by_subject, sums_at_risk
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.quantiles import check_level
 
