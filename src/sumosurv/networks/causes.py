@@ -100,10 +100,10 @@ class CausesNetwork(PopulationNetwork):
     def _levels(self, inputs: Inputs, time: Tensor) -> tuple[Tensor, Tensor]:
         """Of each row and cause, (n, K): the level of its hazard, and its probability given no event so far."""
         embedding = self.encoder(inputs.shared())
-        each = [Mixture.of(part.member_distributions(embedding)) for part in self._parts()]
+        each = [part.member_distributions(embedding) for part in self._parts()]
         log_shares = torch.logsumexp(self.shares(embedding), dim=0)
-        ahead = torch.stack([part.log_survival(own_times=time.to(log_shares)) for part in each], dim=1)
-        return torch.stack([expected_events(part) for part in each], dim=1), torch.softmax(log_shares + ahead, dim=1)
+        ahead = torch.stack([Mixture.of(own).log_survival(own_times=time.to(log_shares)) for own in each], dim=1)
+        return torch.stack([expected_events(own) for own in each], dim=1), torch.softmax(log_shares + ahead, dim=1)
 
     @property
     def capturable(self) -> bool:

@@ -238,8 +238,9 @@ class TailedNetwork(LikelihoodNetwork):
         """Learn the growth from rows in scaled time."""
         rows = at_risk(outcome)
         if self.tail and len(rows):
-            parts = [expected_events(self.distribution(inputs[part])) for part in torch.split(rows, BLOCK)]
-            self.learn_growth(torch.cat(parts), outcome[rows])
+            embeddings = (self.encoder(inputs[part].shared()) for part in torch.split(rows, BLOCK))
+            levels = [expected_events(self.members_to_horizon(embedding)) for embedding in embeddings]
+            self.learn_growth(torch.cat(levels), outcome[rows])
 
     def learn_growth(self, level: Tensor, outcome: Observed, weight: Tensor | None = None) -> None:
         """Learn it from levels that are known up to a common factor, and from what was observed.
@@ -258,11 +259,12 @@ class TailedNetwork(LikelihoodNetwork):
         self.growth.fill_(estimate_growth(r, start, end, w, event.cpu().numpy()))
 
 
-def expected_events(distribution: SurvivalDistribution) -> Tensor:
-    """Λ(1) - Λ(1/4) of each row: the level of its hazard, whatever its shape in between."""
-    ends = torch.tensor([_GROWTH_START, 1.0], dtype=torch.float64)
-    log_survival: Tensor = distribution.log_survival(ends)
-    return log_survival[:, 0] - log_survival[:, 1]
+def expected_events(members: Sequence[SurvivalDistribution]) -> Tensor:
+    """Λ(1) - Λ(1/4) of each row under the equal mixture: the level of its hazard, whatever its shape in between."""
+    ends = torch.tensor([_GROWTH_START, HORIZON], dtype=torch.float64)
+    log_survival = torch.stack([member.log_survival(ends) for member in members]) + np.log(1.0 / len(members))
+    start, end = torch.logsumexp(log_survival, dim=0).unbind(1)
+    return start - end
 
 
 def at_risk(outcome: Observed) -> Tensor:
