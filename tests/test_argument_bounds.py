@@ -10,6 +10,7 @@ import pytest
 from sumosurv import CoxPH, KaplanMeier, SumoNet, Surv, SurvivalMixture, compare_nested, datasets
 from sumosurv.calibrate import smooth_calibration
 from sumosurv.cluster import Cluster
+from sumosurv.confidence import check_level, check_resamples
 from sumosurv.distributions import (
     CauseMixture,
     Continued,
@@ -30,7 +31,6 @@ from sumosurv.explain import (
 )
 from sumosurv.nonparametric import confidence_band, kaplan_meier, logrank_test, restricted_mean_test
 from sumosurv.plots import plot_hazard_ratios, plot_incidences, plot_kaplan_meier
-from sumosurv.quantiles import check_level, check_resamples
 from sumosurv.scores import (
     audit,
     binomial_log_likelihood,

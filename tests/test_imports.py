@@ -15,7 +15,7 @@ ROOT = Path(sumosurv.__file__).parent
 LAYERS = {
     "_version": 0,
     "files": 0,
-    "quantiles": 0,
+    "confidence": 0,
     "grouped_sum": 0,
     "families": 0,
     "outcome": 0,

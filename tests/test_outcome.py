@@ -9,7 +9,7 @@ import torch
 from sklearn.exceptions import DataConversionWarning
 
 from sumosurv import CoxPH, KaplanMeier, SumoNet, SumoNetSearch, Surv, check_outcome
-from sumosurv.networks.data import Inputs, Observed, Table
+from sumosurv.networks.encoders import Inputs, Observed, Table
 from sumosurv.outcome import Outcome
 
 TIME = [2.0, 0.0, 7.5, 3.0, 1.0, 6.0]

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
+from sumosurv.confidence import check_level, check_resamples, resampled_limits, shrinkage
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import CoxPH, FineGray
 from sumosurv.nonparametric import aalen_johansen, refuse_intervals, resampler
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples, quantiles, resampled_limits, shrinkage
+from sumosurv.preprocessing.columns import quantiles
 from sumosurv.scores.pseudo import risks_on_log_scale
 from sumosurv.warn import warn_user
 

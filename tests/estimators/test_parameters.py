@@ -8,7 +8,7 @@ import pytest
 
 from sumosurv import SumoNet, WeibullNet, datasets
 from sumosurv.estimators import METHODS
-from sumosurv.fitting.parameters import NONE, integer, number, one_of, widths
+from sumosurv.fitting.settings import NONE, integer, number, one_of, widths
 
 SAMPLE = datasets.simulate("weibull", 60, random_state=0)
 # what None stands for, with 60 rows

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sumosurv.outcome import Outcome
-from sumosurv.quantiles import quantiles
+from sumosurv.preprocessing.columns import quantiles
 from sumosurv.sources import LevelSketch, Moments, OutcomeSketch, QuantileSketch, RowSample, hashed, uniform
 
 

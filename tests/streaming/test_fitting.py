@@ -232,7 +232,7 @@ def test_what_cannot_be_streamed_is_refused_in_a_sentence(tmp_path):
 
 
 def test_too_many_levels_leave_the_frequent_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr("sumosurv.preprocessing.learning.LevelSketch", lambda: LevelSketch(most=3))
+    monkeypatch.setattr("sumosurv.preprocessing.preprocessor.LevelSketch", lambda: LevelSketch(most=3))
     frame = rows(600).assign(c=np.where(np.arange(600) % 3 > 0, "often", np.arange(600).astype(str)))
     source = as_source(written(frame, tmp_path / "rows.parquet", 100), OUTCOME)
     found = fitting.summarise(source, fitting.Split(0, 0.0)).columns.learned("quantile")

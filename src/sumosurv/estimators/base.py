@@ -16,10 +16,11 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sumosurv.confidence import check_level
 from sumosurv.distributions import CovariatePath, SurvivalDistribution, Tabulated
 from sumosurv.estimators.predictions import Predictions
-from sumosurv.fitting.parameters import Constraints, check_parameters
 from sumosurv.fitting.prepared import ONE_OUTCOME, check_learns_from
+from sumosurv.fitting.settings import Constraints, check_parameters
 from sumosurv.fitting.spread import Members, spread
 from sumosurv.formulas import ModelFrame, model_frame
 from sumosurv.model_files import as_list, as_number, as_text, as_whole, save, tensor_of
@@ -27,7 +28,7 @@ from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
 from sumosurv.outcome.checks import check_groups, check_time
 from sumosurv.preprocessing import LevelNotes, Preprocessor
-from sumosurv.quantiles import check_level, quantiles
+from sumosurv.preprocessing.columns import quantiles
 from sumosurv.scores import log_likelihood
 from sumosurv.sources import Source, StoredRows, as_source, in_memory, take_rows
 from sumosurv.streaming import PredictionTable, predict_to_parquet

@@ -16,7 +16,7 @@ from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.coxph import CoxPH
 from sumosurv.estimators.linear import LinearEstimator
 from sumosurv.estimators.summary import ModelSummary
-from sumosurv.fitting.parameters import NONE, Constraints, instance_of
+from sumosurv.fitting.settings import NONE, Constraints, instance_of
 from sumosurv.formulas import ModelFrame
 
 __all__ = ["CauseSpecific"]

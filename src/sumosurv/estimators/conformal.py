@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from sumosurv.confidence import check_level
 from sumosurv.distributions import Recalibrated, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.recalibration import (
@@ -24,12 +25,11 @@ from sumosurv.estimators.recalibration import (
     score_rows,
 )
 from sumosurv.estimators.sumonet import SumoNet
-from sumosurv.fitting.parameters import NONE, Constraints, instance_of, integer, number
+from sumosurv.fitting.settings import NONE, Constraints, instance_of, integer, number
 from sumosurv.fitting.spread import Members
 from sumosurv.model_files import as_number, as_whole, tensor_of
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level
 from sumosurv.sources import take_rows
 from sumosurv.training.batches import fold_rows, split_rows
 

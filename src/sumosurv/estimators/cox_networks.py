@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.method import Generators, Start
-from sumosurv.fitting.parameters import Constraints, integer, number, one_of, widths
 from sumosurv.fitting.prepared import time_features
+from sumosurv.fitting.settings import Constraints, Generators, Start, integer, number, one_of, widths
 from sumosurv.networks import Encoder, PopulationNetwork, TimeFeatures
 from sumosurv.networks.case_control import CaseControl
 from sumosurv.networks.layers import TimeFeatureKind

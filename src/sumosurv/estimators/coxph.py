@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from sumosurv.confidence import check_level
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.cox_inference import (
     CoxLimits,
@@ -43,12 +44,11 @@ from sumosurv.estimators.summary import (
     restored_numbers,
     summarise,
 )
-from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, number, one_of
 from sumosurv.fitting.prepared import check_learns_from
+from sumosurv.fitting.settings import BOOLEAN, Constraints, integer, number, one_of
 from sumosurv.model_files import as_flag, as_list, as_whole, tensor_of
 from sumosurv.nonparametric import is_robust
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level
 from sumosurv.sources import take_rows
 
 __all__ = ["CoxPH"]

@@ -18,7 +18,7 @@ from sumosurv.estimators.elastic_net import Columns, PenaltyPath, elastic_net_in
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.estimators.regression import Fit
 from sumosurv.estimators.sparse_columns import centred_product, column_means
-from sumosurv.fitting.parameters import NONE, Allowed, Constraints, integer, number, one_of
+from sumosurv.fitting.settings import NONE, Allowed, Constraints, integer, number, one_of
 from sumosurv.model_files import as_number, tensor_of
 from sumosurv.outcome import Outcome
 from sumosurv.training.batches import fold_rows, subjects

@@ -10,8 +10,16 @@ import numpy.typing as npt
 import torch
 
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.method import Generators, Start, cause_shares, rows_of_cause
-from sumosurv.fitting.parameters import Constraints, integer, number, one_of
+from sumosurv.fitting.settings import (
+    Constraints,
+    Generators,
+    Start,
+    cause_shares,
+    integer,
+    number,
+    one_of,
+    rows_of_cause,
+)
 from sumosurv.model_files import as_whole
 from sumosurv.networks import Encoder
 from sumosurv.networks.discrete import DiscreteNetwork, Interpolation

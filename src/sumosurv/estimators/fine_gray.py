@@ -30,7 +30,7 @@ from sumosurv.estimators.summary import (
     restored_numbers,
     summarise,
 )
-from sumosurv.fitting.parameters import Constraints, integer
+from sumosurv.fitting.settings import Constraints, integer
 from sumosurv.model_files import as_list, tensor_of
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.outcome import Outcome

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Design
-from sumosurv.fitting.parameters import Constraints, integer, one_of
+from sumosurv.fitting.settings import Constraints, integer, one_of
 from sumosurv.model_files import tensor_of
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor

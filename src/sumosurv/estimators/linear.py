@@ -16,7 +16,7 @@ from sumosurv.estimators.base import SurvivalEstimator
 from sumosurv.estimators.design import Design, FormulaDesign
 from sumosurv.estimators.regression import Missing, complete_cases
 from sumosurv.estimators.strata import Strata, column_list
-from sumosurv.fitting.parameters import NONE, Constraints, instance_of, one_of
+from sumosurv.fitting.settings import NONE, Constraints, instance_of, one_of
 from sumosurv.formulas import Formula, ModelFrame
 from sumosurv.formulas.formula import check_names
 from sumosurv.outcome import Outcome

@@ -9,7 +9,7 @@ import torch
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.estimators.base import SurvivalEstimator, curve_tensors, stored_curve
-from sumosurv.fitting.parameters import Constraints, integer
+from sumosurv.fitting.settings import Constraints, integer
 from sumosurv.nonparametric import aalen_johansen, kaplan_meier, turnbull
 
 __all__ = ["AalenJohansen", "KaplanMeier"]

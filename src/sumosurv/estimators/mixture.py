@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.fitting.parameters import Allowed, Constraints
+from sumosurv.fitting.settings import Allowed, Constraints
 from sumosurv.fitting.spread import Members
 
 __all__ = ["SurvivalMixture"]

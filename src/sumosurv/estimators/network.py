@@ -14,9 +14,9 @@ from sklearn.utils import check_random_state
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.fitting.method import NetworkMethod
 from sumosurv.fitting.plan import FitPlan, FittedComponents, fit_components
 from sumosurv.fitting.prepared import Learned, PreparedRows, check_validation_data, read_rows
+from sumosurv.fitting.settings import NetworkMethod
 from sumosurv.fitting.spread import Members
 from sumosurv.fitting.stack import FittedStack
 from sumosurv.outcome import Outcome, check_outcome

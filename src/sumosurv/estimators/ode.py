@@ -10,8 +10,7 @@ import torch
 
 from sumosurv.distributions.ode import clock
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.method import Generators, Start
-from sumosurv.fitting.parameters import Constraints, integer, number, one_of, widths
+from sumosurv.fitting.settings import Constraints, Generators, Start, integer, number, one_of, widths
 from sumosurv.networks import Encoder
 from sumosurv.networks.ode import CoxHazardOde, GeneralHazardOde, Gradient, HazardOde, LatentHazardOde, Solver
 from sumosurv.outcome import Outcome

@@ -13,14 +13,13 @@ from scipy.optimize import minimize_scalar
 from sumosurv.distributions import LogLogistic, LogNormal, Weibull
 from sumosurv.distributions.parametric import Parametric
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.method import Generators, Start
-from sumosurv.fitting.parameters import Constraints, number, one_of
 from sumosurv.fitting.prepared import time_features
+from sumosurv.fitting.settings import Constraints, Generators, Start, number, one_of
 from sumosurv.networks import Encoder
 from sumosurv.networks.layers import TimeFeatures
 from sumosurv.networks.parametric import GompertzNetwork, LogTimeNetwork, ProportionalHazardsNetwork
 from sumosurv.outcome import Outcome
-from sumosurv.quantiles import mean_and_width
+from sumosurv.preprocessing.columns import mean_and_width
 
 __all__ = ["GompertzNet", "LogLogisticNet", "LogNormalNet", "WeibullNet"]
 

@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from sumosurv.confidence import check_level
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators.design import Basis, RidgeBasis, within_strata
 from sumosurv.estimators.linear import LinearEstimator
@@ -42,11 +43,11 @@ from sumosurv.estimators.summary import (
     restored_numbers,
     summarise,
 )
-from sumosurv.fitting.parameters import BOOLEAN, Constraints, integer, one_of
+from sumosurv.fitting.settings import BOOLEAN, Constraints, integer, one_of
 from sumosurv.model_files import as_flag, as_whole, tensor_of
 from sumosurv.nonparametric import is_robust
 from sumosurv.outcome import Outcome
-from sumosurv.quantiles import check_level, quantiles
+from sumosurv.preprocessing.columns import quantiles
 from sumosurv.warn import warn_user
 
 __all__ = ["ParametricRegression"]

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv.estimators.design import Basis, RidgeBasis
-from sumosurv.fitting.parameters import Constraints, integer, number
+from sumosurv.fitting.settings import Constraints, integer, number
 from sumosurv.nonparametric import is_whole, sum_by_subject
 from sumosurv.outcome import Outcome
 from sumosurv.sources import take_rows

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.estimators.parametric import LogNormalNet, ProportionalHazardsNet
-from sumosurv.fitting.method import Generators, NetworkMethod, Start
-from sumosurv.fitting.parameters import NONE, Constraints, number, one_of, widths
 from sumosurv.fitting.prepared import Resolution, RowOptions, TimeOrigin, time_features
+from sumosurv.fitting.settings import NONE, Constraints, Generators, NetworkMethod, Start, number, one_of, widths
 from sumosurv.networks import Encoder, MixedNetwork, MonotoneNetwork, TimeFeatures
 from sumosurv.networks.layers import POSITIVE, Activation, Positive
 from sumosurv.networks.monotone import DERIVATIVES, Derivative

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from sklearn.base import clone
 
+from sumosurv.confidence import check_level, check_resamples
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._quantity import (
     Array,
@@ -29,7 +30,6 @@ from sumosurv.explain._rows import Rows, drawn_rows
 from sumosurv.fitting.spread import limits
 from sumosurv.models import predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples
 from sumosurv.sources import take_rows
 
 _STEPS = 32  # into which the search for a median divides an interval of time

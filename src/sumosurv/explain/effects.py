@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sumosurv.confidence import check_level
 from sumosurv.explain._quantity import (
     Array,
     Quantity,
@@ -23,7 +24,6 @@ from sumosurv.explain._quantity import (
     table_at_times,
 )
 from sumosurv.explain._rows import Kind, Rows, check_count, distinct_quantiles, drawn_rows
-from sumosurv.quantiles import check_level
 
 Method = Literal["partial dependence", "accumulated local effects"]
 

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from sumosurv.confidence import check_level, check_resamples, resampled_limits
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.explain._quantity import Array, explanation
 from sumosurv.explain._rows import Rows
 from sumosurv.models import cells_of, predict_distribution
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples, resampled_limits
 from sumosurv.scores import Bootstrap
 from sumosurv.scores.blocks import HeldRows
 from sumosurv.scores.evaluation import score_held

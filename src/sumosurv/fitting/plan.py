@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from sumosurv.fitting.method import NetworkMethod
 from sumosurv.fitting.prepared import Learned, PreparedRows, event_share
+from sumosurv.fitting.settings import NetworkMethod
 from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import Encoder, ModuleEncoder, PopulationNetwork, Rows, TableEncoder, select_members
 from sumosurv.training import ALONE, Checkpoints, TrainingError, Workers

@@ -19,7 +19,7 @@ from sumosurv.networks.layers import LOG_OFFSET, TimeFeatureKind, TimeFeatures
 from sumosurv.nonparametric import marginal_curve
 from sumosurv.outcome import Cells, Outcome
 from sumosurv.preprocessing import LevelNotes, NumericScaling, Preprocessor
-from sumosurv.quantiles import quantiles
+from sumosurv.preprocessing.columns import quantiles
 from sumosurv.training.batches import Batches, Member, RowNumbers
 
 TimeOrigin = Literal["zero", "first"]

@@ -19,8 +19,7 @@ from scipy.linalg import qr
 
 from sumosurv.outcome.checks import rows_in_words
 from sumosurv.preprocessing import CategoricalColumn, is_categorical
-from sumosurv.preprocessing.columns import UNSEEN, read_numbers
-from sumosurv.quantiles import mean_and_width, quantiles
+from sumosurv.preprocessing.columns import UNSEEN, mean_and_width, quantiles, read_numbers
 
 Array = npt.NDArray[np.float64]
 Learned = dict[str, dict[str, Any]]  # what functions such as bs have learned, by the text of the call

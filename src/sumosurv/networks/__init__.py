@@ -1,8 +1,17 @@
 """Networks with a leading member axis: K networks run as one."""
 
 from sumosurv.networks.causes import CausesNetwork
-from sumosurv.networks.data import Batch, Inputs, Observed, Rows, Table
-from sumosurv.networks.encoders import Encoder, ModuleEncoder, NoEncoder, TableEncoder
+from sumosurv.networks.encoders import (
+    Batch,
+    Encoder,
+    Inputs,
+    ModuleEncoder,
+    NoEncoder,
+    Observed,
+    Rows,
+    Table,
+    TableEncoder,
+)
 from sumosurv.networks.layers import TimeFeatures, select_members
 from sumosurv.networks.monotone import MixedNetwork, MonotoneNetwork
 from sumosurv.networks.population import LikelihoodNetwork, PopulationNetwork, TrainingError

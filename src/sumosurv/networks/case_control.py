@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sumosurv.networks.data import Batch, Observed, Rows, Table
+from sumosurv.networks.encoders import Batch, Observed, Rows, Table
 from sumosurv.networks.layers import MemberStream, random_bits, stream_key
 
 _CONTROLS = 1 << 8  # the place of the control streams, apart from those of the dropout layers

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sumosurv.distributions import CauseMixture, Mixture, SurvivalDistribution
-from sumosurv.networks.data import Batch, Inputs, Observed
-from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.encoders import Batch, Encoder, Inputs, Observed
 from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.population import (
     BLOCK,

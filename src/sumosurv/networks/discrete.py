@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sumosurv.distributions import Mixture, SurvivalDistribution, Tabulated
-from sumosurv.networks.data import Batch, Inputs, Observed
-from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.encoders import Batch, Encoder, Inputs, Observed
 from sumosurv.networks.layers import MemberLinear
 from sumosurv.networks.population import PopulationNetwork
 from sumosurv.networks.risk import check_increasing

@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from sumosurv.distributions import Monotone, SurvivalDistribution
 from sumosurv.distributions.monotone import monotone_log_likelihood_terms
-from sumosurv.networks.data import Batch
-from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.encoders import Batch, Encoder
 from sumosurv.networks.fused import FusedCurve, fused_curves
 from sumosurv.networks.layers import (
     MemberLinear,

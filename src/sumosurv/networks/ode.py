@@ -17,8 +17,7 @@ from torch.nn import functional
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.distributions.ode import Ode, clock, clock_inverse, clock_log_slope
-from sumosurv.networks.data import Batch
-from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.encoders import Batch, Encoder
 from sumosurv.networks.layers import MemberLinear, select_members
 from sumosurv.networks.population import Curves, TailedNetwork
 

@@ -13,8 +13,7 @@ from torch.nn.functional import softplus
 from sumosurv.distributions import Gompertz, ProportionalHazards, Remaining, SurvivalDistribution
 from sumosurv.distributions.parametric import Parametric
 from sumosurv.families import LogTerms, gompertz, proportional_hazards
-from sumosurv.networks.data import Batch
-from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.encoders import Batch, Encoder
 from sumosurv.networks.layers import MemberLinear, TimeFeatures
 from sumosurv.networks.population import Curves, LikelihoodNetwork
 

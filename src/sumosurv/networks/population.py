@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from sumosurv.distributions import Continued, Mixture, SurvivalDistribution
 from sumosurv.distributions.extrapolation import tail_log_terms, tail_start
-from sumosurv.networks.data import Batch, Inputs, Observed, Table
-from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.encoders import Batch, Encoder, Inputs, Observed, Table
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,8 +14,7 @@ from torch.nn import functional
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.grouped_sum import add_by_group
 from sumosurv.networks.case_control import CaseControl, at_risk_from, case_control_terms, found_controls
-from sumosurv.networks.data import Batch, Inputs, Observed, Table
-from sumosurv.networks.encoders import Encoder
+from sumosurv.networks.encoders import Batch, Encoder, Inputs, Observed, Table
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberLinear, TimeFeatures, select_members
 from sumosurv.networks.population import PopulationNetwork, TrainingError
 

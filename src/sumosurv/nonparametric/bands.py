@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
+from sumosurv.confidence import check_level, check_resamples, resampled_limits
 from sumosurv.nonparametric.curves import Counts, cause_events, count, incidence_steps, product_limit, turnbull
 from sumosurv.nonparametric.intervals import Floats
 from sumosurv.nonparametric.subjects import at_risk_from, is_robust, resampler, sum_by_subject
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples, resampled_limits
 
 Curve = Literal["kaplan_meier", "nelson_aalen", "aalen_johansen", "turnbull"]
 Kind = Literal["log-log", "log", "plain"]

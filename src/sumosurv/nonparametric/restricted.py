@@ -10,12 +10,12 @@ import pandas as pd
 from scipy.special import ndtri
 from scipy.stats import chi2
 
+from sumosurv.confidence import check_level
 from sumosurv.nonparametric.comparison import labels_of
 from sumosurv.nonparametric.curves import count, product_limit, refuse_intervals
 from sumosurv.nonparametric.intervals import Floats
 from sumosurv.nonparametric.subjects import is_robust, sum_by_subject, sums_at_risk
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level
 
 
 @dataclass(frozen=True)

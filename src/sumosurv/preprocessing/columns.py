@@ -1,10 +1,10 @@
-"""Columns, numeric or categorical: their types, and how their values become network inputs."""
+"""Columns, numeric or categorical: their types, what is learned of them, and how their values become inputs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, time, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -19,8 +19,7 @@ from torch import Tensor
 
 from sumosurv.model_files import as_flag, as_list, as_number, as_text, as_whole
 from sumosurv.outcome.checks import rows_in_words
-from sumosurv.preprocessing.levels import find_rewritten
-from sumosurv.quantiles import quantiles
+from sumosurv.preprocessing.levels import check_text, find_rewritten
 
 Floats = npt.NDArray[np.float64]
 NumericScaling = Literal["standard", "quantile"]
@@ -28,7 +27,42 @@ NumericScaling = Literal["standard", "quantile"]
 UNSEEN, _MISSING, _FIRST_LEVEL = 0, 1, 2  # codes of a categorical column
 AT_ONCE = 1_000_000  # values of numeric columns that are read together
 LARGEST = 1e300  # larger numbers overflow when differences or sums are taken
+_KNOTS = 257  # of the quantiles of a numeric column
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "empty")  # of pandas.api.types.infer_dtype
+
+
+def quantiles(values: Floats, levels: Any, weight: Floats | None = None) -> Floats:
+    """Quantiles by linear interpolation, as NumPy has them; with whole weights, those of the rows repeated.
+
+    Values of shape (columns, rows) give one row of quantiles per column; weights are those of the rows.
+
+    Examples
+    --------
+    >>> quantiles(np.array([3.0, 1.0]), [0.25, 0.5], np.array([1.0, 3.0]))
+    array([1., 1.])
+    """
+    if weight is None:
+        return np.moveaxis(np.quantile(values, levels, axis=-1), 0, -1)
+    if values.ndim > 1:
+        return np.stack([quantiles(column, levels, weight) for column in values])
+    order = np.argsort(values, kind="stable")
+    ordered, ends = values[order], np.cumsum(weight[order])
+    place = np.asarray(levels, dtype=np.float64) * max(float(ends[-1]) - 1.0, 0.0)
+
+    def at(position: Floats) -> Floats:
+        found = np.searchsorted(ends, position, side="right")
+        return np.asarray(ordered[np.minimum(found, len(ordered) - 1)], dtype=np.float64)
+
+    low = at(np.floor(place))
+    return low + (place - np.floor(place)) * (at(np.floor(place) + 1.0) - low)
+
+
+def mean_and_width(values: Floats, weight: Floats | None = None) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (of the rows themselves, not an estimate for others), along the last axis."""
+    if weight is None:
+        return values.mean(axis=-1), values.std(axis=-1)
+    centre = np.average(values, weights=weight, axis=-1)
+    return centre, np.sqrt(np.average((values - centre[..., None]) ** 2, weights=weight, axis=-1))
 
 
 @dataclass(frozen=True)
@@ -152,7 +186,7 @@ class CategoricalColumn:
         return np.where(missing, self.missing_code, codes).astype(np.int64), rewritten
 
 
-def column_from_state(state: dict[str, Any]) -> NumericColumn | CategoricalColumn:
+def column_from_state(state: dict[str, Any]) -> Column:
     """A column as a model file describes it."""
     name = as_text(state["name"], "a column's name")
     if state["kind"] == "categorical":
@@ -176,6 +210,93 @@ def column_from_state(state: dict[str, Any]) -> NumericColumn | CategoricalColum
         tuple(knots),
         Range.from_state(state["seen"]),
     )
+
+
+Column = NumericColumn | CategoricalColumn
+
+
+# ------------------------------------------------------------------ what is learned of columns
+
+
+def learn_categories(name: str, values: pd.Series, weight: Floats | None) -> CategoricalColumn:
+    """Levels of a column; for rows on disk, of its distinct values with the weight of each."""
+    present = values.dropna()
+    levels = pd.unique(present.astype(object))
+    odd = next((level for level in levels if not isinstance(level, (str, bool, int, float, np.generic))), None)
+    if odd is not None:
+        raise ValueError(
+            f"Column {name!r} has levels of type {type(odd).__name__} ({odd}); turn them into text first: "
+            ".astype(str).astype('category')."
+        )
+    if any(isinstance(level, (float, np.floating)) and not math.isfinite(level) for level in levels):
+        raise ValueError(f"Column {name!r} has an infinite level; replace it or mark it as missing (NaN).")
+    if not isinstance(values.dtype, pd.CategoricalDtype):
+        check_text(name, levels, len(present))
+    kinds = {type(level) for level in levels}
+    ordered = sorted(levels) if len(kinds) <= 1 else sorted(levels, key=lambda v: (type(v).__name__, str(v)))
+    common = _most_common(ordered, values, weight)
+    return CategoricalColumn(name, tuple(_plain(level) for level in ordered), bool(values.isna().any()), common)
+
+
+def learn_numbers(
+    names: Sequence[str], values: Floats, weight: Floats | None, scaling: NumericScaling
+) -> list[NumericColumn]:
+    """Centre, width and range of columns (columns, rows); those with the same rows missing are learned together."""
+    alike: dict[bytes, list[int]] = {}
+    missing = np.isnan(values)
+    for j, own in enumerate(missing):
+        alike.setdefault(own.tobytes(), []).append(j)
+    found: dict[int, NumericColumn] = {}
+    for places in alike.values():
+        there = ~missing[places[0]]
+        weights = None if weight is None else weight[there]
+        present = np.ascontiguousarray(values[places][:, there])  # sums are the same for columns learned alone
+        made = learn_present([names[j] for j in places], present, weights, scaling)
+        found |= zip(places, made if there.all() else (replace(column, indicator=True) for column in made))
+    return [found[j] for j in range(len(names))]
+
+
+def learn_present(
+    names: Sequence[str], values: Floats, weight: Floats | None, scaling: NumericScaling
+) -> list[NumericColumn]:
+    """What is learned of columns (columns, rows) without missing values."""
+    if values.shape[1] == 0:
+        return [NumericColumn(name, 0.0, 1.0, False) for name in names]
+    seen = Range.of(values, weight)
+    low, high = values.min(axis=1), values.max(axis=1)
+    largest = np.maximum(np.abs(low), np.abs(high))
+    size = np.where(largest > 1e100, largest, 1.0)  # squares of larger numbers overflow
+    centre, width = (size * part for part in mean_and_width(values / size[:, None], weight))
+    constant = low == high
+    centre, width = np.where(constant, low, centre), np.where(constant, 1.0, width)
+    knots: dict[int, list[float]] = {}
+    if scaling == "quantile":
+        between = (values != low[:, None]) & (values != high[:, None])
+        ranked = np.flatnonzero(between.any(axis=1))  # columns with more than two values
+        if len(ranked):
+            count = values.shape[1] if weight is None else max(2, round(float(weight.sum())))
+            places = quantiles(values[ranked], np.linspace(0, 1, min(_KNOTS, count)), weight).tolist()
+            centre[ranked], width[ranked] = mean_and_width(normal_scores(places, values[ranked]), weight)
+            knots = dict(zip(ranked.tolist(), places))
+    width[width == 0.0] = 1.0
+    learned = zip(names, centre.tolist(), width.tolist(), seen)
+    return [
+        NumericColumn(name, middle, spread, False, tuple(knots.get(j, ())), own)
+        for j, (name, middle, spread, own) in enumerate(learned)
+    ]
+
+
+def _most_common(levels: list[Any], values: pd.Series, weight: Floats | None) -> int:
+    """The place of the level that most rows have; the first of several."""
+    places = pd.Index(levels, dtype=object).get_indexer(pd.Index(values.astype(object), dtype=object))
+    rows = places >= 0
+    counts = np.bincount(places[rows], None if weight is None else weight[rows], minlength=max(len(levels), 1))
+    return int(counts.argmax())
+
+
+def _plain(level: Any) -> Any:
+    """A level as a plain Python value that JSON can hold."""
+    return level.item() if isinstance(level, np.generic) else level
 
 
 # ------------------------------------------------------------------ types of columns

@@ -1,8 +1,10 @@
-"""Levels of categories: other spellings (1, 1.0 and "1"), and warnings about levels not seen in training."""
+"""Levels of categories: other spellings (1, 1.0 and "1"), levels not seen in training, and text that is no category."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,27 @@ _REWRITTEN = (
     "({values} instead of {levels}) and were matched to these levels. Convert the column to its "
     "type in training."
 )
+_MANY_NUMBERS = 10  # different ones: category names are rarely that many numbers
+_IDENTIFIERS = 20  # rows: a text column in which at least so many all differ does not describe them
+_CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s*[ap]\.?m\.?)?"
+_DAY, _MONTH, _YEAR = r"(0?[1-9]|[12]\d|3[01])", r"(0?[1-9]|1[0-2])", r"(19|20)\d{2}"
+_NAMED = (
+    r"(jan(uary?)?|feb(ruary?)?|mar(ch)?|märz?|mrz|apr(il)?|ma[iy]|june?|july?|aug(ust)?"
+    r"|sept?(ember)?|o[ck]t(ober)?|nov(ember)?|de[cz](ember)?)\.?"
+)
+_DATE = re.compile(
+    rf"""\s*([^\W\d_]{{2,10}},?\s+)?(
+    \d{{4}}(?P<a>[-/.])\d{{1,2}}(?P=a)\d{{1,2}} | {_YEAR}{_MONTH}\d{{2}}(?=T) | {_YEAR}-?W\d{{1,2}}(-?\d)?
+    | \d{{1,2}}(?P<b>[-/.])\d{{1,2}}(?P=b)\d{{4}} | {_DAY}(?P<c>[-/.]){_DAY}(?P=c)\d{{2}}
+    | {_YEAR}[-/](0[1-9]|1[0-2]) | {_MONTH}[-/]{_YEAR}
+    | \d{{1,2}}[ -.]+[^\W\d_]{{3,9}}[ -.,]+\d{{4}} | [^\W\d_]{{3,9}}[ .]+\d{{1,2}},?\ +\d{{4}}
+    | \d{{1,2}}[ -.]*{_NAMED}[ -.,]*(\d{{2}}|\d{{4}}) | {_NAMED}[ -.,]+(\d{{2}}|\d{{4}})
+    )(T\d{{4}}(\d{{2}})?Z? | [T ]+{_CLOCK}\s*(Z|UTC|GMT|[+-]\d{{2}}:?\d{{2}})?)?\s*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_TIME_OF_DAY = re.compile(rf"\s*{_CLOCK}\s*", re.IGNORECASE)
+_PERCENTAGE = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*%\s*")
+_QUANTITY = re.compile(r"\s*[<>≤≥~≈=]*\s*[$€£¥]?\s*[-+−]?\d[\d.,'’\s_]*(?P<unit>\D.*)?")  # "37 days", "<5", "$ 1'200"
 
 
 def find_rewritten(levels: Sequence[Any], values: npt.NDArray[np.object_]) -> npt.NDArray[np.int64]:
@@ -118,3 +141,77 @@ class LevelNotes:
 def listed(names: Sequence[str]) -> str:
     """The first names of a list."""
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+# ------------------------------------------------------------------ columns of text
+
+
+def check_text(name: str, levels: Sequence[Any], n_rows: int) -> None:
+    """Check a column of text: refuse dates and percentages, warn of numbers written as text and of identifiers.
+
+    Parameters
+    ----------
+    name : str
+    levels : sequence
+        Its distinct values.
+    n_rows : int
+        How many of its values are not missing.
+    """
+    if len(levels) and all(isinstance(level, str) for level in levels):
+        keep = "or turn the column into a category to keep it as it is"
+        if _most(levels, _DATE) or _most(levels, _TIME_OF_DAY):
+            raise ValueError(
+                f"Column {name!r} holds dates or times as text, such as {min(levels)!r}; turn it into numbers first, "
+                f"for example days, {keep}."
+            )
+        if _most(levels, _PERCENTAGE):
+            raise ValueError(
+                f"Column {name!r} holds percentages as text, such as {min(levels)!r}; turn it into numbers first by "
+                f"removing the %, {keep}."
+            )
+    if _warn_of_numbers(name, levels) or not len(levels) == n_rows >= _IDENTIFIERS:
+        return
+    warn_user(
+        f"Column {name!r} has a different category in each of its {n_rows} rows, as identifiers have: nothing can be "
+        "learned from it; leave it out, or turn it into numbers."
+    )
+
+
+def _most(levels: Sequence[str], pattern: re.Pattern[str]) -> bool:
+    """Whether all levels match a pattern, or nine in ten of many."""
+    found = sum(pattern.fullmatch(level) is not None for level in levels)
+    return found == len(levels) or found >= max(_MANY_NUMBERS, 0.9 * len(levels))
+
+
+def _warn_of_numbers(name: str, levels: Sequence[Any]) -> bool:
+    """Warn of a column of text whose levels are numbers but for a few, or numbers with commas or a unit."""
+    if len(levels) < _MANY_NUMBERS or not all(isinstance(level, str) for level in levels):
+        return False
+    text = pd.Series(list(levels), dtype=object)
+    values = pd.to_numeric(text, errors="coerce")
+    numbers = values.notna()
+    read = [pd.to_numeric(text.str.replace(",", to, n=n), errors="coerce") for to, n in ((".", 1), ("", -1))]
+    with_comma = read[0].notna() | read[1].notna()  # a decimal comma; commas between thousands
+    parts = [_QUANTITY.fullmatch(level) for level in text]
+    units = Counter(part["unit"] for part in parts if part is not None)
+    most = max(_MANY_NUMBERS, 0.9 * len(text))
+    if numbers.all():
+        if (values % 1 == 0).all():  # codes, such as those of postal districts
+            return False
+        what = f"they are numbers, such as {text[0]!r}. Turn them into numbers"
+    elif numbers.sum() >= most:
+        odd = [repr(level) for level in text[~numbers]]
+        what = f"all but {len(odd)} of them are numbers: {listed(odd)}. Correct these or mark them as missing"
+    elif with_comma.sum() >= most:
+        shown = repr(text[~numbers].iloc[0])
+        what = f"they are numbers with commas, such as {shown}. Write them with a decimal point and no other separator"
+    elif max(units.values(), default=0) >= most:
+        shown = repr(text[~numbers].iloc[0])
+        what = f"they are numbers with other characters, such as {shown}. Write them as numbers"
+    else:
+        return False
+    warn_user(
+        f"Column {name!r} holds text and becomes {len(text)} categories, but {what}, or turn the column into a "
+        "category to keep it so."
+    )
+    return True

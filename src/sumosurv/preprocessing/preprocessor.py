@@ -1,8 +1,8 @@
-"""DataFrame in, tensors out: scaling, categories, missing values."""
+"""DataFrame in, tensors out; what is learned of the columns comes from one block of rows or from many."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,28 @@ from scipy import sparse
 from sklearn.utils.extmath import randomized_svd
 
 from sumosurv.model_files import as_flag, as_list, as_whole, check_values
-from sumosurv.networks.data import Inputs
+from sumosurv.networks.encoders import Inputs
 from sumosurv.outcome.checks import names_in_words, without_mask
 from sumosurv.preprocessing.columns import (
+    AT_ONCE,
     UNSEEN,
     CategoricalColumn,
+    Column,
+    Floats,
     NumericColumn,
     NumericScaling,
+    categorical_places,
     column_from_state,
+    is_categorical,
+    learn_categories,
+    learn_numbers,
+    learn_present,
     normal_scores,
     numeric_parts,
 )
-from sumosurv.preprocessing.learning import TableSummary, learn_sparse
-from sumosurv.preprocessing.levels import LevelNotes
+from sumosurv.preprocessing.levels import LevelNotes, check_text
 from sumosurv.preprocessing.reader import ColumnReader
+from sumosurv.sources import LevelSketch, Moments, QuantileSketch
 
 _SHOWN = 12  # columns named in a message
 _LARGE_SVD = 1000  # rows and columns above which leading components alone are computed
@@ -75,7 +83,7 @@ class Preprocessor:
             self.row_shape = tuple(int(size) for size in X.shape[1:])
             return self
         if sparse.issparse(X):
-            self.columns = learn_sparse(X, weight, self.scaling)
+            self.columns = _learn_sparse(X, weight, self.scaling)
             return self
         summary = TableSummary()
         summary.add(_as_frame(X), weight)
@@ -269,3 +277,113 @@ def _matrix(frame: pd.DataFrame) -> npt.NDArray[Any]:
         if not np.isinf(values).any():
             return values if values.flags.writeable else values.copy()
     return np.concatenate([values for _, values in numeric_parts(frame, range(frame.shape[1]))]).T.copy()
+
+
+class TableSummary:
+    """What the columns of a table hold, in any number of blocks of rows.
+
+    Of one block it is exact; of many, columns are learned up to the error of their sketches.
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self._block: tuple[pd.DataFrame, Floats | None] | None = None  # the only one so far
+        self._sketches: dict[str, _NumericSketch | _CategoricalSketch] = {}
+
+    def add(self, frame: pd.DataFrame, weight: Floats | None) -> None:
+        """Take in a block of rows."""
+        self.n_rows += len(frame)
+        if self._block is None and not self._sketches:
+            self._block = frame, weight
+            return
+        blocks = [(frame, weight)]
+        if self._block is not None:
+            blocks, self._block = [self._block, *blocks], None
+            self._sketches = {
+                str(name): _CategoricalSketch(values) if is_categorical(values) else _NumericSketch()
+                for name, values in frame.items()
+            }
+        for rows, own in blocks:
+            for sketch, (_, values) in zip(self._sketches.values(), rows.items()):
+                sketch.add(values, own)
+
+    def learned(self, scaling: NumericScaling) -> list[Column]:
+        """The columns, in the order of the table."""
+        if self._block is None:
+            return [sketch.learned(name, scaling) for name, sketch in self._sketches.items()]
+        frame, weight = self._block
+        names = [str(name) for name in frame.columns]
+        coded = categorical_places(frame)
+        found: dict[int, Column] = {j: learn_categories(names[j], frame.iloc[:, j], weight) for j in coded}
+        numeric = sorted(set(range(len(names))).difference(coded))
+        for places, values in numeric_parts(frame, numeric):
+            found |= zip(places, learn_numbers([names[j] for j in places], values, weight, scaling))
+        return [found[j] for j in range(len(names))]
+
+
+class _NumericSketch:
+    """Quantiles, moments and missing values of a column of numbers."""
+
+    def __init__(self) -> None:
+        self.quantiles, self.moments, self.missing = QuantileSketch(), Moments(), 0.0
+
+    def add(self, values: pd.Series, weight: Floats | None) -> None:
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        absent = np.isnan(numbers)
+        if absent.any():
+            self.missing += float(absent.sum() if weight is None else weight[absent].sum())
+            numbers, weight = numbers[~absent], None if weight is None else weight[~absent]
+        self.quantiles.add(numbers, weight)
+        self.moments.add(numbers, weight)
+
+    def learned(self, name: str, scaling: NumericScaling) -> Column:
+        points, weight = self.quantiles.points()
+        (made,) = learn_present([name], points[None], weight, scaling)
+        if not made.knots and made.seen is not None and made.seen.low < made.seen.high:
+            made = replace(made, centre=self.moments.mean, width=self.moments.width or 1.0)  # which are exact
+        return replace(made, indicator=self.missing > 0)
+
+
+class _CategoricalSketch:
+    """Levels and missing values of a column of categories; the most frequent levels if there are too many."""
+
+    def __init__(self, values: pd.Series) -> None:
+        self.text = pd.api.types.is_string_dtype(values.dtype)
+        self.levels, self.missing, self.present = LevelSketch(), 0.0, 0
+
+    def add(self, values: pd.Series, weight: Floats | None) -> None:
+        absent = values.isna().to_numpy()
+        self.missing += float(absent.sum() if weight is None else weight[absent].sum())
+        self.present += int((~absent).sum())
+        if weight is None:
+            counts = values.value_counts(dropna=True)
+        else:
+            counts = pd.Series(weight, index=values.index).groupby(values, observed=True).sum()
+        self.levels.add({level: float(count) for level, count in counts.items() if count > 0})
+
+    def learned(self, name: str, scaling: NumericScaling) -> Column:
+        counts = self.levels.levels()
+        levels, weight = list(counts), np.array(list(counts.values()))
+        if self.text:
+            check_text(name, levels, self.present)
+        values = pd.Series(pd.Categorical([*levels, None] if self.missing else levels, categories=levels))
+        return learn_categories(name, values, np.append(weight, self.missing) if self.missing else weight)
+
+
+def _learn_sparse(matrix: Any, weight: Floats | None, scaling: NumericScaling) -> list[Column]:
+    """The columns of a sparse matrix without missing values, some of which are arrays at a time."""
+    found: list[Column] = []
+    matrix = sparse.csc_array(matrix)
+    step = max(1, AT_ONCE // max(matrix.shape[0], 1))
+    for begin in range(0, matrix.shape[1], step):
+        values = matrix[:, begin : begin + step].toarray().T
+        names = [str(begin + j) for j in range(len(values))]
+        found += learn_present(names, np.ascontiguousarray(values), weight, scaling)
+    return found
+
+
+def check_columns(frame: pd.DataFrame, rows: npt.NDArray[np.int64]) -> None:
+    """Raise an error for a column of no supported type, and for infinite numbers, with their row numbers."""
+    numeric = sorted(set(range(frame.shape[1])).difference(categorical_places(frame)))
+    for _ in numeric_parts(frame, numeric, rows):
+        pass

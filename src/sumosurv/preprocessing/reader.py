@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sumosurv.networks.data import Inputs
+from sumosurv.networks.encoders import Inputs
 from sumosurv.preprocessing.columns import CategoricalColumn, NumericColumn, knot_ranks, padded_knots
 
 

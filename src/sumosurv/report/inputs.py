@@ -12,7 +12,7 @@ import pandas as pd
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import final_estimator, predict_distribution
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
-from sumosurv.quantiles import quantiles
+from sumosurv.preprocessing.columns import quantiles
 from sumosurv.sources import take_rows
 
 Array = npt.NDArray[np.float64]

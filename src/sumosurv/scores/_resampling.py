@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from sumosurv.confidence import shrinkage
 from sumosurv.nonparametric import is_robust, resampler, sum_by_subject
 from sumosurv.outcome import Outcome
-from sumosurv.quantiles import shrinkage
 from sumosurv.scores._inputs import Array
 
 GROUPS = 100  # of subjects, each left out once for the standard errors of rows that come in blocks

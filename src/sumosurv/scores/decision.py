@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sumosurv.confidence import check_level, check_resamples, resampled_limits
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.outcome import Outcome
-from sumosurv.quantiles import check_level, check_resamples, resampled_limits
 from sumosurv.scores._inputs import Array, check_subjects, check_time, of_cause, risk_at
 from sumosurv.scores._resampling import Bootstrap, incidence_limit
 

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sumosurv.confidence import check_level, check_resamples
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.models import cells_of, check_names, final_estimator
 from sumosurv.outcome import Cells, Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples
 from sumosurv.scores._inputs import CurveMemory, follow_up, median_time
 from sumosurv.scores._resampling import Bootstrap, Estimate
 from sumosurv.scores.blocks import BlockRows, HeldRows, MemoryRows, common_causes, rows_of

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
+from sumosurv.confidence import shrinkage
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import incidence_variance, is_robust
-from sumosurv.quantiles import shrinkage
 from sumosurv.scores._inputs import (
     Array,
     check_rows,

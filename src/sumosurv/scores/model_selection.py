@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
+from sumosurv.confidence import check_level, check_resamples
 from sumosurv.models import check_names
 from sumosurv.outcome import Outcome, check_outcome
-from sumosurv.quantiles import check_level, check_resamples
 from sumosurv.scores.blocks import MemoryRows
 from sumosurv.scores.censoring import fitted_to
 from sumosurv.scores.evaluation import FixedScores

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.estimators import SumoNet, SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
-from sumosurv.fitting.parameters import NONE, Allowed, Constraints, instance_of, integer, one_of
 from sumosurv.fitting.prepared import check_validation_data
+from sumosurv.fitting.settings import NONE, Allowed, Constraints, instance_of, integer, one_of
 from sumosurv.fitting.spread import Members
 from sumosurv.outcome import check_outcome
 from sumosurv.search.rounds import run_searches

@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from sklearn.utils import check_random_state
 
-from sumosurv.fitting.method import NetworkMethod
 from sumosurv.fitting.plan import FitPlan, FittedComponents, stack_components
 from sumosurv.fitting.prepared import Learned, PreparedRows, learn_time_scale
+from sumosurv.fitting.settings import NetworkMethod
 from sumosurv.networks import Inputs, Observed, Table
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import Preprocessor, TableSummary, check_columns
