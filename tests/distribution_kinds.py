@@ -468,3 +468,12 @@ KINDS |= {
         breaks=tuple(sorted({*KNOTS, *(KNOTS + 0.25)})),
     ),
 }
+
+
+def one_of_each() -> list[str]:
+    """A kind of each class, with one cause and with several, smooth and not: for rules that the base class keeps."""
+    chosen: dict[tuple[object, ...], str] = {}
+    for name, kind in KINDS.items():
+        distribution = kind()
+        chosen.setdefault((type(distribution), distribution.n_causes > 1, kind.smooth), name)
+    return [*chosen.values(), "monotone", "monotone, fast"]

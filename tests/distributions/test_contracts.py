@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from distribution_kinds import KINDS, Kind, label, quadrature
+from distribution_kinds import KINDS, Kind, label, one_of_each, quadrature
 
 METHODS = ("survival", "log_survival", "cdf", "density", "log_density", "hazard", "cumulative_hazard")
 LEVELS = np.array([0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97])
@@ -21,6 +21,11 @@ def kind(request) -> Kind:
 
 @pytest.fixture(params=[name for name in KINDS if KINDS[name].smooth], ids=label)
 def smooth(request) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture(params=one_of_each(), ids=label)
+def of_each_class(request) -> Kind:
     return KINDS[request.param]
 
 
@@ -168,8 +173,8 @@ def test_extreme_quantiles(kind):
     assert np.array_equal(d.median(), d.quantile(0.5))
 
 
-def test_levels_of_quantiles_that_cannot_be(kind):
-    d = kind()
+def test_levels_of_quantiles_that_cannot_be(of_each_class):
+    d = of_each_class()
     for wrong in (-0.1, 1.1, np.nan):
         with pytest.raises(ValueError, match=r"\[0, 1\]"):
             d.quantile(wrong)
@@ -250,11 +255,12 @@ def test_conditional_mean_equals_quadrature(kind):
 
 
 def test_samples_have_the_distribution(kind):
-    d, size = kind(), 3000
+    d, size = kind(), 1000
     draws = sampled_times(d, size, 7)
     assert draws.shape == (N, size)
-    assert np.array_equal(draws, sampled_times(d, size, 7))
-    assert sampled_times(d, None, 1).shape == (N,)
+    once = sampled_times(d, None, 1)
+    assert once.shape == (N,)
+    assert np.array_equal(once, sampled_times(d, None, 1))
     for i in range(N):
         row = d[i]
         if kind.smooth and kind.total:
@@ -267,18 +273,28 @@ def test_samples_have_the_distribution(kind):
 
 
 def test_samples_of_different_subjects_are_independent(kind):
-    draws = sampled_times(kind(), 2000, 3)
+    draws = sampled_times(kind(), 1000, 3)
     finite = np.isfinite(draws).all(0)
-    limit = max(0.08, 3.5 / np.sqrt(finite.sum()))
+    limit = max(0.11, 3.5 / np.sqrt(finite.sum()))
     assert abs(stats.spearmanr(draws[0][finite], draws[1][finite]).statistic) < limit
 
 
 # ---------------------------------------------------------------------- doors
 
 
+def test_an_array_of_times_is_a_grid(kind):
+    d, times = kind(), kind.scale * np.array([0.3, 0.9, 1.9, 2.5])
+    for name in ("survival", "density"):
+        f = getattr(d, name)
+        grid = f(times)
+        assert grid.shape == (N, 4)
+        np.testing.assert_allclose(grid, np.stack([f(float(t)) for t in times], axis=1), rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(f(times[:N]), grid[:, :N], rtol=1e-12, err_msg=name)  # as many as subjects
+
+
 @pytest.mark.parametrize("n", [1, N])
-def test_an_array_of_times_is_a_grid_whatever_its_length(kind, n):
-    d, times = kind()[:n], kind.scale * np.array([0.3, 0.9, 1.9, 2.5])
+def test_an_array_of_times_is_a_grid_whatever_its_length(of_each_class, n):
+    d, times = of_each_class()[:n], of_each_class.scale * np.array([0.3, 0.9, 1.9, 2.5])
     assert len(d) == n
     for name in METHODS:
         f = getattr(d, name)
@@ -290,9 +306,20 @@ def test_an_array_of_times_is_a_grid_whatever_its_length(kind, n):
             np.testing.assert_allclose(grid, one_by_one[:, :m], rtol=1e-12, err_msg=name)
 
 
+def test_own_times_are_the_diagonal_of_the_grid(kind):
+    d, own = kind(), kind.scale * np.array([0.3, 0.9, 1.9])
+    for name in ("survival", "density"):
+        f = getattr(d, name)
+        at_own = f(own_times=own)
+        np.testing.assert_allclose(at_own, np.diagonal(f(own)), rtol=1e-12, err_msg=name)
+        several = f(own_times=own[:, None] * np.array([1.0, 2.0]))
+        np.testing.assert_allclose(several, np.stack([at_own, f(own_times=2.0 * own)], axis=1), rtol=1e-12)
+
+
 @pytest.mark.parametrize("n", [1, N])
-def test_own_times_are_the_diagonal_of_the_grid(kind, n):
-    d, own, factors = kind()[:n], kind.scale * np.array([0.3, 0.9, 1.9])[:n], np.array([1.0, 0.5, 2.0])
+def test_own_times_have_the_shape_that_they_are_given_in(of_each_class, n):
+    d, factors = of_each_class()[:n], np.array([1.0, 0.5, 2.0])
+    own = of_each_class.scale * np.array([0.3, 0.9, 1.9])[:n]
     for name in METHODS:
         f = getattr(d, name)
         at_own = f(own_times=own)
@@ -305,34 +332,42 @@ def test_own_times_are_the_diagonal_of_the_grid(kind, n):
             np.testing.assert_allclose(several, each[:, :m], rtol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("n", [1, N])
-def test_levels_and_horizons_follow_the_same_rule(kind, n):
-    d = kind()[:n]
+def test_levels_and_horizons_follow_the_same_rule(kind):
+    d = kind()
     for f, own_name, values in (
         (d.quantile, "own_levels", np.array([0.2, 0.5, 0.05])),
         (d.restricted_mean, "own_horizons", kind.scale * np.array([0.3, 0.9, 1.9])),
     ):
-        grid = f(values)  # as many as subjects, or more
-        assert grid.shape == (n, 3)
-        for m in (0, 2):
-            assert f(values[:m]).shape == (n, m)
-        for j in (0, 2):
-            np.testing.assert_allclose(f(float(values[j])), grid[:, j], rtol=1e-9)
-        own = f(**{own_name: values[:n]})
-        assert own.shape == (n,)
-        np.testing.assert_allclose(own, np.diagonal(grid[:, :n]), rtol=1e-9)
-        several = f(**{own_name: np.column_stack([values[:n], values[:n][::-1]])})
-        assert several.shape == (n, 2)
-        np.testing.assert_allclose(several[:, 0], own, rtol=1e-9)
+        grid = f(values)  # as many as subjects
+        assert grid.shape == (N, 3)
+        np.testing.assert_allclose(f(float(values[2])), grid[:, 2], rtol=1e-9)
+        own = f(**{own_name: values})
+        assert own.shape == (N,)
+        np.testing.assert_allclose(own, np.diagonal(grid), rtol=1e-9)
 
 
-@pytest.mark.parametrize("wrong", [-1.0, np.nan, [0.5, -1e-9, 2.0], [1.0, np.nan]])
-def test_times_that_cannot_be(kind, wrong):
-    d = kind()
-    with pytest.raises(ValueError, match=r"zero or more and not missing; got (-|nan)"):
-        d.survival(wrong)
-    with pytest.raises(ValueError, match=r"zero or more and not missing; got (-|nan)"):
-        d.survival(own_times=[1.0, 1.0, np.min(wrong)])
+@pytest.mark.parametrize("n", [1, N])
+def test_levels_and_horizons_have_the_shape_that_they_are_given_in(of_each_class, n):
+    d = of_each_class()[:n]
+    for f, own_name, values in (
+        (d.quantile, "own_levels", np.array([0.2, 0.5])),
+        (d.restricted_mean, "own_horizons", of_each_class.scale * np.array([0.3, 0.9])),
+    ):
+        grid = f(values)
+        assert grid.shape == (n, 2)
+        assert f(values[:0]).shape == (n, 0)
+        both = f(**{own_name: np.broadcast_to(values, (n, 2))})
+        assert both.shape == (n, 2)
+        np.testing.assert_allclose(both, grid, rtol=1e-9)
+
+
+def test_times_that_cannot_be(of_each_class):
+    d = of_each_class()
+    for wrong in (-1.0, np.nan, [0.5, -1e-9, 2.0], [1.0, np.nan]):
+        with pytest.raises(ValueError, match=r"zero or more.* got (-|nan)"):
+            d.survival(wrong)
+        with pytest.raises(ValueError, match=r"zero or more.* got (-|nan)"):
+            d.survival(own_times=[1.0, 1.0, np.min(wrong)])
     with pytest.raises(ValueError, match="horizon must be zero or more"):
         d.restricted_mean(-1.0)
     with pytest.raises(ValueError, match="after must be zero or more"):
@@ -362,17 +397,17 @@ def test_shapes_that_do_not_fit(name, shared, own):
         f(0.5, **{own: np.full(N, 0.5)})
 
 
-def test_a_condition_is_a_number_or_one_per_subject(kind):
-    d = kind()
+def test_a_condition_is_a_number_or_one_per_subject(of_each_class):
+    d = of_each_class()
     np.testing.assert_array_equal(d.conditional(0.1).median(), d.conditional(np.full(N, 0.1)).median())
     for wrong in (np.zeros(2), np.zeros((N, 1))):
         with pytest.raises(ValueError, match=r"one time per subject \(3\)"):
             d.conditional(wrong)
 
 
-def test_tensors_in_tensors_out(kind):
-    d = kind()
-    t = torch.tensor([0.5, 1.0, 1.5], dtype=torch.float64) * kind.scale
+def test_tensors_in_tensors_out(of_each_class):
+    d = of_each_class()
+    t = torch.tensor([0.5, 1.0, 1.5], dtype=torch.float64) * of_each_class.scale
     for name in METHODS:
         for asked in ({"times": t}, {"own_times": t}):
             result = getattr(d, name)(**asked)
@@ -388,7 +423,7 @@ def test_tensors_in_tensors_out(kind):
 
 def test_indexing(kind):
     d, grid = kind(), kind.scale * np.array([0.2, 0.8, 1.5, 4.0])
-    whole, means = d.survival(grid), d.mean()
+    whole = d.survival(grid)
     for rows, expected in (
         (1, [1]),
         (-1, [2]),
@@ -400,7 +435,7 @@ def test_indexing(kind):
         assert type(part) is type(d)
         assert len(part) == len(expected)
         np.testing.assert_allclose(part.survival(grid), whole[expected], rtol=1e-13)
-        np.testing.assert_allclose(part.mean(), means[expected], rtol=1e-9)
+    np.testing.assert_allclose(d[[2, 0, 2]].mean(), d.mean()[[2, 0, 2]], rtol=1e-9)
     with pytest.raises(IndexError):
         d[3]
     assert repr(d).startswith("SurvivalDistribution of 3 subjects")
@@ -410,8 +445,9 @@ def test_indexing(kind):
 def test_single_precision_answers_every_question(kind):
     exact, single = kind(), kind().single()
     times = kind.scale * np.array([0.3, 0.8, 2.0, 30.0])
+    horizons = times[[0, 3]]
     with torch.no_grad():
         np.testing.assert_allclose(single.cdf(times), exact.cdf(times), rtol=1e-5)
         np.testing.assert_allclose(single.quantile([0.1, 0.5, 0.9]), exact.quantile([0.1, 0.5, 0.9]), rtol=2e-5)
-        np.testing.assert_allclose(single.restricted_mean(times), exact.restricted_mean(times), rtol=1e-5)
+        np.testing.assert_allclose(single.restricted_mean(horizons), exact.restricted_mean(horizons), rtol=1e-5)
         np.testing.assert_allclose(single.mean(), exact.mean(), rtol=1e-5)
