@@ -1,4 +1,4 @@
-"""What all tests share: one thread for torch, no figures left open, and where the real data lie."""
+"""What all tests share: one thread, no figures left open, and where the real data are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 
 if "SUMOSURV_TEST_CUDA" not in os.environ:  # tests ask for the same bits everywhere: those for GPUs are in tests/cuda
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# Tests run in one process per core, so threads of BLAS and OpenMP would only wait for one another. Read when NumPy
+# and torch are imported, and by the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pandas as pd
 import pytest
