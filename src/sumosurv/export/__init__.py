@@ -20,30 +20,30 @@ __all__ = ["export_onnx", "export_torch", "onnx_inputs"]
 
 Precision = Literal["double", "single"]
 
-_ROWS, _TIMES = 3, 5  # of the example that torch.export follows; neither is fixed by it
+_ROWS, _TIMES = 3, 5  # of the example with which torch.export traces; the program accepts other numbers
 
 
 def export_onnx(model: SurvivalEstimator, path: str | Path, *, precision: Precision = "double") -> None:
     """Write a fitted model as an ONNX file, which runs without this library.
 
-    Preprocessing and mixture are inside. Inputs are ``numbers``, (rows, columns) in float64, NaN if missing;
-    ``categories``, (rows, columns) as text, empty if missing; and ``times``, (times,). Outputs are ``survival`` and
-    ``density``, (rows, times), ``risk``, (rows,), and for competing risks ``incidence``, (rows, times, causes). The
-    metadata entry ``sumosurv`` names the columns and levels, as JSON. See docs/export.md.
+    The file includes preprocessing and all components of a mixture. Inputs are ``numbers``, (rows, columns) in float64,
+    NaN if missing; ``categories``, (rows, columns) as text, empty if missing; and ``times``, (times,). Outputs are
+    ``survival`` and ``density``, (rows, times), ``risk``, (rows,), and for competing risks ``incidence``, (rows, times,
+    causes). The metadata entry ``sumosurv`` names the columns and levels, as JSON. See docs/export.md.
 
     Parameters
     ----------
     model : SurvivalEstimator
-        Fitted; of a search, what it predicts with is written.
+        Fitted model. For a search, the estimator with which it predicts is written.
     path : path
     precision : {"double", "single"}
-        Precision of the networks: "double" gives what the library gives; "single" is half the size and faster, with an
-        error in S of about 1e-6.
+        Precision of the networks. "double" agrees with the library up to rounding; "single" is half the size and
+        faster, with an error in S of about 1e-6.
 
     Raises
     ------
     TypeError
-        The method has no exact curve to write: its curves are steps, or the solution of an equation.
+        If the curves of the method are step functions or solutions of an ODE.
     """
     model = _check(model, path, precision)
     if find_spec("onnx") is None:
@@ -58,7 +58,8 @@ def export_onnx(model: SurvivalEstimator, path: str | Path, *, precision: Precis
 def export_torch(model: SurvivalEstimator, path: str | Path, *, precision: Precision = "double") -> None:
     """Write a fitted model as a ``torch.export`` program (.pt2), which runs with torch alone.
 
-    As `export_onnx`, but categories are codes, (rows, columns) in int64; the extra file ``sumosurv.json`` lists them.
+    Inputs and outputs are those of `export_onnx`, except that categories are codes, (rows, columns) in int64, which the
+    extra file ``sumosurv.json`` lists.
     """
     model = _check(model, path, precision)
     program = SurvivalProgram(model, precision)
@@ -72,7 +73,7 @@ def export_torch(model: SurvivalEstimator, path: str | Path, *, precision: Preci
         given = numbers, torch.zeros(_ROWS, len(about["categories"]), dtype=torch.long), times
     open_axes: Any = ({0: torch.export.Dim.DYNAMIC},) * len(given)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore", FutureWarning)  # torch's, of its own names
+        warnings.simplefilter("ignore", FutureWarning)  # of torch, about its own functions
         made = torch.export.export(program, given, dynamic_shapes=(open_axes,), strict=False)
         with replacing(Path(path)) as partial, partial.open("wb") as file:
             torch.export.save(made, file, extra_files={"sumosurv.json": json.dumps(about, allow_nan=False)})
@@ -80,9 +81,9 @@ def export_torch(model: SurvivalEstimator, path: str | Path, *, precision: Preci
 
 def _check(model: SurvivalEstimator, path: str | Path, precision: str) -> SurvivalEstimator:
     check_is_fitted(model)
-    model = vars(model).get("best_estimator_", model)  # of a search
+    model = vars(model).get("best_estimator_", model)  # for a search
     if precision not in ("double", "single"):
-        raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
+        raise ValueError(f"precision must be 'double' or 'single'; got {precision!r}.")
     check_exportable(model)
     check_writable(path)
     return model

@@ -1,4 +1,4 @@
-"""The inputs of an exported model, made of rows. The file needs NumPy alone, so that it can be copied."""
+"""Inputs of an exported model from rows. This file imports only NumPy, so that it can be copied to other projects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 __all__ = ["onnx_inputs"]
 
-_LARGEST = 1e300  # as in training: larger numbers overflow
+_LARGEST = 1e300  # larger numbers overflow; training has the same limit
 _DATES = (date, time, timedelta, np.datetime64, np.timedelta64)
 
 
@@ -25,20 +25,18 @@ def onnx_inputs(model: Any, rows: Any, times: Any) -> dict[str, np.ndarray]:
     model : onnxruntime.InferenceSession or dict
         The opened ONNX file, or the metadata of a file, parsed from JSON.
     rows : DataFrame or sequence of dict
-        The covariates by column name, in any order. None, NaN and pandas.NA are missing values; a column that a
-        dictionary does not have is missing, if another dictionary has it. An array for a model with an encoder that
-        reads arrays.
+        The covariates by column name, in any order. None, NaN and pandas.NA are missing values, and so is a column
+        that only some of the dictionaries have. For a model whose encoder reads arrays, an array.
     times : sequence of float
-        In the unit of the training times.
+        Times in the unit of the training times.
 
     Raises
     ------
     TypeError
-        If ``rows`` is something else.
+        If ``rows`` has another type.
     ValueError
-        If there are no rows, if no row has a column, or a table has it twice, and if a value is not of the type that
-        its column had in training: anything but a finite number in a numeric column, and anything but text, a number
-        or a truth value in a category.
+        If there are no rows, if a column is missing or occurs twice, or if a value does not have the type of its
+        column: a finite number in a numeric column; text, a number or a truth value in a category.
 
     Examples
     --------
@@ -118,5 +116,5 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
     value: Any = row.get(name)
     try:
         return None if value is None or bool(value != value) else value
-    except (TypeError, ValueError):  # pandas.NA is neither true nor false; arrays are neither either
+    except (TypeError, ValueError):  # pandas.NA and arrays have no truth value
         return None if np.ndim(value) == 0 else value

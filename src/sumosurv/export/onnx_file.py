@@ -13,45 +13,36 @@ from onnx import TensorProto, helper
 
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
-from sumosurv.export.graph import Graph
-from sumosurv.export.program import SurvivalProgram, described, preprocessor_of, spellings
-from sumosurv.export.tracing import Value
+from sumosurv.export.program import SurvivalProgram, described, preprocessor_of
+from sumosurv.export.tracing import Graph, Value
 from sumosurv.files import replacing
-from sumosurv.preprocessing import CategoricalColumn, NumericColumn
 
 _OPSET, _ML_OPSET, _IR = 18, 2, 9  # read by every onnxruntime since 1.14
 _OUTPUTS = ("survival", "density", "risk", "incidence")
+_ROWS, _TIMES = (3, 7), (5, 17)  # lengths in the two examples; see `sumosurv.export.tracing`
 
 
 def write_onnx(model: SurvivalEstimator, path: str | Path, precision: Literal["double", "single"]) -> None:
     """Write the graph of a fitted model; see `sumosurv.export.export_onnx`."""
-    program = SurvivalProgram(model, precision)
+    program, about, shape = SurvivalProgram(model, precision), described(model), preprocessor_of(model).row_shape
     graph, inputs, given = Graph(), [], []
-    columns = preprocessor_of(model)
-    if columns.row_shape is not None:
-        inputs.append(helper.make_tensor_value_info("array", TensorProto.FLOAT, ["rows", *columns.row_shape]))
-        rows = graph.note_size("rows", "array", 0)
-        given.append(Value(graph, "array", (rows, *columns.row_shape), torch.float32))
+    if shape is not None:
+        inputs.append(helper.make_tensor_value_info("array", TensorProto.FLOAT, ["rows", *shape]))
+        given.append(Value(graph, "array", [torch.zeros(n, *shape) for n in _ROWS]))
     else:
-        numeric = [column for column in columns.columns if isinstance(column, NumericColumn)]
-        coded = [column for column in columns.columns if isinstance(column, CategoricalColumn)]
-        if numeric:
-            inputs.append(helper.make_tensor_value_info("numbers", TensorProto.DOUBLE, ["rows", len(numeric)]))
-        if coded:
-            inputs.append(helper.make_tensor_value_info("categories", TensorProto.STRING, ["rows", len(coded)]))
-        rows = graph.note_size("rows", inputs[0].name, 0)
-        given.append(_numbers(graph, rows, len(numeric)))
-        given.append(_codes(graph, rows, coded))
+        for name, kind in (("numbers", TensorProto.DOUBLE), ("categories", TensorProto.STRING)):
+            if about[name]:
+                inputs.append(helper.make_tensor_value_info(name, kind, ["rows", len(about[name])]))
+        given += [_numbers(graph, len(about["numbers"])), _codes(graph, about["categories"])]
     inputs.append(helper.make_tensor_value_info("times", TensorProto.DOUBLE, ["times"]))
-    times = graph.note_size("times", "times", 0)
-    given.append(Value(graph, "times", (times,), torch.float64))
+    given.append(Value(graph, "times", [torch.ones(n, dtype=torch.float64) for n in _TIMES]))
     with torch.no_grad():
         results = program(*given)
     outputs = []
     for name, result in zip(_OUTPUTS, results):
         graph.nodes.append(helper.make_node("Identity", [result.name], [name]))
-        shape: list[Any] = ["rows", "times", model.n_causes_][: result.ndim]
-        outputs.append(helper.make_tensor_value_info(name, TensorProto.DOUBLE, shape))
+        lengths: list[Any] = ["rows", "times", model.n_causes_][: result.ndim]
+        outputs.append(helper.make_tensor_value_info(name, TensorProto.DOUBLE, lengths))
     graph.prune(_OUTPUTS[: len(results)])
     made = helper.make_model(
         helper.make_graph(graph.nodes, "survival", inputs, outputs, graph.initializers),
@@ -60,34 +51,27 @@ def write_onnx(model: SurvivalEstimator, path: str | Path, precision: Literal["d
         opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)],
         ir_version=_IR,
     )
-    helper.set_model_props(made, {"sumosurv": json.dumps(described(model), allow_nan=False)})
+    helper.set_model_props(made, {"sumosurv": json.dumps(about, allow_nan=False)})
     onnx.checker.check_model(made)
     with replacing(path) as partial:
         partial.write_bytes(made.SerializeToString())
 
 
-def _numbers(graph: Graph, rows: Any, count: int) -> Value:
+def _numbers(graph: Graph, count: int) -> Value:
+    """The numeric columns; without any, a constant that has no columns for each row of the categories."""
+    examples = [torch.zeros(n, count, dtype=torch.float64) for n in _ROWS]
     if count:
-        return Value(graph, "numbers", (rows, count), torch.float64)
-    return Value(graph, graph.constant(np.zeros((1, 0))), (1, 0), torch.float64).expand(rows, 0)
+        return Value(graph, "numbers", examples)
+    rows = graph.add("Slice", [graph.add("Shape", ["categories"]), [0], [1]])
+    return Value(graph, graph.add("Expand", [np.zeros((1, 0)), graph.add("Concat", [rows, [0]], axis=0)]), examples)
 
 
-def _codes(graph: Graph, rows: Any, columns: list[CategoricalColumn]) -> Value:
-    """The codes of categories, of their text."""
+def _codes(graph: Graph, categories: list[dict[str, Any]]) -> Value:
+    """The codes of the categorical columns, from their text."""
     codes = []
-    for j, column in enumerate(columns):
-        known = spellings(column)
-        own = graph.add("Slice", ["categories", *(graph.numbers(at) for at in (j, j + 1, 1))])
-        name = graph.add(
-            "LabelEncoder",
-            [own],
-            domain="ai.onnx.ml",
-            keys_strings=list(known),
-            values_int64s=list(known.values()),
-            default_int64=0,
-        )
-        codes.append(Value(graph, name, (rows, 1), torch.int64))
-    if not codes:
-        return Value(graph, graph.constant(np.zeros((0, 0), dtype=np.int64)), (rows, 0), torch.int64)
-    made: Value = torch.cat(codes, dim=1)  # type: ignore[arg-type, assignment]
-    return made
+    for j, column in enumerate(categories):
+        options: Any = {"keys_strings": list(column["codes"]), "values_int64s": list(column["codes"].values())}
+        text = graph.add("Slice", ["categories", [j], [j + 1], [1]])
+        codes.append(graph.add("LabelEncoder", [text], domain="ai.onnx.ml", default_int64=0, **options))
+    name = graph.add("Concat", codes, axis=1) if codes else graph.name(np.zeros((0, 0), dtype=np.int64))
+    return Value(graph, name, [torch.zeros(n, len(codes), dtype=torch.long) for n in _ROWS])

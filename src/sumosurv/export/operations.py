@@ -1,14 +1,18 @@
-"""Functions of torch on values of an ONNX graph, by name.
+"""The operations of torch that can be exported to ONNX, by name.
 
-onnxruntime has convolutions and mean pooling in single precision alone: values of float64 are rounded on the way in.
-Functions that ONNX has no operator for are made of those that it has, accurate to float64.
+An operation gets the arguments of the torch function, in which `Value` takes the place of tensors. It returns the name
+of the node that it adds, or a value made of other operations. Functions without an ONNX operator are composed of those
+that there are, accurate in float64. onnxruntime has convolutions and mean pooling in single precision only: float64 is
+rounded before them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
+from itertools import pairwise
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -19,110 +23,209 @@ from scipy.special import erfcx as exact_erfcx
 from scipy.special import ndtri as exact_ndtri
 from torch import Tensor
 
-from sumosurv.export.tracing import Value, joint
+from sumosurv.export.tracing import Value, example, graph_of
+
+_LAST = 2**63 - 1  # the end of an axis of any length
 
 
-def _each(number: int | Sequence[int], axes: int) -> list[int]:
-    """One number for each axis."""
+def _node(operator: str, *inputs: Any, dtype: torch.dtype | None = None, **attributes: Any) -> str:
+    return graph_of(inputs).add(operator, inputs, dtype=dtype, **attributes)
+
+
+# ---------------------------------------------------------------------- element by element
+
+
+def _binary(operator: str, a: Any, b: Any) -> str:
+    """An operator of two values, one of which may be a tensor or a number."""
+    dtype = torch.result_type(example(a), example(b))
+    return _node("And" if operator == "Mul" and dtype == torch.bool else operator, a, b, dtype=dtype)
+
+
+def _reflected(operator: str, b: Any, a: Any) -> str:
+    return _binary(operator, a, b)
+
+
+def _unary(operator: str, x: Value, inplace: bool = False) -> str:
+    return _node(operator, x)
+
+
+def _clamp(x: Value, low: float | None = None, high: float | None = None) -> str:
+    made = x.name if low is None else _node("Max", x, low, dtype=x.dtype)
+    return made if high is None else x.graph.add("Min", [made, high], dtype=x.dtype)
+
+
+def _where(condition: Any, first: Any, second: Any) -> str:
+    graph, dtype = graph_of((condition, first, second)), torch.result_type(example(first), example(second))
+    return graph.add("Where", [condition, graph.name(first, dtype), graph.name(second, dtype)])
+
+
+def _softplus(x: Any) -> Any:
+    return x.clamp_min(0.0) + torch.log(1.0 + torch.exp(-x.abs()))
+
+
+def _is_finite(x: Any) -> Any:
+    return ~(torch.isinf(x) | torch.isnan(x))
+
+
+def _to(x: Any, *kinds: Any, dtype: torch.dtype | None = None) -> Any:
+    """Another type; the device does not matter."""
+    kind = kinds[-1] if kinds else dtype
+    wanted = kind if isinstance(kind, torch.dtype) else getattr(kind, "dtype", x.dtype)
+    if not isinstance(x, Value):  # a constant, of the type of a value
+        return x.to(wanted)
+    return x if wanted == x.dtype else x.graph.cast(x.name, wanted)
+
+
+# ---------------------------------------------------------------------- shapes
+
+
+def _getitem(x: Any, index: Any) -> str:
+    if not isinstance(x, Value):  # table[members, places] for all members (K, 1) and places (1, n)
+        return _node("Gather", x, index[1].squeeze(0), axis=1)
+    items = list(index) if isinstance(index, tuple) else [index]
+    if any(item is Ellipsis for item in items):
+        place = next(i for i, item in enumerate(items) if item is Ellipsis)
+        known = sum(item is not None and item is not Ellipsis for item in items)
+        items[place : place + 1] = [slice(None)] * (x.ndim - known)
+    made, axis = x.name, 0
+    for item in items:
+        if item is None:
+            made = x.graph.add("Unsqueeze", [made, [axis]])
+        elif isinstance(item, slice):
+            if item != slice(None):
+                ends = [item.start or 0], [_LAST if item.stop is None else item.stop]
+                made = x.graph.add("Slice", [made, *ends, [axis]])
+        else:
+            made = x.graph.add("Gather", [made, torch.as_tensor(item)], axis=axis)
+        axis += not isinstance(item, int)
+    return made
+
+
+def _movedim(x: Value, source: int, destination: int) -> str:
+    order = list(range(x.ndim))
+    order.insert(destination % x.ndim, order.pop(source))
+    return _node("Transpose", x, perm=order)
+
+
+def _lengths(shape: tuple[Any, ...]) -> list[Any]:
+    """A shape that was given as one argument or as several."""
+    return list(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else list(shape)
+
+
+def _flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    return x.reshape(*x.shape[:start_dim], -1)
+
+
+def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
+    ends = [sum(sizes[:k], 0) for k in range(len(sizes) + 1)]
+    before = (slice(None),) * (dim % x.ndim)
+    return tuple(x[(*before, slice(*pair))] for pair in pairwise(ends))
+
+
+def _unbind(x: Any, dim: int = 0) -> tuple[Any, ...]:
+    return tuple(x[(*(slice(None),) * (dim % x.ndim), k)] for k in range(x.shape[dim]))
+
+
+def _cat(parts: Sequence[Any], dim: int = 0) -> str:
+    """Without parts of length zero, which onnxruntime does not accept in every version."""
+    kept = [part for part in parts if part.shape[dim] != 0] or parts[:1]
+    dtype = reduce(torch.promote_types, [part.dtype for part in kept])
+    return graph_of(parts).add("Concat", kept, dtype=dtype, axis=dim % parts[0].ndim)
+
+
+def _stack(parts: Sequence[Any], dim: int = 0) -> Any:
+    return torch.cat([part.unsqueeze(dim) for part in parts], dim)
+
+
+def _filled(value: float, x: Value) -> str:
+    return x.graph.add("Expand", [x.graph.name(value, x.dtype), list(x.shape)])
+
+
+# ---------------------------------------------------------------------- sums and products
+
+
+def _reduced(operator: str, x: Value, dim: int, keepdim: bool = False) -> str:
+    return _node(operator, x, [dim], keepdims=int(keepdim))
+
+
+def _all(x: Value, dim: int, keepdim: bool = False) -> str:
+    least = x.graph.add("ReduceMin", [x.to(torch.int64), [dim]], keepdims=int(keepdim))
+    return x.graph.cast(least, torch.bool)
+
+
+def _linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Any:
+    made = x @ weight.T
+    return made if bias is None else made + bias
+
+
+# ---------------------------------------------------------------------- convolutions and pooling
+
+
+def _each(number: int | Sequence[int], x: Value) -> list[int]:
+    """One number for each axis of an image or a sequence."""
+    axes = x.ndim - 2
     return [number] * axes if isinstance(number, int) else [int(n) for n in number] * (axes // len(number))
 
 
-def _lengths(x: Value, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> list[Any]:
-    """Lengths of the axes after a window has passed along them."""
-    sizes = zip(x.shape[2:], kernel, stride, padding, dilation)
-    return [(int(n) + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]  # type: ignore[arg-type]
+def _convolution(
+    x: Value,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> str:
+    if isinstance(padding, str):
+        raise TypeError(f"A convolution with padding={padding!r} cannot be exported to ONNX; pass a number.")
+    options: Any = {"strides": _each(stride, x), "pads": _each(padding, x) * 2, "dilations": _each(dilation, x)}
+    inputs = [x, weight.float(), *([] if bias is None else [bias.float()])]
+    options |= {"kernel_shape": list(weight.shape[2:]), "group": groups}
+    return x.graph.cast(_node("Conv", *inputs, dtype=torch.float32, **options), x.dtype)
 
 
-def _convolution(axes: int) -> Callable[..., Value]:
-    def apply(
-        x: Value,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Value:
-        if isinstance(padding, str):
-            raise TypeError(f"A convolution with padding={padding!r} cannot be exported to ONNX; pass a number.")
-        kernel, step = list(weight.shape[2:]), _each(stride, axes)
-        rim, gap = _each(padding, axes), _each(dilation, axes)
-        single = x.to(torch.float32)
-        parts = [weight, *([] if bias is None else [bias])]
-        inputs = [single.name, *(single.like(part.to(torch.float32)).name for part in parts)]
-        shape = [x.shape[0], weight.shape[0], *_lengths(x, kernel, step, rim, gap)]
-        options: Any = {"kernel_shape": kernel, "strides": step, "pads": rim * 2, "dilations": gap, "group": groups}
-        return single.new("Conv", inputs, shape, **options).to(x.dtype)
-
-    return apply
+def _max_pool(
+    x: Value,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> str:
+    if ceil_mode or return_indices:
+        raise TypeError("Pooling with ceil_mode or return_indices cannot be exported to ONNX.")
+    return _node("MaxPool", x, dilations=_each(dilation, x), **_window(x, kernel_size, stride, padding))
 
 
-def _max_pool(axes: int) -> Callable[..., Value]:
-    def apply(
-        x: Value,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Value:
-        if ceil_mode or return_indices:
-            raise TypeError("Pooling with ceil_mode or return_indices cannot be exported to ONNX.")
-        kernel = _each(kernel_size, axes)
-        step = _each(stride, axes) if stride else kernel  # torch has an empty stride for None
-        rim, gap = _each(padding, axes), _each(dilation, axes)
-        shape = [*x.shape[:2], *_lengths(x, kernel, step, rim, gap)]
-        return x.new("MaxPool", [x.name], shape, kernel_shape=kernel, strides=step, pads=rim * 2, dilations=gap)
-
-    return apply
+def _mean_pool(
+    x: Value,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> str:
+    if ceil_mode or divisor_override is not None:
+        raise TypeError("Pooling with ceil_mode or divisor_override cannot be exported to ONNX.")
+    options = _window(x, kernel_size, stride, padding) | {"count_include_pad": int(count_include_pad)}
+    return x.graph.cast(_node("AveragePool", x, dtype=torch.float32, **options), x.dtype)
 
 
-def _mean_pool(axes: int) -> Callable[..., Value]:
-    def apply(
-        x: Value,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Value:
-        if ceil_mode or divisor_override is not None:
-            raise TypeError("Pooling with ceil_mode or divisor_override cannot be exported to ONNX.")
-        kernel, rim = _each(kernel_size, axes), _each(padding, axes)
-        step, single = _each(stride, axes) if stride else kernel, x.to(torch.float32)
-        shape = [*x.shape[:2], *_lengths(x, kernel, step, rim, [1] * axes)]
-        options: Any = {"kernel_shape": kernel, "strides": step, "pads": rim * 2}
-        made = single.new("AveragePool", [single.name], shape, count_include_pad=int(count_include_pad), **options)
-        return made.to(x.dtype)
-
-    return apply
+def _window(x: Value, kernel_size: Any, stride: Any, padding: Any) -> dict[str, Any]:
+    kernel = _each(kernel_size, x)  # torch has an empty stride for None
+    return {"kernel_shape": kernel, "strides": _each(stride, x) if stride else kernel, "pads": _each(padding, x) * 2}
 
 
-def _to_one(operator: str, axes: int) -> Callable[..., Value]:
+def _pool_to_one(operator: str, x: Value, output_size: Any, return_indices: bool = False) -> str:
     """Adaptive pooling, to one value for each channel."""
-
-    def apply(x: Value, output_size: Any, return_indices: bool = False) -> Value:
-        if return_indices or set(_each(output_size, axes)) != {1}:
-            raise TypeError(f"Adaptive pooling to {output_size!r} cannot be exported to ONNX; pool to 1.")
-        over = x.graph.numbers(*range(2, 2 + axes))
-        return x.new(operator, [x.name, over], [*x.shape[:2], *[1] * axes], keepdims=1)
-
-    return apply
+    if return_indices or set(_each(output_size, x)) != {1}:
+        raise TypeError(f"Adaptive pooling to {output_size!r} cannot be exported to ONNX; pool to 1.")
+    return _node(operator, x, list(range(2, x.ndim)), keepdims=1)
 
 
-_CONVOLUTIONS: dict[str, Callable[..., Any]] = {}
-for _axes in (1, 2):
-    _CONVOLUTIONS |= {
-        f"conv{_axes}d": _convolution(_axes),
-        f"max_pool{_axes}d": _max_pool(_axes),
-        f"avg_pool{_axes}d": _mean_pool(_axes),
-        f"adaptive_avg_pool{_axes}d": _to_one("ReduceMean", _axes),
-        f"adaptive_max_pool{_axes}d": _to_one("ReduceMax", _axes),
-    }
-
-
+# ---------------------------------------------------------------------- functions that ONNX does not have
 Floats = npt.NDArray[np.float64]
 
 _CENTRE = 0.3  # |p - 1/2| up to which ndtri is a polynomial in (p - 1/2)²
@@ -171,10 +274,12 @@ class _Polynomial:
     def __call__(self, x: Tensor) -> Tensor:
         """By Clenshaw's recurrence."""
         x = (x - self.middle) / self.half
-        first, second = torch.zeros_like(x), torch.zeros_like(x)
-        for c in self.coefficients[:0:-1]:
+        first: Any = self.coefficients[-1]
+        second: Any = 0.0
+        for c in self.coefficients[-2:0:-1]:
             first, second = 2.0 * x * first - second + c, first
-        return x * first - second + self.coefficients[0]
+        result: Tensor = x * first - second + self.coefficients[0]
+        return result
 
 
 def _scaled_erfcx(y: Floats) -> Floats:
@@ -200,116 +305,67 @@ _OUTER = _Polynomial(
 _MILLS = _Polynomial(_scaled_erfcx, -1.0, 1.0, 40)
 
 
-def _where(condition: Any, first: Any, second: Any) -> Value:
-    """One or the other."""
-    anchor: Value = next(part for part in (first, second, condition) if isinstance(part, Value))
-    if anchor is condition and not isinstance(first, torch.Tensor) and not isinstance(second, torch.Tensor):
-        anchor = Value(anchor.graph, "", (), torch.float64)
-    if isinstance(first, torch.Tensor) and not isinstance(second, (torch.Tensor, Value)):
-        anchor = anchor.like(first)
-    if isinstance(second, torch.Tensor) and not isinstance(first, (torch.Tensor, Value)):
-        anchor = anchor.like(second)
-    c, a, b = (anchor.like(part) for part in (condition, first, second))
-    common = torch.promote_types(a.dtype, b.dtype)
-    shape = joint(c.shape, joint(a.shape, b.shape))
-    return a.new("Where", [c.name, a.to(common).name, b.to(common).name], shape, common)
+# ---------------------------------------------------------------------- the table
 
+_BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "truediv": "Div", "minimum": "Min", "maximum": "Max"}
+_BINARY |= {"lt": "Less", "gt": "Greater", "le": "LessOrEqual", "ge": "GreaterOrEqual", "eq": "Equal"}
+_BINARY |= {"and": "And", "or": "Or", "bitwise_and": "And", "bitwise_or": "Or", "bmm": "MatMul", "matmul": "MatMul"}
+_UNARY = {"exp": "Exp", "log": "Log", "tanh": "Tanh", "sin": "Sin", "cos": "Cos", "sqrt": "Sqrt", "relu": "Relu"}
+_UNARY |= {"sign": "Sign", "abs": "Abs", "neg": "Neg", "sigmoid": "Sigmoid", "invert": "Not"}
+_UNARY |= {"isinf": "IsInf", "isnan": "IsNaN"}
+_POOLING = {"conv": _convolution, "max_pool": _max_pool, "avg_pool": _mean_pool}
+_POOLING |= {
+    "adaptive_avg_pool": partial(_pool_to_one, "ReduceMean"),
+    "adaptive_max_pool": partial(_pool_to_one, "ReduceMax"),
+}
 
-def _cat(parts: Sequence[Any], dim: int = 0) -> Value:
-    anchor = next(part for part in parts if isinstance(part, Value))
-    values = [anchor.like(part) for part in parts]
-    axis = dim % values[0].ndim
-    kept = [value for value in values if value.shape[axis] != 0] or values[:1]
-    shape = list(kept[0].shape)
-    for value in kept[1:]:
-        shape[axis] = value.shape[axis] + shape[axis]
-    return kept[0] if len(kept) == 1 else anchor.new("Concat", [v.name for v in kept], shape, kept[0].dtype, axis=axis)
-
-
-def _stack(parts: Sequence[Any], dim: int = 0) -> Value:
-    axis = dim % (parts[0].ndim + 1)
-    return _cat([part.unsqueeze(axis) for part in parts], axis)
-
-
-def _bmm(a: Any, b: Any) -> Value:
-    made: Value = (a if isinstance(a, Value) else b).like(a) @ b
-    return made
-
-
-def _gather(table: Any, dim: int, places: Value) -> Value:
-    source = places.like(table)
-    return source.new("GatherElements", [source.name, places.name], places.shape, axis=dim)
-
-
-def _picked(table: torch.Tensor, index: tuple[torch.Tensor, Value]) -> Value:
-    """``table[members, places]`` for all members (K, 1) and places (1, n)."""
-    places = index[1].squeeze(0)
-    source = places.like(table)
-    shape = (source.shape[0], *places.shape, *source.shape[2:])
-    return source.new("Gather", [source.name, places.name], shape, axis=1)
-
-
-def _softplus(x: Value) -> Value:
-    return x.clamp_min(0.0) + (1.0 + (-x.abs()).unary("Exp")).unary("Log")
-
-
-def _linear(x: Value, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Value:
-    made = x @ weight.T
-    return made if bias is None else made + bias
-
-
-def _either(operator: str) -> Callable[[Any, Any], Value]:
-    """An operator whose first operand may be a tensor."""
-    return lambda a, b: (a if isinstance(a, Value) else b.like(a)).binary(operator, b)
-
-
-def _elementwise(operator: str, x: Value, inplace: bool = False) -> Value:
-    return x.unary(operator)
-
-
-_OPERATORS = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "truediv": "Div"}
-_OPERATORS |= {"minimum": "Min", "maximum": "Max"}
-_COMPARED = {"lt": "Less", "gt": "Greater", "le": "LessOrEqual", "ge": "GreaterOrEqual", "eq": "Equal", "or": "Or"}
-_ELEMENTWISE = {"exp": "Exp", "log": "Log", "tanh": "Tanh", "sin": "Sin", "cos": "Cos", "sqrt": "Sqrt"}
-_ELEMENTWISE |= {"relu": "Relu", "sign": "Sign", "abs": "Abs", "neg": "Neg", "sigmoid": "Sigmoid"}
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: _either(operator) for name, operator in (_OPERATORS | _COMPARED).items()},
-    **{name: partial(_elementwise, operator) for name, operator in _ELEMENTWISE.items()},
-    **_CONVOLUTIONS,
-    "radd": lambda a, b: b + a if isinstance(b, Value) else a + b,
-    "rmul": lambda a, b: b * a if isinstance(b, Value) else a * b,
-    "rsub": lambda a, b: _either("Sub")(b, a),
-    "rtruediv": lambda a, b: _either("Div")(b, a),
-    "and": lambda a, b: _either("And")(a, b),
-    "bitwise_or": _either("Or"),
-    "bitwise_and": _either("And"),
-    "baddbmm": lambda bias, a, b: _bmm(a, b) + bias,
-    "bmm": _bmm,
-    "matmul": _bmm,
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: partial(_binary, operator) for name, operator in _BINARY.items()},
+    **{f"r{name}": partial(_reflected, _BINARY[name]) for name in ("add", "sub", "mul", "truediv")},
+    **{name: partial(_unary, operator) for name, operator in _UNARY.items()},
+    **{f"{name}{axes}d": write for name, write in _POOLING.items() for axes in (1, 2)},
+    "all": _all,
+    "baddbmm": lambda bias, a, b: torch.bmm(a, b) + bias,
     "cat": _cat,
-    "expm1": lambda x: x.unary("Exp") - 1.0,
-    "flatten": Value.flatten,
-    "gather": _gather,
-    "getitem": _picked,
-    "gelu": lambda x, **_: x * log_ndtr(x).unary("Exp"),  # type: ignore[attr-defined]
-    "isfinite": lambda x: ~(x.unary("IsInf", torch.bool) | x.unary("IsNaN", torch.bool)),
-    "isinf": lambda x: x.unary("IsInf", torch.bool),
-    "isnan": lambda x: x.unary("IsNaN", torch.bool),
+    "clamp": _clamp,
+    "clamp_max": lambda x, high: _clamp(x, high=high),
+    "clamp_min": _clamp,
+    "contiguous": lambda x: x,
+    "double": lambda x: x.to(torch.float64),
+    "expand": lambda x, *shape: _node("Expand", x, [1 if n == -1 else n for n in _lengths(shape)]),
+    "expm1": lambda x: torch.exp(x) - 1.0,
+    "flatten": _flatten,
+    "gather": lambda table, dim, places: _node("GatherElements", table, places, axis=dim),
+    "gelu": lambda x, **_: x * torch.exp(torch.special.log_ndtr(x)),
+    "getitem": _getitem,
+    "isfinite": _is_finite,
     "linear": _linear,
-    "log_softmax": lambda x, dim: x.new("LogSoftmax", [x.name], x.shape, axis=dim),
-    "logsumexp": lambda x, dim: x._reduced("ReduceLogSumExp", dim),
     "log_sigmoid": lambda x: -_softplus(-x),
-    "ones_like": lambda x: x.like(torch.ones((1,) * x.ndim, dtype=x.dtype)).expand(x.shape),
+    "log_softmax": lambda x, dim: _node("LogSoftmax", x, axis=dim),
+    "logsumexp": partial(_reduced, "ReduceLogSumExp"),
+    "masked_fill": lambda x, mask, value: _where(mask, value, x),
+    "mean": partial(_reduced, "ReduceMean"),
+    "movedim": _movedim,
+    "new_full": lambda x, shape, value: torch.full(tuple(shape), value, dtype=x.dtype),
+    "new_tensor": lambda x, values: torch.tensor(values, dtype=x.dtype),
+    "new_zeros": lambda x, *shape: torch.zeros(*shape, dtype=x.dtype),
+    "numel": lambda x: math.prod(x.shape),
+    "ones_like": partial(_filled, 1.0),
+    "pow": lambda x, power: reduce(mul, [x] * power),
+    "reshape": lambda x, *shape: _node("Reshape", x, _lengths(shape)),
     "searchsorted": searchsorted,
-    # no product with Sigmoid, which onnxruntime replaces by a function that it has in single precision alone
-    "silu": lambda x, inplace=False: x * (0.5 + 0.5 * (0.5 * x).unary("Tanh")),
+    # no product with Sigmoid, which onnxruntime replaces by a function that it has in single precision only
+    "silu": lambda x, inplace=False: x * (0.5 + 0.5 * torch.tanh(0.5 * x)),
     "softplus": _softplus,
     "special_log_ndtr": log_ndtr,
     "special_ndtri": ndtri,
-    "split": Value.split,
+    "split": _split,
+    "squeeze": lambda x, dim: _node("Squeeze", x, [dim]),
     "stack": _stack,
-    "to": lambda tensor, like: tensor.to(like.dtype),
+    "sum": partial(_reduced, "ReduceSum"),
+    "to": _to,
+    "unbind": _unbind,
+    "unsqueeze": lambda x, dim: _node("Unsqueeze", x, [dim]),
     "where": _where,
-    "zeros_like": lambda x: x.like(torch.zeros((1,) * x.ndim, dtype=x.dtype)),
+    "zeros_like": partial(_filled, 0.0),
 }

@@ -1,4 +1,4 @@
-"""A fitted model as one torch module: raw columns and times in, S, f and risk out. And a description of its columns."""
+"""A fitted model as one torch module, from raw columns and times to S, f and risk; and a description of its columns."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from sumosurv.preprocessing import CategoricalColumn, ColumnReader, Preprocessor
 
 
 class SurvivalProgram(nn.Module):
-    """A fitted estimator, preprocessing included: it evaluates the distribution that the estimator predicts.
+    """A fitted estimator with its preprocessing, which evaluates the predicted distribution.
 
-    ``forward(numbers, codes, times)`` gives survival (n, m), density (n, m), risk (n,) and, if causes compete, the
-    cumulative incidences (n, m, causes). Models of arrays (images, sequences) have ``forward(array, times)``.
+    ``forward(numbers, codes, times)`` returns survival (n, m), density (n, m), risk (n,) and, with competing risks,
+    cumulative incidences (n, m, causes). Models of images or sequences have ``forward(array, times)``.
 
     Parameters
     ----------
     model : SurvivalEstimator
-        Fitted, and accepted by `check_exportable`.
+        Fitted model that `check_exportable` accepts.
     precision : {"double", "single"}
-        Of the networks. Columns, mixtures and the time scale are in double precision.
+        Precision of the networks. Columns, mixtures and the time scale are always in double precision.
     """
 
     risk_times: Tensor
@@ -50,7 +50,7 @@ class SurvivalProgram(nn.Module):
         self.eval()
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """Survival, density, risk, and incidences if causes compete."""
+        """Return survival, density, risk and, with competing risks, incidences."""
         *covariates, times = given
         grid = torch.cat([times, self.risk_times])
         with _ComputeOnce():
@@ -66,9 +66,9 @@ class SurvivalProgram(nn.Module):
 
 
 class _ComputeOnce(TorchFunctionMode):
-    """Results of torch functions are used again if the same function is called with the same arguments.
+    """Caches the results of torch functions by their arguments.
 
-    S, f and incidences share most of their operations, and every operation takes long to trace.
+    S, f and incidences share most of their operations, and tracing an operation is slow.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _ComputeOnce(TorchFunctionMode):
         given = args, sorted((kwargs or {}).items())
         key = function, _key(given)
         if key not in self.known:
-            self.known[key] = function(*args, **(kwargs or {})), given  # the arguments live on, so that ids stay unique
+            self.known[key] = function(*args, **(kwargs or {})), given  # arguments stay alive, so that ids are unique
         return self.known[key][0]
 
 
@@ -90,7 +90,7 @@ def _key(value: Any) -> Any:
 
 
 class _Networks(nn.Module):
-    """The networks of one estimator, behind what turns raw columns into their inputs."""
+    """The networks of one estimator, with the preprocessing of its columns."""
 
     def __init__(self, model: NetworkEstimator, dtype: torch.dtype) -> None:
         super().__init__()
@@ -103,15 +103,15 @@ class _Networks(nn.Module):
         self.stack = replace(model.stack_, populations=tuple(populations))
 
     def forward(self, *covariates: Tensor) -> SurvivalDistribution:
-        """The distribution of rows of numbers and codes, or of an array."""
+        """Return the distribution of rows, given as numbers and codes or as an array."""
         if self.columns is not None:
             return self.stack.distribution(self.columns(*covariates))
-        codes = torch.zeros(1, 0, dtype=torch.long)  # an encoder of arrays reads none
+        codes = torch.zeros(1, 0, dtype=torch.long)  # an encoder of arrays has no categories
         return self.stack.distribution(Inputs(covariates[0].to(torch.float32), codes))
 
 
 def _traceable(population: FittedPopulation, dtype: torch.dtype) -> Any:
-    """A copy of the network of a population whose members are evaluated together, by the curves of training."""
+    """A copy of the network of a population that evaluates all members together, by the curves of training."""
     network = copy.deepcopy(population.network).to("cpu").to(dtype)
     for part in network.modules():
         if isinstance(part, ModuleEncoder):
@@ -129,7 +129,7 @@ def _members(network: LikelihoodNetwork, dtype: torch.dtype, embedding: Tensor) 
 
 
 class _Terms:
-    """log S and log f of all members, (K, n, m), for times (1, m); evaluated once if each member asks for them."""
+    """log S and log f of all members, (K, n, m), for times (1, m); evaluated once for all members."""
 
     def __init__(self, curves: Curves, dtype: torch.dtype) -> None:
         self.curves, self.dtype = curves, dtype
@@ -142,7 +142,7 @@ class _Terms:
 
 
 class _Member(SurvivalDistribution):
-    """The distribution of one member; its length is 1 while the number of rows is open."""
+    """The distribution of one member; its length is 1 if the number of rows is open."""
 
     def __init__(self, terms: _Terms, member: int, n: int) -> None:
         self.terms, self.member, self.n = terms, member, n
@@ -165,7 +165,7 @@ class _Member(SurvivalDistribution):
 
 
 def _networks_of(model: SurvivalEstimator) -> list[tuple[NetworkEstimator, float]]:
-    """The network estimators that a model mixes, with their weights; a TypeError if others are among them."""
+    """The network estimators that a model mixes, with their weights; TypeError if it mixes others too."""
     found = [(part, weight) for part, weight in model._mixed() if isinstance(part, NetworkEstimator)]
     if len(found) < len(model._mixed()):
         raise TypeError(_not_exportable(model))
@@ -173,19 +173,19 @@ def _networks_of(model: SurvivalEstimator) -> list[tuple[NetworkEstimator, float
 
 
 def preprocessor_of(model: SurvivalEstimator) -> Preprocessor:
-    """What a model learned of its columns; of a mixture, its first estimator."""
+    """The preprocessor of a model; for a mixture, that of its first estimator."""
     return _networks_of(model)[0][0].preprocessor_
 
 
 def _categories(columns: Preprocessor) -> tuple[Any, ...]:
-    """Which columns are categories, and their codes."""
+    """The names of the columns, with the levels of categories."""
     return tuple(
         (c.name, c.levels, c.missing_seen) if isinstance(c, CategoricalColumn) else c.name for c in columns.columns
     )
 
 
 def check_exportable(model: SurvivalEstimator) -> None:
-    """Raise a TypeError if the curves of a fitted estimator are no fixed sequence of operations."""
+    """Raise a TypeError if a fitted estimator has curves that cannot be written as a fixed sequence of operations."""
     parts = [part for part, _ in _networks_of(model)]
     networks = [population.network for part in parts for population in part.stack_.populations]
     each: list[Any] = []
@@ -226,10 +226,10 @@ def described(model: SurvivalEstimator) -> dict[str, Any]:
 
 
 def spellings(column: CategoricalColumn) -> dict[str, int]:
-    """The text of each level, in all ways that it may be written, and its code.
+    """The code of each level, by every accepted spelling of the level.
 
-    A level's own text counts before another way to write some other level. Empty text is a missing value. Raises a
-    ValueError if levels cannot be told apart by their text.
+    The exact text of a level takes precedence over other spellings of other levels. Empty text is a missing value.
+    Raises ValueError if two levels have the same text.
     """
     first = column.n_codes - len(column.levels)
     texts = Counter(["", *map(str, column.levels)])
