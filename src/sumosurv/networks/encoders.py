@@ -86,6 +86,10 @@ class Observed:
     def __len__(self) -> int:
         return len(self.time)
 
+    def numpy(self) -> Outcome:
+        """As arrays, in the same unit of time."""
+        return Outcome(**each_field(lambda values: values.cpu().numpy(), self))
+
     def to(self, device: torch.device) -> Self:
         """On another device."""
         return type(self)(**each_field(lambda values: values.to(device), self))

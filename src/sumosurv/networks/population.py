@@ -246,16 +246,12 @@ class TailedNetwork(LikelihoodNetwork):
 
         ``weight`` is how much each row counts, where that is not the weight of the outcome.
         """
-        time, event = outcome.time, outcome.event
-        if outcome.upper is not None:  # an event in an interval counts at its middle
-            inside = torch.isfinite(outcome.upper) & ~event
-            time = torch.where(inside, 0.5 * (time + outcome.upper.nan_to_num(posinf=0.0)), time)
-            event = event | inside
-        entry = torch.zeros_like(time) if outcome.entry is None else outcome.entry
         if weight is None:
-            weight = torch.ones_like(time) if outcome.weight is None else outcome.weight / outcome.weight.mean()
-        r, start, end, w = (part.detach().cpu().double().numpy() for part in (level, entry, time, weight))
-        self.growth.fill_(estimate_growth(r, start, end, w, event.cpu().numpy()))
+            weight = torch.ones_like(level) if outcome.weight is None else outcome.weight / outcome.weight.mean()
+        rows = outcome.numpy().at_midpoints()
+        entry = np.zeros(len(rows)) if rows.entry is None else rows.entry
+        levels, weights = level.detach().cpu().numpy(), weight.detach().cpu().numpy()
+        self.growth.fill_(estimate_growth(levels, entry, rows.time, weights, rows.event))
 
 
 def expected_events(members: Sequence[SurvivalDistribution]) -> Tensor:

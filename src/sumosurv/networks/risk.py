@@ -17,6 +17,7 @@ from sumosurv.networks.case_control import CaseControl, at_risk_from, case_contr
 from sumosurv.networks.encoders import Batch, Encoder, Inputs, Observed, Table
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberLinear, TimeFeatures, select_members
 from sumosurv.networks.population import PopulationNetwork, TrainingError
+from sumosurv.nonparametric.curves import count
 
 _ROWS = 1 << 13  # rows of the training table taken at once
 _CELLS = {"cpu": 1 << 15, "cuda": 1 << 22}  # rows × times at once: layers stay in cache, or fill the device
@@ -131,23 +132,15 @@ class RiskNetwork(PopulationNetwork):
 
         dᵢ is the weight of the events at tᵢ, v and w are entry times and weights.
         """
-        time, event = outcome.time, outcome.event
-        parts = [self(inputs[i : i + _ROWS].shared()) for i in range(0, len(time), _ROWS)]
-        g = torch.cat(parts, dim=1)
-        distinct, group = torch.unique(time, return_inverse=True)
+        rows = outcome.numpy()
+        g = torch.cat([self(inputs[i : i + _ROWS].shared()) for i in range(0, len(rows), _ROWS)], dim=1)
         shift = g.max(dim=1, keepdim=True).values
-        none = torch.zeros(len(g), len(distinct), dtype=g.dtype, device=g.device)
-        risk, each = torch.exp(g - shift), event.to(distinct)
-        if outcome.weight is not None:
-            risk, each = risk * outcome.weight, each * outcome.weight
-        at_risk = add_by_group(none, group, risk).flip(1).cumsum(1).flip(1)
-        if outcome.entry is not None:
-            own = add_by_group(none, group, risk * event)
-            at_risk = torch.maximum(at_risk - _not_yet(risk, outcome.entry, distinct), own)
-        events = add_by_group(torch.zeros_like(distinct), group, each)
-        jumps = events > 0
-        self.baseline_times = distinct[jumps][None]
-        self.baseline = torch.cumsum(events[jumps] / at_risk[:, jumps], dim=1) * torch.exp(-shift)
+        counts = [count(rows, risk) for risk in torch.exp(g - shift).detach().cpu().numpy()]
+        jumps = counts[0].events > 0
+        self.baseline_times = torch.from_numpy(counts[0].times[jumps])[None].to(g)
+        with np.errstate(divide="ignore", over="ignore"):  # such baselines are refused below
+            hazard = np.stack([own.hazard[jumps] for own in counts])
+        self.baseline = torch.from_numpy(np.cumsum(hazard, axis=1)).to(g) * torch.exp(-shift)
         _check_baseline(self.baseline)
         if self.controls is not None:
             self.controls.release()
@@ -307,13 +300,6 @@ class CoxTimeNetwork(PopulationNetwork):
         """g (n, m) of one member, at codes of subjects (1, n, w) and of times (1, m, w)."""
         z = code[:, :, None] + clock[:, None]
         return self.log_risk(z.flatten(1, 2)).reshape(code.shape[1], clock.shape[1])
-
-
-def _not_yet(risk: Tensor, entry: Tensor, times: Tensor) -> Tensor:
-    """The risks (K, n) of rows that enter at or after each time, summed: (K, m)."""
-    since, order = torch.sort(at_risk_from(entry))
-    later = functional.pad(risk[:, order].flip(1).cumsum(1).flip(1), (0, 1))
-    return later[:, torch.searchsorted(since, times)]
 
 
 def _check_baseline(jumps: Tensor) -> None:
