@@ -131,7 +131,6 @@ class _Search:
 def mean_survival_time(
     survival: Callable[[Tensor, Tensor], Tensor],
     horizon: Tensor,
-    scale: Tensor,
     precision: float = 0.0,
     breaks: Sequence[float] = (),
 ) -> Tensor:
@@ -146,8 +145,6 @@ def mean_survival_time(
     horizon : Tensor of shape (n,)
         Upper limits, inf allowed: then the far end is found from the decay of t·S(t), and the result is
         inf where that does not decay.
-    scale : Tensor of shape (n,)
-        A typical time of each subject; only a starting point.
     precision : float
         The relative rounding error of ``survival``: panels are not cut in pursuit of it.
     breaks : sequence of float
@@ -156,7 +153,7 @@ def mean_survival_time(
     rows = torch.arange(len(horizon), device=horizon.device)
     end, open_ended = torch.log(horizon), torch.isinf(horizon)
     if bool(open_ended.any()):
-        end = torch.where(open_ended, _far_end(survival, rows, scale), end)
+        end = torch.where(open_ended, _far_end(survival, rows, end), end)
     diverges = torch.isinf(end) & (end > 0)
     empty = torch.isinf(end) & (end < 0)
     ends = torch.where(torch.isinf(end), torch.zeros_like(end), end)
@@ -165,11 +162,9 @@ def mean_survival_time(
     return torch.where(empty, torch.zeros_like(result), result)
 
 
-def _far_end(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, scale: Tensor) -> Tensor:
-    """log of a time past which ∫ S is below 1e-13 of the whole, in steps of 2 from ``scale``; inf if there is none."""
-    exponents = 2.0 * torch.arange(-14, 343, device=scale.device).to(scale)  # up to the largest number there is
-    shared = bool((scale == scale[0]).all()) if len(scale) else False
-    u = torch.log(scale[:1] if shared else scale)[:, None] + exponents  # one grid for all where it can be
+def _far_end(survival: Callable[[Tensor, Tensor], Tensor], rows: Tensor, like: Tensor) -> Tensor:
+    """log of a time past which ∫ S is below 1e-13 of the whole, by steps of 2; inf if there is none."""
+    u = 2.0 * torch.arange(-14, 343, device=like.device).to(like)[None]  # up to the largest number there is
     mass = torch.exp(u) * survival(rows, torch.exp(u))
     tail = mass.flip(1).cumsum(1).flip(1)
     small = tail <= 1e-14 * tail[:, :1]

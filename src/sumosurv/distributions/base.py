@@ -152,9 +152,7 @@ class SurvivalDistribution(ABC):
         if (steps := self._steps()) is not None:
             return steps._restricted_mean(horizon)
         limits = horizon.double()  # a single-precision network still integrates over the range of float64
-        return mean_survival_time(
-            self._survival_of_rows, limits, torch.ones_like(limits), self._precision, self._breaks
-        ).to(horizon)
+        return mean_survival_time(self._survival_of_rows, limits, self._precision, self._breaks).to(horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
         """The integral of S(t) / S(start) from start to end, shape (n,): no cancellation if S is tiny."""
@@ -168,7 +166,7 @@ class SurvivalDistribution(ABC):
             return torch.exp((self._take(rows)._log_survival(later) - log_first[rows]).to(t))
 
         breaks = self._breaks if bool((first == 0).all()) else ()
-        return mean_survival_time(remaining, length, torch.ones_like(length), self._precision, breaks).to(start)
+        return mean_survival_time(remaining, length, self._precision, breaks).to(start)
 
     def _restricted_time_lost(self, horizon: Tensor) -> Tensor:
         """The integral of each F_k from 0 to the finite horizon, shape (n, K)."""

@@ -40,7 +40,6 @@ def _integral(distribution: SurvivalDistribution, function: Callable[[Tensor], T
     return mean_survival_time(
         lambda rows, t: function(distribution._survival_of_rows(rows, t)),
         horizon,
-        torch.ones_like(horizon),
         distribution._precision,
         distribution._breaks,
     )
@@ -60,6 +59,6 @@ def _by_panels(distribution: SurvivalDistribution, at: Tensor, breaks: Sequence[
             later = (last + t).clamp(math.nextafter(last, math.inf), torch.finfo(like.dtype).max).to(like)
             return torch.exp(some._log_survival(later).to(t) - reached[alive[rows], None]).square()
 
-        area = mean_survival_time(rest, limit, torch.ones_like(limit), distribution._precision)
+        area = mean_survival_time(rest, limit, distribution._precision)
         above = above.index_add(0, alive, torch.exp(2.0 * reached[alive]) * area)
     return below, above

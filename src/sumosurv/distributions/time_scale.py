@@ -176,10 +176,7 @@ class _TimeScale(Wrapper):
             later = (first[rows] + t).clamp_max(torch.finfo(self._like.dtype).max).to(self._like)
             return (1.0 - self._take(rows)._incidence(later)[..., k]).to(t)
 
-        means = [
-            mean_survival_time(partial(free, k), length, torch.ones_like(length), self._precision)
-            for k in range(self.n_causes)
-        ]
+        means = [mean_survival_time(partial(free, k), length, self._precision) for k in range(self.n_causes)]
         return (length[:, None] - torch.stack(means, dim=-1)).to(horizon)
 
     def _cause_shares(self, t: Tensor) -> Tensor:

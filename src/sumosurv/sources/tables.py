@@ -11,7 +11,6 @@ import os
 import sys
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sumosurv.files import is_parquet, replacing
-from sumosurv.sources.source import RowSource, check_present
+from sumosurv.sources.source import RowSource, check_no_duplicates, check_present
 
 _LARGE = 2**30  # bytes of a Parquet file above which it is read in blocks
 
@@ -189,7 +188,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         frame = read_parquet(path)
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as Parquet: {error}") from None
-    _check_names(list(frame.columns), str(path))
+    check_no_duplicates(list(frame.columns), str(path))
     return frame
 
 
@@ -251,7 +250,7 @@ def _check_fields(text: IO[str], name: str, sep: str | None) -> int:
                 f"{name} has a single column, {header[0]!r}; if its fields are separated by {shown!r}, give "
                 f"--sep {shown if shown.isalpha() else repr(shown)}."
             )
-        _check_names(header, name)
+        check_no_duplicates([column for column in header if column], name)
         line, n_rows = rows.line_num + 1, 0
         for row in rows:
             n_rows += not _is_blank(row)
@@ -280,10 +279,3 @@ def _without_nul(text: Iterable[str], name: str) -> Iterator[str]:
 def _is_blank(row: list[str]) -> bool:
     """Whether pandas leaves a line out; [""] is a quoted empty field."""
     return not row or (len(row) == 1 and row[0] != "" and not row[0].strip(" \t"))
-
-
-def _check_names(names: list[str], name: str) -> None:
-    twice = [column for column, count in Counter(names).items() if count > 1 and column != ""]
-    if twice:
-        listed = ", ".join(map(repr, twice[:5]))
-        raise ValueError(f"{name} has more than one column named {listed}; rename or remove them.")
