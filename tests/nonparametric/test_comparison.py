@@ -224,7 +224,7 @@ def test_the_hazard_ratio_agrees_in_direction():
 def test_what_is_refused():
     y, by = sample()
     for options, message in (
-        ({"weighting": "wilcoxon"}, "weighting is one of"),
+        ({"weighting": "wilcoxon"}, "wilcoxon"),
         ({"rho": 1.0}, "belong to weighting='fleming-harrington'"),
         ({"weighting": "fleming-harrington", "rho": -1.0}, "zero or more"),
         ({"strata": [1, 2]}, "one group for each of the 150 rows"),
@@ -239,7 +239,7 @@ def test_what_is_refused():
         logrank_test(Surv.interval([0.0, 1.0], [1.0, 2.0]), [0, 1])
     with pytest.raises(ValueError, match=r"Group 1 is followed up to 2, .* give a horizon that all groups reach"):
         restricted_mean_test(Surv.from_arrays([1, 1, 0, 0], [1.0, 5.0, 1.0, 2.0]), [0, 0, 1, 1], 3.0)
-    with pytest.raises(ValueError, match="horizon is a positive time"):
+    with pytest.raises(ValueError, match=r"horizon .*positive"):
         restricted_mean_test(y, by, 0.0)
     with pytest.raises(ValueError, match="level must be a probability"):
         restricted_mean_test(y, by, 0.5, level=95)

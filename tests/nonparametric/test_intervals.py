@@ -173,7 +173,7 @@ def test_many_rows_with_distinct_limits_converge(late):
 
 
 def test_steps_that_do_not_suffice_are_told():
-    with pytest.warns(ConvergenceWarning, match="Give a larger max_iter"):
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
         turnbull_intervals(mixed(200, whole=False), max_iter=1)
 
 

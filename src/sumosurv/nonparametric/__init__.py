@@ -1,7 +1,12 @@
 """Curves that assume nothing about their shape: estimates from an outcome alone, and their confidence bands."""
 
 from sumosurv.nonparametric.bands import confidence_band, incidence_variance
-from sumosurv.nonparametric.comparison import LogrankTest, logrank_test
+from sumosurv.nonparametric.comparison import (
+    LogrankTest,
+    RestrictedMeanTest,
+    logrank_test,
+    restricted_mean_test,
+)
 from sumosurv.nonparametric.curves import (
     aalen_johansen,
     at_risk_at,
@@ -16,8 +21,7 @@ from sumosurv.nonparametric.curves import (
     turnbull,
 )
 from sumosurv.nonparametric.intervals import TurnbullIntervals, turnbull_intervals
-from sumosurv.nonparametric.restricted import RestrictedMeanTest, restricted_mean_test
-from sumosurv.nonparametric.subjects import is_robust, is_whole, resampler, sum_by_subject
+from sumosurv.nonparametric.subjects import draw_subjects, is_robust, is_whole, resampler, sum_by_subject
 
 __all__ = [
     "LogrankTest",
@@ -29,6 +33,7 @@ __all__ = [
     "coarse_aalen_johansen",
     "coarse_kaplan_meier",
     "confidence_band",
+    "draw_subjects",
     "incidence_variance",
     "is_robust",
     "is_whole",

@@ -97,17 +97,20 @@ def confidence_band(
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     z = float(ndtri(0.5 + 0.5 * level))
     if of == "kaplan_meier":
-        return _kaplan_meier(outcome, z, kind)
+        return _limits(*_survival_variance(outcome), z, kind)
     if of == "nelson_aalen":
-        return _nelson_aalen(outcome, z, kind)
+        return _limits(*_hazard_variance(outcome), z, "plain" if kind == "plain" else "log", most=np.inf)
     if of == "aalen_johansen":
-        return _aalen_johansen(outcome, z, kind)
+        causes = range(1, outcome.n_causes + 1)
+        parts = [_limits(*incidence_variance(outcome, k), z, kind).assign(cause=k) for k in causes]
+        return pd.concat(parts, ignore_index=True)
     if of == "turnbull":
         return _turnbull(outcome, level, n_bootstrap, random_state)
     raise ValueError(f"of must be 'kaplan_meier', 'nelson_aalen', 'aalen_johansen' or 'turnbull'; got {of!r}.")
 
 
-def _kaplan_meier(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
+def _survival_variance(outcome: Outcome) -> tuple[Floats, Floats, Floats]:
+    """Return the times of the Kaplan-Meier estimate, S at each and its variance."""
     counts = count(outcome).at_jumps()
     survival = product_limit(counts)
     if is_robust(outcome):
@@ -115,32 +118,17 @@ def _kaplan_meier(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
     else:
         with np.errstate(divide="ignore", invalid="ignore"):
             variance = survival**2 * np.cumsum(counts.events / (counts.at_risk * (counts.at_risk - counts.events)))
-    return _limits(counts.times, survival, np.sqrt(np.where(survival > 0, variance, np.nan)), z, kind)
+    return counts.times, survival, np.where(survival > 0, variance, np.nan)
 
 
-def _nelson_aalen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
+def _hazard_variance(outcome: Outcome) -> tuple[Floats, Floats, Floats]:
+    """Return the times of the Nelson-Aalen estimate, Λ at each and its variance."""
     counts = count(outcome).at_jumps()
     times, at_risk, hazard = counts.times, counts.at_risk, counts.hazard
-    estimate, variance = np.cumsum(hazard), np.cumsum(hazard / at_risk)
-    if is_robust(outcome):
-        variance = _jackknife(
-            outcome, times, lambda rows: np.cumsum(_martingale(rows, times, hazard) / at_risk, axis=1)
-        )
-    error = np.sqrt(variance)
-    if kind == "plain":
-        lower, upper = np.maximum(estimate - z * error, 0.0), estimate + z * error
-    else:
-        factor = np.exp(z * np.divide(error, estimate, out=np.zeros_like(error), where=estimate > 0))
-        lower, upper = estimate / factor, estimate * factor
-    return _frame(times, estimate, lower, upper)
-
-
-def _aalen_johansen(outcome: Outcome, z: float, kind: Kind) -> pd.DataFrame:
-    parts = []
-    for k in range(1, outcome.n_causes + 1):
-        times, incidence, variance = incidence_variance(outcome, k)
-        parts.append(_limits(times, incidence, np.sqrt(variance), z, kind).assign(cause=k))
-    return pd.concat(parts, ignore_index=True)
+    if not is_robust(outcome):
+        return times, np.cumsum(hazard), np.cumsum(hazard / at_risk)
+    variance = _jackknife(outcome, times, lambda rows: np.cumsum(_martingale(rows, times, hazard) / at_risk, axis=1))
+    return times, np.cumsum(hazard), variance
 
 
 def incidence_variance(outcome: Outcome, cause: int) -> tuple[Floats, Floats, Floats]:
@@ -172,7 +160,7 @@ def incidence_variance(outcome: Outcome, cause: int) -> tuple[Floats, Floats, Fl
 
 def _jackknife(outcome: Outcome, times: Floats, influence: Callable[[Outcome], Floats]) -> Floats:
     """Σ over subjects of the squared contribution to a curve, (m,); ``influence`` is per row and unit of weight."""
-    subject = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    subject = outcome.subject
     order = np.argsort(subject, kind="stable")
     first = np.append(np.flatnonzero(np.diff(subject[order], prepend=-1)), len(order))
     size = max(1, _BLOCK // len(times))
@@ -208,24 +196,23 @@ def _turnbull(outcome: Outcome, level: float, n_bootstrap: int, random_state: An
         found[b] = turnbull(replace(outcome[rows], weight=drawn[rows])).survival(times)[0]
     estimate = curve.table[0].numpy()
     lower, upper = resampled_limits(found, estimate, level)
-    keep = slice(1, None) if len(times) > 1 and times[0] == 0 and curve.table[0, 0] == 1 else slice(None)
-    return _frame(times[keep], estimate[keep], lower[keep], upper[keep])
+    made = pd.DataFrame({"time": times, "estimate": estimate, "lower": lower, "upper": upper})
+    at_start = len(times) > 1 and times[0] == 0 and estimate[0] == 1
+    return made.iloc[1:].reset_index(drop=True) if at_start else made
 
 
-def _limits(times: Floats, estimate: Floats, error: Floats, z: float, kind: Kind) -> pd.DataFrame:
-    """Limits of a probability with a standard error."""
-    if kind == "plain":
-        return _frame(times, estimate, np.maximum(estimate - z * error, 0.0), np.minimum(estimate + z * error, 1.0))
+def _limits(times: Floats, estimate: Floats, variance: Floats, z: float, kind: Kind, most: float = 1.0) -> pd.DataFrame:
+    """Return the confidence limits of estimates that lie between 0 and ``most``."""
+    error = np.sqrt(variance)
     with np.errstate(divide="ignore", invalid="ignore"):
-        if kind == "log":
+        if kind == "plain":
+            lower, upper = np.maximum(estimate - z * error, 0.0), np.minimum(estimate + z * error, most)
+        elif kind == "log":
             factor = np.exp(z * error / estimate)
-            lower, upper = estimate / factor, np.minimum(estimate * factor, 1.0)
+            lower, upper = estimate / factor, np.minimum(estimate * factor, most)
         else:
             width = z * error / (estimate * np.abs(np.log(estimate)))
             lower, upper = estimate ** np.exp(width), estimate ** np.exp(-width)
-    flat = (error == 0) & np.isin(estimate, (0.0, 1.0))  # before the first event
-    return _frame(times, estimate, np.where(flat, estimate, lower), np.where(flat, estimate, upper))
-
-
-def _frame(times: Floats, estimate: Floats, lower: Floats, upper: Floats) -> pd.DataFrame:
+    certain = (error == 0) & np.isin(estimate, (0.0, most))  # before the first event
+    lower, upper = np.where(certain, estimate, lower), np.where(certain, estimate, upper)
     return pd.DataFrame({"time": times, "estimate": estimate, "lower": lower, "upper": upper})

@@ -20,7 +20,7 @@ _MOST_CELLS = 200  # of a coarse curve
 
 @dataclass(frozen=True)
 class Counts:
-    """At each distinct time of some rows, (m,): weights of the events, of the rows at risk and of those that leave."""
+    """The weights of events, of rows at risk and of rows that leave at each distinct time, shape (m,)."""
 
     times: Floats
     events: Floats
@@ -43,7 +43,7 @@ class Counts:
 
 
 def risk_table(y: Any, weights: Any = None, *, sample_weight: Any = None) -> tuple[Floats, ...]:
-    """Distinct times, events at each, and subjects at risk just before each.
+    """Return the distinct times, the events at each, and the subjects at risk just before each.
 
     A row is at risk in (entry, time].
 
@@ -51,16 +51,16 @@ def risk_table(y: Any, weights: Any = None, *, sample_weight: Any = None) -> tup
     ----------
     y : outcome
     weights : array of shape (n,), optional
-        Relative risks, which count among those at risk and not among the events.
+        Relative risks, which multiply the numbers at risk but not the events.
     sample_weight : array of shape (n,), optional
-        Number of rows that each row represents, in both; without it, the weights of the outcome, if it has any.
+        Number of rows that each row represents, in both; by default the weights of the outcome, if it has any.
     """
     found = count(check_outcome(y, sample_weight=sample_weight), weights)
     return found.times, found.events, found.at_risk
 
 
 def count(outcome: Outcome, risk: Any = None) -> Counts:
-    """Events and rows at risk of a checked outcome, each row at risk with its relative risk."""
+    """Count the events and the rows at risk of a checked outcome; relative risks multiply the latter."""
     refuse_intervals(outcome, "risk sets")
     times, index = np.unique(outcome.time, return_inverse=True)
     share = np.ones(len(outcome)) if risk is None else np.asarray(risk, dtype=np.float64)
@@ -77,7 +77,7 @@ def count(outcome: Outcome, risk: Any = None) -> Counts:
 
 
 def at_risk_at(outcome: Outcome, times: Floats) -> Floats:
-    """The weights of the rows at risk just before each of some times, which need not be theirs."""
+    """Return the weight of the rows at risk just before each of some times, which may be any times."""
     order = np.argsort(outcome.time, kind="stable")
     later = np.append(np.cumsum(outcome.weights[order][::-1])[::-1], 0.0)
     at_risk = later[np.searchsorted(outcome.time[order], times)]
@@ -85,7 +85,7 @@ def at_risk_at(outcome: Outcome, times: Floats) -> Floats:
 
 
 def _not_yet(entry: Floats, share: Floats, times: Floats) -> Floats:
-    """The weight of the rows that enter at or after each time; an entry at zero is from the beginning."""
+    """Return the weight of the rows that enter at or after each time; an entry at zero is not delayed."""
     order = np.argsort(entry, kind="stable")
     later = np.append(np.cumsum(share[order][::-1])[::-1], 0.0)
     return np.asarray(later[np.searchsorted(entry[order], np.where(times > 0, times, 5e-324))])
@@ -120,7 +120,7 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample
     Parameters
     ----------
     y : outcome
-        Of exact and right-censored times; see `turnbull` for intervals.
+        Exact and right-censored times; `turnbull` supports intervals.
     censoring : bool
         Estimate the distribution of the *censoring* time instead: events and censorings are exchanged, and subjects
         with an event at t are not at risk of censoring at t (events come first among ties).
@@ -152,7 +152,7 @@ def kaplan_meier(y: Any, *, censoring: bool = False, half_width: int = 2, sample
 
 
 def product_limit(counts: Counts) -> Floats:
-    """Π (1 - dᵢ / nᵢ) up to each time."""
+    """Return Π (1 - dᵢ / nᵢ) up to each time."""
     share = counts.hazard
     kept = np.where(share < 1.0 - 1e-12, 1.0 - share, 0.0)  # zero up to the rounding of weights
     return np.cumprod(kept, dtype=np.float64)
@@ -166,7 +166,7 @@ def nelson_aalen(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> T
     Parameters
     ----------
     y : outcome
-        Of exact and right-censored times.
+        Exact and right-censored times.
     half_width : int
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
@@ -190,15 +190,15 @@ def turnbull(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabul
     .. math:: \sum_i w_i \log \frac{P(T \in A_i)}{P(T > v_i)},
 
     where A is (lower, upper], {time} for exact and (time, ∞) for right-censored rows, v the entry and w the weight.
-    Without interval-censored rows it is `kaplan_meier`. The estimate tells how much mass lies in each of some disjoint
-    intervals (see `turnbull_intervals`), not where within one. This curve puts it at the upper end: S is flat up to
-    there and jumps, which is the largest curve of all with that likelihood, and S(lower) - S(upper) is the probability
-    of every interval of the data. Mass beyond the last time is not in the table.
+    Without interval-censored rows it is `kaplan_meier`. The estimate determines the mass of some disjoint intervals
+    (see `turnbull_intervals`), but not where the mass lies within an interval. This curve puts it at the upper end, so
+    that S is flat within the interval and jumps at its end. It is the largest of all curves with this likelihood, and
+    S(lower) - S(upper) is the probability of every interval of the data. Mass beyond the last time is not in the table.
 
     Parameters
     ----------
     y : outcome
-        Any mix of exact, interval-, left- and right-censored rows; see `Surv.interval`.
+        Exact, interval-, left- and right-censored times in any combination; see `Surv.interval`.
     half_width : int
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
@@ -207,8 +207,8 @@ def turnbull(y: Any, *, half_width: int = 2, sample_weight: Any = None) -> Tabul
     Notes
     -----
     Steps of EM and of the iterative convex minorant alternate (Wellner and Zhan 1997), each linear in the number of
-    rows, until the Karush-Kuhn-Tucker conditions hold. With entry times the likelihood need not be concave, and as for
-    `kaplan_meier` a risk set that is small early on can take nearly all mass.
+    rows, until the Karush-Kuhn-Tucker conditions hold. With delayed entry the likelihood need not be concave and, as
+    for `kaplan_meier`, a small early risk set can receive nearly all mass.
 
     Examples
     --------
@@ -260,7 +260,7 @@ def breslow(y: Any, log_risk: Any, log_risk_new: Any, *, half_width: int = 2, sa
     half_width : int
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
-        How many rows each training row counts for.
+        Number of rows that each training row represents.
     """
     outcome = check_outcome(y, sample_weight=sample_weight)
     risk, new = np.asarray(log_risk, dtype=np.float64), np.asarray(log_risk_new, dtype=np.float64)
@@ -288,7 +288,7 @@ def aalen_johansen(y: Any, *, half_width: int = 2, sample_weight: Any = None, ca
     Parameters
     ----------
     y : outcome
-        With causes 1, ..., K, of exact and right-censored times.
+        Exact and right-censored times, with causes 1, ..., K.
     half_width : int
         k of the interpolated density; see `Tabulated`.
     sample_weight : array of shape (n,), optional
@@ -326,7 +326,7 @@ def incidence_steps(outcome: Outcome, causes: int | None = None) -> tuple[Floats
 
 
 def cause_events(outcome: Outcome, times: Floats, causes: int | None = None) -> Floats:
-    """Weights of the events of each cause at the times of all events: shape (m, K)."""
+    """Return the weights of the events of each cause at the times of all events, shape (m, K)."""
     cause = outcome.event.astype(np.int64) if outcome.cause is None else outcome.cause
     n_causes = outcome.n_causes if causes is None else causes
     if n_causes < outcome.n_causes:
@@ -343,13 +343,14 @@ def cause_events(outcome: Outcome, times: Floats, causes: int | None = None) -> 
 def coarse_kaplan_meier(y: Any) -> Tabulated:
     r"""Kaplan-Meier at the edges of 2 ∛events cells (200 at most), with a constant hazard in each cell.
 
-    It has a density that is positive everywhere, so that other rows have a likelihood under it, and few enough cells
-    for that not to be noise. The edges lie between event times, about as many events in each cell: no time of a row is
-    kept. In the last cell, which is open, the hazard is events by time at risk.
+    Its density is positive everywhere, so that every other row has a positive likelihood, and its cells are few enough
+    for the density not to be noise. The edges lie between event times, with about equally many events in each cell, so
+    that no time of a row is kept. In the last cell, which is open, the hazard is the number of events divided by the
+    time at risk.
 
-    With entry times the hazard of every cell is events by time at risk, since Kaplan-Meier may fall to zero early,
-    and before the first entries a hazard of half an event among all rows stands for what nobody saw. With
-    interval-censored rows the curve at the edges is Turnbull's, its mass spread evenly within each of its intervals.
+    With delayed entry, the hazard of every cell is the number of events divided by the time at risk, since Kaplan-Meier
+    may fall to zero early; before the first entry, the hazard is that of half an event among all rows. With
+    interval-censored rows, the curve at the edges is Turnbull's, with its mass spread evenly within each interval.
 
     Examples
     --------
@@ -387,10 +388,10 @@ def coarse_kaplan_meier(y: Any) -> Tabulated:
 
 
 def coarse_aalen_johansen(y: Any) -> Tabulated:
-    """`coarse_kaplan_meier` of events of any cause, each cell's events shared out among the causes.
+    """Return `coarse_kaplan_meier` of events of any cause, with the events of each cell divided among the causes.
 
-    The shares are those of the Aalen-Johansen estimate over the cell, with half an event in the proportions of all
-    events added, so that no cause is impossible anywhere; events in intervals count at their middle.
+    The shares are those of the Aalen-Johansen estimate over the cell. Half an event, divided in the proportions of all
+    events, is added, so that no cause has probability zero; interval-censored events count at their midpoint.
     """
     outcome = check_outcome(y)
     whole, known = coarse_kaplan_meier(outcome.any_cause()), outcome.at_midpoints()
@@ -407,7 +408,7 @@ def coarse_aalen_johansen(y: Any) -> Tabulated:
 
 
 def _event_masses(outcome: Outcome, intervals: TurnbullIntervals | None, n_events: float) -> tuple[Floats, Floats]:
-    """Distinct times of events and how many there are at each; for intervals as Turnbull's estimate places them."""
+    """Return the distinct times of events and the number of events at each, for intervals by Turnbull's estimate."""
     if intervals is None:
         times, index = np.unique(outcome.time[outcome.event], return_inverse=True)
         return times, np.bincount(index, weights=outcome.weights[outcome.event]).astype(np.float64)
@@ -417,7 +418,7 @@ def _event_masses(outcome: Outcome, intervals: TurnbullIntervals | None, n_event
 
 
 def _edges(times: Floats, mass: Floats, n_events: float) -> Floats:
-    """Edges between the times, about as many events between each two."""
+    """Return edges between the times, with about equally many events between each two."""
     n_cells = max(1, min(_MOST_CELLS, int(2 * np.cbrt(n_events))))
     wanted = np.floor(np.arange(1, n_cells) * n_events / n_cells)
     places = np.searchsorted(np.cumsum(mass), wanted)
@@ -426,7 +427,7 @@ def _edges(times: Floats, mass: Floats, n_events: float) -> Floats:
 
 
 def _by_exposure(outcome: Outcome, edges: Floats) -> tuple[Floats, Floats]:
-    """S at zero and at the edges, from events by time at risk in each cell; an edge is put before the first event."""
+    """Return edges, one of them before the first event, and S at zero and at the edges, from events by time at risk."""
     assert outcome.entry is not None
     first = float(outcome.entry.min())
     seen_from = 0.5 * (first + float(outcome.time[outcome.event].min())) if first > 0 else 0.0

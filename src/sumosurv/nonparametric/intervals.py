@@ -21,13 +21,13 @@ _ALMOST_ALL = 1.0 - 1e-10  # the largest hazard before the last interval, where 
 
 @dataclass(frozen=True, eq=False)
 class TurnbullIntervals:
-    """The intervals that have mass under Turnbull's estimate; where it lies within one, the data do not tell.
+    """The intervals with mass under Turnbull's estimate; the data do not say where it lies within an interval.
 
     Parameters
     ----------
     lower, upper : array of shape (m,)
-        The intervals (lower, upper], increasing and disjoint; equal where the mass lies at that time. The last
-        upper limit is inf where some mass lies past the last time.
+        The intervals (lower, upper], increasing and disjoint; the limits are equal if the mass lies at that time. The
+        last upper limit is inf if some mass lies beyond the last time.
     mass : array of shape (m,)
         Their probabilities, which sum to one.
     gap : float
@@ -43,7 +43,7 @@ class TurnbullIntervals:
     n_iter: int
 
     def survival(self, times: Any) -> Floats:
-        """S(t) with the mass of each interval spread evenly over it; mass past the last time never comes."""
+        """Return S(t) with the mass of each interval spread evenly over it; mass beyond the last time is not spread."""
         t = np.asarray(times, dtype=np.float64)
         last = np.isinf(self.upper)
         lower, upper = self.lower[~last], self.upper[~last]
@@ -66,7 +66,7 @@ def turnbull_intervals(
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
     tol : float
-        Done when no condition is violated by more than this, per row.
+        The iteration stops when no condition is violated by more than this, per row.
     max_iter : int
 
     Examples
@@ -91,7 +91,7 @@ def turnbull_intervals(
     if gap > tol:
         warnings.warn(
             f"Turnbull's estimate has not converged in {max_iter} steps: a condition is violated by {gap:.2g} per row, "
-            f"and {tol:g} was asked for. Give a larger max_iter or tol.",
+            f"and tol is {tol:g}. Increase max_iter or tol.",
             ConvergenceWarning,
             stacklevel=2,
         )
@@ -157,7 +157,7 @@ class _Likelihood:
         return _Slopes(np.maximum(np.cumsum(ends)[:-1], 0.0), np.cumsum(paid), probability)
 
     def gap(self, slopes: _Slopes) -> float:
-        """How much the log-likelihood can still gain per row and unit of mass; at most zero at the maximum."""
+        """Return how much the log-likelihood can still gain per row and unit of mass; at most zero at the maximum."""
         scale = np.maximum(slopes.paid, self.total) if self.truncated else self.total
         return float(((slopes.gained - slopes.paid) / scale).max())
 
@@ -196,7 +196,7 @@ class _Likelihood:
 def _supports(
     low: Floats, high: Floats, exact: npt.NDArray[np.bool_], entry: Floats
 ) -> tuple[Floats, npt.NDArray[np.bool_], Floats]:
-    """Lower ends of the supports, whether these are open, and upper ends."""
+    """Return the lower ends of the supports, whether these are open, and the upper ends."""
     limits = np.concatenate([low, high, entry])
     is_lower = np.arange(len(limits)) < len(low)
     rank = np.ones(len(limits))

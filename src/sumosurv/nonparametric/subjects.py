@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from sumosurv.nonparametric.intervals import Floats
 from sumosurv.outcome import Outcome
+
+Rows = npt.NDArray[np.intp]
 
 
 def sums_at_risk(outcome: Outcome, times: Floats, steps: Floats) -> Floats:
@@ -19,7 +22,7 @@ def sums_at_risk(outcome: Outcome, times: Floats, steps: Floats) -> Floats:
 
 
 def at_risk_from(outcome: Outcome) -> Floats:
-    """The time after which each row is at risk: -1 for rows at risk from the beginning, so that time zero counts."""
+    """Return the time after which each row is at risk: -1 without delayed entry, so that time zero counts."""
     entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
     return np.where(entry > 0, entry, -1.0)
 
@@ -45,16 +48,24 @@ def resampler(outcome: Outcome) -> Callable[[np.random.Generator], Floats]:
     if outcome.group is None and outcome.weight is not None and is_whole(outcome.weight):
         total, share = int(outcome.total), outcome.weight / outcome.total
         return lambda rng: rng.multinomial(total, share).astype(np.float64)
-    subject = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    subject = outcome.subject
     size = int(subject.max()) + 1
     return lambda rng: np.bincount(rng.integers(size, size=size), minlength=size)[subject] * outcome.weights
 
 
+def draw_subjects(outcome: Outcome, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Draw subjects with replacement; return their rows, and the number of the draw that each row belongs to."""
+    subject = outcome.subject
+    own = np.split(np.argsort(subject, kind="stable"), np.cumsum(np.bincount(subject))[:-1])
+    drawn = [own[i] for i in rng.integers(len(own), size=len(own))]
+    return np.concatenate(drawn), np.repeat(np.arange(len(drawn)), [len(rows) for rows in drawn])
+
+
 def sum_by_subject(values: Floats, outcome: Outcome) -> Floats:
-    """Values of rows, (n, ...), summed over the rows of each subject; as they are if rows are subjects."""
+    """Sum values of rows, (n, ...), over the rows of each subject."""
     if outcome.group is None:
         return values
-    subjects, subject = np.unique(outcome.group, return_inverse=True)
-    made = np.zeros((len(subjects), *values.shape[1:]))
+    subject = outcome.subject
+    made = np.zeros((int(subject.max()) + 1, *values.shape[1:]))
     np.add.at(made, subject, values)
     return made

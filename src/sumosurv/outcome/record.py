@@ -81,6 +81,16 @@ class Outcome:
         return float(len(self)) if self.weight is None else float(self.weight.sum())
 
     @property
+    def subject(self) -> npt.NDArray[np.intp]:
+        """The number of the subject that each row belongs to, counted from zero in the order of ``group``."""
+        return np.arange(len(self)) if self.group is None else np.unique(self.group, return_inverse=True)[1]
+
+    @property
+    def time_order(self) -> npt.NDArray[np.intp]:
+        """The rows in the order of time, events before censorings among ties."""
+        return np.lexsort((~self.event, self.time))
+
+    @property
     def in_interval(self) -> npt.NDArray[np.bool_]:
         """Which rows have an interval-censored event."""
         if self.upper is None:
