@@ -1,10 +1,10 @@
-"""The quantity that is explained (a curve, a median, a restricted mean), its prediction, and tables of it as text."""
+"""The quantity that is explained (a curve, a median, a restricted mean): its prediction, and tables of it as text."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy.sparse import csr_array
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.explain._rows import Rows
+from sumosurv.explain._rows import Places, Rows
 from sumosurv.fitting.spread import Members, limits
 from sumosurv.models import innermost, predict_distribution
+from sumosurv.sources import take_rows
 from sumosurv.warn import warn_user
 
 P = ParamSpec("P")
@@ -32,6 +34,7 @@ _OF_A_CAUSE = ("cumulative_incidence", "restricted_time_lost")
 _TIMES = 50
 _CELLS = 4_000_000  # rows × times predicted at once
 _ROWS = 20_000
+_AVERAGED = 5_000  # rows averaged at once, over all members
 _SHOWN = 5  # times in a printed table
 _PANELS, _NODES = 12, 6  # of the quadrature of restricted means
 
@@ -56,7 +59,7 @@ class Quantity:
         Times of a curve, horizons of a restricted mean; empty for the median, which is one number.
     cause : int or None
     last_time : float or None
-        The last training time, past which the model extrapolates.
+        The last training time, beyond which the model extrapolates.
     """
 
     name: QuantityName
@@ -66,17 +69,17 @@ class Quantity:
 
     @property
     def label(self) -> str:
-        """For an axis."""
+        """The name of the quantity in words, for axes and tables."""
         return _LABELS[self.name] + (f" of cause {self.cause}" if self.cause is not None else "")
 
     @property
     def is_curve(self) -> bool:
-        """Whether it is a function of time; medians and restricted means are numbers."""
+        """Whether the quantity is a function of time; medians and restricted means are numbers."""
         return self.name in ("survival", "cumulative_incidence", "cumulative_hazard")
 
     @property
     def averages(self) -> bool:
-        """Whether the value of a mixture is the mean of its members' values, which are extrapolated separately."""
+        """Whether the value of a mixture is the mean of its members' values; extrapolated values are not."""
         inside = self.last_time is not None and bool((self.times <= self.last_time).all())
         return self.name not in ("median", "cumulative_hazard") and inside
 
@@ -93,7 +96,7 @@ class Quantity:
         return f"{before} {f'{time:.4g}' if time < 10_000 else f'{time:,.0f}'}" + (f" {unit}" if unit else "")
 
     def of(self, distribution: SurvivalDistribution) -> Array:
-        """The values of each subject, shape (n, m)."""
+        """Return the values of each subject, shape (n, m)."""
         values = self._of(distribution)
         if self.name == "median" and not np.isfinite(values).all():
             count = int((~np.isfinite(values)).sum())
@@ -118,10 +121,10 @@ class Quantity:
 
 
 def _restricted_mean(distribution: SurvivalDistribution, horizons: Array) -> Array:
-    """∫₀^h S(t) dt at increasing horizons, shape (n, m).
+    """Return ∫₀^h S(t) dt at increasing horizons, shape (n, m).
 
-    Exact for step curves. Others by Gauss's rule, six nodes in each of at least twelve panels, for many rows at once:
-    an error of 1e-5 of the horizon was measured with default networks, far below what explanations are read to.
+    Step curves are integrated exactly, other curves by Gauss's rule with six nodes in each of at least twelve panels.
+    With default networks we measured an error of 1e-5 of the horizon, which does not matter for explanations.
     """
     if distribution.step_table() is not None:
         return np.asarray(distribution.restricted_mean(horizons))
@@ -144,11 +147,11 @@ class QuantityPredictor:
     precision: Precision = "double"
 
     def values(self, X: Any) -> Array:
-        """The quantity of each row, shape (rows, m)."""
+        """Return the quantity of each row, shape (rows, m)."""
         return np.concatenate(self._by_blocks(X, lambda rows: self._of(predict_distribution(self.model, rows))))
 
     def of_members(self, X: Any) -> Array:
-        """The quantity of each row by each member of the model, shape (members, rows, m)."""
+        """Return the quantity of each row by each member of the model, shape (members, rows, m)."""
         parts = self._by_blocks(X, lambda rows: np.stack([self._of(one) for one in self._members(rows)]))
         return np.concatenate(parts, axis=1)
 
@@ -156,30 +159,68 @@ class QuantityPredictor:
         return predict_members(self.model, rows).distributions
 
     def with_members(self, X: Any) -> tuple[Array, Array]:
-        """`values` and `of_members`; the former are not predicted if they are the weighted mean of the latter."""
+        """Return `values` and `of_members`; values that are the mean of the members are not predicted again."""
         each = self.of_members(X)
         if len(each) > 1 and not self.quantity.averages:
             return self.values(X), each
         return np.tensordot(self.weights, each, axes=1), each
 
+    def averages(
+        self,
+        rows: Rows,
+        chosen: Places,
+        values: Mapping[int, pd.Series],
+        group: Places,
+        weight: Array,
+        *,
+        keep: bool = False,
+    ) -> tuple[Array, Array, Array | None]:
+        """Predict rows with columns replaced, and sum up the predictions by group.
+
+        Parameters
+        ----------
+        rows : Rows
+        chosen : int array of shape (r,)
+            The rows to predict, repeats allowed.
+        values : mapping of positions of columns to Series of length r
+            New values of columns in the chosen rows.
+        group : int array of shape (r,)
+        weight : array of shape (r,)
+        keep : bool
+            Return the single predictions too.
+
+        Returns
+        -------
+        sums : array of shape (groups, m)
+        by_member : array of shape (members, groups, m)
+        single : array of shape (r, m) or None
+        """
+        n_groups, kept = int(group.max()) + 1, []
+        sums, by_member = np.zeros(()), np.zeros(())
+        for start in range(0, len(chosen), _AVERAGED):
+            part = slice(start, start + _AVERAGED)
+            new = {place: column.iloc[part] for place, column in values.items()}
+            single, each = self.with_members(rows.take(chosen[part]).replaced(new))
+            share = csr_array((weight[part], (group[part], np.arange(len(single)))), shape=(n_groups, len(single)))
+            sums, by_member = sums + share @ single, by_member + np.stack([share @ member for member in each])
+            kept += [single] if keep else []
+        return sums, by_member, np.concatenate(kept) if keep else None
+
     def limits(self, by_member: Array, level: float) -> tuple[Array | None, Array | None]:
-        """Between which a share ``level`` of the members lies, by weight; None if there is one member."""
+        """Return limits that contain a share ``level`` of the members, by weight; None if there is one member."""
         return limits(by_member, self.weights, level) if len(by_member) > 1 else (None, None)
 
     def _of(self, distribution: SurvivalDistribution) -> Array:
         return self.quantity.of(distribution.single() if self.precision == "single" else distribution)
 
     def _by_blocks(self, X: Any, function: Callable[[Any], Array]) -> list[Array]:
-        """A function of the rows, some of them at a time."""
         size = max(1, min(_ROWS, _CELLS // max(1, len(self.quantity.times))))
-        take = X.iloc if hasattr(X, "iloc") else X
         with torch.no_grad():
-            starts = range(0, len(X), size)
-            return [function(take[start : start + size]) for start in starts]
+            return [function(take_rows(X, slice(start, start + size))) for start in range(0, len(X), size)]
 
 
 def explanation(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that predicts many times warn once of each column with unseen levels, at its end."""
+    """Make a function that predicts many times issue each warning once, at its end."""
 
     @wraps(function)
     def warning_once(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -202,7 +243,7 @@ def quantity_predictor(
     cause: int | None,
     precision: Precision = "double",
 ) -> QuantityPredictor:
-    """Check the quantity, its times and its cause; defaults follow from a prediction for the first row."""
+    """Check the quantity, its times and its cause; defaults are derived from a prediction for the first row."""
     if precision not in get_args(Precision):
         raise ValueError(f"precision must be 'double' or 'single'; got {precision!r}.")
     if quantity is None:
@@ -259,7 +300,7 @@ def _check_times(first: SurvivalDistribution, quantity: QuantityName, times: Any
 
 
 def predict_members(model: Any, X: Any) -> Members:
-    """The prediction of each member of a model for each row of X; other models have one member."""
+    """Return the predictions of each member of a model; models that are not ensembles have one member."""
     estimator, rows = innermost(model, X)
     if hasattr(estimator, "predict_members"):
         members: Members = estimator.predict_members(rows)
@@ -271,7 +312,7 @@ def predict_members(model: Any, X: Any) -> Members:
 
 
 def mean_over_time(values: Array, quantity: Quantity) -> Array:
-    """The mean over the last axis; for curves by the trapezoidal rule, since times may be uneven."""
+    """Return the mean over the last axis; for curves by the trapezoidal rule, since times may be uneven."""
     times = quantity.times
     if not quantity.is_curve or len(times) < 2:
         return np.asarray(values.mean(axis=-1))
@@ -280,12 +321,12 @@ def mean_over_time(values: Array, quantity: Quantity) -> Array:
 
 
 def spread_out(count: int, most: int) -> npt.NDArray[np.int64]:
-    """All of ``count`` positions, or ``most`` of them at equal steps, including the last."""
+    """Return all of ``count`` positions, or ``most`` of them at equal steps, including the last."""
     return np.arange(count) if count <= most else ((np.arange(most) + 1) / most * (count - 1)).round().astype(np.int64)
 
 
 def table_at_times(values: Array, names: Sequence[str], quantity: Quantity) -> str:
-    """Values of shape (names, m) at up to five of the times, as text."""
+    """Return values of shape (names, m) at up to five of the times, as text."""
     chosen = spread_out(values.shape[1], _SHOWN)
     heads = [quantity.time_name(i) or "median" for i in chosen]
     frame = pd.DataFrame(values[:, chosen], index=[_short(name) for name in names], columns=heads)
@@ -294,12 +335,12 @@ def table_at_times(values: Array, names: Sequence[str], quantity: Quantity) -> s
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things in words: 1 row, 2 rows."""
+    """Return a number of things in words: 1 row, 2 rows."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def beyond(times: Array, quantity: Quantity) -> str:
-    """A note if some of the times lie beyond the training data."""
+    """Return a note if some of the times lie beyond the last training time."""
     last = quantity.last_time
     if last is None or not (times > last).any():
         return ""
@@ -307,7 +348,7 @@ def beyond(times: Array, quantity: Quantity) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A value of a column in a few characters."""
+    """Return a value of a column in a few characters."""
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 

@@ -12,13 +12,14 @@ import pandas as pd
 from sumosurv.outcome import as_pandas
 from sumosurv.outcome.checks import check_weight
 from sumosurv.preprocessing import is_categorical
+from sumosurv.sources import take_rows
 
 Kind = Literal["number", "category"]
 Places = npt.NDArray[np.int64]
 
 
 class Rows:
-    """A table of covariates, as it was given.
+    """A table of covariates: ``table`` as it was given, and ``frame``, the same as a DataFrame.
 
     Parameters
     ----------
@@ -29,15 +30,17 @@ class Rows:
         table = as_pandas(X)
         if isinstance(table, pd.Series):
             raise ValueError("X is a table; for one row pass X.iloc[[i]], with two pairs of brackets.")
-        table = table if isinstance(table, (pd.DataFrame, np.ndarray)) else np.asarray(table)
-        if table.ndim != 2:
+        self.table = table if isinstance(table, (pd.DataFrame, np.ndarray)) else np.asarray(table)
+        if self.table.ndim != 2:
             raise ValueError(
-                f"Explanations require a table with columns; got an array of shape {table.shape}. Images and "
+                f"Explanations require a table with columns; got an array of shape {self.table.shape}. Images and "
                 "sequences are not supported."
             )
-        if len(table) == 0 or table.shape[1] == 0:
-            raise ValueError(f"X needs at least one row and one column; got shape {table.shape}.")
-        self.table = table
+        if 0 in self.table.shape:
+            raise ValueError(f"X needs at least one row and one column; got shape {self.table.shape}.")
+        self.is_array = isinstance(self.table, np.ndarray)
+        self.frame = pd.DataFrame(self.table)
+        self.names = [f"x{label}" if self.is_array else str(label) for label in self.frame.columns]
 
     def __len__(self) -> int:
         return len(self.table)
@@ -45,88 +48,62 @@ class Rows:
     @property
     def n_columns(self) -> int:
         """The number of columns."""
-        return int(self.table.shape[1])
-
-    @property
-    def names(self) -> list[str]:
-        """The columns' names: those of a DataFrame; x0, x1 and so on of an array."""
-        if isinstance(self.table, pd.DataFrame):
-            return [str(name) for name in self.table.columns]
-        return [f"x{place}" for place in range(self.n_columns)]
+        return len(self.names)
 
     def place(self, column: Any) -> int:
-        """The position of a column that was given by its name or, in an array, by its position."""
-        labels = list(self.table.columns) if isinstance(self.table, pd.DataFrame) else list(range(self.n_columns))
-        if column in labels:
-            return labels.index(column)
-        if column in self.names:
-            return self.names.index(column)
+        """Return the position of a column that was given by its name or, in an array, by its position."""
+        for labels in (list(self.frame.columns), self.names):
+            if column in labels:
+                return labels.index(column)
         shown = ", ".join(self.names[:12]) + (", ..." if self.n_columns > 12 else "")
         raise ValueError(f"X has no column {column!r}; its columns are {shown}.")
 
     def column(self, place: int) -> pd.Series:
-        """One column, rows numbered from zero."""
-        values = self.table.iloc[:, place] if isinstance(self.table, pd.DataFrame) else pd.Series(self.table[:, place])
-        return values.reset_index(drop=True).rename(self.names[place])
+        """Return one column, with rows numbered from zero."""
+        return self.frame.iloc[:, place].reset_index(drop=True).rename(self.names[place])
 
     def kind(self, place: int) -> Kind:
-        """How estimators read the column."""
+        """Return how estimators read the column."""
         return "category" if is_categorical(self.column(place)) else "number"
 
     def take(self, rows: Any) -> Rows:
-        """Some of the rows, repeats allowed."""
-        return Rows(self.table.iloc[rows] if isinstance(self.table, pd.DataFrame) else self.table[rows])
+        """Return some of the rows, repeats allowed."""
+        return Rows(take_rows(self.table, rows))
 
     def below(self, others: Rows) -> Rows:
-        """These rows, and those of another table with the same columns below them."""
+        """Return these rows, with those of another table with the same columns below them."""
         if others.names != self.names:
             raise ValueError(f"The two tables have different columns: {self.names} and {others.names}.")
-        if isinstance(self.table, pd.DataFrame) and isinstance(others.table, pd.DataFrame):
-            columns = {
-                label: _joined(self.column(place), others.column(place))
-                for place, label in enumerate(self.table.columns)
-            }
-            return Rows(pd.DataFrame(columns))
-        if isinstance(self.table, pd.DataFrame) or isinstance(others.table, pd.DataFrame):
+        if self.is_array != others.is_array:
             raise TypeError("One table is a DataFrame and the other an array; pass both in the form used for training.")
-        return Rows(np.concatenate([self.table, others.table]))
+        if self.is_array:
+            return Rows(np.concatenate([self.table, others.table]))
+        columns = enumerate(self.frame.columns)
+        return Rows(pd.DataFrame({label: _joined(self.column(i), others.column(i)) for i, label in columns}))
 
     def mixed(self, places: Places) -> Any:
-        """A table each of whose cells comes from a row of its own.
-
-        Parameters
-        ----------
-        places : int array of shape (r, columns)
-            The row that each cell is taken from.
-        """
-        if isinstance(self.table, np.ndarray):
+        """Return a table in which each cell comes from a row of its own: ``places``, (r, columns), are these rows."""
+        if self.is_array:
             return self.table[places, np.arange(self.n_columns)]
-        columns = {label: self.table.iloc[:, j].array.take(places[:, j]) for j, label in enumerate(self.table.columns)}
-        return pd.DataFrame(columns)
+        columns = enumerate(self.frame.columns)
+        return pd.DataFrame({label: self.frame.iloc[:, j].array.take(places[:, j]) for j, label in columns})
 
-    def replaced(self, values: Mapping[int, Any]) -> Any:
-        """The table with some columns replaced, by position: a value for all rows, or a Series with one for each."""
-        if isinstance(self.table, np.ndarray):
-            kept = [self.table.dtype, *(np.asarray(given).dtype for given in values.values())]
-            made = self.table.astype(object if object in kept else np.result_type(*kept))
-            for place, given in values.items():
-                made[:, place] = given
-            return made
-        frame = self.table.reset_index(drop=True)
-        for place, given in values.items():
-            new = given if isinstance(given, pd.Series) else self.series(place, [given] * len(frame))
+    def replaced(self, values: Mapping[int, pd.Series]) -> Any:
+        """Return the table with some columns replaced, by position."""
+        frame = self.frame.reset_index(drop=True)
+        for place, new in values.items():
             frame.isetitem(place, new.array)
-        return frame
+        return frame.to_numpy() if self.is_array else frame
 
     def players(self, columns: Any = None, *, all_columns: bool = False) -> dict[str, list[int]]:
-        """Columns, or groups of columns that go together, by name: positions.
+        """Return the positions of columns, or of groups of columns that go together, by name.
 
         Parameters
         ----------
         columns : sequence of columns, or mapping of names to columns, optional
             All columns, each on its own, by default.
         all_columns : bool
-            Let the columns that are not named follow, each on its own.
+            Add the columns that are not named, each on its own.
         """
         if columns is None:
             return {name: [place] for place, name in enumerate(self.names)}
@@ -142,7 +119,7 @@ class Rows:
         return made
 
     def series(self, place: int, values: Sequence[Any]) -> pd.Series:
-        """Values for a column, of its own dtype where that can hold them; of numbers, else as real numbers."""
+        """Return values for a column, with the dtype of the column if it can hold them; other numbers are float64."""
         own = self.column(place)
         if isinstance(own.dtype, pd.CategoricalDtype):
             unknown = [value for value in values if not pd.isna(value) and value not in own.cat.categories]
@@ -159,7 +136,7 @@ class Rows:
         return cast if (cast.eq(plain) | plain.isna()).all() else plain.astype(np.float64)
 
     def grid(self, place: int, values: Any, n_values: int, weight: Any = None) -> pd.Series:
-        """The values at which a column is looked: as given; else levels that occur, or quantiles from 2.5 to 97.5 %."""
+        """Return the given values of a column; by default, its levels or its quantiles from 2.5 to 97.5 %."""
         own = self.column(place)
         if values is not None:
             given = list(np.asarray(values, dtype=object).ravel()) if not isinstance(values, str) else [values]
@@ -187,7 +164,7 @@ def _listed(columns: Any) -> list[Any]:
 
 
 def _joined(first: pd.Series, second: pd.Series) -> pd.Series:
-    """Two columns one below the other; categories are joined too."""
+    """Return two columns one below the other, with the categories of both."""
     if isinstance(first.dtype, pd.CategoricalDtype) and first.dtype != second.dtype:
         levels = list(first.cat.categories)
         if isinstance(second.dtype, pd.CategoricalDtype):
@@ -211,7 +188,7 @@ def distinct_quantiles(
 def drawn_rows(
     rows: Rows, sample_weight: Any, max_rows: int | None, random_state: Any
 ) -> tuple[Rows, npt.NDArray[np.float64] | None]:
-    """The rows of positive weight, or ``max_rows`` of them drawn at random, and their weights."""
+    """Return the rows of positive weight, or ``max_rows`` of them drawn at random, and their weights."""
     most = check_count("max_rows", max_rows, len(rows))
     weight = None if sample_weight is None else check_weight(sample_weight, len(rows))
     kept = np.arange(len(rows)) if weight is None else np.flatnonzero(weight)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.base import clone
@@ -29,6 +28,7 @@ from sumosurv.explain._quantity import (
 from sumosurv.explain._rows import Rows, drawn_rows
 from sumosurv.fitting.spread import limits
 from sumosurv.models import predict_distribution
+from sumosurv.nonparametric import draw_subjects
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.sources import take_rows
 
@@ -50,15 +50,15 @@ class Contrast:
     Attributes
     ----------
     labels : tuple of two str
-        Differences are the first less the second.
+        Differences are the first minus the second.
     quantity : Quantity
         The curve: survival, or the cumulative incidence of a cause.
     curves, low, high : ndarrays of shape (2, m)
         The limits are None if the model has one member and is not fitted again.
     difference, difference_low, difference_high : ndarrays of shape (m,)
     numbers : DataFrame
-        One line for the median and for each restricted mean (of a cause: time lost); columns first, second, difference,
-        low, high. NaN for a median that is not reached.
+        One row for the median and for each restricted mean (with a cause, the time lost); columns first, second,
+        difference, low, high. A median that is not reached is NaN.
     limits_from : {"members", "bootstrap", "none"}
         The source of the limits: the spread of the model's members, or fits to resampled rows.
     level : float
@@ -83,7 +83,7 @@ class Contrast:
     meaning: str
 
     def to_frame(self) -> pd.DataFrame:
-        """The curves, one line for each time."""
+        """Return the curves as a table with one row per time."""
         made = pd.DataFrame({"time": self.quantity.times, "first": self.curves[0], "second": self.curves[1]})
         made["difference"] = self.difference
         if self.difference_low is not None and self.difference_high is not None:
@@ -128,11 +128,11 @@ def contrast(
     first, second : one row each
         ``X.iloc[[i]]``, a mapping of columns to values, or an array of one row.
     times : array of shape (m,), optional
-        By default 50 equal steps of the follow-up.
+        Times of the curves; 50 equal steps up to the last training time by default.
     horizons : float or array, optional
-        Of restricted means; the end of the follow-up by default.
+        Horizons of the restricted means; the last training time by default.
     cause : int, optional
-        Contrast the cumulative incidence of a cause, and the time lost to it.
+        Competing cause, counted from one: its cumulative incidence and the time lost to it are compared.
     labels : pair of str
     level : float
 
@@ -155,7 +155,7 @@ def contrast(
     predictor = _ContrastPredictor.of(model, rows[0], times, horizons, cause)
     if isinstance(labels, str) or len(labels) != 2:
         raise ValueError(f"labels must be two names; got {labels!r}.")
-    sides = [predictor.of_table(own.table, np.ones(1)) for own in rows]
+    sides = [predictor.of_rows(own, np.ones(1)) for own in rows]
     return _contrast(predictor, sides, labels, level, n_rows=1)
 
 
@@ -194,11 +194,12 @@ def standardised_contrast(
     column : column
         By name; in arrays by position.
     values : pair, optional
-        Differences are the first less the second; by default the two values of a binary column, larger one first.
+        Differences are the first minus the second. The default is the two values of a binary column, the larger one
+        first.
     times, horizons, cause, level
-        As for `contrast`.
+        As in `contrast`.
     y : outcome, optional
-        Of the rows of X, for ``n_bootstrap``.
+        The outcome of the rows of X, required by ``n_bootstrap``.
     n_bootstrap : int
         Number of fits to resampled subjects, for limits that account for sampling; use a few hundred. With 0, the
         limits are the spread of the model's members, which is narrower.
@@ -250,7 +251,7 @@ def _refitted(
     rng: np.random.Generator,
 ) -> Array:
     """Return both sides by the same method, fitted to resampled subjects and averaged over them, (2, q)."""
-    drawn, subject = _resampled(outcome, rng)
+    drawn, subject = draw_subjects(outcome, rng)
     own, observed = rows.take(drawn), outcome[drawn]
     if observed.group is not None:
         observed = replace(observed, group=subject)
@@ -260,16 +261,6 @@ def _refitted(
     again = replace(again, last_time=predictor.last_time)
     averaged, weight = drawn_rows(own, observed.weight, max_rows, rng)
     return np.stack([again.averaged(averaged, place, value, weight)[0] for value in pair])
-
-
-def _resampled(outcome: Outcome, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows of subjects drawn with replacement, and the number of the draw that each came with."""
-    if outcome.group is None:
-        drawn = rng.integers(len(outcome), size=len(outcome))
-        return drawn, np.arange(len(outcome))
-    names = np.unique(outcome.group)
-    parts = [np.flatnonzero(outcome.group == name) for name in rng.choice(names, size=len(names))]
-    return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(part) for part in parts])
 
 
 # ------------------------------------------------------------------ one side, and the contrast of two
@@ -291,36 +282,32 @@ class _ContrastPredictor:
         return cls(curve, mean, curve.quantity.last_time or float(curve.quantity.times[-1]))
 
     def averaged(self, rows: Rows, place: int, value: Any, weight: Array | None) -> tuple[Array, Array]:
-        """Return means over rows with one column set, and those of each member."""
+        """Return the means over rows with one column set, (q,), and those of each member, (k, q)."""
         share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
-        return self.of_table(rows.replaced({place: rows.series(place, [value] * len(rows))}), share)
+        return self.of_rows(Rows(rows.replaced({place: rows.series(place, [value] * len(rows))})), share)
 
-    def of_table(self, table: Any, share: Array) -> tuple[Array, Array]:
-        """Return the means over the rows of a table, (q,), and those of each member, (k, q)."""
-        parts = [slice(start, start + _ROWS) for start in range(0, len(share), _ROWS)]
-        whole, each = np.zeros(()), np.zeros(())
-        for part in parts:
-            found = [predictor.with_members(take_rows(table, part)) for predictor in (self.curve, self.mean)]
-            values, by_member = (np.concatenate([own[k] for own in found], axis=-1) for k in (0, 1))
-            whole, each = whole + share[part] @ values, each + share[part] @ by_member
-        median, medians = np.nan, np.full(len(each), np.nan)
+    def of_rows(self, rows: Rows, share: Array) -> tuple[Array, Array]:
+        """Return the means over rows, (q,), and those of each member, (k, q)."""
+        everyone, one_group = np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64)
+        found = [own.averages(rows, everyone, {}, one_group, share)[:2] for own in (self.curve, self.mean)]
+        means, by_member = (np.concatenate([own[k][..., 0, :] for own in found], axis=-1) for k in (0, 1))
+        medians = np.full(len(by_member), np.nan)
         if self.curve.quantity.cause is None:
-            median, medians = self._medians([take_rows(table, part) for part in parts], share)
-        return np.append(whole, median), np.column_stack([each, medians])
+            medians = self._medians(rows.table, share)
+        return np.append(means, medians[0]), np.column_stack([by_member, medians[-len(by_member) :]])
 
-    def _medians(self, tables: Sequence[Any], share: Array) -> tuple[float, Array]:
-        """Return the median of the mean curve and of that of each member; nan if it is not reached."""
+    def _medians(self, table: Any, share: Array) -> Array:
+        """Return the medians of the mean curves: of the model and, if there are several, of each member."""
+        parts = [take_rows(table, slice(start, start + _ROWS)) for start in range(0, len(share), _ROWS)]
         with torch.no_grad():
-            members = zip(*(predict_members(self.curve.model, rows).distributions for rows in tables))
-            medians = np.array([_median(parts, share, self.last_time) for parts in members])
-            if len(medians) == 1:
-                return float(medians[0]), medians
-            whole = [predict_distribution(self.curve.model, rows) for rows in tables]
-            return _median(whole, share, self.last_time), medians
+            curves = list(zip(*(predict_members(self.curve.model, rows).distributions for rows in parts)))
+            if len(curves) > 1:
+                curves.insert(0, tuple(predict_distribution(self.curve.model, rows) for rows in parts))
+            return np.array([_median(own, share, self.last_time) for own in curves])
 
 
 def _median(parts: Sequence[SurvivalDistribution], share: Array, last: float) -> float:
-    """The time at which the mean curve of all rows, which come in parts, reaches one half; NaN after the last time."""
+    """Return the time at which the mean curve of rows that come in parts reaches one half; nan if after the last."""
     if len(share) == 1:
         median = float(parts[0].median()[0])
         return median if np.isfinite(median) else float("nan")

@@ -27,8 +27,6 @@ from sumosurv.explain._rows import Kind, Rows, check_count, distinct_quantiles, 
 
 Method = Literal["partial dependence", "accumulated local effects"]
 
-_ROWS = 20_000  # predicted at once
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effect:
@@ -49,7 +47,7 @@ class Effect:
         Limits between which a share ``level`` of the members lies, by weight; None if the model has one member.
     level : float
     individual : ndarray of shape (n, g, m) or None
-        The curve of each row (ICE); of partial dependence on one column.
+        The curve of each row (ICE), for partial dependence on one column.
     observed : tuple of arrays
         The values of the columns in the rows in which none of them is missing.
     n_rows : int
@@ -70,7 +68,7 @@ class Effect:
     n_rows: int
 
     def to_frame(self) -> pd.DataFrame:
-        """One line for each value (or pair of values) and time."""
+        """Return a table with one row per value (or pair of values) and time."""
         points = list(product(*self.grid))
         times = self.quantity.columns
         made = pd.DataFrame([point for point in points for _ in times], columns=list(self.columns))
@@ -125,13 +123,13 @@ def partial_dependence(
         One of "survival", "cumulative_incidence", "cumulative_hazard", "median", "restricted_mean",
         "restricted_time_lost". Survival by default; with a cause, its cumulative incidence.
     times : float or array of shape (m,), optional
-        Times of the curve, or horizons of restricted means. By default 50 equal steps up to the last training time, or
-        that time.
+        Times of the curve, or horizons of restricted means. The default is 50 equal steps up to the last training time
+        for a curve, and the last training time for a restricted mean.
     cause : int, optional
         Competing cause, counted from one.
     values : array, or pair of arrays, optional
-        Values of the columns. By default all levels of a category, and all values of a number if they are few, else
-        quantiles from 2.5 to 97.5 %.
+        Values of the columns. The default is all levels of a category, and for a number all values if there are at most
+        ``n_values`` of them, otherwise quantiles from 2.5 to 97.5 %.
     n_values : int, optional
         Number of quantiles; 20 for one column and 10 for each of two by default.
     max_rows : int or None
@@ -168,10 +166,15 @@ def partial_dependence(
     if len(given) != len(places):
         raise ValueError(f"values must have an array for each column, ([...], [...]); got {len(given)}.")
     grids = [rows.grid(place, own, n_values, weight) for place, own in zip(places, given)]
-    shape = tuple(len(grid) for grid in grids)
-    settings = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), axis=-1).reshape(-1, len(places))
-    mean, by_member, individual = _at_settings(predictor, rows, weight, places, grids, settings, keep=len(places) == 1)
+    n, shape = len(rows), tuple(len(grid) for grid in grids)
+    settings = np.indices(shape).reshape(len(places), -1)  # the value of each column in each setting
+    new = {place: grid.take(np.repeat(own, n)) for place, grid, own in zip(places, grids, settings)}
+    count = settings.shape[1]
+    chosen, group = np.tile(np.arange(n), count), np.repeat(np.arange(count), n)
+    share = np.tile(np.ones(n) / n if weight is None else weight / weight.sum(), count)
+    mean, by_member, single = predictor.averages(rows, chosen, new, group, share, keep=len(places) == 1)
     mean, by_member = mean.reshape(*shape, -1), by_member.reshape(len(by_member), *shape, -1)
+    individual = None if single is None else single.reshape(count, n, -1).swapaxes(0, 1)
     return _effect("partial dependence", predictor, rows, places, grids, mean, by_member, level, individual)
 
 
@@ -186,7 +189,7 @@ def _effect(
     level: float,
     individual: Array | None = None,
 ) -> Effect:
-    """Make the result for columns at some places, from values of shape (g, m) or (g, h, m)."""
+    """Make the result for some columns from values of shape (g, m) or (g, h, m)."""
     observed = pd.concat([rows.column(place) for place in places], axis=1).dropna()
     return Effect(
         method,
@@ -201,38 +204,6 @@ def _effect(
         tuple(observed.iloc[:, i].to_numpy() for i in range(len(places))),
         len(rows),
     )
-
-
-def _at_settings(
-    predictor: QuantityPredictor,
-    rows: Rows,
-    weight: Array | None,
-    places: Sequence[int],
-    grids: Sequence[pd.Series],
-    settings: npt.NDArray[np.int64],
-    *,
-    keep: bool,
-) -> tuple[Array, Array, Array | None]:
-    """Predictions for each setting of the columns: their mean (s, m), by member (k, s, m), of each row (n, s, m)."""
-    n = len(rows)
-    share = np.full(n, 1.0 / n) if weight is None else weight / weight.sum()
-    step = max(1, _ROWS // n)
-    means, by_member, kept = [], [], []
-    for start in range(0, len(settings), step):
-        block = settings[start : start + step]
-        new = {
-            place: grid.take(np.repeat(block[:, i], n)).reset_index(drop=True)
-            for i, (place, grid) in enumerate(zip(places, grids))
-        }
-        table = rows.take(np.tile(np.arange(n), len(block))).replaced(new)
-        values, each = predictor.with_members(table)
-        values = values.reshape(len(block), n, -1)
-        means.append(np.einsum("n,snm->sm", share, values))
-        by_member.append(np.einsum("n,ksnm->ksm", share, each.reshape(len(each), *values.shape)))
-        if keep:
-            kept.append(values.swapaxes(0, 1))
-    individual = np.concatenate(kept, axis=1) if keep else None
-    return np.concatenate(means), np.concatenate(by_member, axis=1), individual
 
 
 # ------------------------------------------------------------------ accumulated local effects
@@ -255,9 +226,9 @@ def accumulated_local_effects(
 ) -> Effect:
     r"""Mean change of the prediction along a column, each step averaged over the rows near it.
 
-    The range of a number is cut into intervals with about equally many rows. In each, the rows that lie in it are set
-    to its two ends; the mean differences of all intervals are added up and centred, so that their mean over the rows is
-    zero:
+    The range of a numeric column is cut into intervals with about equally many rows. The rows of an interval are set to
+    its lower and to its upper end, and the mean difference of the two predictions is its local effect. Local effects
+    are added up and centred, so that their mean over the rows is zero:
 
     .. math:: A(v_k) = \sum_{j \le k} \operatorname{mean}_{i \text{ in interval } j}
               \{ S(t \mid v_j, x_i) - S(t \mid v_{j-1}, x_i) \} - \text{constant}.
@@ -275,7 +246,7 @@ def accumulated_local_effects(
     column : column
         By name; in arrays by position. Rows in which it is missing are left out.
     n_intervals : int
-        Number of intervals of a number; fewer if values repeat.
+        Number of intervals of a numeric column; fewer if values repeat.
     max_rows : int or None
         Largest number of rows; a larger table is sampled at random. None for all rows.
 
@@ -329,7 +300,7 @@ class _Steps:
 
 
 def _number_steps(rows: Rows, place: int, weight: Array, n_intervals: int) -> _Steps:
-    """Intervals between quantiles; a row is moved to the two ends of its own."""
+    """Return intervals between quantiles; a row is moved to the two ends of its own interval."""
     numbers = rows.column(place).to_numpy(dtype=np.float64)
     edges = distinct_quantiles(numbers, weight, np.linspace(0.0, 1.0, n_intervals + 1))
     if len(edges) == 1:
@@ -340,7 +311,7 @@ def _number_steps(rows: Rows, place: int, weight: Array, n_intervals: int) -> _S
 
 
 def _level_steps(rows: Rows, place: int, weight: Array) -> _Steps:
-    """Levels side by side; a row is moved from its own to both neighbours."""
+    """Return the levels in order; a row is moved from its own level to the levels before and after it."""
     levels = rows.grid(place, None, 0)
     if len(levels) == 1:
         raise ValueError(
@@ -361,10 +332,10 @@ def _level_steps(rows: Rows, place: int, weight: Array) -> _Steps:
 def _order_by_likeness(
     rows: Rows, place: int, code: npt.NDArray[np.int64], count: int, weight: Array
 ) -> npt.NDArray[np.int64]:
-    """Levels along the first principal coordinate of how much the other columns differ between them.
+    """Return levels ordered along the first principal coordinate of their distances in the other columns.
 
-    The difference of two levels in a number is the largest distance of their distribution functions, in a category
-    half the sum of the absolute differences of shares.
+    The distance of two levels in a numeric column is the largest distance of their distribution functions, in a
+    category half the sum of the absolute differences of shares.
     """
     apart = np.zeros((count, count))
     for other in range(rows.n_columns):
@@ -390,26 +361,17 @@ def _order_by_likeness(
 def _accumulated(
     predictor: QuantityPredictor, rows: Rows, place: int, steps: _Steps, weight: Array
 ) -> tuple[Array, Array]:
-    """Centred sums of mean differences, shape (g, m), and those of each member, (k, g, m)."""
-    count = len(steps.grid) - 1
-    total = np.bincount(steps.step, weights=weight[steps.row], minlength=count)
-    sums, each = np.zeros(()), np.zeros(())
-    for start in range(0, len(steps.row), _ROWS // 2):
-        part = slice(start, start + _ROWS // 2)  # predicted twice
-        row, step = steps.row[part], steps.step[part]
-        ends = []
-        for end in (step, step + 1):
-            new = steps.grid.take(end).reset_index(drop=True)
-            ends.append(predictor.with_members(rows.take(row).replaced({place: new})))
-        share = np.zeros((count, len(row)))
-        share[step, np.arange(len(row))] = weight[row] / total[step]
-        moved, by_member = ends[1][0] - ends[0][0], ends[1][1] - ends[0][1]
-        sums, each = sums + share @ moved, each + share @ by_member
-    return _centred(sums, steps, weight), _centred(each, steps, weight)
+    """Return centred sums of mean differences, shape (g, m), and those of each member, (k, g, m)."""
+    share = weight[steps.row] / np.bincount(steps.step, weights=weight[steps.row])[steps.step]
+    low, high = (
+        predictor.averages(rows, steps.row, {place: steps.grid.take(end)}, steps.step, share)
+        for end in (steps.step, steps.step + 1)
+    )
+    return _centred(high[0] - low[0], steps, weight), _centred(high[1] - low[1], steps, weight)
 
 
 def _centred(differences: Array, steps: _Steps, weight: Array) -> Array:
-    """Differences of shape (..., g - 1, m) added up to (..., g, m), with a mean of zero over the rows."""
+    """Add up differences of shape (..., g - 1, m) to (..., g, m), with a mean of zero over the rows."""
     pad = [(0, 0)] * (differences.ndim - 2) + [(1, 0), (0, 0)]
     curve = np.cumsum(np.pad(differences, pad), axis=-2)
     share = np.zeros(curve.shape[-2])

@@ -1,4 +1,4 @@
-"""Permutation importance: what a score loses when a column is shuffled, at each of some times if wanted."""
+"""Permutation importance: the loss in a score when a column is shuffled, also at single times."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Importance:
     Attributes
     ----------
     table : DataFrame
-        Columns column, score, cause, time, value, low, high, std_error; most important first. ``value`` is positive
-        where the score gets worse, whichever way the score points. ``time`` is NaN for scores of the whole curve.
+        Columns column, score, cause, time, value, low, high, std_error; most important first. ``value`` is positive if
+        the score gets worse, whether it rises or falls. ``time`` is NaN for scores of the whole curve.
     full : DataFrame
         The scores of the model on the rows as they are: columns score, cause, time, value.
     repeats : int
@@ -43,7 +43,7 @@ class Importance:
     level: float
 
     def to_frame(self) -> pd.DataFrame:
-        """``table``, without the columns cause and time where they say nothing."""
+        """Return ``table`` without the columns cause and time if they are empty."""
         silent = [name for name in ("cause", "time") if self.table[name].isna().all()]
         return self.table.drop(columns=silent)
 
@@ -214,7 +214,7 @@ def _check_finite(measures: Sequence[Measure], full: Sequence[float]) -> None:
 
 
 def _shuffled(rows: Rows, places: Sequence[int], rng: np.random.Generator) -> Any:
-    """The table with some columns shuffled, all in the same way."""
+    """Return the table with some columns shuffled, all in the same order."""
     n = len(rows)
     cells = np.repeat(np.arange(n)[:, None], rows.n_columns, axis=1)
     cells[:, list(places)] = rng.permutation(n)[:, None]

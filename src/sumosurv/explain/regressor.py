@@ -1,4 +1,4 @@
-"""A survival model as a regressor of one number, for scikit-learn's inspection tools and the like."""
+"""A survival model as a regressor of one number, for scikit-learn's inspection tools."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class QuantityRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @explanation
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
-        """The number of each row."""
+        """Return the quantity of each row."""
         predictor = quantity_predictor(self._fitted(), Rows(X), self.quantity, self.times, self.cause)
         count = len(predictor.quantity.columns)
         if count != 1:
@@ -73,7 +73,7 @@ class QuantityRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return predictor.values(Rows(X).table)[:, 0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """That of the model: the mean log-likelihood."""
+        """Return the score of the model, the mean log-likelihood."""
         given = {} if sample_weight is None else {"sample_weight": sample_weight}
         return float(self._fitted().score(X, y, **given))
 

@@ -67,12 +67,12 @@ class SurvShap:
         return len(self.values)
 
     def importance(self) -> pd.Series:
-        """The mean of absolute values over subjects and over time, largest first."""
+        """Return the mean of absolute values over subjects and over time, largest first."""
         each = mean_over_time(np.abs(self.values).mean(axis=0), self.quantity)
         return pd.Series(each, index=list(self.columns), name="mean |value|").sort_values(ascending=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """One line for each subject, column and time: subject, column, time, value and its standard error."""
+        """Return a table with one row per subject, column and time: the value and its standard error."""
         n, p, m = self.values.shape
         made = pd.DataFrame(
             {
@@ -120,7 +120,7 @@ def survshap(
 
     the mean prediction with the columns of A taken from x and all others from the background rows z. The value of
     column j is its mean contribution :math:`v_t(A \cup j) - v_t(A)` over all orders in which columns can be added.
-    Values of all columns sum to the prediction for x less the mean over the background, at every time.
+    At every time, the values of all columns sum to the prediction for x minus the mean over the background.
 
     Columns are those of the input table: a category is one column, however the model encodes it.
 
@@ -137,11 +137,11 @@ def survshap(
     columns : mapping of names to columns, optional
         Groups of columns that share one value; all other columns have separate values.
     method : {"auto", "exact", "permutations"}
-        "exact" takes all sets of columns, 2 to the power of their number. "permutations" draws orders, each with its
-        reverse (antithetic pairs). "auto" is exact for up to six columns.
+        "exact" evaluates all sets of columns, 2 to the power of their number. "permutations" draws random orders of the
+        columns, each with its reverse (antithetic pairs). "auto" is exact for up to six columns.
     n_permutations : int, optional
-        Orders drawn for each subject, each also taken in reverse; rounded up to a multiple of the background rows, each
-        of which is used equally often. Once by default.
+        Number of orders drawn for each subject, rounded up to a multiple of the number of background rows, so that each
+        is used equally often. The default is one order per background row.
     n_background : int
     precision : {"single", "double"}
         Precision of the predictions. The error of single precision, about 1e-6, is far below the sampling error.
@@ -231,12 +231,12 @@ class _Games:
         self._exact: dict[int, tuple[Coalition, Array]] = {}
 
     def differing(self, subject: int, other: int) -> npt.NDArray[np.int64]:
-        """The players in whose columns the two rows differ: all others contribute nothing."""
+        """Return the players in whose columns the two rows differ: all others contribute nothing."""
         columns = np.flatnonzero(self.codes[subject] != self.codes[other])
         return np.unique(self.owner[columns])
 
     def two_orders(self, subject: int, other: int, rng: np.random.Generator) -> _Plan:
-        """An order of the columns and its reverse."""
+        """Plan the sets of a random order of the columns and of its reverse."""
         differing = rng.permutation(self.differing(subject, other))
         d, p = len(differing), len(self.players)
         rank = np.full(p, p)
@@ -252,7 +252,7 @@ class _Games:
         return _Plan(np.concatenate([forward, backward]), share)
 
     def every_set(self, subject: int, other: int) -> _Plan:
-        """All sets of columns, with Shapley's weights."""
+        """Plan all sets of columns, with Shapley's weights."""
         differing = self.differing(subject, other)
         d, p = len(differing), len(self.players)
         if d not in self._exact:
@@ -265,7 +265,7 @@ class _Games:
     def play(
         self, predictor: QuantityPredictor, pairs: Sequence[tuple[int, int]], plans: Sequence[_Plan]
     ) -> Iterator[Array]:
-        """The contributions of all columns in each game, shape (players, m)."""
+        """Yield the contributions of all columns in each game, shape (players, m)."""
         sizes = [len(plan.sets) for plan in plans]
         worth = np.empty((0, self.ends.shape[1]))
         if sum(sizes):
@@ -278,7 +278,7 @@ class _Games:
 
 
 def _all_sets(d: int) -> tuple[Coalition, Array]:
-    """All sets of d players, the empty one first and the full one last, and Shapley's weights (d, 2^d)."""
+    """Return all sets of d players, from the empty to the full one, and Shapley's weights (d, 2^d)."""
     numbers = np.arange(2**d)
     sets = (numbers[:, None] >> np.arange(d)) & 1 == 1
     size = sets.sum(axis=1)
@@ -289,9 +289,9 @@ def _all_sets(d: int) -> tuple[Coalition, Array]:
 
 def _is_exact(method: Method, n_players: int, n_permutations: int | None) -> bool:
     if method not in ("auto", "exact", "permutations"):
-        raise ValueError(f"method is 'auto', 'exact' or 'permutations'; got {method!r}.")
+        raise ValueError(f"method must be 'auto', 'exact' or 'permutations'; got {method!r}.")
     if n_permutations is not None and n_permutations < 1:
-        raise ValueError(f"n_permutations is at least 1; got {n_permutations}.")
+        raise ValueError(f"n_permutations must be at least 1; got {n_permutations}.")
     if method == "exact" and n_players > _EXACT_AT_MOST:
         raise ValueError(
             f"Exact values of {n_players} columns need 2^{n_players} predictions for each pair of rows; sample "
@@ -301,9 +301,9 @@ def _is_exact(method: Method, n_players: int, n_permutations: int | None) -> boo
 
 
 def _background(predictor: QuantityPredictor, background: Rows, count: int, rng: np.random.Generator) -> Rows:
-    """The rows themselves, or so many of them at equal steps of what is predicted for them."""
+    """Return the rows themselves, or ``count`` of them at equal steps of their predictions."""
     if count < 1:
-        raise ValueError(f"n_background is at least 1; got {count}.")
+        raise ValueError(f"n_background must be at least 1; got {count}.")
     if len(background) <= count:
         return background
     drawn = np.sort(rng.permutation(len(background))[: max(_RANKED, count)])
@@ -314,7 +314,7 @@ def _background(predictor: QuantityPredictor, background: Rows, count: int, rng:
 
 
 def _chunks(n: int, per_subject: int) -> Iterator[tuple[int, int]]:
-    """Subjects whose rows are predicted together."""
+    """Yield ranges of subjects whose rows are predicted together."""
     step = max(1, _ROWS // per_subject)
     for start in range(0, n, step):
         yield start, min(n, start + step)
