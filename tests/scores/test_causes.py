@@ -268,7 +268,7 @@ def test_calibration_of_resamples_is_that_of_drawn_rows():
     d, y = rows(400, seed=7)
     terms = group_calibration_terms(d, y, time=0.6, cause=2, groups=1)
     counts = np.stack([drawn(s) for s in range(5)])
-    predicted, observed, size = terms._groups(counts)
+    predicted, observed, size = terms.of_counts(counts)
     for r, count in enumerate(counts):
         chosen = np.repeat(np.arange(400), count.astype(int))
         assert observed[r, 0] == pytest.approx(

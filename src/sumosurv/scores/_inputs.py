@@ -83,13 +83,13 @@ def times_weight(values: Array, sample_weight: Any) -> Array:
 
 def of_cause(
     distribution: SurvivalDistribution, outcome: Outcome, cause: int | None, memory: CurveMemory | None = None
-) -> tuple[SurvivalDistribution, npt.NDArray[np.bool_] | None]:
+) -> tuple[SurvivalDistribution, npt.NDArray[np.bool_]]:
     """Return the time to an event of one cause, infinite if another cause comes first, and which rows had another.
 
-    Without a cause, return the distribution as it is and None: an event is an event of any cause.
+    Without a cause, return the distribution as it is: an event is an event of any cause.
     """
     if cause is None:
-        return distribution, None
+        return distribution, of_other_causes(outcome, None)
     if distribution.n_causes == 1 and outcome.n_causes > 1:
         raise ValueError(
             f"cause={cause} needs a distribution with {outcome.n_causes} causes, as in y, and it has one; "
@@ -101,9 +101,14 @@ def of_cause(
             f"The distribution has {distribution.n_causes} causes and y does not tell them apart; give the number of "
             "the cause, 0 for censored rows: Surv.from_arrays(event, time)."
         )
-    if outcome.cause is None:
-        return curves, np.zeros(len(outcome), dtype=np.bool_)
-    return curves, outcome.event & (outcome.cause != cause)
+    return curves, of_other_causes(outcome, cause)
+
+
+def of_other_causes(outcome: Outcome, cause: int | None) -> npt.NDArray[np.bool_]:
+    """Return which rows had an event of another cause; none if causes are not distinguished."""
+    if cause is None or outcome.cause is None:
+        return np.zeros(len(outcome), dtype=np.bool_)
+    return np.asarray(outcome.event & (outcome.cause != cause))
 
 
 def check_times(times: Any) -> Array:
@@ -184,7 +189,7 @@ def risk_groups(prediction: Array, outcome: Outcome, groups: int) -> list[npt.ND
         total = np.bincount(place, weights=outcome.weight)
         middle = ((np.cumsum(total) - 0.5 * total) / outcome.total)[place]
     group = np.floor(middle * groups + 1e-9)
-    order = np.lexsort((~outcome.event, outcome.time))
+    order = outcome.time_order
     order = order[outcome.weights[order] > 0]
     return [order[group[order] == g] for g in np.unique(group[order])]
 

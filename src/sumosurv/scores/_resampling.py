@@ -35,7 +35,7 @@ class Resamples:
 
     def __init__(self, outcome: Outcome, counts: Array) -> None:
         self.outcome, self.counts = outcome, counts
-        self._order = np.lexsort((~outcome.event, outcome.time))
+        self._order = outcome.time_order
         self.times = outcome.time[self._order]
 
     @classmethod
@@ -59,7 +59,7 @@ class Resamples:
 
 
 class Bootstrap:
-    """Resamples of the subjects with replacement, a few at a time; the same ones in every iteration.
+    """Bootstrap resamples of the subjects, drawn a few at a time; every iteration yields the same resamples.
 
     A subject is drawn with all of its rows. Whole-number weights count rows, as if each row were repeated; other
     weights multiply the number of times that a row is drawn.
@@ -176,6 +176,13 @@ class WeightedSums:
 def ratio(top: Array, bottom: Array) -> Array:
     """Return top / bottom, nan if the bottom is not positive."""
     return np.asarray(np.divide(top, bottom, out=np.full(np.shape(bottom), np.nan), where=bottom > 0))
+
+
+def mean_of_known(values: Array, weights: Array) -> Array:
+    """Return the weighted mean over the last axis of the values that are not nan; nan if there is none."""
+    known = ~np.isnan(values)
+    weights = np.where(known, weights, 0.0)
+    return ratio((np.where(known, values, 0.0) * weights).sum(axis=-1), weights.sum(axis=-1))
 
 
 def share_of_pairs(top: Array, bottom: Array) -> Array:

@@ -18,6 +18,7 @@ from sumosurv.scores._inputs import Array
 from sumosurv.scores._resampling import MeanTerms, Resamples, Terms, WeightedSums
 
 OnZero = Literal["raise", "drop"]
+Blocks = Iterable[tuple[slice, Array, npt.NDArray[np.bool_]]]
 
 
 @dataclass(frozen=True)
@@ -159,9 +160,17 @@ class GridWeights:
         total = float(share @ mass)
         return own.sum() * share.sum() / total if total > 0 else np.nan
 
+    def weighted(self, blocks: Blocks, n_quantities: int, share: Array | None = None) -> Array:
+        """Return weighted quantities of each subject at each time, (n, q, m); the arguments are those of `terms`."""
+        values = np.empty((len(self.time), n_quantities, len(self.grid) if share is None else 1))
+        for rows, given, alive in blocks:
+            weight = self.block(rows, alive)[:, None]
+            values[rows] = _over_time(np.where(weight > 0, given, 0.0) * weight, share)  # 0 · inf is no contribution
+        return values
+
     def terms(
         self,
-        blocks: Iterable[tuple[slice, Array, npt.NDArray[np.bool_]]],
+        blocks: Blocks,
         n_quantities: int,
         combine: Callable[..., Array],
         *,
@@ -183,27 +192,23 @@ class GridWeights:
         share : array of shape (m,), optional
             Sum up the quantities over time with these weights; means then have the shape (r, 1).
         """
-
-        def over_time(values: Array) -> Array:
-            return values if share is None else (values @ share)[..., None]
-
-        n, m = len(self.time), len(self.grid)
-        values = np.empty((n, n_quantities, m if share is None else 1))
-        of_alive = np.empty((n, n_quantities, m) if own else 0)
+        n, by_quantity = len(self.time), partial(_split, combine, n_quantities)
+        if not own:
+            return MeanTerms(self.outcome, self.weighted(blocks, n_quantities, share).reshape(n, -1), by_quantity)
+        of_alive = np.empty((n, n_quantities, len(self.grid)))
+        of_ended = np.empty((n, n_quantities, len(self.grid) if share is None else 1))
         for rows, given, followed in blocks:
             alive = followed[:, None]
-            if own:
-                values[rows], of_alive[rows] = over_time(np.where(alive, 0.0, given)), np.where(alive, given, 0.0)
-            else:
-                weight = self.block(rows, followed)[:, None]
-                values[rows] = over_time(np.where(weight > 0, given, 0.0) * weight)  # 0 · inf is no contribution
-
-        table, by_quantity = values.reshape(n, -1), partial(_split, combine, n_quantities)
-        if not own:
-            return MeanTerms(self.outcome, table, by_quantity)
+            of_alive[rows] = np.where(alive, given, 0.0)
+            of_ended[rows] = _over_time(np.where(alive, 0.0, given), share)
         ended = np.flatnonzero(self.ended)
-        sums = WeightedSums(table[ended]), self.grid, WeightedSums(of_alive.reshape(n, -1))
-        return OwnWeightTerms(self.outcome, self.weighting, ended, *sums, by_quantity, over_time)
+        sums = WeightedSums(of_ended.reshape(n, -1)[ended]), self.grid, WeightedSums(of_alive.reshape(n, -1))
+        return OwnWeightTerms(self.outcome, self.weighting, ended, *sums, by_quantity, partial(_over_time, share=share))
+
+
+def _over_time(values: Array, share: Array | None) -> Array:
+    """Sum up values of shape (..., m) over time, (..., 1); without weights of the times they stay as they are."""
+    return values if share is None else (values @ share)[..., None]
 
 
 def _split(combine: Callable[..., Array], n_quantities: int, means: Array) -> Array:

@@ -20,9 +20,10 @@ from sumosurv.scores._inputs import (
     check_times,
     curve_blocks,
     of_cause,
+    of_other_causes,
     time_grid,
 )
-from sumosurv.scores._resampling import Estimate, Resamples, Terms, ratio, share_of_pairs
+from sumosurv.scores._resampling import Estimate, Resamples, Terms, mean_of_known, ratio, share_of_pairs
 from sumosurv.scores._weighting import GridWeights, Weighting
 from sumosurv.sources import QuantileSketch
 
@@ -44,25 +45,26 @@ def cumulative_dynamic_auc(
     .. math::
         AUC(t) = \frac{\sum_{ij} w_i v_j (1\{r_i > r_j\} + ½ 1\{r_i = r_j\})}{\sum_i w_i \sum_j v_j}
 
-    over cases i, with the event by t, weighted by w = 1 / G(z-), and controls j, without it at t. Risks r are those at
-    t, F(t|x). Controls that are followed up to t have the weight v = 1 / G(t). With a cause, cases are those with an
-    event of cause k by t, ordered by F_k(t|x), and controls are all others: also subjects with an event of another
-    cause by t, weighted by 1 / G(z-) of their own (definition 2 of Blanche et al.).
+    over cases i, which have the event by t, and controls j, which do not. Risks r are those at t, F(t|x). Cases are
+    weighted by w = 1 / G(z-), controls that are followed up to t by v = 1 / G(t). With a cause, cases are the subjects
+    with an event of cause k by t, ordered by F_k(t|x). Controls are all others, including subjects with an event of
+    another cause by t, which are weighted by 1 / G(z-) (definition 2 of Blanche et al.).
 
     Parameters
     ----------
     distribution : SurvivalDistribution, or array of shape (n,) or (n, m)
-        An array is used as risk scores, higher = earlier event: one for all times, or one for each.
+        An array holds risk scores: a higher score predicts an earlier event. There is one score per subject for all
+        times, or one per subject and time.
     y : outcome
     times : float or array of shape (m,)
     censoring : SurvivalDistribution
         G, for example ``kaplan_meier(y_train, censoring=True)``; see `brier`.
     cause : int, optional
-        Counted from one; an event is one of any cause by default.
+        The cause, counted from one; any event counts by default.
     sample_weight : array of shape (n,), optional
         Number of subjects that each row represents.
     **weighting
-        As in `brier`. With ``left_limit=False`` and ``on_zero="drop"``, without a cause, this is scikit-survival's.
+        As in `brier`. With ``left_limit=False``, ``on_zero="drop"`` and no cause, the AUC is scikit-survival's.
 
     Returns
     -------
@@ -116,7 +118,7 @@ def integrated_auc(
     Returns
     -------
     float
-        scikit-survival's ``mean_auc``, with ``left_limit=False`` and ``on_zero="drop"`` and without a cause.
+        With ``left_limit=False``, ``on_zero="drop"`` and no cause, this is scikit-survival's ``mean_auc``.
 
     References
     ----------
@@ -133,7 +135,7 @@ def integrated_auc(
     outcome = check_rows(y, sample_weight)
     grid = time_grid(times, outcome.time, n_times)
     values = cumulative_dynamic_auc(distribution, outcome, grid, censoring=censoring, cause=cause, **weighting)
-    return float(_average(values[None], _event_shares(outcome, grid, cause))[0])
+    return float(mean_of_known(values, _event_shares(outcome, grid, cause)))
 
 
 def auc_terms(
@@ -165,7 +167,7 @@ def auc_terms(
 
     def combine(won: Array, case: Array, control: Array) -> Array:
         # sums over pairs, each to first order: a subject's pairs change with it and with its partners
-        return _average(share_of_pairs(won - pairs, case * controls + cases * control - cases * controls), share)
+        return mean_of_known(share_of_pairs(won - pairs, case * controls + cases * control - cases * controls), share)
 
     quantities = np.stack([np.where(case > 0, over, under) / n, case > 0, control > 0], axis=1)
     block = slice(0, n), quantities, outcome.time[:, None] > grid
@@ -181,15 +183,9 @@ def _event_shares(outcome: Outcome, grid: Array, cause: int | None) -> Array:
     return np.diff(reached, prepend=0.0)
 
 
-def _average(values: Array, share: Array) -> Array:
-    """Return Σₖ shareₖ valueₖ / Σₖ shareₖ over the values that are not nan, for each row of values (r, m)."""
-    known = ~np.isnan(values)
-    return ratio(np.where(known, values, 0.0) @ share, known @ share)
-
-
 def _markers(
     distribution: Any, outcome: Outcome, grid: Array, cause: int | None, memory: CurveMemory | None = None
-) -> tuple[Array, npt.NDArray[np.bool_] | None]:
+) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Return the risks at each time, (n, m), and which rows had an event of another cause."""
     n, m = len(outcome), len(grid)
     if isinstance(distribution, SurvivalDistribution):
@@ -200,11 +196,7 @@ def _markers(
             made[rows] = -curve
         return made, other
     risk = check_risks(distribution, n, m)
-    other = None
-    if cause is not None:
-        own = outcome.event if outcome.cause is None else outcome.cause == cause
-        other = outcome.event & ~own
-    return np.broadcast_to(risk.reshape(n, -1), (n, m)), other
+    return np.broadcast_to(risk.reshape(n, -1), (n, m)), of_other_causes(outcome, cause)
 
 
 @dataclass(frozen=True)
@@ -242,7 +234,7 @@ def _all_sides(
     markers, other = _markers(distribution, outcome, weights.grid, cause, memory)
     alive = outcome.time[:, None] > weights.grid
     weight = weights.block(slice(0, len(outcome)), alive)
-    no_case = alive if other is None else alive | other[:, None]
+    no_case = alive | other[:, None]
     own = Resamples.whole(outcome).counts[0]
     found = []
     for marker, case, control in zip(markers.T, np.where(no_case, 0.0, weight).T, np.where(no_case, weight, 0.0).T):

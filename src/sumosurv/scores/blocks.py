@@ -52,15 +52,17 @@ class MemoryRows:
     models : mapping of names to models
     n_causes : int
     outcome : Outcome
-        Of all rows; times are counted from entry.
+        Of the rows that count; times are counted from entry.
+    counted : bool array
+        Which rows of the source count: those whose weight is not zero.
     """
 
     def __init__(self, models: Mapping[str, Any], source: Source) -> None:
         (block,) = source.blocks()
         assert block.outcome is not None
         self.models, self._X = models, block.X
-        self._counted = np.zeros(source.n_rows, dtype=np.bool_)  # rows whose weight is not zero
-        self._counted[block.rows] = True
+        self.counted = np.zeros(source.n_rows, dtype=np.bool_)
+        self.counted[block.rows] = True
         columns = {name: _columns(model, source) for name, model in models.items()}
         self._covariates = _of_any(columns)
         curves, held = {}, block.outcome
@@ -78,8 +80,8 @@ class MemoryRows:
         The test of "auto" reads the columns that the models read: others may hold the outcome. An estimator reads all.
         """
         if isinstance(censoring, CensoringCheck):
-            censoring = censoring.of_rows(np.flatnonzero(self._counted))
-        requests = [request.of_rows(self._counted) for request in requests]
+            censoring = censoring.of_rows(np.flatnonzero(self.counted))
+        requests = [request.of_rows(self.counted) for request in requests]
         X = _read(self._X, self._covariates) if isinstance(censoring, str) and self._X is not None else self._X
         return weigh_requests(requests, censoring, X, self.outcome, random_state)
 

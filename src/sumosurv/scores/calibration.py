@@ -42,8 +42,8 @@ class DCalibration:
     score : float
         Σ (share - 1/B)²; lower is better.
     statistic, df, p_value : float
-        Pearson's χ², corrected for rows that are censored, weighted or of one subject, its degrees of freedom and its
-        p-value; a small one speaks against the model.
+        Pearson's χ², corrected for censored rows, weights and subjects with several rows, its degrees of freedom and
+        its p-value. A small p-value is evidence against the model.
     edges : ndarray of shape (B + 1,)
     shares : ndarray of shape (B,)
         They sum to one.
@@ -114,7 +114,7 @@ def d_calibration(
     resolution: Cells | None = None,
     sample_weight: Any = None,
 ) -> DCalibration:
-    r"""D-calibration: is F(T|x) uniform? Lower is better; the truth is best, but other distributions are as good.
+    r"""D-calibration: is F(T|x) uniform? Lower is better; the truth scores best, but others can score as well.
 
     An event falls into the bin of F(z|x). A censored row, whose F(T|x) lies above u = F(z|x), is spread evenly over
     [u, 1]: the bin [a, b) gets (b - max(a, u)) / (1 - u), if positive. An interval-censored event is spread over

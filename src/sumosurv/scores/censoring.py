@@ -261,12 +261,11 @@ def _in_words(check: CensoringCheck, large: float | None, missed: Mapping[float,
 
 def _folds(outcome: Outcome, n_folds: int, random_state: Any) -> list[npt.NDArray[np.intp]]:
     """Return the rows of each fold: subjects in random order, with all of their rows."""
-    rng, n = np.random.default_rng(random_state), len(outcome)
-    subject = np.arange(n) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    subject = outcome.subject
     size = int(subject.max()) + 1
     if not 2 <= n_folds <= size:
         raise ValueError(f"n_folds must lie between 2 and the number of subjects, {size}; got {n_folds}.")
-    fold = rng.permutation(np.arange(size) % n_folds)[subject]
+    fold = np.random.default_rng(random_state).permutation(np.arange(size) % n_folds)[subject]
     return [np.flatnonzero(fold == k) for k in range(n_folds)]
 
 

@@ -71,8 +71,8 @@ def harrell_c(distribution: Any, y: Any, *, horizon: float | None = None, sample
     Parameters
     ----------
     distribution : SurvivalDistribution or array of shape (n,)
-        An array is used as risk scores, higher = earlier event. A distribution is summarised by minus its restricted
-        mean, -∫₀^horizon S(t|x) dt.
+        An array holds risk scores: a higher score predicts an earlier event. A distribution is summarised by minus its
+        restricted mean, -∫₀^horizon S(t|x) dt.
     y : outcome
     horizon : float, optional
         End of the restricted mean: the largest time of y by default.
@@ -125,7 +125,7 @@ def uno_c(
     censoring : SurvivalDistribution
         G, for example ``kaplan_meier(y_train, censoring=True)``; see `brier`.
     tau : float, optional
-        Only events before it count.
+        Only events before this time count.
     horizon : float, optional
         As in `harrell_c`.
     left_limit, on_zero
@@ -256,7 +256,7 @@ def concordance_td(
         by F_k(z_i|x). A subject j with an event of another cause never has an event of cause k, and is compared with
         all events of cause k, earlier or later. The default is any cause.
     sample_weight : array of shape (n,), optional
-        Number of subjects that each row represents: a pair counts as often as the product of the two says.
+        Number of subjects that each row represents: a pair is weighted by the product of the two weights.
 
     Returns
     -------
@@ -296,10 +296,8 @@ def _td_pairs(
 ) -> tuple[Pairs, int, float]:
     """Count the pairs of `concordance_td`; return the number of times, if not all, and a bound on the error too."""
     observed = check_subjects(distribution, y, entry=True)
-    event, time = observed.event, observed.time
     distribution, other = of_cause(distribution, observed, cause)
-    if other is not None:
-        event, time = event & ~other, np.where(other, np.inf, time)
+    event, time = observed.event & ~other, np.where(other, np.inf, observed.time)
     if method not in _TD_RULES:
         raise ValueError(f"method must be one of {', '.join(map(repr, _TD_RULES))}; got {method!r}.")
     rule, ordered = _TD_RULES[method], SortedOutcome(event, time, observed.weight, observed.entry)

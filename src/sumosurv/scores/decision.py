@@ -54,9 +54,9 @@ def decision_curve(
 ) -> DecisionCurve:
     r"""Net benefit of acting on the predicted risk at one time, over thresholds of risk.
 
-    Treating from a threshold p on implies that treating one subject with the event is worth treating (1 - p) / p
-    subjects without it. In units of treated subjects with the event, per subject, the net benefit of treating those
-    with F(t|x) >= p is
+    Treating subjects with a risk of p or more implies that treating one subject with the event is worth treating
+    (1 - p) / p subjects without it. In units of treated subjects with the event, per subject, the net benefit of
+    treating subjects with F(t|x) >= p is
 
     .. math:: NB(p) = π_p \Big( I_p(t) - (1 - I_p(t)) \frac{p}{1 - p} \Big),
 
@@ -73,7 +73,8 @@ def decision_curve(
     time : float, optional
         The horizon t; the median of the times in y by default.
     thresholds : array, optional
-        Risks above 0 and below 1; 0.01, 0.02, ..., 0.99 by default. Interpret thresholds at which somebody would act.
+        Risks above 0 and below 1; 0.01, 0.02, ..., 0.99 by default. Interpret only thresholds at which somebody would
+        act.
     cause : int, optional
         The cause, counted from one; any cause by default.
     level : float
@@ -121,7 +122,7 @@ def decision_curve(
     check_resamples(n_bootstrap)
     curves, other = of_cause(distribution, outcome, cause)
     risk = risk_at(curves, at)
-    own = outcome.event if other is None else outcome.event & ~other
+    own = outcome.event & ~other
     found = _net_benefit(outcome.weights[None], outcome, own, risk, at, p)
     resamples = Bootstrap(outcome, n_bootstrap, np.random.default_rng(random_state))
     drawn = [_net_benefit(part.counts, outcome, own, risk, at, p) for part in resamples]
@@ -139,7 +140,7 @@ def _net_benefit(
     counts: Array, outcome: Outcome, own: npt.NDArray[np.bool_], risk: Array, time: float, thresholds: Array
 ) -> dict[str, Array]:
     """Return the net benefit in each resample at each threshold, (r, thresholds), of the model and of treating all."""
-    order = np.lexsort((~outcome.event, outcome.time))
+    order = outcome.time_order
     outcome, own, risk, drawn = outcome[order], own[order], risk[order], counts[:, order]
     total, odds = drawn.sum(axis=1), thresholds / (1.0 - thresholds)
     everyone = incidence_limit(drawn, outcome, own, time)

@@ -11,8 +11,8 @@ import pandas as pd
 
 from sumosurv.confidence import check_level, check_resamples
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.models import cells_of, check_names, final_estimator
-from sumosurv.outcome import Cells, Outcome, check_outcome
+from sumosurv.models import cells_of, check_names
+from sumosurv.outcome import Cells, Outcome
 from sumosurv.scores._inputs import CurveMemory, follow_up, median_time
 from sumosurv.scores._resampling import Bootstrap, Estimate
 from sumosurv.scores.blocks import BlockRows, HeldRows, MemoryRows, common_causes, rows_of
@@ -398,18 +398,11 @@ def audit(
     >>> found[["level", "against"]].to_numpy().tolist()
     [['high', ''], ['low', ''], ['low', 'high']]
     """
-    outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
-    counted = np.flatnonzero(outcome.weights)
-    level, labels = _levels(X, by, len(outcome), counted)
-    if len(counted) < len(outcome):  # rows that do not count are not looked at
-        outcome, X = outcome[counted], None if X is None else take_rows(X, counted)
-        if isinstance(model_or_distribution, SurvivalDistribution):
-            model_or_distribution = model_or_distribution[counted]
-    if isinstance(model_or_distribution, SurvivalDistribution):
-        curves, cells = model_or_distribution, None
-    else:
-        held = MemoryRows({"": model_or_distribution}, as_source(X, outcome)).held
-        curves, cells = held.curves[""], cells_of(final_estimator(model_or_distribution))
+    rows_in_memory = MemoryRows({"": model_or_distribution}, as_source(X, y, sample_weight, groups))
+    curves, outcome = rows_in_memory.held.curves[""], rows_in_memory.held.outcome
+    level, labels = _levels(X, by, rows_in_memory.counted)
+    X = None if X is None else take_rows(X, np.flatnonzero(rows_in_memory.counted))
+    cells = cells_of(model_or_distribution)
     parts = {label: np.flatnonzero(level == place) for place, label in enumerate(labels)}
     pairs = [(labels[1], labels[0])]
     if len(labels) > 2:
@@ -443,16 +436,16 @@ def audit(
     return Evaluation.of(table, notes)
 
 
-def _levels(X: Any, by: Any, n: int, rows: Index) -> tuple[Any, list[str]]:
-    """Return the level of each of some rows, counted from zero, and the names of the levels."""
+def _levels(X: Any, by: Any, counted: npt.NDArray[np.bool_]) -> tuple[Any, list[str]]:
+    """Return the level of each row that counts, numbered from zero, and the names of the levels."""
     if isinstance(by, str):
         if not isinstance(X, pd.DataFrame) or by not in X.columns:
             raise ValueError(f"X has no column {by!r}; pass the name of a column, or the level of each row.")
         by = X[by]
     values = pd.Series(by).reset_index(drop=True)
-    if len(values) != n:
-        raise ValueError(f"by has {len(values)} values, and y has {n} rows.")
-    level, known = pd.factorize(values.iloc[rows], sort=True)
+    if len(values) != len(counted):
+        raise ValueError(f"by has {len(values)} values, and y has {len(counted)} rows.")
+    level, known = pd.factorize(values[counted], sort=True)
     labels = [*map(str, known), *(["missing"] if (level < 0).any() else [])]
     if not 2 <= len(labels) <= _MOST_LEVELS or len(set(labels)) < len(labels):
         raise ValueError(

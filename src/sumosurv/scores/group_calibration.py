@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from sumosurv.scores._inputs import (
     risk_at,
     risk_groups,
 )
-from sumosurv.scores._resampling import Resamples, Terms, incidence_limit, product_limit, ratio
+from sumosurv.scores._resampling import Resamples, Terms, incidence_limit, mean_of_known, product_limit, ratio
 
 _GRID = 32  # times up to t at which the predicted curves are read for the variance under the model
 
@@ -131,7 +130,8 @@ def group_calibration(
         with np.errstate(divide="ignore"):
             statistic = float((np.square(deviation[tested]) / variance[tested]).sum())
         p_value = float(chi2.sf(statistic, int(tested.sum()))) if tested.any() else float("nan")
-    found = terms.predicted, terms.observed, terms.std_error, terms.size
+    std_error = np.where(np.isnan(terms.observed), np.nan, np.sqrt(terms.variance))
+    found = terms.predicted, terms.observed, std_error, terms.size
     return GroupCalibration(terms.value, statistic, p_value, terms.time, cause, *found)
 
 
@@ -149,53 +149,27 @@ class RiskGroups(Terms):
     time: float
     parts: list[npt.NDArray[np.intp]]  # rows of each group, in the order of time, events first among ties
     own: npt.NDArray[np.bool_]  # events that count: those of the cause, or all
-
-    @cached_property
-    def size(self) -> Array:
-        """The number of subjects in each group."""
-        return np.array([self.outcome[part].total for part in self.parts])
-
-    @cached_property
-    def predicted(self) -> Array:
-        """The mean prediction of each group."""
-        return np.array([np.average(self.prediction[part], weights=self.outcome.weights[part]) for part in self.parts])
-
-    @cached_property
-    def observed(self) -> Array:
-        """The observed risk in each group; nan if follow-up ends before the time."""
-        return np.asarray(self._groups(self.outcome.weights[None])[1][0])
-
-    @cached_property
-    def variance(self) -> Array:
-        """The variance of the estimate in each group."""
-        return np.array([self._variance(part) for part in self.parts])
-
-    @cached_property
-    def std_error(self) -> Array:
-        """The standard error in each group; nan if follow-up ends before the time."""
-        return np.where(np.isnan(self.observed), np.nan, np.sqrt(self.variance))
-
-    @cached_property
-    def within(self) -> Array:
-        """The variance of the predictions within each group."""
-        square = [np.average(self.prediction[part] ** 2, weights=self.outcome.weights[part]) for part in self.parts]
-        return np.maximum(np.array(square) - self.predicted**2, 0.0)
+    size: Array  # the number of subjects in each group, (g,), as the next four
+    predicted: Array  # mean prediction
+    within: Array  # variance of the predictions
+    observed: Array  # observed risk; nan if follow-up ends before the time
+    variance: Array  # of the observed risk: Aalen's, which for events of any cause is Greenwood's
 
     @property
     def value(self) -> float:
         """The score of the sample itself."""
-        return float(_weighted_mean(np.square(self.predicted - self.observed), self.size))
+        return float(mean_of_known(np.square(self.predicted - self.observed), self.size))
 
     def resampled(self, resamples: Resamples) -> Array:
         """Return the score of each resample, shape (r,)."""
         deviation = self.predicted - self.observed
         noise = np.where(np.isnan(deviation), np.nan, np.maximum(self.variance - self.within / self.size, 0.0))
-        kept = shrinkage(self.value, float(_weighted_mean(noise, self.size)))
-        predicted, observed, size = self._groups(resamples.counts)
-        return _weighted_mean(np.square(predicted - observed - (1.0 - kept) * deviation), size)
+        kept = shrinkage(self.value, float(mean_of_known(noise, self.size)))
+        predicted, observed, size = self.of_counts(resamples.counts)
+        return mean_of_known(np.square(predicted - observed - (1.0 - kept) * deviation), size)
 
-    def _groups(self, counts: Array) -> tuple[Array, Array, Array]:
-        """Return (predicted, observed, size) of the groups, each of shape (r, groups)."""
+    def of_counts(self, counts: Array) -> tuple[Array, Array, Array]:
+        """Return the predicted risk, the observed risk and the size of the groups in resamples, (r, groups) each."""
         predicted, observed, size = np.empty((3, len(counts), len(self.parts)))
         for g, part in enumerate(self.parts):
             drawn = counts[:, part]
@@ -203,19 +177,6 @@ class RiskGroups(Terms):
             predicted[:, g] = ratio(drawn @ self.prediction[part], size[:, g])
             observed[:, g] = incidence_limit(drawn, self.outcome[part], self.own[part], self.time)
         return predicted, observed, size
-
-    def _variance(self, part: npt.NDArray[np.intp]) -> float:
-        """Return Aalen's variance of the estimate, which for events of any cause is Greenwood's."""
-        outcome = replace(self.outcome[part], cause=np.where(self.own[part], 1, 2) * self.outcome.event[part])
-        times, _, variance = incidence_variance(outcome, 1)
-        return float(np.append(0.0, variance)[np.searchsorted(times, self.time, side="right")])
-
-
-def _weighted_mean(values: Array, weights: Array) -> Array:
-    """Return the mean over the last axis of the values that are not nan; nan if there is none."""
-    known = ~np.isnan(values)
-    weights = np.where(known, weights, 0.0)
-    return ratio((np.where(known, values, 0.0) * weights).sum(axis=-1), weights.sum(axis=-1))
 
 
 def group_calibration_terms(
@@ -229,10 +190,18 @@ def group_calibration_terms(
     """Return F(t|x) of each subject in groups of predicted risk."""
     outcome = check_subjects(distribution, y)
     curves, other = of_cause(distribution, outcome, cause)
-    at = check_time(outcome, time)
+    at, own = check_time(outcome, time), outcome.event & ~other
     risk = risk_at(curves, at)
-    own = outcome.event if other is None else outcome.event & ~other
-    return RiskGroups(outcome, risk, at, risk_groups(risk, outcome, groups), own)
+    parts = risk_groups(risk, outcome, groups)
+    size, predicted, within, observed, variance = np.empty((5, len(parts)))
+    for g, part in enumerate(parts):
+        rows, prediction = outcome[part], risk[part]
+        size[g], predicted[g] = rows.total, np.average(prediction, weights=rows.weights)
+        within[g] = max(np.average(prediction**2, weights=rows.weights) - predicted[g] ** 2, 0.0)
+        observed[g] = incidence_limit(rows.weights[None], rows, own[part], at)[0]
+        times, _, steps = incidence_variance(replace(rows, cause=np.where(own[part], 1, 2) * rows.event), 1)
+        variance[g] = np.append(0.0, steps)[np.searchsorted(times, at, side="right")]
+    return RiskGroups(outcome, risk, at, parts, own, size, predicted, within, observed, variance)
 
 
 def _variance_of_the_model(distribution: SurvivalDistribution, terms: RiskGroups) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from operator import itemgetter
 from typing import Any, Literal
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.integrate import simpson
 
 from sumosurv.distributions import SurvivalDistribution
+from sumosurv.outcome import Outcome
 from sumosurv.scores._inputs import (
     Array,
     CurveMemory,
@@ -26,6 +27,7 @@ from sumosurv.scores._inputs import (
 from sumosurv.scores._resampling import Terms, ratio
 from sumosurv.scores._weighting import GridWeights, Weighting
 
+Kind = Literal["squared", "scaled", "logarithmic"]
 Rule = Literal["trapezoid", "simpson"]
 Bools = npt.NDArray[np.bool_]
 
@@ -44,8 +46,8 @@ def brier(
 
     .. math:: BS^t = \frac{S(t|x)^2 1\{z \le t, d = 1\}}{G(z-)} + \frac{(1 - S(t|x))^2 1\{z > t\}}{G(t)}.
 
-    The mean over subjects (``.mean(axis=0)``) is the score that is plotted against t. The values by subject allow a
-    bootstrap or a paired comparison of two models.
+    The mean over subjects (``.mean(axis=0)``) is the score that is plotted against t. The values of single subjects can
+    be bootstrapped, or compared between two models in pairs.
 
     Parameters
     ----------
@@ -68,15 +70,16 @@ def brier(
 
         - normalize=False. True: divide by the mean weight at each time, as pycox does, so that the weights average to
           one.
-        - left_limit=True: weight events by 1 / G(z-) = 1 / P(C >= z), the probability that an event at z is seen. False
-          takes G(z), as scikit-survival does: the same unless an event and a censoring share a time.
-        - on_zero="raise" or "drop": what to do if a row needs a weight 1/0, because the rows behind G were all censored
-          earlier: raise an error that names the time, or give the row the weight 0, as scikit-survival does.
-        - max_weight=inf: the largest weight. With a finite value, G = 0 gives this weight and no error is raised
-          (pycox).
-        - min_followed=0: leave rows out at times t with a smaller G(t|x), and take the mean over the others. If no
-          subject with such x is followed up to t, only events are observed there, and a curve that falls to zero would
-          gain; weights cannot correct this. The default, 0, keeps all rows.
+        - left_limit=True: weight events by 1 / G(z-) = 1 / P(C >= z), one over the probability that an event at z is
+          observed. False uses G(z), as scikit-survival does; the two agree unless an event and a censoring occur at the
+          same time.
+        - on_zero="raise" or "drop": what to do if a row needs a weight of 1/0, because all rows behind G were censored
+          earlier: raise an error that names the time, or give the row a weight of 0, as scikit-survival does.
+        - max_weight=inf: the largest weight. If it is finite, it replaces the weight 1/0, and no error is raised (as in
+          pycox).
+        - min_followed=0: leave out rows at times t at which their G(t|x) is smaller, and average over the others. If no
+          subject with such x is followed up to t, only events are observed there, which rewards curves that fall to
+          zero; weights cannot correct this. The default, 0, keeps all rows.
 
     Returns
     -------
@@ -104,8 +107,7 @@ def brier(
            [0.0489, 0.    ],
            [0.0236, 0.6394]])
     """
-    losses = _Losses(distribution, check_rows(y, sample_weight), _squared, cause)
-    return times_weight(losses.at_times(times, Weighting(censoring, **weighting)), sample_weight)
+    return _by_subject("squared", distribution, y, times, cause, sample_weight, Weighting(censoring, **weighting))
 
 
 def binomial_log_likelihood(
@@ -130,7 +132,7 @@ def binomial_log_likelihood(
     distribution, y, times, censoring, cause, sample_weight, **weighting
         As in `brier`.
     floor : float, optional
-        Move probabilities into [floor, 1 - floor] first (pycox: 1e-7).
+        Clip probabilities to [floor, 1 - floor] first (pycox: 1e-7). By default they are not clipped.
 
     Returns
     -------
@@ -147,10 +149,10 @@ def binomial_log_likelihood(
     >>> y = Surv.from_arrays(event=[True, False, True], time=[1.0, 2.0, 3.0])
     >>> d = Weibull([1.0, 2.0, 3.0], 1.0)
     >>> binomial_log_likelihood(d, y, 2.5, censoring=kaplan_meier(y, censoring=True)).round(4)
-    array([-0.0857, -0.    , -1.6667])
+    array([-0.0857,  0.    , -1.6667])
     """
-    losses = _Losses(distribution, check_rows(y, sample_weight), _logarithmic(floor), cause)
-    return times_weight(losses.at_times(times, Weighting(censoring, **weighting)), sample_weight)
+    weigh = Weighting(censoring, **weighting)
+    return _by_subject("logarithmic", distribution, y, times, cause, sample_weight, weigh, floor)
 
 
 def integrated_brier(
@@ -174,18 +176,19 @@ def integrated_brier(
     distribution, y, censoring, cause, sample_weight, **weighting
         As in `brier`.
     times : array of shape (m,), tuple (low, high) or None
-        A grid; or a range, or None for that from the smallest positive to just before the largest time of y, filled
-        with ``n_times`` evenly spaced times. Nobody is followed beyond the largest time, so that only events would be
-        scored there.
+        A grid of times, or a range that is filled with ``n_times`` evenly spaced times. None, the default, is the range
+        from the smallest positive time of y to just before the largest. At the largest time itself nobody is followed
+        any longer, so that only events would be scored.
     n_times : int
     rule : {"trapezoid", "simpson"}
-        How the grid is integrated: as scikit-survival does, or as pycox does.
+        The quadrature rule: "trapezoid" as in scikit-survival, "simpson" as in pycox.
 
     Returns
     -------
     ndarray of shape (n,)
-        Their mean is the IBS. With ``normalize=True``, ``rule="simpson"``, Kaplan-Meier of the flipped events of the
-        test rows and ``times=(time.min(), time.max())`` it is pycox's (the convention of the paper's tables).
+        Their mean is the IBS. It equals pycox's (the convention of the paper's tables) with ``normalize=True``,
+        ``rule="simpson"``, ``times=(time.min(), time.max())`` and, as G, Kaplan-Meier of the flipped events of the test
+        rows.
 
     Examples
     --------
@@ -196,8 +199,8 @@ def integrated_brier(
     >>> float(integrated_brier(d, y, censoring=kaplan_meier(y, censoring=True)).mean().round(4))
     0.1898
     """
-    losses = _Losses(distribution, check_rows(y, sample_weight), _squared, cause)
-    return times_weight(losses.integrated(times, n_times, rule, Weighting(censoring, **weighting)), sample_weight)
+    weigh = Weighting(censoring, **weighting)
+    return _by_subject("squared", distribution, y, times, cause, sample_weight, weigh, integral=(n_times, rule))
 
 
 def integrated_binomial_log_likelihood(
@@ -238,8 +241,8 @@ def integrated_binomial_log_likelihood(
     >>> float(score.mean().round(4))
     -0.5019
     """
-    losses = _Losses(distribution, check_rows(y, sample_weight), _logarithmic(floor), cause)
-    return times_weight(losses.integrated(times, n_times, rule, Weighting(censoring, **weighting)), sample_weight)
+    weigh = Weighting(censoring, **weighting)
+    return _by_subject("logarithmic", distribution, y, times, cause, sample_weight, weigh, floor, (n_times, rule))
 
 
 def scaled_brier(
@@ -257,8 +260,8 @@ def scaled_brier(
     .. math:: IPA(t) = 1 - \frac{BS(t)}{BS_0(t)}, \qquad BS_0(t) = \min_c BS(t; S(t|x) = c) = \frac{A B}{A + B}
 
     with A and B the mean weights of subjects with and without an event up to t. It is 0 for the best prediction that is
-    the same for all subjects, 1 for perfect predictions, negative for a model that is worse than no model, and nan if
-    no event has happened up to t.
+    the same for all subjects, 1 for perfect predictions, negative for a model that predicts worse than that constant,
+    and nan if there is no event up to t.
 
     Parameters
     ----------
@@ -329,14 +332,18 @@ def integrated_scaled_brier(
     return loss_terms("scaled", distribution, check_rows(y, sample_weight), **options, **weighting).value
 
 
+# ------------------------------------------------------------------ losses
+
+
 def loss_terms(
-    kind: Literal["squared", "scaled", "logarithmic"],
+    kind: Kind,
     distribution: SurvivalDistribution,
     y: Any,
     *,
     times: Any = None,
     n_times: int = 100,
     rule: Rule = "trapezoid",
+    censoring: SurvivalDistribution | None = None,
     floor: float | None = None,
     cause: int | None = None,
     memory: CurveMemory | None = None,
@@ -347,112 +354,81 @@ def loss_terms(
     "scaled" is one minus the ratio of the squared loss to that of the best constant predictions. Without ``censoring``,
     G is the Kaplan-Meier estimate of the rows themselves.
     """
-    losses = _Losses(distribution, y, _logarithmic(floor) if kind == "logarithmic" else _squared, cause, memory)
-    if isinstance(times, float):
-        grid, share = check_times(times), np.ones(1)
-    else:
-        grid, share = _quadrature(times, losses.outcome.time, n_times, rule)
-    return losses.terms(grid, share, kind == "scaled", **weighting)
+    outcome = check_subjects(distribution, y)
+    at_one = isinstance(times, float)
+    grid, share = (check_times(times), np.ones(1)) if at_one else _quadrature(times, outcome.time, n_times, rule)
+    weights = GridWeights(Weighting.of(outcome, censoring, **weighting), outcome, grid)
+    losses, own = _losses(kind, distribution, outcome, grid, cause, floor, memory), censoring is None
+    normalize = weights.weighting.normalize
+    if kind != "scaled" and not normalize:
+        alone = ((rows, loss[:, None], alive) for rows, loss, _, alive in losses)
+        return weights.terms(alone, 1, itemgetter((..., 0)), own=own, share=share * weights.scale(share))
+    all_three = (
+        (rows, np.stack([loss, ~event_free, np.ones_like(loss)], axis=1), alive)
+        for rows, loss, event_free, alive in losses
+    )
+    combine = partial(_scaled, normalize=normalize) if kind == "scaled" else _mean_loss
+    return weights.terms(all_three, 3, partial(combine, share=share), own=own)
 
 
-# ------------------------------------------------------------------ losses
+def _by_subject(
+    kind: Kind,
+    distribution: SurvivalDistribution,
+    y: Any,
+    times: Any,
+    cause: int | None,
+    sample_weight: Any,
+    weighting: Weighting,
+    floor: float | None = None,
+    integral: tuple[int, Rule] | None = None,
+) -> Array:
+    """Return the weighted losses of each subject: at given times, or the ``integral`` by a number of times and a rule.
 
-_Loss = Callable[[Array, Bools], Array]  # of S or log S (k, m), and whether rows are still event-free
+    The shape is (n, m) for an array of times, otherwise (n,).
+    """
+    outcome = check_subjects(distribution, y, sample_weight)
+    grid, share = (check_times(times), None) if integral is None else _quadrature(times, outcome.time, *integral)
+    weights = GridWeights(weighting, outcome, grid)
+    losses = _losses(kind, distribution, outcome, grid, cause, floor)
+    blocks, scale = ((rows, loss[:, None], alive) for rows, loss, _, alive in losses), weights.scale(share)
+    if share is not None:
+        return times_weight(weights.weighted(blocks, 1, share * scale)[:, 0, 0], sample_weight)
+    values = times_weight(weights.weighted(blocks, 1)[:, 0] * scale, sample_weight)
+    return values[:, 0] if np.ndim(times) == 0 else values
 
 
-def _squared(survival: Array, event_free: Bools) -> Array:
-    residual = survival - event_free
-    return np.multiply(residual, residual, out=residual)
+def _losses(
+    kind: Kind,
+    distribution: SurvivalDistribution,
+    outcome: Outcome,
+    grid: Array,
+    cause: int | None,
+    floor: float | None,
+    memory: CurveMemory | None = None,
+) -> Iterator[tuple[slice, Array, Bools, Bools]]:
+    """Yield blocks of rows: their losses at each time, whether they are event-free and whether they are followed.
 
-
-def _logarithmic(floor: float | None) -> _Loss:
-    """Log S if event-free and log(1 - S) otherwise, of probabilities moved into [floor, 1 - floor]."""
+    A row with an event of another cause remains free of the event. Logarithmic losses are log S if event-free and
+    log(1 - S) otherwise, of probabilities moved into [floor, 1 - floor].
+    """
     if floor is not None and not 0.0 < floor < 0.5:
         raise ValueError(f"floor must lie between 0 and 1/2 (pycox: 1e-7); got {floor}.")
-
-    def loss(log_survival: Array, event_free: Bools) -> Array:
-        with np.errstate(divide="ignore"):
-            score = np.where(event_free, log_survival, np.log(-np.expm1(log_survival)))
-        return score if floor is None else np.clip(score, np.log(floor), np.log1p(-floor))
-
-    return loss
-
-
-class _Losses:
-    """A loss for the curves of one cause, or of any; ``other`` says which rows had an event of another cause."""
-
-    def __init__(
-        self,
-        distribution: SurvivalDistribution,
-        y: Any,
-        loss: _Loss,
-        cause: int | None,
-        memory: CurveMemory | None = None,
-    ) -> None:
-        self.outcome, self.loss, self.memory = check_subjects(distribution, y), loss, memory
-        self.curves, self.other = of_cause(distribution, self.outcome, cause, memory)
-
-    def unweighted(self, grid: Array) -> Iterator[tuple[slice, Array, Bools]]:
-        """Yield blocks of rows, their losses at the times of a grid, and whether they are followed past each time."""
-        for rows, curve in curve_blocks(self.curves, grid, log=self.loss is not _squared, memory=self.memory):
-            alive = self.outcome.time[rows, None] > grid
-            yield rows, self.loss(curve, self._event_free(rows, grid)), alive
-
-    def _event_free(self, rows: slice, grid: Array) -> Bools:
-        """Return whether rows are free of the event at each time, as are those with an event of another cause."""
-        alive = np.asarray(self.outcome.time[rows, None] > grid)
-        return alive if self.other is None else alive | self.other[rows, None]
-
-    def weighted(self, weights: GridWeights) -> Iterator[tuple[slice, Array, Array]]:
-        """Yield blocks of rows, their weighted losses and their weights."""
-        for rows, loss, alive in self.unweighted(weights.grid):
-            weight = weights.block(rows, alive)
-            if np.isinf(loss).any():  # 0 · inf is no contribution
-                loss = np.where(weight > 0, loss, 0.0)
-            yield rows, np.multiply(loss, weight, out=loss), weight
-
-    def at_times(self, times: Any, weighting: Weighting) -> Array:
-        """Return the weighted losses, of shape (n,) for a number or (n, m) for an array of times."""
-        grid = check_times(times)
-        weights = GridWeights(weighting, self.outcome, grid)
-        score = np.empty((len(self.outcome), len(grid)))
-        for rows, loss, _ in self.weighted(weights):
-            score[rows] = loss
-        score *= weights.scale()
-        return score[:, 0] if np.ndim(times) == 0 else score
-
-    def integrated(self, times: Any, n_times: int, rule: Rule, weighting: Weighting) -> Array:
-        """Return the weighted losses integrated over a range of times and divided by its length, of shape (n,)."""
-        grid, share = _quadrature(times, self.outcome.time, n_times, rule)
-        weights = GridWeights(weighting, self.outcome, grid)
-        share = share * weights.scale(share)
-        score = np.empty(len(self.outcome))
-        for rows, loss, _ in self.weighted(weights):
-            score[rows] = loss @ share
-        return score
-
-    def terms(
-        self, grid: Array, share: Array, scaled: bool, censoring: SurvivalDistribution | None = None, **options: Any
-    ) -> Terms:
-        """Return what each subject contributes to Σₖ shareₖ · (mean weighted loss at tₖ); see `loss_terms`."""
-        weights = GridWeights(Weighting.of(self.outcome, censoring, **options), self.outcome, grid)
-        normalize, own = weights.weighting.normalize, censoring is None
-        blocks = self.unweighted(grid)
-        if not (scaled or normalize):
-            losses = ((rows, loss[:, None], alive) for rows, loss, alive in blocks)
-            return weights.terms(losses, 1, itemgetter((..., 0)), own=own, share=share * weights.scale(share))
-
-        def quantities() -> Iterator[tuple[slice, Array, Bools]]:
-            for rows, loss, alive in blocks:
-                ended = [~self._event_free(rows, grid)] if scaled else []
-                yield rows, np.stack([loss, *ended, np.ones_like(loss)], axis=1), alive
-
-        combine = partial(_scaled, normalize=normalize) if scaled else _mean_loss
-        return weights.terms(quantities(), 3 if scaled else 2, partial(combine, share=share), own=own)
+    logarithmic = kind == "logarithmic"
+    curves, other = of_cause(distribution, outcome, cause, memory)
+    for rows, curve in curve_blocks(curves, grid, log=logarithmic, memory=memory):
+        alive = outcome.time[rows, None] > grid
+        event_free = alive | other[rows, None]
+        if logarithmic:
+            with np.errstate(divide="ignore"):
+                loss = np.where(event_free, curve, np.log(-np.expm1(curve)))
+            loss = loss if floor is None else np.clip(loss, np.log(floor), np.log1p(-floor))
+        else:
+            loss = np.square(curve - event_free)
+        yield rows, loss, event_free, alive
 
 
 def _quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Array, Array]:
-    """A grid, and weights q with Σ qₖ g(tₖ) ≈ the average of g over it: both rules are linear in g."""
+    """Return a grid, and weights q with Σ qₖ g(tₖ) ≈ the average of g over it: both rules are linear in g."""
     grid = time_grid(times, time, n_times)
     length = grid[-1] - grid[0]
     if rule == "trapezoid":
@@ -463,20 +439,16 @@ def _quadrature(times: Any, time: Array, n_times: int, rule: Rule) -> tuple[Arra
     raise ValueError(f"rule must be 'trapezoid' or 'simpson'; got {rule!r}.")
 
 
-def _mean_loss(loss: Array, weight: Array, share: Array) -> Array:
-    """Σₖ shareₖ lossₖ / weightₖ, where a time at which nobody has a weight adds nothing."""
-    return np.asarray(np.where(weight == 0, 0.0, ratio(loss, weight)) @ share)
+def _mean_loss(loss: Array, ended: Array, total: Array, share: Array) -> Array:
+    """Return Σₖ shareₖ lossₖ / totalₖ; a time at which nobody has a weight adds nothing."""
+    return np.asarray(np.where(total == 0, 0.0, ratio(loss, total)) @ share)
 
 
 def _scaled(loss: Array, ended: Array, total: Array, share: Array, normalize: bool) -> Array:
-    """One minus the ratio of a squared loss to that of the best constant predictions, from means at each time, (r, m).
+    """Return one minus the ratio of a squared loss to that of the best constant predictions.
 
-    Parameters
-    ----------
-    loss, ended, total : array of shape (r, m)
-        Weighted loss, weight of subjects with an event, and weight of all.
-    share : array of shape (m,)
-    normalize : bool
+    ``loss``, ``ended`` and ``total``, (r, m), are the weighted loss at each time, the weight of subjects with an event,
+    and the weight of all.
     """
     null = ended * np.where(total > 0, ratio(total - ended, total), 0.0)
     by = np.where(total > 0, total, np.inf) if normalize else np.ones_like(total)

@@ -35,7 +35,8 @@ def log_likelihood(
     the score of all its time.
 
     The score is exact: an event at which the density is zero scores -inf. It depends on the time unit, because a
-    density is per unit of time: if times are multiplied by c, the mean falls by (share of rows with a density) · log c.
+    density is per unit of time: if times are multiplied by c, the mean falls by log c times the share of rows that are
+    scored by a density.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def log_likelihood(
         density at the rounded times can raise without limit. Censored rows score as before. `Cells` also say where the
         cells lie; ``model.cells_`` are the cells that a model was fitted with.
     until : float, optional
-        Score what was known at this time: rows that were event-free then are censored there. On the time scale of y.
+        Score only what was known at this time, which is on the time scale of y: rows that were still event-free are
+        censored there.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents. Scores are multiplied by the weights, scaled to a mean of one, so that
         their mean is the weighted mean.

@@ -15,6 +15,7 @@ from scipy import stats
 
 from sumosurv.confidence import check_level, check_resamples
 from sumosurv.models import check_names
+from sumosurv.nonparametric import draw_subjects
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.scores.blocks import MemoryRows
 from sumosurv.scores.censoring import fitted_to
@@ -159,7 +160,7 @@ def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int
         return
     if not isinstance(cv, (int, np.integer)) or cv < 2:
         raise ValueError(f"cv must be a number of folds, 2 or more, or a splitter of scikit-learn; got {cv!r}.")
-    group = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
+    group = outcome.subject
     had_event = np.zeros(int(group.max()) + 1, dtype=np.int64)
     np.maximum.at(had_event, group, outcome.had_event.astype(np.int64) if outcome.cause is None else outcome.cause)
     if cv > len(had_event):
@@ -260,9 +261,9 @@ def validate(
     """Score a method on the rows that it is fitted to, corrected for optimism by Harrell's bootstrap.
 
     The method is fitted to each of many resamples of the rows. The optimism is the mean difference between the score of
-    such a model on its resample and its score on the original rows. It is subtracted from the apparent score, the one
-    of the model fitted to all rows, which needs no rows that are held out. All steps that learn from the data, such as
-    the choice of columns, belong into the estimator (a pipeline), so that they are repeated in each resample.
+    such a model on its resample and its score on the original rows. It is subtracted from the apparent score, that of
+    the model fitted to all rows; no rows need to be held out. All steps that learn from the data, such as the choice of
+    columns, belong in the estimator (a pipeline), so that they are repeated in each resample.
 
     The correction is too small for methods that fit their training rows nearly perfectly, such as forests and large
     networks; use `cross_evaluate` for these.
@@ -280,7 +281,7 @@ def validate(
     random_state : int
         Seed of the resamples.
     sample_weight : array of shape (n,), optional
-        How many rows each row counts for. Rows are drawn with their weights.
+        Number of rows that each row represents. Rows are drawn with their weights.
     groups : array of shape (n,), optional
         The subject that each row belongs to: subjects are drawn with all of their rows.
     verbose : bool
@@ -307,9 +308,7 @@ def validate(
         raise ValueError("n_bootstrap must be 1 or more: the optimism is a mean over resamples.")
     outcome = check_outcome(y, sample_weight=sample_weight, groups=groups)
     rng = np.random.default_rng(random_state)
-    subject = np.arange(len(outcome)) if outcome.group is None else np.unique(outcome.group, return_inverse=True)[1]
-    own = np.split(np.argsort(subject, kind="stable"), np.cumsum(np.bincount(subject))[:-1])
-    draws = [np.concatenate([own[i] for i in rng.integers(len(own), size=len(own))]) for _ in range(n_bootstrap)]
+    draws = [draw_subjects(outcome, rng)[0] for _ in range(n_bootstrap)]
     return validate_on(draws, estimator, X, outcome, scores, times, censoring, random_state, verbose)
 
 
@@ -399,7 +398,7 @@ def make_survival_scorer(score: str, **options: Any) -> SurvivalScorer:
 
 @dataclass(frozen=True)
 class SurvivalScorer:
-    """What `make_survival_scorer` returns: a function of (estimator, X, y); higher is better."""
+    """The result of `make_survival_scorer`: a function of (estimator, X, y); higher is better."""
 
     score: str
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -46,7 +46,7 @@ def calibration_intercept(
     cause : int, optional
         The cause, counted from one: F is its cumulative incidence. By default any event counts.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for.
+        Number of subjects that each row represents.
 
     Returns
     -------
@@ -91,9 +91,10 @@ def calibration_slope(
 
     .. math:: \log(-\log(1 - F^*(t|x))) = α + β \log(-\log(1 - F(t|x))).
 
-    Below one, high risks are too high and low ones too low, as in an overfitted model. For proportional hazards,
-    log(-log(1 - F(t|x))) is the linear predictor plus a constant, and β estimates what R's ``rms`` calls the slope:
-    the coefficient of the linear predictor in a Cox regression of new data. Here only events up to the time count.
+    If β is below one, high risks are too high and low risks too low, as in an overfitted model. For proportional
+    hazards, log(-log(1 - F(t|x))) is the linear predictor plus a constant, and β estimates what R's ``rms`` calls the
+    slope: the coefficient of the linear predictor in a Cox regression of new data. Here only events up to the time
+    count.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ def mean_absolute_error(
     prediction : {"median", "mean"}
         The predicted time: the median, or the restricted mean up to the horizon.
     sample_weight : array of shape (n,), optional
-        How many subjects each row counts for.
+        Number of subjects that each row represents.
 
     Returns
     -------
@@ -229,10 +230,6 @@ def pseudo_observations(counts: Array, outcome: Outcome, steps: Array, own: Arra
     return np.where(counts > 0, total + (len(outcome) - unit) / unit * (total - without), 0.0)
 
 
-def _in_order(outcome: Outcome) -> npt.NDArray[np.intp]:
-    return np.lexsort((~outcome.event, outcome.time))
-
-
 @dataclass(frozen=True)
 class _Line(Terms):
     """The regression of pseudo-observations on predicted risks; ``note`` says why there is no value."""
@@ -246,7 +243,7 @@ class _Line(Terms):
         """The score of each resample, shape (r,)."""
         if self.note:
             return np.full(len(resamples.counts), np.nan)
-        order = _in_order(self.outcome)
+        order = self.outcome.time_order
         outcome, counts, z = self.outcome[order], resamples.counts[:, order], self.scale[order]
         past = outcome.time <= self.time
         nothing = np.zeros(len(z))
@@ -309,7 +306,7 @@ def risks_on_log_scale(
             f"{len(certain)} predicted risks at time {time:g} are 0 or 1, the first in row {int(certain[0])}, and "
             "log(-log(1 - F)) is infinite for them; use another time, or group_calibration."
         )
-    return scale, outcome.event if other is None else outcome.event & ~other, note
+    return scale, outcome.event & ~other, note
 
 
 @dataclass(frozen=True)
@@ -321,7 +318,7 @@ class _AbsoluteErrors(Terms):
 
     def resampled(self, resamples: Resamples) -> Array:
         """The score of each resample, shape (r,)."""
-        order = _in_order(self.outcome)
+        order = self.outcome.time_order
         outcome, counts = self.outcome[order], resamples.counts[:, order]
         until = np.minimum(outcome.time, self.horizon)
         early = ~outcome.event & (outcome.time < self.horizon)

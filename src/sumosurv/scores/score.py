@@ -1,4 +1,4 @@
-"""Scores and what is known of each: one record per score, read by everything that handles scores."""
+"""The table of scores: one record per score, read by `evaluate`, scorers and the command line."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ class Score:
     proper : bool
         Whether the true distribution has the best expected score under every censoring that is independent given x.
     why : str
-        What makes it proper, or how it is fooled.
+        Why the score is proper, or how a wrong model can score well.
     formula, reference : str
     cost : str
-        In the number n of subjects, m of times and e of events; a "curve value" is one S(t|x).
+        The cost in terms of the numbers n of subjects, m of times and e of events; a "curve value" is one S(t|x).
     by_subject : callable, optional
         (distribution, y, ...) to the `Terms` that the subjects contribute; by default the score is the mean of the
         values of ``function``. If ``function`` requires a censoring distribution, ``by_subject`` estimates it from the
@@ -86,8 +86,8 @@ class Score:
     times_option : str
         The option of ``function`` that holds the times.
     takes : set of str
-        "entry" if the score handles left truncation, "intervals" if it handles interval censoring. `evaluate` gives
-        other scores the time since entry.
+        "entry" if the score supports left truncation, "intervals" if it supports interval censoring. `evaluate`
+        computes other scores on the time since entry.
     given_x : bool
         Whether the weights remain valid if the censoring distribution G(t|x) differs between rows.
     label : str
