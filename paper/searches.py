@@ -171,9 +171,12 @@ def _search(method: str, trials: int, size: Size, seed: int, device: str) -> Net
 
 def _plain_fit(method: str, fold: Fold, seed: int) -> Any:
     """Methods without a search fit on training and validation rows: they have nothing to choose."""
-    options = {"random_state": seed} if method == "RandomSurvivalForest" else {}
+    options: dict[str, dict[str, Any]] = {
+        "RandomSurvivalForest": {"random_state": seed},
+        "CoxPH": {"missing": "indicator"},  # all rows, as the other methods
+    }
     X, y = fold.all_rows()
-    return getattr(estimators, method)(**options).fit(X, y)
+    return getattr(estimators, method)(**options.get(method, {})).fit(X, y)
 
 
 def _score_fold(method: str, fitted: Any, fold: Fold, size: Size) -> dict[str, Any]:
