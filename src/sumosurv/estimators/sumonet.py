@@ -29,7 +29,7 @@ _COMPANION_MEMBERS = 5
 _EPOCHS = 80  # of networks alone
 _DROPOUT, _DROPOUT_OF_MANY, _MANY_FOR_DROPOUT = 0.5, 0.1, 100_000
 _DISK_MEMBERS, _DISK_VISITS = 4, 2e7  # of a fit to rows on disk: networks, and rows that each visits
-_SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "verbose", "numeric_scaling")
+_SHARED = ("batch_size", "patience", "validation_fraction", "refit", "device", "n_jobs", "verbose", "numeric_scaling")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -141,6 +141,11 @@ class SumoNet(_MonotoneNet):
         Train again on all rows, validation rows included, each member for its best number of epochs.
     device : str
         "auto" (CUDA if available), "cpu" or "cuda".
+    n_jobs : int, optional
+        Number of processes on the CPU, each of which trains at least two of the networks; -1 for one per core. The
+        result does not depend on the number. None is one process; its result may differ in the last digits, because
+        batches are not padded. Processes are forked: on Windows and macOS, if torch finds a GPU, and for fits with a
+        checkpoint or a custom encoder, one process trains all networks.
     random_state : int, RandomState or None
         A seed makes a fit repeatable bit for bit on one machine.
     verbose : bool or callable

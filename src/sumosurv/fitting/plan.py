@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from joblib import effective_n_jobs
 
 from sumosurv.fitting.prepared import Learned, PreparedRows, event_share
 from sumosurv.fitting.settings import NetworkMethod
@@ -88,7 +89,9 @@ class FitPlan:
 
     def schedule(self, n_rows: int) -> Schedule:
         """How a population with these settings trains on so many rows."""
-        return Schedule(self.method.max_epochs, batch_rows(self.method.batch_size, n_rows), self.method.patience)
+        size = batch_rows(self.method.batch_size, n_rows)
+        n_jobs = None if self.method.n_jobs is None else effective_n_jobs(self.method.n_jobs)
+        return Schedule(self.method.max_epochs, size, self.method.patience, n_jobs=n_jobs)
 
     def train(
         self, learned: Learned, rows: PreparedRows, members: Sequence[Member]

@@ -95,6 +95,9 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+N_JOBS = NONE | Allowed("an integer other than 0", lambda value: _is_integer(value) and value != 0)
+
+
 def check_parameters(estimator: Any) -> None:
     """Raise a ValueError that names an invalid parameter and the values that it may have.
 
@@ -134,6 +137,7 @@ class NetworkMethod(ABC):
     validation_fraction: float = 0.2
     refit: bool = False
     device: str = "auto"
+    n_jobs: int | None = None
     random_state: Any = None
     verbose: bool | Callable[[Epoch], None] = False
 
@@ -152,6 +156,7 @@ class NetworkMethod(ABC):
         "validation_fraction": FRACTION,
         "refit": BOOLEAN,
         "device": instance_of(str, "a string"),
+        "n_jobs": N_JOBS,
         "verbose": instance_of((bool, np.bool_, int), "True or False") | Allowed("a function", callable),
     }
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.parameter import is_lazy
 
 from sumosurv.networks.layers import ACTIVATIONS, Activation, MemberDropout, MemberLinear, normal_parameter
@@ -175,6 +176,15 @@ class Rows:
     def columns(self, part: slice) -> Rows:
         """The same columns of every member."""
         return Rows(self.index[:, part], self.present[:, part])
+
+    def members(self, part: slice) -> Rows:
+        """The rows of some members."""
+        return Rows(self.index[part], self.present[part])
+
+    def padded(self, multiple: int) -> Rows:
+        """With as many columns of padding as make their number a multiple."""
+        more = 0, -self.index.shape[1] % multiple
+        return Rows(functional.pad(self.index, more), functional.pad(self.present, more))
 
 
 # ------------------------------------------------------------------ covariate networks

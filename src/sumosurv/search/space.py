@@ -17,7 +17,7 @@ _SHARED = 0.005  # share of rows with the smallest time from which it is taken f
 _LARGE = 100_000  # rows from which the paper's space for large data applies
 # settings that do not describe a network, or that make scores incomparable
 _NOT_SEARCHED = (
-    "components", "n_members", "random_state", "refit", "device", "verbose", "max_epochs", "patience",
+    "components", "n_members", "random_state", "refit", "device", "n_jobs", "verbose", "max_epochs", "patience",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sumosurv.networks import Batch, PopulationNetwork, Rows, Table, TrainingError
+from sumosurv.networks import Batch, ModuleEncoder, PopulationNetwork, Rows, Table, TrainingError, select_members
 from sumosurv.training.batches import Batches, Member, TableBatches, total_weight
 from sumosurv.training.checkpoint import Checkpoint, training_digest
+from sumosurv.training.forked import Forked, can_fork
 from sumosurv.training.processes import ALONE, Workers, check_shareable, explain_memory, threads
 from sumosurv.training.step import TrainingStep, captured, weighted
 from sumosurv.warn import warn_user
 
 Floats = npt.NDArray[np.float64]
 
+_WHOLE_VECTORS = 32  # in multiples of which no vector of torch's loops holds numbers of two members
+_LEAST_MEMBERS = 2  # of a process: torch multiplies the matrices of a single network in another order
 _STALLED_EPOCHS = 3  # without a step, after which a member is given up
 
 
@@ -56,9 +60,10 @@ class Schedule:
     """How all members of a population train.
 
     A member is done when its best validation likelihood is more than ``patience`` epochs back. Several ``workers``
-    share each batch. A ``checkpoint`` stores the state after an epoch, and training resumes from it. ``component`` is
-    the name under which epochs are reported, and ``shift`` is subtracted from each member's reported means on training
-    and on validation rows, which it brings from the networks' unit of time to the user's.
+    share each batch; ``n_jobs`` processes share the members. A ``checkpoint`` stores the state after an epoch, and
+    training resumes from it. ``component`` is the name under which epochs are reported, and ``shift`` is subtracted
+    from each member's reported means on training and on validation rows, which it brings from the networks' unit of
+    time to the user's.
     """
 
     max_epochs: int
@@ -70,6 +75,12 @@ class Schedule:
     checkpoint: Checkpoint | None = None
     component: str = ""
     shift: tuple[Floats | float, Floats | float] = (0.0, 0.0)
+    n_jobs: int | None = None
+
+    @property
+    def row_multiple(self) -> int:
+        """Batches are padded to a multiple of this, so that results do not depend on the number of processes."""
+        return 1 if self.n_jobs is None else _WHOLE_VECTORS
 
 
 @dataclass
@@ -141,62 +152,65 @@ def train(
         if batches is None:
             batches = TableBatches(table, train_rows.to(table.device), members, schedule.batch_size)
         held_out = [member.valid_rows for member in members if member.valid_rows is not None]
-        valid_rows = Rows.of(held_out).to(table.device) if held_out else None
+        valid_rows = Rows.of(held_out).padded(schedule.row_multiple).to(table.device) if held_out else None
         check_shareable(network, schedule.workers)
         digest = ""
         if schedule.checkpoint is not None or schedule.workers.size > 1:
             own = [(m.seed, m.learning_rate, m.weight_decay, m.stop_after, m.stops_together) for m in members]
             settings = [own, schedule.max_epochs, schedule.batch_size, schedule.patience, batches.signature]
             digest = training_digest(network, table, (train_rows, valid_rows), settings)
-        return _train(network, batches, table, valid_rows, members, schedule, digest)
+        task = _Task(network, batches, table, valid_rows, members, schedule)
+        blocks = _blocks(task)
+        if len(blocks) == 1:
+            return _train(task, _Part(task), blocks, digest)
+        with Forked([partial(_forked_part, task, block) for block in blocks]) as parts:
+            history = _train(task, parts, blocks, digest)
+            for p, values in zip(network.parameters(), zip(*parts.ask("weights"))):
+                p.data.copy_(torch.from_numpy(np.concatenate(values)))
+        return history
 
 
-def _train(
-    network: PopulationNetwork,
-    batches: Batches,
-    table: Table,
-    valid_rows: Rows | None,
-    members: Sequence[Member],
-    schedule: Schedule,
-    digest: str,
-) -> History:
-    device, workers, checkpoint = table.device, schedule.workers, schedule.checkpoint
-    step = TrainingStep(network, batches, members, schedule.max_epochs, workers)
-    run_step = captured(step) if device.type == "cuda" else step
+@dataclass(frozen=True)
+class _Task:
+    """A population, its rows, and how it trains."""
+
+    network: PopulationNetwork
+    batches: Batches
+    table: Table
+    valid_rows: Rows | None
+    members: Sequence[Member]
+    schedule: Schedule
+
+
+def _train(task: _Task, parts: _Part | Forked, blocks: Sequence[slice], digest: str) -> History:
+    """Train the parts of a population; each has the members of one block."""
+    schedule, workers, checkpoint = task.schedule, task.schedule.workers, task.schedule.checkpoint
     history = History()
-    best = _BestWeights(step, members, schedule)
     begin = 0
-    if checkpoint is not None:
-        begin = checkpoint.load(digest, [*step.state(), *best.state()], (history.train, history.valid))
+    if checkpoint is not None and isinstance(parts, _Part):
+        begin = checkpoint.load(digest, parts.state(), (history.train, history.valid))
     workers.check_agreement(f"{digest} {begin}")
     try:
-        with _progress_bar(schedule, len(members)) as bar:
+        with _progress_bar(schedule, len(task.members)) as bar:
             for epoch in range(begin, schedule.max_epochs):
-                # for dropout inside custom encoders: each epoch, and each share of a batch, has its own seed
-                _seed(members[0].seed + 1 + epoch * workers.size + workers.rank, device)
-                network.train()
-                for batch in batches.epoch(epoch):
-                    step.load(batch)
-                    run_step()
-                likelihood, moved = step.end_epoch()
-                train = (likelihood / batches.totals).cpu().numpy() - schedule.shift[0]
-                valid = score = None
-                if valid_rows is not None:
-                    score = mean_terms(network, table, valid_rows, workers)
-                    valid = score.cpu().numpy() - schedule.shift[1]
-                    if members[0].stops_together:
-                        score = _pooled(score, total_weight(table, valid_rows))
+                number = [epoch] * len(blocks)
+                means, scores = zip(*parts.ask("run", number))
+                train, valid = np.concatenate(means) - schedule.shift[0], None
+                if task.valid_rows is not None:
+                    valid = np.concatenate(scores) - schedule.shift[1]
+                    if task.members[0].stops_together:
+                        pooled = _pooled(np.concatenate(scores), total_weight(task.table, task.valid_rows))
+                        scores = tuple(pooled[block] for block in blocks)
                     history.valid.append(valid)
-                best.after_epoch(epoch, moved, score)
+                best, running = zip(*parts.ask("judge", number, scores))
                 history.train.append(train)
                 if bar is not None:
-                    _show(bar, train, None if valid is None else best.valid.cpu().numpy() - schedule.shift[1])
+                    _show(bar, train, None if valid is None else np.concatenate(best) - schedule.shift[1])
                 if schedule.on_epoch is not None:
                     schedule.on_epoch(Epoch(epoch, schedule.max_epochs, train, valid, schedule.component))
-                done = epoch == schedule.max_epochs - 1 or not bool(best.running.any())
-                if checkpoint is not None and workers.first:
-                    state = [*step.state(), *best.state()]
-                    checkpoint.save(digest, state, (history.train, history.valid), done=done)
+                done = epoch == schedule.max_epochs - 1 or not any(running)
+                if checkpoint is not None and isinstance(parts, _Part) and workers.first:
+                    checkpoint.save(digest, parts.state(), (history.train, history.valid), done=done)
                 if done:
                     break
     except KeyboardInterrupt:
@@ -204,12 +218,92 @@ def _train(
             raise
         history.interrupted = True
         del history.valid[len(history.train) :]  # of an epoch that was not completed
-    best.restore()
-    network.eval()
-    history.best_epoch, history.best_valid = best.epoch.cpu().numpy(), best.valid.cpu().numpy() - schedule.shift[1]
+    best_epoch, best_valid = (np.concatenate(values) for values in zip(*parts.ask("end")))
+    task.network.eval()
+    history.best_epoch, history.best_valid = best_epoch, best_valid - schedule.shift[1]
     history.failed = history.best_epoch < 0
     _report_failures(history)
     return history
+
+
+class _Part:
+    """The members of a task that one process trains; `Forked.ask` calls its methods, as `ask` does in this process."""
+
+    def __init__(self, task: _Task) -> None:
+        self.task, schedule = task, task.schedule
+        self.step = TrainingStep(
+            task.network, task.batches, task.members, schedule.max_epochs, schedule.workers, schedule.row_multiple
+        )
+        self.run_step = captured(self.step) if task.table.device.type == "cuda" else self.step
+        self.best = _BestWeights(self.step, task.members, schedule)
+        self.moved = self.step.moved.clone()  # in the last epoch
+
+    def ask(self, method: str, *arguments: Sequence[Any]) -> list[Any]:
+        """Call a method; each argument is in a sequence of one."""
+        return [getattr(self, method)(*(own for (own,) in arguments))]
+
+    def state(self) -> list[Tensor]:
+        """Return all tensors that an epoch changes."""
+        return [*self.step.state(), *self.best.state()]
+
+    def run(self, epoch: int) -> tuple[Floats, Floats | None]:
+        """Train for an epoch; return the mean terms of training rows, and of validation rows if there are any."""
+        task, workers = self.task, self.task.schedule.workers
+        # for dropout inside custom encoders: each epoch, and each share of a batch, has its own seed
+        _seed(task.members[0].seed + 1 + epoch * workers.size + workers.rank, task.table.device)
+        task.network.train()
+        for batch in task.batches.epoch(epoch):
+            self.step.load(batch)
+            self.run_step()
+        likelihood, self.moved = self.step.end_epoch()
+        mean = (likelihood / task.batches.totals).cpu().numpy()
+        if task.valid_rows is None:
+            return mean, None
+        return mean, mean_terms(task.network, task.table, task.valid_rows, workers).cpu().numpy()
+
+    def judge(self, epoch: int, score: Floats | None) -> tuple[Floats, bool]:
+        """Keep the weights of members with a better score; return the best scores, and whether any member goes on."""
+        given = None if score is None else torch.from_numpy(score).to(self.moved.device)
+        self.best.after_epoch(epoch, self.moved, given)
+        return self.best.valid.cpu().numpy(), bool(self.best.running.any())
+
+    def end(self) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Make the best weights the current ones; return their epochs and scores."""
+        self.best.restore()
+        return self.best.epoch.cpu().numpy(), self.best.valid.cpu().numpy()
+
+    def weights(self) -> list[npt.NDArray[Any]]:
+        """Return the parameters of the members."""
+        return [p.detach().numpy() for p in self.task.network.parameters()]
+
+
+def _blocks(task: _Task) -> list[slice]:
+    """Which members each of ``n_jobs`` processes trains; one process trains all if they cannot be separated."""
+    schedule, count = task.schedule, len(task.members)
+    alone = (
+        schedule.checkpoint is not None
+        or schedule.workers.size > 1
+        or task.table.device.type != "cpu"
+        or not isinstance(task.batches, TableBatches)
+        or not task.network.rows_are_separate
+        # the random numbers of custom encoders are drawn for all members together
+        or any(isinstance(module, ModuleEncoder) for module in task.network.modules())
+        or not can_fork()
+    )
+    n = 1 if alone else max(1, min(schedule.n_jobs or 1, count // _LEAST_MEMBERS))
+    return [slice(count * i // n, count * (i + 1) // n) for i in range(n)]
+
+
+def _forked_part(task: _Task, block: slice) -> _Part:
+    """Some of the members, in their own process."""
+    network = select_members(task.network, block)
+    for own, p in zip(network.parameters(), task.network.parameters()):
+        own.requires_grad_(p.requires_grad)
+    assert isinstance(task.batches, TableBatches)
+    members, valid_rows = task.members[block], task.valid_rows
+    batches = TableBatches(task.table, task.batches.rows.members(block), members, task.schedule.batch_size)
+    held_out = None if valid_rows is None else valid_rows.members(block)
+    return _Part(_Task(network, batches, task.table, held_out, members, task.schedule))
 
 
 class _BestWeights:
@@ -266,11 +360,12 @@ def _seed(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
 
 
-def _pooled(score: Tensor, weight: Tensor) -> Tensor:
+def _pooled(scores: Floats, weight: Tensor) -> Floats:
     """Return the mean over the validation rows of all members with a finite score, for each of these members."""
+    score = torch.from_numpy(scores)
     finite = torch.isfinite(score)
     own = torch.where(finite, weight.to(score), 0.0)
-    return torch.where(finite, (own * torch.where(finite, score, 0.0)).sum() / own.sum(), score)
+    return torch.where(finite, (own * torch.where(finite, score, 0.0)).sum() / own.sum(), score).numpy()
 
 
 @torch.no_grad()

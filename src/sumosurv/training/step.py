@@ -128,6 +128,7 @@ class TrainingStep:
         members: Sequence[Member],
         max_epochs: int,
         workers: Workers = ALONE,
+        row_multiple: int = 1,
     ) -> None:
         self.network, self.table = network, batches.table
         device = self.table.device
@@ -144,6 +145,7 @@ class TrainingStep:
             stream.step.zero_()
             stream.first_row = self.share.start
         own = max(1, self.share.stop - self.share.start)  # padding if there are more workers than rows
+        own += -own % row_multiple
         self.index = torch.zeros(len(members), own, dtype=torch.long, device=device)
         self.present = torch.zeros(len(members), own, dtype=torch.bool, device=device)
         self.count = torch.ones(len(members), dtype=torch.long, device=device)  # rows of the batch, of all workers
