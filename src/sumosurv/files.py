@@ -96,7 +96,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def system_errors(path: str | Path) -> Iterator[None]:
-    """What safetensors says in its own words when it cannot write, such as a full disk, as an OSError of the path."""
+    """Turn errors of safetensors while it writes, such as a full disk, into an OSError that names the path."""
     from safetensors import SafetensorError
 
     try:
@@ -127,7 +127,7 @@ def _target(path: str | Path) -> tuple[Path, int | None]:
 
 
 def _new_file(folder: Path, suffix: str) -> Path:
-    """An empty file with a name of its own and the permissions of any new file of the user's."""
+    """Create an empty file with a unique name and the default permissions of the user."""
     path = folder / f".sumosurv-{secrets.token_hex(8)}{suffix[:20]}"
     try:
         path.touch(mode=0o666, exist_ok=False)

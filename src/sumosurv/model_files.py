@@ -74,7 +74,7 @@ def model_digest(model: Any) -> str:
 
 
 def _contents(model: Any) -> tuple[str, dict[str, Tensor]]:
-    """What a file holds of a model: its description as JSON, and its tensors."""
+    """Return the description of a model as JSON, and its tensors."""
     own, tensors = _describe(model)
     text = json.dumps({"format": _FORMAT, "version": __version__, **own}, default=_plain, allow_nan=False)
     # copies: the parts of a mixture may share what they know of their rows

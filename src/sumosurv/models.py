@@ -32,7 +32,7 @@ def predict_distribution(model: Any, X: Any, *, quiet: bool = False) -> Survival
 
 
 def check_names(models: Mapping[Any, Any]) -> dict[str, Any]:
-    """Several models by their names, none of which is empty or stands for two of them."""
+    """Return models by their names; raise a ValueError if a name is empty or occurs twice."""
     named = {str(name): model for name, model in models.items()}
     if len(named) < len(models) or "" in named:
         raise ValueError(f"Model names must be distinct; got {list(models)}.")
@@ -70,7 +70,7 @@ def final_estimator(model: Any) -> Any:
 
 
 def cells_of(model: Any) -> Cells | None:
-    """The cells of time that a model was fitted with, where it was with any."""
+    """The cells of recorded times that a model was fitted with; None if it takes times as exact."""
     if hasattr(model, "best_estimator_"):
         return cells_of(model.best_estimator_)
     cells: Cells | None = getattr(final_estimator(model), "cells_", None)

@@ -19,7 +19,7 @@ __all__ = ["SurvivalPipeline", "make_survival_pipeline"]
 
 
 def _passed_on(name: str) -> Any:
-    """A method that transforms the rows and asks the last step, where that has such a method."""
+    """A method that transforms the rows and calls the last step, available if the last step has such a method."""
 
     def has_method(pipeline: Pipeline) -> bool:
         getattr(pipeline.steps[-1][1], name)  # its own AttributeError says what is missing
@@ -117,7 +117,7 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
         """The steps have checked their own settings."""
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a model file keeps beside the estimator."""
+        """Return what a model file keeps besides the estimator."""
         transformers = [step for _, step in self.steps[:-1]]
         if [type(step) for step in transformers] != [FormulaTransformer]:
             raise TypeError(

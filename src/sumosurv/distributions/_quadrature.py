@@ -117,7 +117,7 @@ class _Goal(NamedTuple):
     of_panel: float  # or of the panel's own
 
     def missed(self, panels: _Panels, size: Tensor) -> Tensor:
-        """Where the error is larger, for panels of rows whose whole integral has this size."""
+        """Return which panels are not accurate enough, given the size of the whole integral of their rows."""
         return panels.error > self.of_size * size + self.of_panel * panels.integral.abs()
 
 
@@ -149,12 +149,12 @@ class _Panels(NamedTuple):
     error: Tensor
 
     def pick(self, which: Tensor) -> _Panels:
-        """Some of them."""
+        """Return the panels that a mask selects."""
         return _Panels(*(part[which] for part in self))
 
     @classmethod
     def join(cls, pieces: list[_Panels]) -> _Panels:
-        """All of them in one."""
+        """Return the panels of all pieces, flat."""
         return cls(*(torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pieces)))
 
 

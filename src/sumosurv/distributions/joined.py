@@ -70,7 +70,7 @@ class Joined(SurvivalDistribution):
         return self.parts[0]._like
 
     def _with(self, parts: Sequence[SurvivalDistribution], rows: Sequence[Tensor]) -> Joined:
-        """Other parts and rows, which need no check."""
+        """Return a copy with other parts and rows, which are not checked."""
         made = copy.copy(self)
         made.parts, made.rows = tuple(parts), tuple(rows)
         return made

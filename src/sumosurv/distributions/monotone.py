@@ -37,7 +37,7 @@ def monotone_log_likelihood_terms(h: Tensor, slope: Tensor, log_start: Tensor | 
 
 
 def survival_head(quantity: Quantity, h: Tensor, slope: Tensor | None, log_start: Tensor | None) -> tuple[Tensor, ...]:
-    """What the survival head makes of h, of its slope if the quantity needs it, and of log S(0)."""
+    """Return a quantity of the survival head from h, its slope if the quantity needs it, and log S(0)."""
     if quantity == "log_survival":
         log_survival = logsigmoid(-h)
         return (log_survival if log_start is None else (log_survival - log_start).clamp_max(0.0),)
@@ -152,7 +152,7 @@ class Monotone(SurvivalDistribution):
         return parts[0].masked_fill(zero, 1.0 if quantity == "survival" else 0.0), *parts[1:]
 
     def _log_start(self) -> Tensor | None:
-        """log of the survival head at time zero, (n, 1); None where it is not divided out."""
+        """Return log of the survival head at time zero, (n, 1); None if it is not divided out."""
         if self.anchored and self._start_cache is None:
             zero = self.code.new_zeros(1, 1)
             if self.fast is not None and self.fast.serves("log_survival", self.code, zero):
@@ -185,7 +185,7 @@ class Monotone(SurvivalDistribution):
         return self._remaining_mean(torch.zeros_like(horizon), horizon)
 
     def _remaining_mean(self, start: Tensor, end: Tensor) -> Tensor:
-        """By panels on which the curves are smooth, up to the last break."""
+        """Integrate over panels on which the curves are smooth, up to the last break."""
         last = max(self.breaks, default=0.0)
         if bool((end > last).any()):
             return super()._remaining_mean(start, end)

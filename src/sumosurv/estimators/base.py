@@ -151,7 +151,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     @property
     def _device(self) -> torch.device:
-        """Where a fitted model computes its predictions; its parts are all in one place."""
+        """The device on which a fitted model predicts; all of its parts are there."""
         parts = self._parts()
         return parts[0]._device if parts else torch.device("cpu")
 
@@ -239,7 +239,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         return found
 
     def _members(self, X: Any) -> Members:
-        """What the members say of the rows of a checked X; here there is one."""
+        """The predictions of the members for the rows of a checked X; by default the model is its only member."""
         return Members.equal([self._distribution(X)])
 
     def predict_path(self, X: Any, start: Any, groups: Any) -> SurvivalDistribution:
@@ -435,7 +435,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         check_learns_from(type(self).__name__, self._learns_from, outcome)
 
     def _note_outcome(self, outcome: Outcome) -> None:
-        """What every estimator keeps of the outcome of its training rows."""
+        """Set the fitted attributes that every estimator learns from the outcome of its training rows."""
         self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
         if not outcome.had_event.any():
             warn_user(f"All {outcome.total:.0f} rows are censored, so event times cannot be learned.")

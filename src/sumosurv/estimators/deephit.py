@@ -143,7 +143,7 @@ class DeepHit(NetworkEstimator):
 
 
 def _shares(outcome: Outcome, cuts: npt.NDArray[np.float64], n: float) -> npt.NDArray[np.float64]:
-    """The probability of each interval and of the time past all of them, by the curve of all rows; none is zero."""
+    """The probability of each interval and of later times under the curve of all rows; none is zero."""
     if not len(outcome):
         return np.full(len(cuts) + 1, 0.5 / n)
     survival = np.append(np.insert(marginal_curve(outcome).survival(cuts)[0], 0, 1.0), 0.0)

@@ -58,7 +58,7 @@ class OdeEstimator(NetworkEstimator):
         return _OFFSET if self.time_scale == "log" else None
 
     def _options(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """What the network must know beside its sizes."""
+        """Arguments of the network other than its sizes."""
         return {
             "rate": start["rate"],
             "offset": self._offset,

@@ -109,7 +109,7 @@ def probabilities(base: SurvivalDistribution, y: Any) -> Outcome:
 
 @dataclass(frozen=True)
 class BoundScores:
-    """How surprising the calibration rows are to a model, with their weights."""
+    """Scores of the calibration rows, which tell how much they surprise a model, and their weights."""
 
     cutoff: float  # c₀: the bound is one for min(T, c₀), and so for T
     scores: Array  # S(min(T, c₀)|x), increasing: large where an event came early
@@ -117,7 +117,7 @@ class BoundScores:
 
     @classmethod
     def of(cls, cutoff: float, scores: Array, weights: Array) -> BoundScores:
-        """Of the rows of which min(T, c₀) is known. Of many, some scores stand for those below them."""
+        """Scores of the rows whose min(T, c₀) is known; if there are many, some stand for those below them."""
         order = np.argsort(scores, kind="stable")
         scores, mass = scores[order], np.cumsum(weights[order])
         if len(scores) > _KEPT:  # the mass of a score that is left out is counted at the next larger one: never too low

@@ -53,7 +53,7 @@ class FitPlan:
     workers: Workers = ALONE  # the processes that train together
 
     def learn(self, rows: PreparedRows) -> Learned:
-        """What the networks must know of the rows."""
+        """Learn from the rows what the networks need before training."""
         outcome, unit = rows.training.on_clock(rows.learned.time_origin), rows.learned.time_unit
         learn = self.method._learn_start if outcome.cause is None else self.method._learn_causes
         return replace(rows.learned, start=learn(outcome, unit))

@@ -89,7 +89,7 @@ class Learned:
         return torch.zeros(2, *shape)
 
     def state(self) -> dict[str, Any]:
-        """As plain JSON values, without the start values."""
+        """Return the learned values as plain JSON values, without the start values."""
         return {
             "preprocessor": self.preprocessor.state(),
             "time_origin": self.time_origin,
@@ -98,7 +98,7 @@ class Learned:
         }
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What is too large for JSON: the principal components of a wide table."""
+        """Return what is too large for JSON: the principal components of a wide table."""
         projection = self.preprocessor.projection
         return {} if projection is None else {"projection": torch.from_numpy(projection)}
 

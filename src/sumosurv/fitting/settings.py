@@ -26,7 +26,7 @@ from sumosurv.training import Epoch
 Generators = Sequence[torch.Generator]  # of the members, by their seeds
 Start = Mapping[str, Any]  # what a network must know of the training outcome, as plain values that JSON can hold
 
-_PRINCIPAL_COMPONENTS = 64  # that networks read of a wide table
+_PRINCIPAL_COMPONENTS = 64  # inputs of networks for a wide table
 
 
 # ------------------------------------------------------------------ allowed values, one declaration per parameter
@@ -50,7 +50,7 @@ BOOLEAN = Allowed("True or False", lambda value: isinstance(value, (bool, np.boo
 
 
 def integer(low: int) -> Allowed:
-    """Integers from ``low`` on."""
+    """Integers of at least ``low``."""
     return Allowed(f"an integer of at least {low}", lambda value: _is_integer(value) and value >= low)
 
 
@@ -69,7 +69,7 @@ def number(
 
 
 def one_of(*names: str) -> Allowed:
-    """Some words."""
+    """One of several words."""
     return Allowed(" or ".join(map(repr, names)), lambda value: isinstance(value, str) and value in names)
 
 
@@ -79,7 +79,7 @@ def instance_of(kind: type | tuple[type, ...], words: str) -> Allowed:
 
 
 def widths(least: int = 0) -> Allowed:
-    """Sequences of positive widths of layers, at least ``least`` of them."""
+    """Sequences of at least ``least`` positive widths of layers."""
 
     def holds(value: Any) -> bool:
         listed = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
@@ -174,11 +174,11 @@ class NetworkMethod(ABC):
         """The whole network around a covariate network, from what `_learn_start` returned."""
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        """What the network must know of the training outcome, which is in the user's unit of time."""
+        """Learn what the network needs from the training outcome, which is in the user's unit of time."""
         return {}
 
     def _learn_causes(self, outcome: Outcome, unit: float) -> dict[str, Any]:
-        """As `_learn_start` for competing risks: what is known of each cause, under "causes"."""
+        """Learn what the network needs for competing risks; the values of each cause are under "causes"."""
         return {
             "log_shares": np.log(cause_shares(outcome)).tolist(),
             "causes": [self._learn_start(rows_of_cause(outcome, k + 1), unit) for k in range(outcome.n_causes)],
@@ -202,15 +202,15 @@ class NetworkMethod(ABC):
         return RowOptions(self.numeric_scaling, one_hot=own, max_components=None if own else _PRINCIPAL_COMPONENTS)
 
     def _resolved(self, n_rows: int) -> Self:
-        """The settings with which its networks train by themselves on so many rows, with defaults for None."""
+        """A copy for a given number of training rows, in which None is replaced by the default."""
         return self
 
     def _components(self, n_rows: int) -> dict[str, NetworkMethod]:
-        """The methods whose networks are trained on so many rows and stacked, by name."""
+        """The methods that are trained on this number of rows and stacked, by the names of the components."""
         return {"network": self._resolved(n_rows)}
 
     def _components_on_disk(self, n_rows: int) -> dict[str, NetworkMethod]:
-        """As `_components`, for rows that are read in pieces."""
+        """The same as `_components`, for rows on disk."""
         return self._components(n_rows)
 
     def _minimum_hazard(self, outcome: Outcome) -> float:

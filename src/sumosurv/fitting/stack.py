@@ -115,12 +115,12 @@ class FittedStack:
 
     @property
     def learned(self) -> Learned:
-        """What was learned of the rows, as the first population has it."""
+        """What the first population learned of the rows."""
         return self.populations[0].learned
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
-        """Of the populations; they sum to one."""
+        """The weights of the populations, which sum to one."""
         return np.array([population.weight for population in self.populations])
 
     @property
@@ -149,7 +149,7 @@ class FittedStack:
         return replace(self, populations=tuple(moved))
 
     def with_shared_tail(self) -> Self:
-        """With populations that have no tail of their own continued as the first that has one; flat if none has."""
+        """Continue populations without a tail as the first population that has one, or with a constant hazard."""
         found = [part.own_growth for part in self.populations]
         growth = next((value for value in found if value is not None), 0.0)
         pairs = zip(self.populations, found)
@@ -175,7 +175,7 @@ class FittedStack:
     # ------------------------------------------------------------------ model files
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """What a model file keeps: what was learned, and the weights."""
+        """Return what a model file keeps: the learned values, and the weights."""
         fitted = {
             "learned": self.learned.state(),
             "minimum_hazard": self.minimum_hazard,

@@ -19,7 +19,7 @@ _TRIES = 32  # to find a control that has entered and is still there
 
 
 def at_risk_from(entry: Tensor) -> Tensor:
-    """The time after which each row is at risk: below zero where that is from the beginning, so that zero counts."""
+    """The time after which each row is at risk: -1 for rows at risk from the beginning, so that time zero counts."""
     return torch.where(entry > 0, entry, -1.0)
 
 
@@ -69,7 +69,7 @@ class _Pool:
 
     @classmethod
     def of(cls, outcome: Observed, index: Tensor, present: Tensor) -> _Pool:
-        """Of rows (K, n) of a table."""
+        """Return the pool of rows (K, n) of a table."""
         own = outcome[index]
         by_entry = None
         if own.entry is not None:
@@ -162,7 +162,7 @@ class CaseControl(MemberStream):
 
 
 def found_controls(rows: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-    """Rows that can be looked up, and which of them are controls; None where all are."""
+    """Return row numbers that are all valid, and which of them are controls; None if all are."""
     return (rows, None) if batch.outcome.entry is None else (rows.clamp_min(0), rows >= 0)
 
 

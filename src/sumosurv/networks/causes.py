@@ -97,7 +97,7 @@ class CausesNetwork(PopulationNetwork):
             part.learn_growth(level[:, k], seen, weight)
 
     def _levels(self, inputs: Inputs, time: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each row and cause, (n, K): the level of its hazard, and its probability given no event so far."""
+        """Return for each row and cause, (n, K), the level of its hazard and its probability given no event so far."""
         embedding = self.encoder(inputs.shared())
         each = [part.member_distributions(embedding) for part in self._parts()]
         log_shares = torch.logsumexp(self.shares(embedding), dim=0)

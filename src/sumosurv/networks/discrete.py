@@ -56,7 +56,7 @@ def _at(values: Tensor, cell: Tensor) -> Tensor:
 
 
 def _of_cause(values: Tensor, outcome: Observed) -> Tensor:
-    """Of values (K, b, causes, m + 1) those of each row's own cause; of the first where it has none."""
+    """Select from values (K, b, causes, m + 1) those of each row's cause, or of the first if it is censored."""
     assert outcome.cause is not None
     members, b, _, m = values.shape
     own = (outcome.cause - 1).clamp_min(0)[..., None, None].expand(members, b, 1, m)
@@ -87,7 +87,7 @@ def ranking_loss(cdf: Tensor, cell: Tensor, outcome: Observed, present: Tensor, 
 
 
 def _of_all(values: Tensor, place: Tensor) -> Tensor:
-    """Of values (K, b, m) those of every row j at the place of every row i, (K, i, j)."""
+    """Select from values (K, b, m) those of every row j at the place of every row i, (K, i, j)."""
     if values.device.type == "cpu":
         members, b, _ = values.shape
         return values.gather(2, place[:, None, :].expand(members, b, b)).transpose(1, 2)
@@ -162,7 +162,7 @@ class DiscreteNetwork(PopulationNetwork):
         return terms - (1.0 - self.alpha) * rank
 
     def check_stored(self, members: int) -> None:
-        """Raise a ValueError if cuts that were read from a file are none."""
+        """Raise a ValueError if the stored cuts are invalid."""
         check_increasing(self.cuts, "the cuts")
         if self.cuts.shape[1] == 0 or self.start.shape[2] != self.n_causes * (self.cuts.shape[1] + 1):
             raise ValueError(f"{self.cuts.shape[1]} cuts and {self.start.shape[2]} intervals")

@@ -36,11 +36,11 @@ class Inputs:
         return Inputs(self.numeric[rows], self.codes[rows])
 
     def shared(self) -> Inputs:
-        """With a member axis of one: the same rows for every member."""
+        """Add a member axis of length one: all members read the same rows."""
         return Inputs(self.numeric[None], self.codes[None])
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Inputs:
-        """On another device, with numbers of another precision."""
+        """Move to a device, with numbers of another precision."""
         return Inputs(self.numeric.to(device, dtype), self.codes.to(device))
 
     @classmethod
@@ -71,7 +71,7 @@ class Observed:
 
     @classmethod
     def of(cls, outcome: Outcome, dtype: torch.dtype = torch.float32) -> Self:
-        """From an outcome whose times are in the networks' unit; all real numbers get the given precision."""
+        """Convert an outcome whose times are in the networks' unit; real numbers get the given precision."""
 
         def tensor(values: npt.NDArray[Any]) -> Tensor:
             made = torch.from_numpy(values.copy())
@@ -88,11 +88,11 @@ class Observed:
         return len(self.time)
 
     def numpy(self) -> Outcome:
-        """As arrays, in the same unit of time."""
+        """Return the outcome as arrays, in the same unit of time."""
         return Outcome(**each_field(lambda values: values.cpu().numpy(), self))
 
     def to(self, device: torch.device) -> Self:
-        """On another device."""
+        """Move to a device."""
         return type(self)(**each_field(lambda values: values.to(device), self))
 
     @classmethod
@@ -103,7 +103,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs and outcomes of the rows that all members read, each its own part of them."""
+    """Inputs and outcomes of all rows; each member reads some of them."""
 
     inputs: Inputs
     outcome: Observed
@@ -113,7 +113,7 @@ class Table:
         return len(self.outcome)
 
     def remembered(self, owner: object, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What somebody makes of the times of all rows, computed once, and anew when the times have changed."""
+        """Return a function of the times of all rows, computed once per owner, and again if the times have changed."""
         time = self.outcome.time
         version, found = self._remembered.get(owner, (-1, time))
         if version != time._version:
@@ -123,11 +123,11 @@ class Table:
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """The device of the rows."""
         return self.outcome.time.device
 
     def to(self, device: torch.device) -> Table:
-        """On another device."""
+        """Move to a device."""
         return Table(self.inputs.to(device, self.inputs.numeric.dtype), self.outcome.to(device))
 
     def batch(self, index: Tensor, present: Tensor) -> Batch:
@@ -160,7 +160,7 @@ class Rows:
 
     @classmethod
     def of(cls, rows: Sequence[npt.NDArray[np.int64]]) -> Rows:
-        """From one array of row numbers per member."""
+        """Pad one array of row numbers per member."""
         longest = max(len(part) for part in rows)
         index = torch.zeros(len(rows), longest, dtype=torch.long)
         present = torch.zeros(len(rows), longest, dtype=torch.bool)
@@ -170,7 +170,7 @@ class Rows:
         return cls(index, present)
 
     def to(self, device: torch.device) -> Rows:
-        """On another device."""
+        """Move to a device."""
         return Rows(self.index.to(device), self.present.to(device))
 
     def columns(self, part: slice) -> Rows:
@@ -198,7 +198,7 @@ class NoEncoder(nn.Module):
         self.width = width
 
     def forward(self, inputs: Inputs) -> Tensor:
-        """Nothing to read covariates with."""
+        """Raise a TypeError."""
         raise TypeError("This network reads embeddings, not covariates.")
 
 
@@ -322,7 +322,7 @@ class ModuleEncoder(nn.Module):
     example : Tensor
         A few rows of input, to learn the width of the output.
     inputs_in_words : str
-        What the rows are, for the message to whom they do not fit.
+        What the rows are, for the error message if the encoder cannot read them.
     """
 
     def __init__(
@@ -394,7 +394,7 @@ class ModuleEncoder(nn.Module):
         return bool(self._buffer_names)
 
     def run_member_by_member(self) -> None:
-        """Do without vmap, as where a program is traced."""
+        """Run member by member, without vmap, so that the program can be traced."""
         self._loop = True
 
 

@@ -212,7 +212,7 @@ class FusedCurve:
     def _own_times(
         self, code: Tensor, times: tuple[Tensor, Tensor], with_slope: bool, work: Workspace
     ) -> tuple[Tensor, Tensor | None]:
-        """h and its slope where each subject has times of its own, given by their features (n, m, F)."""
+        """h and its slope at each subject's own times, given by their features (n, m, F)."""
         value, slope = (part.to(code.dtype) for part in times)
         n, m, f = value.shape
         if self.gate:

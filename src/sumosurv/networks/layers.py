@@ -221,7 +221,7 @@ class MemberDropout(MemberStream):
         self.note_rates()
 
     def note_rates(self) -> None:
-        """See whether there is anything to drop; to be called when the rates have changed."""
+        """Compute what depends on the rates; to be called when they have changed."""
         self.idle = not bool((self.rates > 0).any())
         self.threshold = drop_threshold(self.rates)
 
@@ -283,7 +283,7 @@ class TimeFeatures(nn.Module):
         )
 
     def state(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the kind and the table as plain values."""
         return {"kind": self.kind, "table": self.table.tolist() if self.table.numel() else None}
 
     @classmethod
@@ -292,7 +292,7 @@ class TimeFeatures(nn.Module):
         return cls(state["kind"], None if state["table"] is None else torch.tensor(state["table"]))
 
     def check_stored(self, members: int) -> None:
-        """Raise a ValueError if a table that was read from a file is none of such features."""
+        """Raise a ValueError if the stored table is invalid."""
         rows = {"linear": 2, "log": 0, "marginal": 3}[self.kind]
         knots = {"linear": self.table.shape[2] == 1, "log": True, "marginal": self.table.shape[2] >= 2}[self.kind]
         if self.table.shape[1] != rows or not knots:

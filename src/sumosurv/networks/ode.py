@@ -32,7 +32,7 @@ Speed = Callable[[Any, Tensor], Tensor]  # (s, state) -> d state / ds
 
 
 class Tableau(NamedTuple):
-    """An explicit method of Runge and Kutta: where it looks, how it gets there, and how it sums up."""
+    """An explicit Runge-Kutta method: the places, coefficients and weights of its stages."""
 
     places: tuple[float, ...]
     stages: tuple[tuple[float, ...], ...]
@@ -228,7 +228,7 @@ class HazardOde(TailedNetwork):
         return refined_integral(torch.stack([state[0, :, 0] for state in solved], 1), torch.exp(log_q)), log_q
 
     def _times(self, tau: Tensor) -> list[Tensor]:
-        """What networks read of time: τ and t, centred."""
+        """The time features of the networks: τ and t, centred."""
         return [2.0 * tau - 1.0, 2.0 * clock_inverse(tau, self.offset) - 1.0]
 
 

@@ -170,7 +170,7 @@ class LogMarginalHazard(nn.Module):
         self.features = features
 
     def forward(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Of times (K or 1, n or 1, m)."""
+        """Return c and log c' at times (K or 1, n or 1, m)."""
         value, slope = self.features(t)
         if self.features.kind != "marginal":
             return value[..., 1], torch.log(slope[..., 1])

@@ -146,7 +146,7 @@ class RiskNetwork(PopulationNetwork):
             self.controls.release()
 
     def check_stored(self, members: int) -> None:
-        """Raise a ValueError if a baseline that was read from a file is none."""
+        """Raise a ValueError if the stored baseline is invalid."""
         _check_stored_baseline(self.baseline_times, self.baseline, members)
         if bool((torch.diff(self.baseline, dim=1) < 0).any()):
             raise ValueError("the baseline falls")
@@ -277,7 +277,7 @@ class CoxTimeNetwork(PopulationNetwork):
         self.controls.release()
 
     def check_stored(self, members: int) -> None:
-        """Raise a ValueError if a baseline that was read from a file is none."""
+        """Raise a ValueError if the stored baseline is invalid."""
         _check_stored_baseline(self.baseline_times, self.increments, members)
 
     def distribution(self, inputs: Inputs) -> SurvivalDistribution:

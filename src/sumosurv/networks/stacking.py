@@ -99,7 +99,7 @@ def _put(target: Tensor, value: Tensor, n_last: int) -> None:
 
 
 def _fills(template: nn.Module) -> dict[str, float]:
-    """What stands for an absent weight, where that is not zero."""
+    """The raw values of absent weights, by the names of parameters, if they are not zero."""
     fills: dict[str, float] = {}
     for name, module in template.named_modules():
         if isinstance(module, MixedNetwork):

@@ -157,7 +157,7 @@ def check_limits(lower: Any, upper: Any, lower_name: str, upper_name: str) -> tu
 
 
 def check_interval_event(cause: Any, name: str, upper: Floats) -> Whole | None:
-    """The cause of each event that lies in an interval; None where there is only one."""
+    """The cause of each interval-censored event; None if there is only one cause."""
     causes = check_event(cause, name, _MOST_CAUSES).astype(np.int64)
     check_length(causes, name, upper, "upper")
     bad = np.flatnonzero((causes > 0) != np.isfinite(upper))
@@ -170,7 +170,7 @@ def check_interval_event(cause: Any, name: str, upper: Floats) -> Whole | None:
 
 
 def check_weight(weight: Any, n_rows: int) -> Floats | None:
-    """Weights, zero or more; None where all are one.
+    """Weights, zero or more; None if all are one.
 
     Whole numbers stay as they are and count repeated rows; others are scaled to a mean of one.
     """
@@ -219,7 +219,7 @@ def check_length(values: Any, name: str, others: Any, other_name: str) -> None:
 
 
 def without_mask(values: Any) -> npt.NDArray[Any]:
-    """As an array; masked values, which NumPy would otherwise uncover, become missing (NaN, or None among text)."""
+    """Convert to an array; masked values, which NumPy would uncover, become missing (NaN, or None among text)."""
     if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
         return np.asarray(values)
     numeric = values.dtype.kind in "biuf"
@@ -236,7 +236,7 @@ def names_in_words(names: Any, most: int = 12) -> str:
 
 
 def as_numbers(values: npt.NDArray[Any]) -> npt.NDArray[np.float64] | None:
-    """As float64; None if some value is not a real number: text, whatever it spells, a date or a duration."""
+    """Convert to float64; return None if a value is not a real number but text, a date or a duration."""
     if values.dtype.kind in "USOcmMV" and not all(_is_number(value) for value in values.ravel()):
         return None
     return values.astype(np.float64)

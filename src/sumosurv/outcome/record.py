@@ -164,11 +164,11 @@ class Outcome:
         return cls(**{name: np.concatenate([part._filled(name) for part in parts]) for name in names})
 
     def filled(self, names: Sequence[str]) -> Self:
-        """The same rows with fields that are not None, also where they say nothing."""
+        """The same rows with these fields filled in if they are None."""
         return replace(self, **{name: self._filled(name) for name in names})
 
     def _filled(self, name: str) -> Any:
-        """A field, or what it means that it is None."""
+        """A field, or the values that None stands for."""
         values = getattr(self, name)
         if values is not None:
             return values
@@ -182,7 +182,7 @@ class Outcome:
 
 
 def each_field(function: Callable[..., Any], *records: Any) -> dict[str, Any]:
-    """By name, a function of what each field holds in some records of one kind; None where it is None in all."""
+    """Apply a function to each field of some records of one class, by name; None if the field is None in all."""
     made = {}
     for field in fields(records[0]):
         values = [getattr(record, field.name) for record in records]

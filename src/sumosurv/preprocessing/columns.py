@@ -83,7 +83,7 @@ class Range:
 
     @classmethod
     def of(cls, values: Floats, weight: Floats | None = None) -> list[Self]:
-        """Of each column of values (columns, rows), none missing; the median of whole numbers is whole."""
+        """The range of each column (columns, rows), none with missing values; medians of whole numbers are whole."""
         whole = (values == np.round(values)).all(axis=1)
         middle = quantiles(values, np.array([0.5]), weight)[:, 0]
         middle = np.where(whole, np.floor(middle), middle)
@@ -92,7 +92,7 @@ class Range:
 
     @classmethod
     def from_state(cls, state: Any) -> Self | None:
-        """As a model file describes it, checked; None where it does not."""
+        """The checked range in a model file; None if the file has none."""
         if state is None:
             return None
         low, middle, high = (as_number(state[name], name) for name in ("low", "middle", "high"))
@@ -259,7 +259,7 @@ def learn_numbers(
 def learn_present(
     names: Sequence[str], values: Floats, weight: Floats | None, scaling: NumericScaling
 ) -> list[NumericColumn]:
-    """What is learned of columns (columns, rows) without missing values."""
+    """Learn scales and ranges of columns (columns, rows) without missing values."""
     if values.shape[1] == 0:
         return [NumericColumn(name, 0.0, 1.0, False) for name in names]
     seen = Range.of(values, weight)

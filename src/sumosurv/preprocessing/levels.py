@@ -49,7 +49,7 @@ _QUANTITY = re.compile(r"\s*[<>≤≥~≈=]*\s*[$€£¥]?\s*[-+−]?\d[\d.,'’
 
 
 def find_rewritten(levels: Sequence[Any], values: npt.NDArray[np.object_]) -> npt.NDArray[np.int64]:
-    """The place of the level that each value is another way to write; -1 where there is none, or more than one.
+    """The place of the level that each value spells in another way; -1 if there is no such level, or more than one.
 
     Numbers are told by their value and truth values by their word, whether they come as such or as text. Other text
     has one way to be written.

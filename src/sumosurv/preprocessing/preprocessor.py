@@ -183,7 +183,7 @@ class Preprocessor:
 
     @property
     def n_numeric(self) -> int:
-        """How many numbers a network reads of a row."""
+        """The number of numeric inputs per row."""
         if self.projection is not None:
             return int(self.projection.shape[1])
         return sum(self._widths())
@@ -249,7 +249,7 @@ class Preprocessor:
 
 
 def _principal_components(numbers: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
-    """What turns numbers (rows, columns) into at most ``count`` principal components, (columns, components)."""
+    """The matrix (columns, components) that maps numbers (rows, columns) to at most ``count`` principal components."""
     if min(numbers.shape) > _LARGE_SVD:
         _, sizes, directions = randomized_svd(numbers, count, random_state=0)
     else:
@@ -270,7 +270,7 @@ def _as_frame(X: Any) -> pd.DataFrame:
 
 
 def _matrix(frame: pd.DataFrame) -> npt.NDArray[Any]:
-    """A table of numbers as one array: at once, in its own precision, where all is of one type, else by columns."""
+    """A table of numbers as one array, in its own precision if all columns have one type of floating-point numbers."""
     kinds = set(frame.dtypes)
     if len(kinds) == 1 and kinds <= {np.dtype(np.float64), np.dtype(np.float32)}:
         values = np.ascontiguousarray(frame.to_numpy())
@@ -280,7 +280,7 @@ def _matrix(frame: pd.DataFrame) -> npt.NDArray[Any]:
 
 
 class TableSummary:
-    """What the columns of a table hold, in any number of blocks of rows.
+    """Summary of the columns of a table that comes in one or more blocks of rows.
 
     Of one block it is exact; of many, columns are learned up to the error of their sketches.
     """

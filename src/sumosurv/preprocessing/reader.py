@@ -12,7 +12,7 @@ from sumosurv.preprocessing.columns import CategoricalColumn, NumericColumn, kno
 
 
 class ColumnReader(nn.Module):
-    """What a fitted `Preprocessor` does, for all columns at once.
+    """A fitted `Preprocessor` as a torch module, for all columns at once.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class ColumnReader(nn.Module):
         self.register_buffer("projection", projection)
 
     def _note_ranks(self, numeric: list[NumericColumn]) -> None:
-        """Of columns that become normal scores: which they are, and their knots, padded at the end."""
+        """Register which columns become normal scores, and their knots, padded at the end."""
         ranked = [j for j, column in enumerate(numeric) if column.knots]
         knots, last = padded_knots([numeric[j].knots for j in ranked])
         self.register_buffer("ranked", torch.tensor(ranked, dtype=torch.long))
@@ -87,7 +87,7 @@ class ColumnReader(nn.Module):
 
 
 def _places(columns: Sequence[NumericColumn | CategoricalColumn], one_hot: bool) -> list[int]:
-    """Where the numbers of a row lie among all values, then all indicators of missing ones, then all 0/1 columns."""
+    """The places of the inputs of a row among all values, all indicators of missing values, and all 0/1 columns."""
     n = sum(isinstance(column, NumericColumn) for column in columns)
     places, number, dummy = [], 0, 2 * n
     for column in columns:

@@ -210,7 +210,7 @@ def as_source(
     n_causes: int | None = None,
     columns: Sequence[str] | None = None,
 ) -> Source:
-    """Anything that rows can be read from, as a source of blocks; a source as it is.
+    """Return anything that rows can be read from as a source of blocks.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def hashed(values: Any, seed: int) -> Hashes:
 
 
 def uniform(hashes: Hashes) -> npt.NDArray[np.float64]:
-    """As numbers in [0, 1)."""
+    """Convert hashes to numbers in [0, 1)."""
     return np.asarray((hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
@@ -104,7 +104,7 @@ class QuantileSketch:
 
     @property
     def error(self) -> float:
-        """By how much of the total weight ranks may be off, at most."""
+        """The largest error of a rank, as a share of the total weight."""
         self._settle()
         return self._moved / self.total if self.total else 0.0
 
@@ -151,7 +151,7 @@ class QuantileSketch:
 
 
 def _distinct(parts: Sequence[tuple[Floats, Floats | None]]) -> tuple[Floats, Floats]:
-    """Distinct numbers of several parts, increasing, and their weights: one each where there are none."""
+    """Distinct numbers of several parts, increasing, and their weights, which are one per number if not given."""
     values = np.concatenate([part[0] for part in parts])
     if all(weight is None for _, weight in parts):
         values = np.sort(values)
@@ -284,7 +284,7 @@ class OutcomeSketch:
         self.whole = True  # all weights are whole numbers
 
     def add(self, outcome: Outcome, hashes: Hashes) -> None:
-        """Take in more rows, each with a hash of its own."""
+        """Take in more rows, each with its hash."""
         self.n_rows, self.total = self.n_rows + len(outcome), self.total + outcome.total
         if outcome.weight is not None:
             self.whole = self.whole and bool((outcome.weight == np.rint(outcome.weight)).all())
@@ -319,7 +319,7 @@ class OutcomeSketch:
 
     @property
     def error(self) -> float:
-        """By how much the ranks of times may be off, of the sketches."""
+        """The largest error of the rank of a time, as a share of the total weight."""
         return max(sketch.error for sketch in self._kinds)
 
     def outcome(self) -> Outcome:

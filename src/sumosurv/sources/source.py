@@ -238,7 +238,7 @@ def _parquet_files(folder: Path) -> list[Path]:
 
 
 def _split(fragment: Any) -> list[Any]:
-    """A file by its row groups, where it has any."""
+    """The row groups of a Parquet file; other fragments as they are."""
     return list(fragment.split_by_row_group()) if isinstance(fragment, ds.ParquetFileFragment) else [fragment]
 
 

@@ -47,7 +47,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one pass over the rows has learned of them."""
+    """What one pass over the rows learns."""
 
     columns: TableSummary  # of the training rows
     outcome: Outcome  # represents the outcome of all training rows: few rows with weights in place of many
@@ -138,7 +138,7 @@ class StreamedRows(PreparedRows):
                 yield self.rows_as_table(block.X[kept], block.outcome[kept])
 
     def rows_as_table(self, X: Any, outcome: Outcome) -> Table:
-        """Some rows as networks read them."""
+        """Return some rows as a table of tensors."""
         observed = self.learned.observe(outcome, self.summary.mean_weight)
         return Table(self.learned.preprocessor.transform(X), Observed.of(replace(observed, group=None)))
 

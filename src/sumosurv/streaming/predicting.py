@@ -269,7 +269,7 @@ def _signature(model: Any, table: PredictionTable, identifiers: Sequence[str]) -
 
 
 def _in_parts(frames: Iterable[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
-    """Some frames at a time, until they have the rows of a part."""
+    """Group frames into parts of at least the wanted number of rows."""
     held: list[pd.DataFrame] = []
     for frame in frames:
         held.append(frame)
