@@ -84,7 +84,7 @@ class Job:
 
     def learned(self, parameters: Parameters) -> Learned:
         """What networks with these settings learn from the rows before training."""
-        key = _frozen(parameters)
+        key = self._shared(parameters, self.estimator._padded_settings)
         if key not in self._learned:
             self._learned[key] = self.plan(parameters).learn(self.rows(parameters))
         return self._learned[key]
@@ -95,12 +95,16 @@ class Job:
 
     def shapes(self, parameters: Parameters) -> Hashable:
         """The shapes of all tensors of a network with these settings."""
-        per_member = self.estimator._member_settings
-        key = _frozen({name: value for name, value in parameters.items() if name not in per_member})
+        key = self._shared(parameters)
         if key not in self._shapes:
             state = self.build(parameters, 0).state_dict()
             self._shapes[key] = tuple((name, tuple(value.shape)) for name, value in state.items())
         return self._shapes[key]
+
+    def _shared(self, parameters: Parameters, without: Sequence[str] = ()) -> Hashable:
+        """The settings, as a dictionary key, that members of one population have in common."""
+        left_out = {*self.estimator._member_settings, *without}
+        return _frozen({name: value for name, value in parameters.items() if name not in left_out})
 
 
 @dataclass(frozen=True)
