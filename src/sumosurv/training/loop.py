@@ -281,7 +281,8 @@ def _blocks(task: _Task) -> list[slice]:
     """Which members each of ``n_jobs`` processes trains; one process trains all if they cannot be separated."""
     schedule, count = task.schedule, len(task.members)
     alone = (
-        schedule.checkpoint is not None
+        schedule.n_jobs is None
+        or schedule.checkpoint is not None
         or schedule.workers.size > 1
         or task.table.device.type != "cpu"
         or not isinstance(task.batches, TableBatches)
