@@ -164,7 +164,7 @@ def training_concordance(risk: Array, outcome: Outcome, stratum: Whole | None) -
     """Harrell's concordance of the training rows within strata, and its standard error by the jackknife."""
     rows = outcome
     if stratum is not None:  # ranks of times, such that a stratum enters after all rows of the one before have left
-        entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
+        entry = outcome.entries
         known, rank = np.unique(np.concatenate([entry, outcome.time]), return_inverse=True)
         codes = np.asarray(2.0 * (rank + np.tile(stratum, 2) * len(known)) + 1.0, dtype=np.float64)
         start = np.where(entry > 0, codes[: len(entry)], 2.0 * stratum * len(known))

@@ -45,10 +45,8 @@ class OdeEstimator(NetworkEstimator):
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:
         scaled = outcome.at_midpoints().on_clock(unit=unit)
-        at_risk = clock(torch.from_numpy(scaled.time), self._offset)
-        if scaled.entry is not None:
-            at_risk = at_risk - clock(torch.from_numpy(scaled.entry), self._offset)
-        weight = 1.0 if scaled.weight is None else torch.from_numpy(scaled.weight)
+        start, end = (clock(torch.from_numpy(times), self._offset) for times in (scaled.entries, scaled.time))
+        at_risk, weight = end - start, torch.from_numpy(scaled.weights)
         events = float((weight * torch.from_numpy(scaled.event)).sum())
         rate = max(events, 0.5) / max(float((weight * at_risk).sum()), 1e-3)
         return {"rate": min(max(rate, 1e-6), 1e6)}

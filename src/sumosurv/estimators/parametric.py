@@ -159,9 +159,8 @@ class LogLogisticNet(ParametricNet):
 
 def _time_per_event(outcome: Outcome) -> float:
     """Time at risk for each event: the mean under a constant hazard."""
-    at_risk = outcome.time if outcome.entry is None else outcome.time - outcome.entry
-    weight = 1.0 if outcome.weight is None else outcome.weight
-    return max(float((weight * at_risk).sum()), 1e-12) / max(float((weight * outcome.event).sum()), 0.5)
+    at_risk = float((outcome.weights * (outcome.time - outcome.entries)).sum())
+    return max(at_risk, 1e-12) / max(float((outcome.weights * outcome.event).sum()), 0.5)
 
 
 def _half_resolution(times: npt.NDArray[np.float64]) -> float:
@@ -217,12 +216,11 @@ def _gompertz_for_all(outcome: Outcome) -> tuple[float, float]:
 
     Given the rate r, the level is (number of events) / Σ (exp(r tᵢ) - exp(r entryᵢ)) / r; what is left is concave in r.
     """
-    times, event, entry = outcome.time, outcome.event, outcome.entry
-    weight = 1.0 if outcome.weight is None else outcome.weight
+    times, event, entry, weight = outcome.time, outcome.event, outcome.entries, outcome.weights
     count, total = max(float((weight * event).sum()), 0.5), float((weight * times)[event].sum())
 
     def log_level(rate: float) -> float:
-        exposure = np.expm1(rate * times) - (0.0 if entry is None else np.expm1(rate * entry))
+        exposure = np.expm1(rate * times) - np.expm1(rate * entry)
         return float(np.log(count) - np.log(max((weight * exposure).sum() / rate, 1e-12)))
 
     best = minimize_scalar(lambda rate: -count * log_level(rate) - rate * total, bounds=_RATES, method="bounded")

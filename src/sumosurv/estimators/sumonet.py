@@ -289,7 +289,7 @@ class SumoNet(_MonotoneNet):
 
     def _minimum_hazard(self, outcome: Outcome) -> float:
         """The rate of half an event in the whole follow-up if there was none; else zero."""
-        observed = outcome.weights * (outcome.time - (0.0 if outcome.entry is None else outcome.entry))
+        observed = outcome.weights * (outcome.time - outcome.entries)
         return 0.0 if outcome.had_event.any() or not observed.sum() > 0 else float(0.5 / observed.sum())
 
     def _learn_start(self, outcome: Outcome, unit: float) -> dict[str, Any]:

@@ -249,9 +249,8 @@ class TailedNetwork(LikelihoodNetwork):
         if weight is None:
             weight = torch.ones_like(level) if outcome.weight is None else outcome.weight / outcome.weight.mean()
         rows = outcome.numpy().at_midpoints()
-        entry = np.zeros(len(rows)) if rows.entry is None else rows.entry
         levels, weights = level.detach().cpu().numpy(), weight.detach().cpu().numpy()
-        self.growth.fill_(estimate_growth(levels, entry, rows.time, weights, rows.event))
+        self.growth.fill_(estimate_growth(levels, rows.entries, rows.time, weights, rows.event))
 
 
 def expected_events(members: Sequence[SurvivalDistribution]) -> Tensor:

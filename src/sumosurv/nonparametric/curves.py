@@ -370,10 +370,9 @@ def coarse_kaplan_meier(y: Any) -> Tabulated:
     n_events = float(weight[had].sum())
     edges = _edges(*_event_masses(outcome, intervals, n_events), n_events)
     time = outcome.at_midpoints().time
-    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
     start = float(edges[-1]) if len(edges) else 0.0
     # the mean time to the event in the last cell
-    passed = weight * np.maximum(time - np.maximum(entry, start), 0.0)
+    passed = weight * np.maximum(time - np.maximum(outcome.entries, start), 0.0)
     ahead = float(passed.sum()) / float(weight[had & (time > start)].sum() or n_events)
     if intervals is not None:
         survival = np.append(1.0, intervals.survival(edges))

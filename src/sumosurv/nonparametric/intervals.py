@@ -118,7 +118,7 @@ class _Likelihood:
     def __init__(self, outcome: Outcome) -> None:
         low, exact = outcome.time, outcome.event
         high = np.where(exact, low, np.inf) if outcome.upper is None else outcome.upper
-        entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
+        entry = outcome.entries
         late = entry > 0
         self.lower, opens, self.upper = _supports(low, high, exact, entry[late])
         self.m = m = len(self.lower)

@@ -23,8 +23,7 @@ def sums_at_risk(outcome: Outcome, times: Floats, steps: Floats) -> Floats:
 
 def at_risk_from(outcome: Outcome) -> Floats:
     """Return the time after which each row is at risk: -1 without delayed entry, so that time zero counts."""
-    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
-    return np.where(entry > 0, entry, -1.0)
+    return np.where(outcome.entries > 0, outcome.entries, -1.0)
 
 
 def is_whole(weight: Floats) -> bool:

@@ -76,6 +76,11 @@ class Outcome:
         return np.ones(len(self)) if self.weight is None else self.weight
 
     @property
+    def entries(self) -> Floats:
+        """One entry time per row; zeros if no entries were given."""
+        return np.zeros(len(self)) if self.entry is None else self.entry
+
+    @property
     def total(self) -> float:
         """The number of rows, or the sum of their weights."""
         return float(len(self)) if self.weight is None else float(self.weight.sum())
@@ -173,7 +178,7 @@ class Outcome:
         if values is not None:
             return values
         return {
-            "entry": np.zeros(len(self)),
+            "entry": self.entries,
             "upper": np.where(self.event, self.time, np.inf),
             "cause": self.had_event.astype(np.int64),
             "weight": self.weights,

@@ -366,8 +366,7 @@ def _distribution_scores(population: Population, place: int, at_entry: bool = Fa
 def before_entry(outcome: Outcome) -> Outcome:
     """Rows observed from time zero until their entry, without an event."""
     none = np.zeros(len(outcome), dtype=np.int64)
-    entry = np.zeros(len(outcome)) if outcome.entry is None else outcome.entry
-    return Outcome(none > 0, entry, cause=None if outcome.cause is None else none)
+    return Outcome(none > 0, outcome.entries, cause=None if outcome.cause is None else none)
 
 
 # ---------------------------------------------------------------------- executors
