@@ -1,4 +1,4 @@
-"""What every survival estimator can do once it returns a distribution."""
+"""The base class of all estimators: fitting, scores and model files."""
 
 from __future__ import annotations
 
@@ -9,24 +9,20 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sumosurv.confidence import check_level
-from sumosurv.distributions import CovariatePath, SurvivalDistribution, Tabulated
+from sumosurv.distributions import Tabulated
 from sumosurv.estimators.predictions import Predictions
 from sumosurv.fitting.prepared import ONE_OUTCOME, check_learns_from
 from sumosurv.fitting.settings import Constraints, check_parameters
-from sumosurv.fitting.spread import Members, spread
 from sumosurv.formulas import ModelFrame, model_frame
 from sumosurv.model_files import as_list, as_number, as_text, as_whole, save, tensor_of
 from sumosurv.nonparametric import coarse_aalen_johansen, coarse_kaplan_meier
 from sumosurv.outcome import Cells, Outcome, check_outcome
-from sumosurv.outcome.checks import check_groups, check_time
 from sumosurv.preprocessing import LevelNotes, Preprocessor
 from sumosurv.preprocessing.columns import quantiles
 from sumosurv.scores import log_likelihood
@@ -145,10 +141,6 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any) -> None:
         """Fit: set the fitted attributes of an estimator that has none."""
 
-    @abstractmethod
-    def _distribution(self, X: Any) -> SurvivalDistribution:
-        """The distribution of the rows of a checked X."""
-
     @property
     def _device(self) -> torch.device:
         """The device on which a fitted model predicts; all of its parts are there."""
@@ -168,103 +160,12 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """Raise a ValueError that names an invalid parameter and the values that it may have."""
         check_parameters(self)
 
-    def predict_distribution(self, X: Any) -> SurvivalDistribution:
-        """The survival distribution of each row, in the unit of the training times."""
-        notes = LevelNotes()
-        predicted = self._predict(X, notes)
-        notes.warn()
-        return predicted
-
-    def _predict(self, X: Any, notes: LevelNotes | None = None) -> SurvivalDistribution:
-        """`predict_distribution` without warnings: levels that were not seen in training are noted."""
-        check_is_fitted(self)
-        X = self._check_covariates(X, reset=False)
-        if notes is not None:
-            self._note_levels(X, notes)
-        with torch.no_grad():
-            predicted = self._distribution(X)
-        predicted.last_time = self.last_time_
-        return predicted
-
-    def _check_new_rows(self, X: Any) -> Any:
-        """The covariates of rows to predict, checked, with warnings of levels that were not seen in training."""
-        X, notes = self._check_covariates(X, reset=False), LevelNotes()
-        self._note_levels(X, notes)
-        notes.warn()
-        return X
-
     def _note_levels(self, X: Any, notes: LevelNotes) -> None:
-        """Note levels of a checked X that this model, or a part of it, did not see in training."""
         columns: Preprocessor | None = vars(self).get("preprocessor_")
         if columns is not None:
             columns.note_levels(X, notes)
         for part in self._parts():
             part._note_levels(X, notes)
-
-    def predict_survival_band(
-        self, X: Any, times: Any, level: float = 0.95
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Lower and upper limits of S(t|x) from the spread of the model's members, each of shape (rows, times).
-
-        At each time, the limits contain the central share ``level`` of the members' curves, weighted as in the mixture.
-        The members were trained on different shares of the rows from different initial weights. The band is not a
-        confidence interval: it does not show errors that all members have in common, and it contains the truth less
-        often than ``level`` (docs/uncertainty.md). It describes the uncertainty of the curve, not the variation of
-        event times.
-
-        `CoxPH` and `ParametricRegression` give confidence limits instead. Other methods with a single model raise a
-        ValueError.
-        """
-        check_level(level)
-        members = self.predict_members(X)
-        if len(members) < 2:
-            raise ValueError(
-                f"This {type(self).__name__} is a single model, so it has no band of members. Fit a network "
-                "method with n_members of two or more, or a SurvivalMixture; for a Kaplan-Meier curve, use "
-                "confidence_band."
-            )
-        return spread(members, self._check_grid(times), level)
-
-    def predict_members(self, X: Any) -> Members:
-        """The distributions that the members of the model predict for each row, and their weights in the mixture.
-
-        The members are the networks of an ensemble, of all kinds; a method that is a single model is its only member.
-        """
-        check_is_fitted(self)
-        X = self._check_new_rows(X)
-        with torch.no_grad():
-            found = self._members(X)
-        for member in found.distributions:
-            member.last_time = self.last_time_
-        return found
-
-    def _members(self, X: Any) -> Members:
-        """The predictions of the members for the rows of a checked X; by default the model is its only member."""
-        return Members.equal([self._distribution(X)])
-
-    def predict_path(self, X: Any, start: Any, groups: Any) -> SurvivalDistribution:
-        """The distribution of subjects whose covariates change at known times.
-
-        Parameters
-        ----------
-        X : covariates
-            One row for each spell.
-        start : array of shape (rows,)
-            Start of each spell. A spell ends at the start of the subject's next spell; the last one does not end.
-        groups : array of shape (rows,)
-            The subject of each spell.
-
-        Returns
-        -------
-        SurvivalDistribution
-            One row per subject, in order of first appearance, given that the subject is event-free at the start of its
-            first spell. The covariates of the last spell are assumed to stay constant.
-        """
-        spells = self.predict_distribution(X)
-        begin = check_time(start, "start", if_missing="say when each spell begins")
-        made = CovariatePath(spells, begin, check_groups(groups, len(spells)))
-        made.last_time = self.last_time_
-        return made
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean log-likelihood, in nats, on the scale of the training times (higher is better).

@@ -1,4 +1,4 @@
-"""What follows from a predicted distribution: curves, quantiles and means, as arrays or as tables."""
+"""The predictions of every estimator: distributions, curves, quantiles and means, as arrays or as tables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from sumosurv.distributions import SurvivalDistribution
+from sumosurv.confidence import check_level
+from sumosurv.distributions import CovariatePath, SurvivalDistribution
 from sumosurv.distributions.extrapolation import is_mean_extrapolated
-from sumosurv.outcome.checks import without_mask
+from sumosurv.fitting.spread import Members, spread
+from sumosurv.outcome.checks import check_groups, check_time, without_mask
 from sumosurv.preprocessing import LevelNotes
 from sumosurv.sources import Source, as_source
 from sumosurv.warn import warn_user
@@ -33,7 +35,7 @@ _IN_FLIGHT = 2  # blocks whose copies from a device may be under way
 
 
 class Predictions(ABC):
-    """The ``predict_*`` methods, derived from ``predict_distribution``.
+    """The ``predict_*`` methods, derived from ``_distribution``.
 
     With ``as_frame=True`` a prediction is a DataFrame with the index of X and the requested times, levels or horizons
     as columns. Quantiles, medians and means that depend on times beyond ``last_time_`` cause a warning with their
@@ -44,8 +46,41 @@ class Predictions(ABC):
     risk_times_: npt.NDArray[np.float64]
 
     @abstractmethod
+    def _distribution(self, X: Any) -> SurvivalDistribution:
+        """The distribution of the rows of a checked X."""
+
+    @abstractmethod
+    def _check_covariates(self, X: Any, *, reset: bool) -> Any:
+        """Covariates as a table of pandas or an array; a ValueError if ``fit`` would refuse them."""
+
+    @abstractmethod
+    def _note_levels(self, X: Any, notes: LevelNotes) -> None:
+        """Note levels of a checked X that this model, or a part of it, did not see in training."""
+
+    def predict_distribution(self, X: Any) -> SurvivalDistribution:
+        """The survival distribution of each row, in the unit of the training times."""
+        notes = LevelNotes()
+        predicted = self._predict(X, notes)
+        notes.warn()
+        return predicted
+
     def _predict(self, X: Any, notes: LevelNotes | None = None) -> SurvivalDistribution:
-        """The survival distribution of each row; levels that were not seen in training are noted."""
+        """`predict_distribution` without warnings: levels that were not seen in training are noted."""
+        check_is_fitted(self)
+        X = self._check_covariates(X, reset=False)
+        if notes is not None:
+            self._note_levels(X, notes)
+        with torch.no_grad():
+            predicted = self._distribution(X)
+        predicted.last_time = self.last_time_
+        return predicted
+
+    def _check_new_rows(self, X: Any) -> Any:
+        """The covariates of rows to predict, checked, with warnings of levels that were not seen in training."""
+        X, notes = self._check_covariates(X, reset=False), LevelNotes()
+        self._note_levels(X, notes)
+        notes.warn()
+        return X
 
     def predict_survival_function(
         self,
@@ -70,7 +105,7 @@ class Predictions(ABC):
         as_frame : bool
             Give a DataFrame with the index of X and the times as columns.
         dtype : {"float64", "float32"}
-            Of the result. For tables of many millions of cells most of the time may go into writing them.
+            Type of the result. For many millions of cells, writing the result may take most of the time.
         out : array of shape (rows, times), optional
             Filled and returned, instead of a new array; of either type. Memory that is used again costs less than new.
 
@@ -188,6 +223,71 @@ class Predictions(ABC):
         grid = self._check_grid(times)
         found = self._by_blocks(X, lambda distribution, rows: distribution.cumulative_incidence(grid))
         return incidence_frame(found, X, grid) if as_frame else found
+
+    def predict_survival_band(
+        self, X: Any, times: Any, level: float = 0.95
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Lower and upper limits of S(t|x) from the spread of the model's members, each of shape (rows, times).
+
+        At each time, the limits contain the central share ``level`` of the members' curves, weighted as in the mixture.
+        The members were trained on different shares of the rows from different initial weights. The band is not a
+        confidence interval: it does not show errors that all members have in common, and it contains the truth less
+        often than ``level`` (docs/uncertainty.md). It describes the uncertainty of the curve, not the variation of
+        event times.
+
+        `CoxPH` and `ParametricRegression` give confidence limits instead. Other methods with a single model raise a
+        ValueError.
+        """
+        check_level(level)
+        members = self.predict_members(X)
+        if len(members) < 2:
+            raise ValueError(
+                f"This {type(self).__name__} is a single model, so it has no band of members. Fit a network "
+                "method with n_members of two or more, or a SurvivalMixture; for a Kaplan-Meier curve, use "
+                "confidence_band."
+            )
+        return spread(members, self._check_grid(times), level)
+
+    def predict_members(self, X: Any) -> Members:
+        """The distributions that the members of the model predict for each row, and their weights in the mixture.
+
+        The members are the networks of an ensemble, of all kinds; a method that is a single model is its only member.
+        """
+        check_is_fitted(self)
+        X = self._check_new_rows(X)
+        with torch.no_grad():
+            found = self._members(X)
+        for member in found.distributions:
+            member.last_time = self.last_time_
+        return found
+
+    def _members(self, X: Any) -> Members:
+        """The predictions of the members for the rows of a checked X; by default the model is its only member."""
+        return Members.equal([self._distribution(X)])
+
+    def predict_path(self, X: Any, start: Any, groups: Any) -> SurvivalDistribution:
+        """The distribution of subjects whose covariates change at known times.
+
+        Parameters
+        ----------
+        X : covariates
+            One row for each spell.
+        start : array of shape (rows,)
+            Start of each spell. A spell ends at the start of the subject's next spell; the last one does not end.
+        groups : array of shape (rows,)
+            The subject of each spell.
+
+        Returns
+        -------
+        SurvivalDistribution
+            One row per subject, in order of first appearance, given that the subject is event-free at the start of its
+            first spell. The covariates of the last spell are assumed to stay constant.
+        """
+        spells = self.predict_distribution(X)
+        begin = check_time(start, "start", if_missing="say when each spell begins")
+        made = CovariatePath(spells, begin, check_groups(groups, len(spells)))
+        made.last_time = self.last_time_
+        return made
 
     @staticmethod
     def _check_grid(times: Any) -> npt.NDArray[np.float64]:
