@@ -58,8 +58,13 @@ class FitPlan:
         learn = self.method._learn_start if outcome.cause is None else self.method._learn_causes
         return replace(rows.learned, start=learn(outcome, unit))
 
-    def build(self, learned: Learned, seeds: npt.NDArray[np.int64]) -> PopulationNetwork:
-        """A population with one member per seed; the same for a fit, a trial of a search and a model file."""
+    def build(
+        self, learned: Learned, seeds: npt.NDArray[np.int64], dropout: Sequence[float] | None = None
+    ) -> PopulationNetwork:
+        """A population with one member per seed; the same for a fit, a trial of a search and a model file.
+
+        ``dropout`` has one rate per member; by default all have that of the plan.
+        """
         method, columns = self.method, learned.preprocessor
         generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
         encoder: Encoder
@@ -72,7 +77,7 @@ class FitPlan:
             encoder = TableEncoder(
                 generators,
                 torch.as_tensor(seeds),
-                torch.full((len(seeds),), float(method.dropout)),
+                torch.tensor([float(method.dropout)] * len(seeds) if dropout is None else dropout),
                 n_numeric=columns.n_numeric,
                 levels=columns.levels,
                 widths=method.covariate_layers,

@@ -84,24 +84,24 @@ class Job:
 
     def learned(self, parameters: Parameters) -> Learned:
         """What networks with these settings learn from the rows before training."""
-        key = self._shared(parameters, self.estimator._padded_settings)
+        key = self.in_common(parameters, self.estimator._padded_settings)
         if key not in self._learned:
             self._learned[key] = self.plan(parameters).learn(self.rows(parameters))
         return self._learned[key]
 
-    def build(self, parameters: Parameters, seed: int) -> PopulationNetwork:
-        """One untrained network."""
-        return self.plan(parameters).build(self.learned(parameters), np.array([seed]))
+    def build(self, parameters: Parameters, *seeds: int, dropout: Sequence[float] | None = None) -> PopulationNetwork:
+        """Untrained networks, one per seed; each with its own dropout rate if there are several."""
+        return self.plan(parameters).build(self.learned(parameters), np.array(seeds), dropout)
 
     def shapes(self, parameters: Parameters) -> Hashable:
         """The shapes of all tensors of a network with these settings."""
-        key = self._shared(parameters)
+        key = self.in_common(parameters)
         if key not in self._shapes:
             state = self.build(parameters, 0).state_dict()
             self._shapes[key] = tuple((name, tuple(value.shape)) for name, value in state.items())
         return self._shapes[key]
 
-    def _shared(self, parameters: Parameters, without: Sequence[str] = ()) -> Hashable:
+    def in_common(self, parameters: Parameters, without: Sequence[str] = ()) -> Hashable:
         """The settings, as a dictionary key, that members of one population have in common."""
         left_out = {*self.estimator._member_settings, *without}
         return _frozen({name: value for name, value in parameters.items() if name not in left_out})
@@ -299,10 +299,13 @@ def _train_population(
     max_epochs: int | None,
     advance: Advance | None,
 ) -> Population:
+    alike: dict[Hashable, list[TrialMember]] = {}  # those of one shape and job are built at once
+    for member in members:
+        alike.setdefault((member.job, jobs[member.job].in_common(member.parameters)), []).append(member)
+    members = [member for part in alike.values() for member in part]
     first = members[0]
-    settings = jobs[first.job].settings(first.parameters)
-    device = find_device(settings.device)
-    networks = [jobs[member.job].build(member.parameters, member.seed) for member in members]
+    device = find_device(jobs[first.job].settings(first.parameters).device)
+    networks = [_build_alike(jobs[part[0].job], part) for part in alike.values()]
     template = jobs[first.job].build({**first.parameters, **widths}, first.seed)
     network = stack_members(networks, template).to(device)
     table, offsets = _join_tables(members, jobs)
@@ -326,6 +329,12 @@ def _train_population(
             if table.outcome.entry is not None:
                 population.at_entry = [_distribution_scores(population, i, at_entry=True) for i in range(len(members))]
     return population
+
+
+def _build_alike(job: Job, members: Sequence[TrialMember]) -> PopulationNetwork:
+    """Networks of one job whose settings differ in nothing but those of single members."""
+    rates = [float(job.settings(member.parameters).dropout) for member in members]
+    return job.build(members[0].parameters, *(member.seed for member in members), dropout=rates)
 
 
 def _join_tables(members: Sequence[TrialMember], jobs: Sequence[Job]) -> tuple[Table, dict[int, int]]:
