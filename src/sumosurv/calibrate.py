@@ -1,4 +1,4 @@
-"""Smoothed calibration at one time: what happens to subjects with a given predicted risk, and how far off they are."""
+"""Smoothed calibration at one time: the observed risk of subjects with a given predicted risk."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ class SmoothCalibration:
     ici : float
         Integrated calibration index: the mean absolute difference of predicted and observed risk over the subjects.
     e50, e90, emax : float
-        Its median, its 90 % quantile and its maximum.
+        The median, the 90 % quantile and the maximum of this difference.
     ici_interval : tuple of float
-        Limits of the ICI in samples of this size, which contain noise as the ICI itself does; nan without resamples.
+        Limits of the ICI in samples of this size; like the ICI itself, they include sampling noise. nan without
+        resamples.
     time : float
     cause : int or None
     predicted, observed : ndarray of shape (n,)
-        F(t|x) of each subject, and the risk of subjects with such a prediction.
+        F(t|x) of each subject, and the observed risk of subjects with this prediction.
     grid, curve, lower, upper : ndarray of shape (m,)
         The calibration curve at m predictions, from the smallest to the largest, and its limits by resampling.
     """
@@ -95,8 +96,8 @@ def smooth_calibration(
     .. math:: λ(t|x) = λ_0(t) \exp s\big(\log(-\log(1 - F(t_0|x)))\big),
 
     with a restricted cubic spline s; for one of several causes, the hazard of the subdistribution by Fine and Gray's
-    model. The risk at t₀ under this model is the observed risk of subjects with such a prediction. If hazards are
-    proportional and the predictions right, s is the identity.
+    model. The risk at t₀ under this model is the observed risk of subjects with this prediction. If hazards are
+    proportional and the predictions are right, s is the identity.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def smooth_calibration(
         Number of knots of the spline, at Harrell's quantiles of the predictions; fewer if these coincide.
     censor_at_time : bool
         End follow-up at t₀, so that later times, at which hazards may no longer be proportional, have no influence.
-        With False, the whole follow-up is used, as by Austin et al.
+        If False, the whole follow-up is used, as in Austin et al.
     level : float
         Confidence level of the limits.
     n_bootstrap : int
@@ -131,8 +132,7 @@ def smooth_calibration(
     The ICI of the true model is not zero: the curve has noise, of the order of √(F (1 - F) / n). Compare models on the
     same rows. Resampling adds this noise a second time. The deviations of the curve are therefore shrunk first, as
     for the calibration scores of `evaluate`, and limits are extended to the ICI if it lies outside. Calibration does
-    not measure how well risks are told apart: a model that predicts the same right risk for everyone has an ICI near
-    zero.
+    not measure discrimination: a model that predicts the same, correct risk for everyone has an ICI near zero.
 
     References
     ----------
@@ -161,7 +161,7 @@ def smooth_calibration(
     last = float(outcome.time[outcome.weights > 0].max())
     if last < float(time):
         raise ValueError(
-            f"Nobody is followed up to time {float(time):g}: the last time is {last:g}. Take an earlier one."
+            f"Nobody is followed up to time {float(time):g}: the last time is {last:g}. Choose an earlier time."
         )
     scale, _, note = risks_on_log_scale(distribution, outcome, float(time), cause)
     if note:
@@ -235,7 +235,7 @@ class _Smoother:
         model = CoxPH() if outcome.cause is None else FineGray()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Columns left out", UserWarning)  # few predictions differ
-            warnings.simplefilter("ignore", ConvergenceWarning)  # of the columns of the spline, which nobody knows
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it names columns of the spline
             model.fit(_spline(self.scale[counted], self.knots), outcome)
         self.separated = bool(np.isinf(np.atleast_2d(model.standard_errors_)[0]).any())
         return [model.predict_cumulative_incidence(_spline(z, self.knots), [self.time])[:, 0, 0] for z in places]

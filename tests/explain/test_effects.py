@@ -302,7 +302,7 @@ def test_levels_that_were_not_seen_are_told_once_and_gradients_stay_on(fitted):
         partial_dependence(model, strange, "a", times=1.0, n_values=4)
     assert len(told) == 1
     flat = KaplanMeier().fit(X[:3], Surv.from_arrays([True, False, False], [2.0, 3.0, 3.0]))
-    with pytest.raises(ValueError, match="never fall to one half"):
+    with pytest.raises(ValueError, match=r"median of .* is infinite"):
         partial_dependence(flat, X, "a", quantity="median")
     assert torch.is_grad_enabled()
 

@@ -21,7 +21,7 @@ from sumosurv.estimators.sparse_columns import centred_product, column_means
 from sumosurv.fitting.settings import NONE, Allowed, Constraints, integer, number, one_of
 from sumosurv.model_files import as_number, tensor_of
 from sumosurv.outcome import Outcome
-from sumosurv.training.batches import fold_rows, subjects
+from sumosurv.training.batches import fold_rows
 
 __all__ = ["CoxPHCV"]
 
@@ -180,7 +180,7 @@ class CoxPHCV(CoxRegression):
                     "missing values and with a weight of zero."
                 )
             return [np.flatnonzero(numbers == fold) for fold in np.unique(numbers)]
-        subject, kinds = subjects(outcome)
+        subject, kinds = outcome.subject, outcome.subject_event
         if len(kinds) < 2:
             raise ValueError("Cross-validation needs two subjects or more; got 1 sample. Use CoxPH(alpha=...).")
         seed = int(check_random_state(self.random_state).randint(0, 2**31 - 1))

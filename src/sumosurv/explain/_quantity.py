@@ -97,25 +97,19 @@ class Quantity:
 
     def of(self, distribution: SurvivalDistribution) -> Array:
         """Return the values of each subject, shape (n, m)."""
-        values = self._of(distribution)
-        if self.name == "median" and not np.isfinite(values).all():
-            count = int((~np.isfinite(values)).sum())
-            raise ValueError(
-                f"The median of {count} of {len(values)} predicted curves is infinite: they never fall to one half; "
-                "explain quantity='restricted_mean' with times= instead."
-            )
-        return values
-
-    def _of(self, distribution: SurvivalDistribution) -> Array:
         own = distribution if self.cause is None else distribution.cause(self.cause)
-        if self.name == "survival":
-            return np.asarray(own.survival(self.times))
-        if self.name == "cumulative_hazard":
-            return np.asarray(own.cumulative_hazard(self.times))
-        if self.name == "cumulative_incidence":
-            return np.asarray(own.cdf(self.times))
         if self.name == "median":
-            return np.asarray(own.median())[:, None]
+            values = np.asarray(own.median())[:, None]
+            if not np.isfinite(values).all():
+                count = int((~np.isfinite(values)).sum())
+                raise ValueError(
+                    f"The median of {count} of {len(values)} predicted curves is infinite, as they stay above 1/2; "
+                    "explain quantity='restricted_mean' with times= instead."
+                )
+            return values
+        if self.is_curve:
+            curve = {"survival": own.survival, "cumulative_hazard": own.cumulative_hazard}.get(self.name, own.cdf)
+            return np.asarray(curve(self.times))
         mean = _restricted_mean(own, self.times)
         return mean if self.name == "restricted_mean" else self.times - mean
 
@@ -150,17 +144,13 @@ class QuantityPredictor:
         """Return the quantity of each row, shape (rows, m)."""
         return np.concatenate(self._by_blocks(X, lambda rows: self._of(predict_distribution(self.model, rows))))
 
-    def of_members(self, X: Any) -> Array:
-        """Return the quantity of each row by each member of the model, shape (members, rows, m)."""
-        parts = self._by_blocks(X, lambda rows: np.stack([self._of(one) for one in self._members(rows)]))
-        return np.concatenate(parts, axis=1)
-
-    def _members(self, rows: Any) -> tuple[SurvivalDistribution, ...]:
-        return predict_members(self.model, rows).distributions
-
     def with_members(self, X: Any) -> tuple[Array, Array]:
-        """Return `values` and `of_members`; values that are the mean of the members are not predicted again."""
-        each = self.of_members(X)
+        """Return `values`, and the quantity of each row by each member of the model, shape (members, rows, m)."""
+
+        def of_members(rows: Any) -> Array:
+            return np.stack([self._of(member) for member in predict_members(self.model, rows).distributions])
+
+        each = np.concatenate(self._by_blocks(X, of_members), axis=1)
         if len(each) > 1 and not self.quantity.averages:
             return self.values(X), each
         return np.tensordot(self.weights, each, axes=1), each

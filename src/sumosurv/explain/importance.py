@@ -56,6 +56,7 @@ class Importance:
 
 
 @explanation
+@torch.no_grad()
 def permutation_importance(
     model: Any,
     X: Any,
@@ -136,30 +137,29 @@ def permutation_importance(
             censoring = censoring[kept]
     players = rows.players(columns)
     rng = np.random.default_rng(random_state)
-    with torch.no_grad():
-        whole = predict_distribution(model, rows.table)
-        measures = list(_measures(model, whole, outcome, scores, times, cause, censoring))
-        bootstrap = Bootstrap(outcome, n_bootstrap, rng)
+    whole = predict_distribution(model, rows.table)
+    measures = list(_measures(model, whole, outcome, scores, times, cause, censoring))
+    bootstrap = Bootstrap(outcome, n_bootstrap, rng)
 
-        def judge(distribution: SurvivalDistribution) -> tuple[Array, Array, list[float]]:
-            """Return one value per score, more is better, (s,), those of the resamples, (s, r), and the scores."""
-            requests = {place: request for place, (request, _) in enumerate(measures)}
-            found = list(score_held(HeldRows({"": distribution}, outcome), requests, bootstrap).values())
-            gains = [request.score.gain for request, _ in measures]
-            values = np.array([gain(estimate.value) for gain, estimate in zip(gains, found)])
-            draws = np.stack([gain(estimate.draws) for gain, estimate in zip(gains, found)])
-            return values, draws, [estimate.value for estimate in found]
+    def judge(distribution: SurvivalDistribution) -> tuple[Array, Array, list[float]]:
+        """Return one value per score, more is better, (s,), those of the resamples, (s, r), and the scores."""
+        requests = {place: request for place, (request, _) in enumerate(measures)}
+        found = list(score_held(HeldRows({"": distribution}, outcome), requests, bootstrap).values())
+        gains = [request.score.gain for request, _ in measures]
+        values = np.array([gain(estimate.value) for gain, estimate in zip(gains, found)])
+        draws = np.stack([gain(estimate.draws) for gain, estimate in zip(gains, found)])
+        return values, draws, [estimate.value for estimate in found]
 
-        full, full_draws, as_they_are = judge(whole)
-        _check_finite(measures, as_they_are)
-        found = []
-        for places in players.values():
-            lost = [judge(predict_distribution(model, _shuffled(rows, places, rng))) for _ in range(n_repeats)]
-            values = np.stack([full - one for one, _, _ in lost])  # (repeats, scores)
-            draws = np.stack([full_draws - one for _, one, _ in lost])  # (repeats, scores, resamples)
-            chosen = rng.integers(n_repeats, size=(n_bootstrap, n_repeats))
-            again = [draws[own, :, b].mean(axis=0) for b, own in enumerate(chosen)]
-            found.append((values.mean(axis=0), np.stack(again) if again else None))
+    full, full_draws, as_they_are = judge(whole)
+    _check_finite(measures, as_they_are)
+    found = []
+    for places in players.values():
+        lost = [judge(predict_distribution(model, _shuffled(rows, places, rng))) for _ in range(n_repeats)]
+        values = np.stack([full - one for one, _, _ in lost])  # (repeats, scores)
+        draws = np.stack([full_draws - one for _, one, _ in lost])  # (repeats, scores, resamples)
+        chosen = rng.integers(n_repeats, size=(n_bootstrap, n_repeats))
+        again = [draws[own, :, b].mean(axis=0) for b, own in enumerate(chosen)]
+        found.append((values.mean(axis=0), np.stack(again) if again else None))
     lines = [(request.score.name, request.cause, at, value) for (request, at), value in zip(measures, as_they_are)]
     before = pd.DataFrame(lines, columns=["score", "cause", "time", "value"])
     return Importance(_table(list(players), measures, found, level), before, n_repeats, level)

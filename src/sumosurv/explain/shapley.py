@@ -185,8 +185,10 @@ def survshap(
     games = _Games(pool, list(players.values()), ends)
     total = np.zeros((n, len(players), ends.shape[1]))
     squares = np.zeros_like(total)
-    for start, stop in _chunks(n, b * (2 ** len(players) if exact else 2 * rounds * len(players))):
-        pairs = [(i, n + j) for i in range(start, stop) for _ in range(1 if exact else rounds) for j in range(b)]
+    step = max(1, _ROWS // (b * (2 ** len(players) if exact else 2 * rounds * len(players))))
+    for start in range(0, n, step):
+        subjects = range(start, min(n, start + step))
+        pairs = [(i, n + j) for i in subjects for _ in range(1 if exact else rounds) for j in range(b)]
         pairs = [pair for pair in pairs if len(games.differing(*pair))]  # equal rows contribute nothing
         plans = [games.every_set(*pair) if exact else games.two_orders(*pair, rng) for pair in pairs]
         found = games.play(predictor, pairs, plans)
@@ -199,9 +201,8 @@ def survshap(
     if not exact:
         spread = np.maximum(squares / count - values**2, 0.0)
         error = np.sqrt(spread / max(count - 1, 1))
-    return SurvShap(
-        tuple(players), predictor.quantity, values, ends[n:].mean(axis=0), ends[:n], error, _frame(rows), _frame(others)
-    )
+    frames = [own.frame.set_axis(own.names, axis=1) for own in (rows, others)]
+    return SurvShap(tuple(players), predictor.quantity, values, ends[n:].mean(axis=0), ends[:n], error, *frames)
 
 
 Coalition = npt.NDArray[np.bool_]
@@ -311,16 +312,3 @@ def _background(predictor: QuantityPredictor, background: Rows, count: int, rng:
     level = mean_over_time(predictor.values(among.table), predictor.quantity)
     place = (np.arange(count) + 0.5) / count * len(among)
     return among.take(np.argsort(level, kind="stable")[place.astype(np.int64)])
-
-
-def _chunks(n: int, per_subject: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of subjects whose rows are predicted together."""
-    step = max(1, _ROWS // per_subject)
-    for start in range(0, n, step):
-        yield start, min(n, start + step)
-
-
-def _frame(rows: Rows) -> pd.DataFrame:
-    if isinstance(rows.table, pd.DataFrame):
-        return rows.table.set_axis(rows.names, axis=1)
-    return pd.DataFrame(rows.table, columns=rows.names)

@@ -17,7 +17,7 @@ from sumosurv.fitting.settings import NetworkMethod
 from sumosurv.fitting.stack import FittedPopulation, FittedStack
 from sumosurv.networks import Encoder, ModuleEncoder, PopulationNetwork, Rows, TableEncoder, select_members
 from sumosurv.training import ALONE, Checkpoints, TrainingError, Workers
-from sumosurv.training.batches import Member, RowNumbers, batch_rows, fold_rows, split_rows, subjects
+from sumosurv.training.batches import Member, RowNumbers, batch_rows, fold_rows, split_rows
 from sumosurv.training.loop import History, Schedule, held_out_terms, train
 from sumosurv.training.processes import find_device, threads
 from sumosurv.warn import warn_user
@@ -312,7 +312,7 @@ def _folds(rows: PreparedRows, fraction: float, count: int, random: np.random.Ra
     """Rows of so many members: the folds of one cross-validation after the other."""
     if fraction == 0:
         return [(np.arange(len(rows.outcome)), None)] * count
-    n_folds = min(max(2, round(1 / fraction)), len(subjects(rows.outcome)[1]))
+    n_folds = min(max(2, round(1 / fraction)), len(rows.outcome.subject_event))
     seeds = random.randint(0, 2**31 - 1, size=math.ceil(count / n_folds))
     return [split for seed in seeds for split in fold_rows(rows.outcome, int(seed), n_folds)][:count]
 

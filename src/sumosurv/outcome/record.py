@@ -91,6 +91,17 @@ class Outcome:
         return np.arange(len(self)) if self.group is None else np.unique(self.group, return_inverse=True)[1]
 
     @property
+    def subject_event(self) -> Whole:
+        """The cause of the event of each subject, 0 if it had none; any event is 1 if causes are not distinguished."""
+        event = self.had_event.astype(np.int64) if self.cause is None else self.cause
+        if self.group is None:
+            return event
+        subject = self.subject
+        largest = np.zeros(int(subject.max()) + 1, dtype=np.int64)
+        np.maximum.at(largest, subject, event)
+        return largest
+
+    @property
     def time_order(self) -> npt.NDArray[np.intp]:
         """The rows in the order of time, events before censorings among ties."""
         return np.lexsort((~self.event, self.time))

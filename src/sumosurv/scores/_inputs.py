@@ -1,4 +1,4 @@
-"""Inputs that scores share: checked outcomes, time grids, groups of risk, and curves in blocks."""
+"""Inputs that scores share: checked outcomes, time grids, risk groups, and curves in blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.stats import rankdata
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
 from sumosurv.outcome import Outcome, check_outcome
@@ -182,12 +181,9 @@ def risk_groups(prediction: Array, outcome: Outcome, groups: int) -> list[npt.ND
     """
     if groups < 1:
         raise ValueError(f"groups must be 1 or more; got {groups}.")
-    if outcome.weight is None:
-        middle = (rankdata(prediction) - 0.5) / len(prediction)
-    else:
-        _, place = np.unique(prediction, return_inverse=True)
-        total = np.bincount(place, weights=outcome.weight)
-        middle = ((np.cumsum(total) - 0.5 * total) / outcome.total)[place]
+    place = np.unique(prediction, return_inverse=True)[1]
+    total = np.bincount(place, weights=outcome.weights)
+    middle = ((np.cumsum(total) - 0.5 * total) / outcome.total)[place]
     group = np.floor(middle * groups + 1e-9)
     order = outcome.time_order
     order = order[outcome.weights[order] > 0]
@@ -234,12 +230,19 @@ def curve_blocks(
                 yield part, some.log_survival(times) if log else some.survival(times)
 
 
+def curve_table(
+    distribution: SurvivalDistribution, times: Array, *, log: bool = False, dtype: npt.DTypeLike = np.float64
+) -> npt.NDArray[Any]:
+    """Return S or log S at each time, shape (n, m)."""
+    table = np.empty((len(distribution), len(times)), dtype=dtype)
+    for rows, block in curve_blocks(distribution, times, log=log):
+        table[rows] = block
+    return table
+
+
 def risk_at(distribution: SurvivalDistribution, time: float) -> Array:
     """Return F(t|x) of each subject at one time."""
-    risk = np.empty(len(distribution))
-    for rows, block in curve_blocks(distribution, np.array([time]), log=True):
-        risk[rows] = -np.expm1(block[:, 0])
-    return risk
+    return np.asarray(-np.expm1(curve_table(distribution, np.array([time]), log=True)[:, 0]))
 
 
 class CurveMemory:
@@ -254,9 +257,7 @@ class CurveMemory:
         """Return log S at the times, (n, m)."""
         if self._distribution is not distribution or not np.array_equal(self._times, times):
             self._distribution, self._times = distribution, times.copy()
-            self._table = np.empty((len(distribution), len(times)))
-            for part, block in curve_blocks(distribution, times, log=True):
-                self._table[part] = block
+            self._table = curve_table(distribution, times, log=True)
         return self._table
 
     def cause(self, distribution: SurvivalDistribution, cause: int) -> SurvivalDistribution:

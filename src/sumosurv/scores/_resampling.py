@@ -43,11 +43,6 @@ class Resamples:
         """Return the sample itself: every subject once, or in proportion to its weight; the counts sum to n."""
         return cls(outcome, (outcome.weights * (len(outcome) / outcome.total))[None])
 
-    def gone(self, times: Array) -> Array:
-        """Return how many subjects of each resample have a time <= t, shape (r, m)."""
-        total = np.cumsum(self.counts[:, self._order], axis=1)
-        return np.pad(total, ((0, 0), (1, 0)))[:, np.searchsorted(self.times, times, side="right")]
-
     @cached_property
     def _censoring(self) -> Array:
         return product_limit(self.counts[:, self._order], ~self.outcome.event[self._order])

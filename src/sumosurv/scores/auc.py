@@ -1,4 +1,4 @@
-"""The area under the ROC curve at a time: do subjects with an event by then have the higher predicted risk?"""
+"""The area under the ROC curve at a time: do subjects with an event by then have higher predicted risks?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from sumosurv.scores._inputs import (
     check_rows,
     check_subjects,
     check_times,
-    curve_blocks,
     of_cause,
     of_other_causes,
     time_grid,
@@ -191,10 +190,7 @@ def _markers(
     if isinstance(distribution, SurvivalDistribution):
         check_subjects(distribution, outcome)
         curves, other = of_cause(distribution, outcome, cause, memory)
-        made = np.empty((n, m))
-        for rows, curve in curve_blocks(curves, grid, log=True, memory=memory):
-            made[rows] = -curve
-        return made, other
+        return -(memory or CurveMemory()).log_survival(curves, grid), other
     risk = check_risks(distribution, n, m)
     return np.broadcast_to(risk.reshape(n, -1), (n, m)), of_other_causes(outcome, cause)
 

@@ -161,7 +161,7 @@ class BlockRows:
 
         Scores are identified by the position of their request and the name of the model.
         """
-        sampled = list(dict.fromkeys(request.score.name for request in requests if request.is_sampled))
+        sampled = list(dict.fromkeys(request.score.name for request in requests if request.score.by_block == "sample"))
         task = BlockTask(self.models, self._columns, requests, self._last_hash if sampled else None)
         blocks = self._source.blocks(task.covariates, rows=_BLOCK)
         merged: dict[tuple[int, str], Any] = {}

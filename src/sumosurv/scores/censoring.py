@@ -160,7 +160,7 @@ def check_censoring(
     edges = _edges(outcome)
     own, other = (_cell_likelihood(g, outcome, edges) for g in (given, marginal))
     with np.errstate(invalid="ignore"):
-        gain = np.where(own == other, 0.0, own - other)  # where both call it impossible too
+        gain = np.where(own == other, 0.0, own - other)  # also if both are -inf
     return CensoringCheck(name, *_mean_and_error(gain, outcome), given)
 
 
@@ -182,7 +182,7 @@ def large_weights(censoring: SurvivalDistribution, outcome: Outcome, horizon: fl
 
 
 def share_left_out(censoring: SurvivalDistribution, outcome: Outcome, time: float) -> float:
-    """Return the share of rows that are left out at a time because G(t|x) is small."""
+    """Return the share of rows that are left out at a time because their G(t|x) is small."""
     kept = Weighting(censoring, min_followed=MIN_FOLLOWED).kept(np.array([time]))[:, 0]
     return float(outcome.weights @ ~np.broadcast_to(kept, len(outcome)) / outcome.weights.sum())
 

@@ -1,4 +1,4 @@
-"""Concordance: do subjects with the earlier event have the higher predicted risk? Harrell's, Uno's and Antolini's."""
+"""Concordance of Harrell, Uno and Antolini: do subjects with earlier events have higher predicted risks?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sumosurv.scores._inputs import (
     check_rows,
     check_subjects,
     check_times,
-    curve_blocks,
+    curve_table,
     of_cause,
     step_columns,
     step_table,
@@ -305,7 +305,8 @@ def _td_pairs(
         distribution = distribution[ordered.rows]
     known, large = step_table(distribution), len(ordered.time) > _EXACT_ROWS and bool(event.any())
     if times is not None and not isinstance(times, str):
-        cells = _table_cells(ordered, *_tabulated(distribution, check_times(times)))
+        knots = np.union1d(0.0, check_times(times))
+        cells = _table_cells(ordered, knots, curve_table(distribution, knots))
     elif times not in (None, "auto", "exact"):
         raise ValueError(f'times is "auto", "exact" or an array of times; got {times!r}.')
     elif (ranking := distribution.ranking()) is not None:
@@ -368,9 +369,7 @@ def _count_coarsely(
     parts = np.array_split(np.arange(len(events)), min(_TD_CELLS, len(events)))
     at, first = np.unique(events[[part[len(part) // 2] for part in parts]], return_index=True)
     start = events[[parts[i][0] for i in first]]
-    table = np.empty((len(y.time), len(at)), dtype=np.float32)
-    for rows, block in curve_blocks(distribution.single(), at, log=True):
-        table[rows] = block
+    table = curve_table(distribution.single(), at, log=True, dtype=np.float32)
 
     def count(start: Array, table: npt.NDArray[Any]) -> Pairs:
         column = np.maximum(np.searchsorted(start, y.time, side="right") - 1, 0)
@@ -382,15 +381,6 @@ def _count_coarsely(
         coarse = [count(start[:whole:3], table[:, k:whole:3]).ratio() for k in range(3)]
         error = max(abs(value - pairs.ratio()) for value in coarse)
     return pairs, len(at), error
-
-
-def _tabulated(distribution: SurvivalDistribution, times: Array) -> tuple[Array, Array]:
-    """Return (knots, table), with a column for t = 0 added in front if the grid has none."""
-    knots = times if times[0] == 0 else np.concatenate([[0.0], times])
-    table = np.empty((len(distribution), len(knots)))
-    for rows, block in curve_blocks(distribution, knots):
-        table[rows] = block
-    return knots, table
 
 
 def concordance_td_terms(distribution: SurvivalDistribution, y: Any, **options: Any) -> MeanTerms:

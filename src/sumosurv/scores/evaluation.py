@@ -1,4 +1,4 @@
-"""Many scores of one model or several at once, with confidence intervals, of all rows or of subgroups."""
+"""`evaluate` and `audit`: scores of one or several models with confidence intervals, on all rows or by subgroup."""
 
 from __future__ import annotations
 

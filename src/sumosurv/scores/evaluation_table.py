@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -64,8 +66,8 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
         longest = max(map(len, self[self._rows])) if self._rows in self.columns else 0
         tries = [(*sizes, longest) for sizes in ((4, 2), (4, 1), (3, 1))]
         tries += [(3, 1, length) for length in range(longest - 1, _SHORTEST - 1, -1)] + [(2, 1, _SHORTEST)]
-        for digits, gap, length in tries:
-            lines = self._by_model(digits, gap, length) if longest else self._lines(digits, " " * gap)
+        for sizes in tries:
+            lines = self._lines(*sizes)
             if max(map(len, lines)) <= _WIDTH:
                 break
         notes = [line for note in self.notes for line in textwrap.wrap(note, _WIDTH)]
@@ -75,44 +77,31 @@ class Evaluation(pd.DataFrame):  # type: ignore[misc]
     def _rows(self) -> str:
         return "level" if "level" in self.columns else "model"
 
-    def _numbers(self, digits: int) -> list[list[str]]:
-        """Return the columns of values and intervals as text, each headed by its name."""
-        names = ["value"] if self["low"].isna().all() else ["value", "low", "high"]
-        return [[name, *(_number(value, digits) for value in self[name])] for name in names]
-
-    def _lines(self, digits: int, gap: str) -> list[str]:
-        columns = [["score", *self["score"]]]
-        for name, head in (("cause", "cause"), ("censoring", "G")):
-            if name in self.columns:
-                columns += [[head, *map(str, self[name])]]
+    def _lines(self, digits: int, gap: int, length: int) -> list[str]:
+        """Return the table as text; several models are listed below each score, with names cut to some length."""
+        by_model, records = self._rows in self.columns, self.to_dict("records")
+        if by_model:
+            names = _shortened(list(dict.fromkeys(self[self._rows])), length)
+            columns = [["", *(f"  {_label(row, self._rows, names)}" for row in records)]]
+        else:
+            columns = [["score", *self["score"]]]
+            columns += [["cause", *map(str, self["cause"])]] if "cause" in self.columns else []
+        columns += [["G", *self["censoring"]]] if "censoring" in self.columns else []
         first = len(columns)
-        columns += self._numbers(digits)
-        last = len(columns)
-        if self["times"].ne("").any():
-            columns += [["times", *self["times"]]]
-        return _joined(columns, range(first, last), gap)
-
-    def _by_model(self, digits: int, gap: int, length: int) -> list[str]:
-        """Return lines with scores as headings, and below them the models and their differences from the first."""
-        short = _shortened(list(dict.fromkeys(self[self._rows])), length)
-        short = {name: name for name in self["against"]} | short
-        pairs = zip(self[self._rows].map(short), self["against"].map(short))
-        columns = [["", *(f"  {_label(*pair)}" for pair in pairs)]]
-        if "censoring" in self.columns:
-            columns += [["G", *self["censoring"]]]
-        first = len(columns)
-        columns += self._numbers(digits)
-        last = len(columns)
+        for name in ["value"] if self["low"].isna().all() else ["value", "low", "high"]:
+            columns.append([name, *(_number(value, digits) for value in self[name])])
+        numeric = range(first, len(columns))
         if "won" in self.columns:
-            columns += [["folds won", *("" if pd.isna(won) else f"{won:.0%}" for won in self["won"])]]
-        columns += [["", *map(_verdict, self.to_dict("records"))]]
-        lines = _joined(columns, range(first, last), " " * gap)
-        headings = [_heading(row) for row in self.to_dict("records")]
-        made = lines[:1]
-        for place, (heading, line) in enumerate(zip(headings, lines[1:])):
-            made += [heading] if place == 0 or headings[place - 1] != heading else []
-            made.append(line)
-        return made
+            columns.append(["folds won", *("" if pd.isna(won) else f"{won:.0%}" for won in self["won"])])
+        if by_model:
+            columns.append(["", *map(_verdict, records)])
+        elif self["times"].ne("").any():
+            columns.append(["times", *self["times"]])
+        lines = _joined(columns, numeric, " " * gap)
+        if not by_model:
+            return lines
+        grouped = itertools.groupby(zip(map(_heading, records), lines[1:]), key=itemgetter(0))
+        return lines[:1] + [text for heading, group in grouped for text in (heading, *(line for _, line in group))]
 
 
 def _shortened(names: list[str], length: int) -> dict[str, str]:
@@ -123,8 +112,10 @@ def _shortened(names: list[str], length: int) -> dict[str, str]:
     return cut
 
 
-def _label(model: str, against: str) -> str:
-    return f"{model} - {against}" if against else model
+def _label(row: dict[str, Any], kind: str, names: dict[str, str]) -> str:
+    """Return the name of a model or level, or of a difference of two."""
+    name, against = names[row[kind]], row["against"]
+    return f"{name} - {names.get(against, against)}" if against else name
 
 
 def _heading(row: dict[str, Any]) -> str:

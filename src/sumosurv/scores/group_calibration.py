@@ -78,7 +78,7 @@ def group_calibration(
     on one degree of freedom per group, since the model was fitted to other rows. V_g is the variance of the difference
     if the predictions are right: Greenwood's, with the group's mean predicted curve in place of its Kaplan-Meier
     estimate, G_g the Kaplan-Meier estimate of the censoring and s²_g the variance of S(t|x) within the group. Groups
-    whose follow-up ends before t do not enter.
+    whose follow-up ends before t are left out.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def group_calibration(
 
 @dataclass(frozen=True)
 class RiskGroups(Terms):
-    """Groups of subjects with mean F(t|x) and the Aalen-Johansen estimate; in resamples the subjects stay in them.
+    """Groups of subjects with mean F(t|x) and the Aalen-Johansen estimate; subjects keep their group in resamples.
 
     Deviations are shrunk before the noise of resampling is added to them, as in `SquareTerms`.
     """

@@ -1,4 +1,4 @@
-"""Scores at a time, weighted for censoring: Brier, binomial log-likelihood, and their integrals."""
+"""Scores at single times, weighted for censoring: Brier score, binomial log-likelihood, and their integrals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log-likelihood: the proper score."""
+"""The log-likelihood, the one proper score."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sumosurv.scores._inputs import Array, check_subjects, times_weight
 _ROWS = 1 << 15  # subjects taken at once: taking rows copies their curves
 
 
+@torch.no_grad()
 def log_likelihood(
     distribution: SurvivalDistribution,
     y: Any,
@@ -87,24 +88,22 @@ def log_likelihood(
     score = np.empty(len(time))
     inside = observed.in_interval
     for rows in _blocks(~event & ~inside):
-        with torch.no_grad():
-            score[rows] = distribution[rows].log_survival(own_times=time[rows])
+        score[rows] = distribution[rows].log_survival(own_times=time[rows])
     for k in range(1, 2 if causes is None else 1 + int(causes.max())):
         own = np.ones(len(time), dtype=bool) if causes is None else causes == k
         for rows in _blocks(event & own):
-            with torch.no_grad():
-                part = distribution[rows] if causes is None else distribution[rows].cause(k)
-                at = time[rows]
-                score[rows] = part.log_density(own_times=at) if resolution is None else _log_cell(part, at, resolution)
+            part = distribution[rows] if causes is None else distribution[rows].cause(k)
+            at = time[rows]
+            score[rows] = part.log_density(own_times=at) if resolution is None else _log_cell(part, at, resolution)
         for rows in _blocks(inside & own):
             assert observed.upper is not None
-            score[rows] = _log_between(distribution[rows], time[rows], observed.upper[rows], k)
+            between = distribution[rows].log_incidence_between(time[rows], observed.upper[rows])
+            score[rows] = between[:, k - 1]
     if floor is not None:
         score = np.maximum(score, np.log(floor))
     if observed.entry is not None:
         for rows in _blocks(observed.entry > 0):
-            with torch.no_grad():
-                reached = distribution[rows].log_survival(own_times=observed.entry[rows])
+            reached = distribution[rows].log_survival(own_times=observed.entry[rows])
             # a row that enters after S has reached zero has probability zero, not nan
             none = np.isneginf(reached)
             score[rows] = np.where(none, -np.inf, score[rows] - np.where(none, 0.0, reached))
@@ -166,12 +165,6 @@ def _causes(distribution: SurvivalDistribution, outcome: Outcome) -> npt.NDArray
             "rows had no such event. Stratify folds by event."
         )
     return outcome.cause
-
-
-def _log_between(distribution: SurvivalDistribution, lower: Array, upper: Array, k: int) -> Array:
-    """Return the log-probability of an event of cause k in (lower, upper]."""
-    with torch.no_grad(), np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(distribution.log_incidence_between(lower, upper)[:, k - 1], dtype=np.float64)
 
 
 def _log_cell(distribution: SurvivalDistribution, time: Array, resolution: float) -> Array:

@@ -1,4 +1,4 @@
-"""Validating methods and choosing between them: cross-validation, optimism, scorers, agreement of scores."""
+"""Validating methods and choosing between them: cross-validation, optimism, scorers, rank correlation of scores."""
 
 from __future__ import annotations
 
@@ -160,9 +160,7 @@ def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int
         return
     if not isinstance(cv, (int, np.integer)) or cv < 2:
         raise ValueError(f"cv must be a number of folds, 2 or more, or a splitter of scikit-learn; got {cv!r}.")
-    group = outcome.subject
-    had_event = np.zeros(int(group.max()) + 1, dtype=np.int64)
-    np.maximum.at(had_event, group, outcome.had_event.astype(np.int64) if outcome.cause is None else outcome.cause)
+    subject, had_event = outcome.subject, outcome.subject_event
     if cv > len(had_event):
         raise ValueError(f"cv must be at most the number of subjects, {len(had_event)}; got {cv}.")
     rng = np.random.default_rng(random_state)
@@ -171,7 +169,7 @@ def _splits(cv: Any, X: Any, outcome: Outcome, n_repeats: int, random_state: int
         fold = np.empty(len(had_event), dtype=np.intp)
         fold[shuffled[np.argsort(had_event[shuffled], kind="stable")]] = np.arange(len(had_event)) % cv
         for k in range(cv):
-            held_out = fold[group] == k
+            held_out = fold[subject] == k
             yield np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 

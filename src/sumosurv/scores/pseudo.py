@@ -12,7 +12,7 @@ import torch
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.nonparametric import is_whole
 from sumosurv.outcome import Outcome
-from sumosurv.scores._inputs import Array, check_rows, check_subjects, check_time, curve_blocks, of_cause
+from sumosurv.scores._inputs import Array, check_rows, check_subjects, check_time, curve_table, of_cause
 from sumosurv.scores._resampling import Resamples, Terms, product_limit, ratio
 
 _STEPS = 100  # of Fisher scoring, at most
@@ -296,10 +296,8 @@ def risks_on_log_scale(
 ) -> tuple[Array, npt.NDArray[np.bool_], str]:
     """Return log(-log(1 - F(t|x))), of one cause if given, the events of the cause, and a note on infinite values."""
     curves, other = of_cause(distribution, check_subjects(distribution, outcome, entry=True), cause)
-    scale = np.empty(len(outcome))
-    for rows, block in curve_blocks(curves, np.array([time]), log=True):
-        with np.errstate(divide="ignore"):
-            scale[rows] = np.log(-block[:, 0])
+    with np.errstate(divide="ignore"):
+        scale = np.log(-curve_table(curves, np.array([time]), log=True)[:, 0])
     certain, note = np.flatnonzero(np.isinf(scale)), ""
     if len(certain):
         note = (

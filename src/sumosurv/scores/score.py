@@ -274,11 +274,6 @@ class Request:
             return PartialMeans.of(self.terms(distribution, outcome, memory), outcome.weights, group)
         return self.score.by_block(distribution, outcome, **self.options)
 
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the score is computed on a sample if rows come in blocks."""
-        return self.score.by_block == "sample"
-
 
 def _word(time: float) -> str:
     """Format a time in at most seven characters, rounded if necessary."""

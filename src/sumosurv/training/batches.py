@@ -169,7 +169,7 @@ def split_rows(outcome: Outcome, seed: int, fraction: float) -> tuple[RowNumbers
 
     The rows of one subject stay together.
     """
-    subject, kind = subjects(outcome)
+    subject, kind = outcome.subject, outcome.subject_event
     n = len(kind)
     if fraction == 0 or n < _SMALLEST_SPLIT:
         return np.arange(len(outcome)), None
@@ -186,7 +186,7 @@ def fold_rows(outcome: Outcome, seed: int, n_folds: int) -> list[tuple[RowNumber
 
     Of very few subjects none are held out. The rows of one subject stay together.
     """
-    subject, kind = subjects(outcome)
+    subject, kind = outcome.subject, outcome.subject_event
     n = len(kind)
     if n < _SMALLEST_SPLIT:
         return [(np.arange(len(outcome)), None)] * n_folds
@@ -203,17 +203,6 @@ def fold_rows(outcome: Outcome, seed: int, n_folds: int) -> list[tuple[RowNumber
 def _can_stratify(labels: npt.NDArray[Any], fraction: float) -> bool:
     counts = np.unique(labels, return_counts=True)[1]
     return len(counts) > 1 and counts.min() >= 2 and math.ceil(fraction * len(labels)) >= len(counts)
-
-
-def subjects(outcome: Outcome) -> tuple[RowNumbers, RowNumbers]:
-    """The subject that each row belongs to, from 0, and of each subject which event it had, 0 for none."""
-    kind = outcome.had_event.astype(np.int64) if outcome.cause is None else outcome.cause
-    if outcome.group is None:
-        return np.arange(len(outcome)), kind
-    _, subject = np.unique(outcome.group, return_inverse=True)
-    largest = np.zeros(int(subject.max()) + 1, dtype=np.int64)
-    np.maximum.at(largest, subject, kind)
-    return subject, largest
 
 
 # ------------------------------------------------------------------ rows that are read while networks train
