@@ -57,6 +57,17 @@ def quantiles(values: Floats, levels: Any, weight: Floats | None = None) -> Floa
     return low + (place - np.floor(place)) * (at(np.floor(place) + 1.0) - low)
 
 
+def _medians(values: Floats, weight: Floats | None) -> Floats:
+    """Medians along the last axis, as `quantiles` has them."""
+    if weight is not None:
+        return quantiles(values, [0.5], weight)[..., 0]
+    middle = (values.shape[-1] - 1) // 2
+    ordered = np.partition(values, middle, axis=-1)  # NumPy is several times as fast for one place as for two
+    low = ordered[..., middle]
+    high = low if values.shape[-1] % 2 else ordered[..., middle + 1 :].min(axis=-1)
+    return np.asarray(high - 0.5 * (high - low))
+
+
 def mean_and_width(values: Floats, weight: Floats | None = None) -> tuple[Floats, Floats]:
     """Mean and standard deviation (of the rows themselves, not an estimate for others), along the last axis."""
     if weight is None:
@@ -85,7 +96,7 @@ class Range:
     def of(cls, values: Floats, weight: Floats | None = None) -> list[Self]:
         """The range of each column (columns, rows), none with missing values; medians of whole numbers are whole."""
         whole = (values == np.round(values)).all(axis=1)
-        middle = quantiles(values, np.array([0.5]), weight)[:, 0]
+        middle = _medians(values, weight)
         middle = np.where(whole, np.floor(middle), middle)
         found = (values.min(axis=1), middle, values.max(axis=1), whole)
         return [cls(*own) for own in zip(*(part.tolist() for part in found))]
@@ -244,6 +255,8 @@ def learn_numbers(
     """Centre, width and range of columns (columns, rows); those with the same rows missing are learned together."""
     alike: dict[bytes, list[int]] = {}
     missing = np.isnan(values)
+    if not missing.any():
+        return learn_present(names, values, weight, scaling)
     for j, own in enumerate(missing):
         alike.setdefault(own.tobytes(), []).append(j)
     found: dict[int, NumericColumn] = {}

@@ -115,6 +115,7 @@ class Preprocessor:
         if device is not None and device.type != "cpu" and self._only_numbers():
             return self.transform_on(X, device)
         numbers, codes = self.table(X)
+        numbers = np.ascontiguousarray(numbers)
         if self.projection is not None:
             numbers = numbers @ self.projection
         return Inputs(torch.as_tensor(numbers.astype(np.float32)), torch.as_tensor(codes))
@@ -141,11 +142,14 @@ class Preprocessor:
                 )
         return frame
 
-    def table(self, X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Numbers in float64 and codes, of a table: what `transform` gives to networks in float32."""
+    def table(self, X: Any, *, scaled: bool = True) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Numbers in float64 and codes, of a table: what `transform` gives to networks in float32.
+
+        Without ``scaled``, numbers are as they are, and missing ones are at the centre of their column.
+        """
         frame = self._checked_frame(X)
         first = np.cumsum([0, *self._widths()])  # the place of the numbers of each column
-        numbers = np.empty((len(frame), first[-1]))
+        numbers = np.empty((len(frame), first[-1]), order="F")  # columns are written one by one
         codes = [np.zeros((len(frame), 0), np.int64)]
         numeric = []
         for j, column in enumerate(self.columns):
@@ -165,7 +169,11 @@ class Preprocessor:
                 values[ranked] = normal_scores([columns[i].knots for i in ranked], values[ranked])
             centre = np.array([[column.centre] for column in columns])
             width = np.array([[column.width] for column in columns])
-            numbers[:, first[places]] = np.where(missing, 0.0, (values - centre) / width).T
+            if scaled:
+                values = (values - centre) / width
+            if missing.any():
+                values = np.where(missing, 0.0 if scaled else centre, values)
+            numbers[:, first[places]] = values.T
             flagged = np.array([column.indicator for column in columns])
             numbers[:, first[places][flagged] + 1] = missing[flagged].T
         return numbers, np.hstack(codes)
