@@ -152,27 +152,30 @@ def cox_path(record):
     """Linear models, with the processor seconds of R's glmnet and of lifelines."""
     settings = record["configuration"]
     lines = [
-        (r["what"], f"{r['rows']:,} x {r['columns']:,}", r["sumosurv"], r["peer"], r["seconds of peer"], r["ratio"])
+        (r["what"], f"{r['rows']:,} x {r['columns']:,}", r.get("smallest penalty"), r["sumosurv"], r["peer"],
+         r["seconds of peer"], r["ratio"])
         for r in record["results"]["rows"]
-    ]
+    ]  # fmt: skip
     peers = f"glmnet {settings['glmnet']}, lifelines {settings['lifelines']}"
-    header = ("task", "rows x columns", "s", "peer", "peer, s", "times as fast")
+    header = ("task", "rows x columns", "smallest penalty", "s", "peer", "peer, s", "times as fast")
     text = f"{where(record)}; {peers}; processor seconds.\n\n" + markdown(header, lines)
     compared = record["results"].get("agreement")
     if not compared:
         return text
     lines = [
         (f"{r['threshold of glmnet']:g}", f"{r['within 1e-5']} of {r['penalties']}", f"{r['largest difference']:.1g}",
-         f"{r['violation, glmnet']:.1g}", f"{r['violation, sumosurv']:.1g}", f"{r['at most']:.1g}")
+         f"{r['violation, glmnet']:.1g}", f"{r['violation, sumosurv']:.1g}", f"{r['Newton step, glmnet']:.1g}",
+         f"{r['Newton step, sumosurv']:.1g}", f"{r['at most']:.1g}")
         for r in compared
     ]  # fmt: skip
     header = (
         "`thresh` of glmnet", "penalties within 1e-5", "largest difference", "violation, glmnet", "violation, sumosurv",
-        "objective of glmnet less ours",
+        "Newton step, glmnet", "Newton step, sumosurv", "objective of glmnet less ours",
     )  # fmt: skip
     return (
-        f"{text}\n\nCoefficients of the lasso on 200 x 5,000. The violation is that of the conditions of optimality, "
-        f"relative to the penalty.\n\n{markdown(header, lines)}"
+        f"{text}\n\nCoefficients of the lasso on 200 x 5,000, the largest values over all penalties. The violation is "
+        "that of the conditions of optimality, relative to the penalty. The Newton step tells how far the coefficients "
+        f"that are not zero are from the optimum.\n\n{markdown(header, lines)}"
     )
 
 

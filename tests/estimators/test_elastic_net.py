@@ -75,6 +75,39 @@ def test_the_path_is_optimal(kind, p, l1_ratio):
     np.testing.assert_allclose(chosen.predict(X), model.predict(X), rtol=1e-5)
 
 
+def test_coefficients_are_within_1e_8_of_the_optimum():
+    """With more columns than rows; by the definition of the likelihood, not by the code that is tested.
+
+    If the coefficients that are not zero and their signs are right, an exact Newton step leads to the optimum, and its
+    size is the distance from it. They are right if the gradient of all other coefficients is below the penalty.
+    """
+    X, y, _, _ = data(n=60, p=400, seed=3)
+    z = (X - X.mean(axis=0)) / X.std(axis=0)
+    at_risk = y["time"][None, :] >= y["time"][y["event"], None]  # (events, rows)
+
+    def derivatives(coef):
+        used = np.flatnonzero(coef)
+        risk = at_risk * np.exp(z @ coef)
+        share = risk / risk.sum(axis=1, keepdims=True)
+        means = share @ z
+        centred = z[:, used] - means[:, None, used]
+        return (z[y["event"]] - means).sum(axis=0), np.einsum("er,eri,erj->ij", share, centred, centred), used
+
+    model = CoxPHCV(alphas=np.geomspace(20.0, 0.2, 15), cv=2, random_state=0).fit(X, y)
+    sizes = []
+    for alpha, own in zip(model.alphas_, model.coef_path_):
+        gradient, information, used = derivatives(own * X.std(axis=0))
+        excess = gradient[used] - alpha * np.sign(own[used])
+        assert np.abs(excess).max(initial=0.0) < 1e-8 * alpha
+        assert (np.abs(np.delete(gradient, used)) < alpha).all()
+        sizes.append(len(used))
+        if len(used):
+            step = np.linalg.solve(information, excess) / X.std(axis=0)[used]
+            assert np.abs(step).max() < 1e-8
+    assert sizes[0] < 5
+    assert sizes[-1] > 30
+
+
 @pytest.mark.parametrize("kind", OUTCOMES)
 def test_derivatives_with_respect_to_the_risks(kind):
     X, y, weights, settings = data(**OUTCOMES[kind])

@@ -9,8 +9,7 @@ from scipy import optimize, stats
 from sklearn.exceptions import ConvergenceWarning
 
 from sumosurv import CauseSpecific, ParametricRegression, Surv, compare_nested, load
-from sumosurv.estimators.parametric_likelihood import FAMILIES, make_family
-from sumosurv.estimators.row_derivatives import by_autodiff
+from sumosurv.estimators.parametric_likelihood import FAMILIES, by_autodiff, make_family
 from sumosurv.outcome import check_outcome
 from sumosurv.scores import evaluate, log_likelihood
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.confidence import check_level
 from sumosurv.distributions import SurvivalDistribution, Tabulated
+from sumosurv.estimators.basis import centred_product, column_means, standardise
 from sumosurv.estimators.cox_inference import (
     CoxLimits,
     TimeTransform,
@@ -22,39 +23,21 @@ from sumosurv.estimators.cox_inference import (
     training_concordance,
     transformed_times,
 )
-from sumosurv.estimators.design import Basis, RidgeBasis, standardise, within_strata
 from sumosurv.estimators.elastic_net import elastic_net_in_words, fit_path_to
-from sumosurv.estimators.linear import LinearEstimator
+from sumosurv.estimators.linear import LinearEstimator, TrainingRows
 from sumosurv.estimators.partial_likelihood import PartialLikelihood, Ties, ever_at_risk
-from sumosurv.estimators.regression import (
-    LINEAR_CONSTRAINTS,
-    Fit,
-    check_complete,
-    complete_cases,
-    fit_coefficients,
-    row_counts,
-    warn_of_dropped,
-)
-from sumosurv.estimators.sparse_columns import centred_product, column_means
-from sumosurv.estimators.strata import Strata
-from sumosurv.estimators.summary import (
-    ModelSummary,
-    coefficient_table,
-    restored_covariance,
-    restored_numbers,
-    summarise,
-)
+from sumosurv.estimators.regression import NEWTON_CONSTRAINTS, Fit, fit_coefficients, make_basis
+from sumosurv.estimators.summary import ModelSummary, restored_covariance, restored_numbers, summarise
 from sumosurv.fitting.prepared import check_learns_from
 from sumosurv.fitting.settings import BOOLEAN, Constraints, integer, number, one_of
 from sumosurv.model_files import as_flag, as_list, as_whole, tensor_of
 from sumosurv.nonparametric import is_robust
-from sumosurv.outcome import Outcome, check_outcome
+from sumosurv.outcome import check_outcome
 from sumosurv.sources import take_rows
 
 __all__ = ["CoxPH"]
 
 Array = npt.NDArray[np.float64]
-Whole = npt.NDArray[np.int64]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -73,29 +56,33 @@ class CoxRegression(LinearEstimator):
     half_width: int = 2
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, outcome, n_rows = self._start_complete(X, y)
-        self._strata = Strata.of(X, self.strata)
-        stratum = self._strata.learn(X)
-        self._strata.warn_without_events(stratum, outcome.had_event)
-        self.strata_ = self._strata.labels
-        raw, offset = self._learn_design(X, outcome.weight)
+        rows = self._read_rows(X, y)
+        raw, outcome = rows.matrix, rows.outcome
         self.centre_ = column_means(raw, outcome.weight)
-        fit = self._fit_coefficients(raw, offset, outcome, stratum)
+        fit = self._fit_coefficients(rows)
         self.coef_, self.standard_errors_, self.covariance_ = fit.coef, fit.standard_errors, fit.covariance
         self.log_likelihood_, self.n_iter_ = fit.numbers["log_likelihood"], fit.n_iter
-        risk = centred_product(raw, self.centre_, self.coef_) + offset
-        self._numbers = fit.numbers | row_counts(outcome, n_rows) | training_concordance(risk, outcome, stratum)
-        baselines = PartialLikelihood(risk[:, None], outcome, self.ties, stratum).baseline(np.ones(1))
-        self.baseline_times_ = np.concatenate([times for times, _ in baselines])
-        self.baseline_ = np.concatenate([hazard for _, hazard in baselines])
-        self._sizes = [len(times) for times, _ in baselines]
-        if self.covariance_ is not None:
-            likelihood = PartialLikelihood(raw - self.centre_, outcome, self.ties, stratum, offset)
-            self._moments = likelihood.baseline_moments(self.coef_)
+        risk = centred_product(raw, self.centre_, self.coef_) + rows.offset
+        self._numbers = fit.numbers | rows.counts() | training_concordance(risk, outcome, rows.stratum)
+        known = self.covariance_ is not None  # so that there are limits, which need the means of all columns
+        if known:
+            moments = self._likelihood(rows, raw - self.centre_).baseline_moments(self.coef_)
+        else:
+            moments = self._likelihood(replace(rows, offset=risk)).baseline_moments(np.empty(0))
+        self.baseline_times_ = np.concatenate([part.times for part in moments])
+        self.baseline_ = np.concatenate([part.hazard for part in moments])
+        self._sizes = [len(part.times) for part in moments]
+        if known:
+            self._moments = moments
+
+    def _likelihood(self, rows: TrainingRows, x: Array | None = None) -> PartialLikelihood:
+        """The likelihood of the coefficients of x; without columns, that of the offset."""
+        x = np.empty((len(rows.outcome), 0)) if x is None else x
+        return PartialLikelihood(x, rows.outcome, self.ties, rows.stratum, rows.offset)
 
     @abstractmethod
-    def _fit_coefficients(self, raw: Any, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
-        """Estimate the coefficients of the columns of a matrix."""
+    def _fit_coefficients(self, rows: TrainingRows) -> Fit:
+        """Estimate the coefficients."""
 
     @abstractmethod
     def _penalty(self) -> str:
@@ -106,31 +93,20 @@ class CoxRegression(LinearEstimator):
     def _inference(self) -> bool:
         """Whether there are standard errors."""
 
-    def summary(self, level: float = 0.95) -> ModelSummary:
-        """Coefficients, hazard ratios, tests and measures of fit, as a printable summary.
-
-        Coefficients are nan for a column that is left out; p = 1 if the standard error is infinite. Tests, standard
-        errors and concordance are those of R's ``summary(coxph(...))``. With a lasso or elastic-net penalty there are
-        no standard errors and tests.
-
-        Parameters
-        ----------
-        level : float
-            Confidence level of ``hazard_ratio_lower`` and ``hazard_ratio_upper``.
-        """
-        check_is_fitted(self)
-        strata = f", strata of {', '.join(map(str, self._strata.columns))}" if self._strata.columns else ""
+    def _summary(self, level: float) -> ModelSummary:
         penalty = self._penalty()
-        index = pd.Index(self.terms_, name="term")
         return summarise(
-            f"Cox regression, ties by {self.ties.title()}'s method{strata}{penalty and ', '}{penalty}",
-            coefficient_table(self.coef_, self.standard_errors_, level, index, inference=self._inference),
+            f"Cox regression, ties by {self.ties.title()}'s method{self._in_strata}{penalty and ', '}{penalty}",
+            self.terms_,
+            self.coef_,
+            self.standard_errors_,
             self.covariance_,
             self._design.sources,
             self._numbers,
             level=level,
             robust=getattr(self, "robust_", False),
             penalised=bool(penalty),
+            inference=self._inference,
         )
 
     def log_risk(self, X: Any) -> Array:
@@ -139,7 +115,6 @@ class CoxRegression(LinearEstimator):
         return self._log_risk(self._check_covariates(X, reset=False))
 
     def _log_risk(self, X: Any) -> Array:
-        check_complete(X, self.missing)
         raw, offset = self._linear_parts(X)
         return centred_product(raw, self.centre_, self.coef_) + offset
 
@@ -166,36 +141,24 @@ class CoxRegression(LinearEstimator):
             row[:] = np.append(0.0, values)[np.searchsorted(at, times, side="right")]
         return times, baselines
 
-    @property
-    @abstractmethod
-    def _has_covariance(self) -> bool:
-        """Whether the covariance of the coefficients is known."""
-
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
-        fitted |= self._design_state() | {
-            "n_iter_": self.n_iter_,
-            "numbers": self._numbers,
-        }
+        fitted |= {"n_iter_": self.n_iter_, "numbers": self._numbers}
+        if self.strata_ is not None:
+            fitted["baseline_sizes"] = self._sizes
         if self.covariance_ is not None:
             tensors["covariance_"] = torch.from_numpy(self.covariance_).flatten()
-        if self.strata_ is not None:
-            fitted |= {"strata_": [list(label) for label in self.strata_], "baseline_sizes": self._sizes}
         arrays = ("coef_", "standard_errors_", "centre_", "baseline_times_", "baseline_")
         return fitted, tensors | {name: torch.from_numpy(getattr(self, name)) for name in arrays}
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`."""
         super()._restore(fitted, tensors)
-        self._strata = Strata.restored(self.strata, fitted.get("strata_"), getattr(self, "feature_names_in_", None))
-        self.strata_ = self._strata.labels
-        self._restore_design(fitted)
         self.n_iter_ = as_whole(fitted["n_iter_"], "n_iter_")
         p = len(self.terms_)
         self._numbers = restored_numbers(fitted["numbers"])
         self.log_likelihood_ = self._numbers["log_likelihood"]
-        self.covariance_ = restored_covariance(tensors, "covariance_", p) if self._has_covariance else None
+        known = self._inference and not vars(self).get("alpha")
+        self.covariance_ = restored_covariance(tensors, "covariance_", p) if known else None
         self.coef_, self.centre_ = tensor_of(tensors, "coef_", p).numpy(), tensor_of(tensors, "centre_", p).numpy()
         self.standard_errors_ = tensor_of(tensors, "standard_errors_", p, low=0.0, may_be_nan=True).numpy()
         self.baseline_times_ = tensor_of(tensors, "baseline_times_", low=0.0).numpy()
@@ -302,7 +265,7 @@ class CoxPH(CoxRegression):
     ((1,), (2, 2))
     """
 
-    _parameter_constraints: ClassVar[Constraints] = LINEAR_CONSTRAINTS | {
+    _parameter_constraints: ClassVar[Constraints] = NEWTON_CONSTRAINTS | {
         "robust": one_of("auto") | BOOLEAN,
         "penalty": one_of("ridge", "firth"),
         "l1_ratio": number(low=0, high=1),
@@ -320,27 +283,19 @@ class CoxPH(CoxRegression):
         if self.penalty == "firth" and self.alpha > 0:
             raise ValueError(f"alpha is the strength of penalty='ridge'; got alpha={self.alpha!r} with 'firth'.")
 
-    def _fit_coefficients(self, raw: Any, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
-        self.robust_ = is_robust(outcome) if self.robust == "auto" else bool(self.robust)
+    def _fit_coefficients(self, rows: TrainingRows) -> Fit:
+        self.robust_ = is_robust(rows.outcome) if self.robust == "auto" else bool(self.robust)
         if not self._inference:
-            z, scale = standardise(raw, self.centre_, outcome.weight)
-            likelihood = PartialLikelihood(np.empty((len(outcome), 0)), outcome, self.ties, stratum, offset)
-            return fit_path_to(z, likelihood, self.l1_ratio, self.alpha, self.max_iter).fit_at(-1, scale)
-        basis: Basis | RidgeBasis
-        if self.alpha > 0:
-            basis = RidgeBasis(raw, self.centre_, outcome.weight, self.alpha)
-        else:
-            # a difference among rows that are in no risk set does not enter the likelihood
-            seen = ever_at_risk(outcome, stratum)
-            raw, offset, outcome = raw[seen], offset[seen], outcome[seen]
-            stratum = None if stratum is None else stratum[seen]
-            basis = Basis(raw if stratum is None else within_strata(raw, stratum))
-            if basis.dropped and outcome.event.any():
-                warn_of_dropped(basis, self.terms_)
+            z, scale = standardise(rows.matrix, self.centre_, rows.outcome.weight)
+            path = fit_path_to(z, self._likelihood(rows), self.l1_ratio, self.alpha, self.max_iter)
+            return path.fit_at(-1, scale)
+        if self.alpha == 0:  # a difference among rows that are in no risk set does not enter the likelihood
+            rows = rows[ever_at_risk(rows.outcome, rows.stratum)]
+        basis = make_basis(rows.matrix, rows.outcome, self.centre_, self.terms_, self.alpha, rows.stratum)
         return fit_coefficients(
-            lambda columns: PartialLikelihood(columns, outcome, self.ties, stratum, offset),
+            self._likelihood(rows, basis.columns),
             basis,
-            outcome,
+            rows.outcome,
             self.terms_,
             self,
             robust=self.robust_,
@@ -359,10 +314,6 @@ class CoxPH(CoxRegression):
     @property
     def _reads_sparse(self) -> bool:
         return not self._inference
-
-    @property
-    def _has_covariance(self) -> bool:
-        return self.alpha == 0
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         fitted, tensors = super()._state()
@@ -411,7 +362,6 @@ class CoxPH(CoxRegression):
                 "the fitted model, or fit it again."
             )
         X = self._check_covariates(X, reset=False)
-        check_complete(X, self.missing)
         raw, offset = self._linear_parts(X)
         stratum = self._strata.find(X)
         return CoxLimits(self._moments, self.coef_, self.covariance_, raw - self.centre_, offset, stratum, level)
@@ -466,8 +416,8 @@ class CoxPH(CoxRegression):
         outcome = check_outcome(y, n_rows=len(X), sample_weight=sample_weight)
         check_learns_from(type(self).__name__, self._learns_from, outcome)
         counted = np.flatnonzero(outcome.weights > 0)
-        X = take_rows(X, counted)
-        X, outcome = complete_cases(X, outcome[counted], self.missing)
+        counted = counted[self._complete_rows(take_rows(X, counted))]
+        X, outcome = take_rows(X, counted), outcome[counted]
         g = transformed_times(outcome, transform)
         if not outcome.event.any() or np.ptp(g[outcome.event]) == 0:
             raise ValueError("All events have the same time, so proportional hazards cannot be tested.")
@@ -479,7 +429,5 @@ class CoxPH(CoxRegression):
         score, information = likelihood.time_interaction(self.coef_[kept], centred)
         finite = np.flatnonzero(np.isfinite(self.standard_errors_[kept]))
         source = np.array(self._design.sources, dtype=object)[kept]
-        tested = {name: finite[source[finite] == name] for name in dict.fromkeys(self._design.sources)} | {
-            "global": finite
-        }
-        return score_tests(score, information, finite, tested)
+        tested = {name: finite[source[finite] == name] for name in dict.fromkeys(self._design.sources)}
+        return score_tests(score, information, finite, tested | {"global": finite})

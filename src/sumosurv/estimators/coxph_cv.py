@@ -12,12 +12,12 @@ import numpy.typing as npt
 import torch
 from sklearn.utils import check_random_state
 
+from sumosurv.estimators.basis import centred_product, column_means, standardise
 from sumosurv.estimators.coxph import CoxRegression
-from sumosurv.estimators.design import standardise
 from sumosurv.estimators.elastic_net import Columns, PenaltyPath, elastic_net_in_words, fit_path, largest_penalty
+from sumosurv.estimators.linear import TrainingRows
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.estimators.regression import Fit
-from sumosurv.estimators.sparse_columns import centred_product, column_means
 from sumosurv.fitting.settings import NONE, Allowed, Constraints, integer, number, one_of
 from sumosurv.model_files import as_number, tensor_of
 from sumosurv.outcome import Outcome
@@ -138,24 +138,25 @@ class CoxPHCV(CoxRegression):
     max_iter: int = 100
     random_state: Any = None
 
-    def _fit_coefficients(self, raw: Any, offset: Array, outcome: Outcome, stratum: Whole | None) -> Fit:
+    def _fit_coefficients(self, rows: TrainingRows) -> Fit:
+        raw, outcome = rows.matrix, rows.outcome
         folds = self._folds(outcome)
         total = float(outcome.weights.sum())
-        likelihood = PartialLikelihood(np.empty((len(outcome), 0)), outcome, self.ties, stratum, offset)
+        likelihood = self._likelihood(rows)
         z, scale = standardise(raw, self.centre_, outcome.weight)
         path = self._path(z, likelihood)
         self.alphas_, self.coef_path_ = path.alphas, path.coef / scale
         scores, events = np.empty((len(folds), len(path.alphas))), np.empty(len(folds))
         for i, held_out in enumerate(folds):
-            rows = np.setdiff1d(np.arange(len(outcome)), held_out)
-            own, part = outcome[rows], None if stratum is None else stratum[rows]
-            training = PartialLikelihood(np.empty((len(rows), 0)), own, self.ties, part, offset[rows])
-            centre = column_means(raw[rows], own.weights)
-            columns, widths = standardise(raw[rows], centre, own.weight)
-            share = float(own.weights.sum()) / total
+            kept = np.setdiff1d(np.arange(len(outcome)), held_out)
+            own = rows[kept]
+            training, weights = self._likelihood(own), own.outcome.weights
+            centre = column_means(own.matrix, weights)
+            columns, widths = standardise(own.matrix, centre, own.outcome.weight)
+            share = float(weights.sum()) / total
             found = fit_path(columns, training, self.l1_ratio, share * path.alphas, self.max_iter)
             log_risk = centred_product(raw, centre, (found.coef / widths).T).T
-            gain = [likelihood.residuals(risk)[0] - training.residuals(risk[rows])[0] for risk in log_risk]
+            gain = [likelihood.residuals(risk)[0] - training.residuals(risk[kept])[0] for risk in log_risk]
             events[i] = float(outcome.weights[held_out] @ outcome.event[held_out])
             # risks of nearly separated events may be too far apart for sums
             scores[i] = np.nan_to_num(np.array(gain), nan=_LEAST, neginf=_LEAST, posinf=_LEAST) / max(events[i], 1.0)
@@ -207,8 +208,6 @@ class CoxPHCV(CoxRegression):
     @property
     def _inference(self) -> bool:
         return False
-
-    _has_covariance = _inference
 
     @property
     def _reads_sparse(self) -> bool:

@@ -1,32 +1,32 @@
-"""A table of covariates as a matrix of named numbers, for models that are linear or made of trees."""
+"""A table of covariates as a matrix of named numbers, and the strata of its rows."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy import sparse
-from scipy.linalg import solve_triangular
 
-from sumosurv.estimators.sparse_columns import Matrix, StandardisedColumns, column_widths
 from sumosurv.formulas import Formula
+from sumosurv.model_files import as_list, as_text
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn, Preprocessor
+from sumosurv.warn import warn_user
 
-__all__ = ["Basis", "Design", "FormulaDesign", "RidgeBasis", "standardise", "within_strata"]
+__all__ = ["Design", "FormulaDesign", "Strata", "column_list"]
 
-_CONSTANT = 1e-12  # spread of a column relative to its largest value
-_SMALLEST = 1e-100  # squares of smaller numbers vanish; a column of such numbers is constant
-_DEPENDENT = 1e-7  # what other columns leave of one, relative to its own length; that of R's lm
+Whole = npt.NDArray[np.int64]
 
 
 class Design:
     """Columns of numbers as they are, one 0/1 column for each level of a category but the first.
 
-    A missing number becomes the mean of the training rows, with a 0/1 column that says so where the
-    training rows had any; a missing category is a level of its own there. Levels not seen in training read
-    as the first.
+    A missing number becomes the mean of the training rows. If the training rows had missing values in a column, a 0/1
+    column shows them for numbers, and missing is a level of its own for categories. A level that was not seen in
+    training is read as the first one.
 
     Examples
     --------
@@ -49,19 +49,17 @@ class Design:
         self.names: list[str] = []
         self.sources: list[str] = []  # the column of X behind each name
         self._coded: list[tuple[int, CategoricalColumn]] = []  # each with how many numbers come before it
-        scale, shift = [], []
+        n_numbers = 0
         for column in preprocessor.columns:
             if isinstance(column, NumericColumn):
                 own = [column.name, f"{column.name}[missing]"] if column.indicator else [column.name]
-                scale += [column.width, 1.0][: len(own)]
-                shift += [column.centre, 0.0][: len(own)]
+                n_numbers += len(own)
             else:
-                self._coded.append((len(scale), column))
+                self._coded.append((n_numbers, column))
                 own = [f"{column.name}[missing]"] if column.missing_seen else []
                 own += [f"{column.name}[{level}]" for level in column.levels[1:]]
             self.names += own
             self.sources += [column.name] * len(own)
-        self._scale, self._shift = np.array(scale), np.array(shift)
 
     def matrix(self, X: Any) -> Any:
         """Rows of X as rows of numbers, one column per name; a sparse matrix stays as it is."""
@@ -69,9 +67,7 @@ class Design:
             if self._coded or len(self.names) > len(self.preprocessor.columns):
                 raise ValueError("Training rows had categories or missing values; pass a DataFrame, as in training.")
             return X
-        numbers, codes = self.preprocessor.table(X)
-        numbers *= self._scale
-        numbers += self._shift
+        numbers, codes = self.preprocessor.table(X, scaled=False)
         if not self._coded:
             return numbers
         parts, upto = [], 0  # numbers and the 0/1 columns of categories, in the order of the table
@@ -122,128 +118,106 @@ class FormulaDesign(Design):
         return X
 
 
-class Basis:
-    """The columns of a matrix that earlier ones do not explain, and an orthogonal basis of the space they span.
-
-    Columns are centred and brought to length one, then taken in their order (Gram-Schmidt, each column twice). One
-    that is constant up to 1e-12 of its largest value, or of which a length of at most 1e-7 is left, is dropped.
+@dataclass
+class Strata:
+    """The columns of the strata, and the combinations of values that the training rows have.
 
     Parameters
     ----------
-    matrix : ndarray of shape (n, p)
-
-    Attributes
-    ----------
-    kept : ndarray of int
-        The columns that stay, k of them.
-    dropped : dict
-        The others, each with the columns of which it is a linear combination (with an intercept): none if constant.
-    columns : ndarray of shape (n, k)
-        The basis: centred columns of variance one, uncorrelated.
-    transform : ndarray of shape (k, k)
-        Coefficients of the kept columns from those of the basis.
-    outside : float
-        Variance of the coefficients outside the space of the basis: zero.
-
-    Examples
-    --------
-    >>> rows = np.array([[0.0, 1.0, 1.0, 5.0], [1.0, 0.0, 3.0, 5.0], [0.0, 0.0, 1.0, 5.0], [0.0, 1.0, 1.0, 5.0]])
-    >>> Basis(rows).kept.tolist(), Basis(rows).dropped
-    ([0, 1], {2: [0], 3: []})
+    columns : list
+        Names, or positions in an array; empty if there are no strata.
+    labels : list of tuple of str, optional
+        The combinations as text: numbers as ``repr(float)``, ``"missing"`` for a missing value.
     """
 
-    outside = 0.0
+    columns: list[Hashable] = field(default_factory=list)
+    labels: list[tuple[str, ...]] | None = None
 
-    def __init__(self, matrix: npt.NDArray[np.float64]) -> None:
-        n, p = matrix.shape
-        size = np.abs(matrix).max(axis=0, initial=0.0)
-        size = np.where(size > _SMALLEST, size, 1.0)
-        unit = np.asfortranarray(matrix / size)
-        unit = unit - unit.mean(axis=0) if n else unit
-        length = np.sqrt((unit**2).sum(axis=0))
-        q, r = np.zeros((n, min(n, p)), order="F"), np.zeros((min(n, p), min(n, p)))
-        kept: list[int] = []
-        self.dropped: dict[int, list[int]] = {}
-        for j in range(p):
-            k = len(kept)
-            if length[j] <= _CONSTANT * np.sqrt(n):
-                self.dropped[j] = []
-                continue
-            rest, shares = unit[:, j] / length[j], np.zeros(k)
-            for _ in range(2):
-                more = q[:, :k].T @ rest
-                rest, shares = rest - q[:, :k] @ more, shares + more
-            left = float(np.sqrt(rest @ rest))
-            if left <= _DEPENDENT or k == r.shape[0]:
-                used = solve_triangular(r[:k, :k], shares)
-                self.dropped[j] = [kept[i] for i in np.flatnonzero(np.abs(used) > 10 * _DEPENDENT)]
-                continue
-            q[:, k], r[:k, k], r[k, k] = rest / left, shares, left
-            kept.append(j)
-        k = len(kept)
-        self.kept = np.array(kept, dtype=np.int64)
-        self.columns = q[:, :k] * np.sqrt(n)
-        self.transform = np.linalg.inv(r[:k, :k]) * np.sqrt(n) / (size * length)[self.kept, None]
+    @classmethod
+    def of(cls, X: Any, strata: Hashable | Sequence[Hashable] | None) -> Strata:
+        """The strata of a setting, checked against the columns of a table."""
+        wanted = column_list(strata)
+        there = list(X.columns) if isinstance(X, pd.DataFrame) else list(range(np.shape(X)[1]))
+        unknown = [column for column in wanted if column not in there]
+        if unknown:
+            kind = "columns" if isinstance(X, pd.DataFrame) else "positions"
+            shown = ", ".join(map(repr, there[:10])) + (", ..." if len(there) > 10 else "")
+            raise ValueError(f"strata names {unknown[0]!r}, and X has the {kind} {shown}.")
+        if wanted and len(set(wanted)) == len(there):
+            raise ValueError("strata names all columns of X; at least one must be left to have a coefficient.")
+        return cls(list(dict.fromkeys(wanted)))
 
+    @classmethod
+    def restored(cls, strata: Any, labels: Any, names: Any) -> Strata:
+        """From the setting and the labels of a model file, checked."""
+        columns = list(dict.fromkeys(column_list(strata)))
+        if bool(columns) != (labels is not None):
+            raise ValueError("the description of the strata is incomplete")
+        if labels is None:
+            return cls()
+        if names is not None and not {str(column) for column in columns} <= set(names):
+            raise ValueError("the strata refer to unknown columns")
+        read = [tuple(as_text(part, "a stratum") for part in as_list(label, "a stratum")) for label in labels]
+        if not read or len(set(read)) < len(read) or any(len(label) != len(columns) for label in read):
+            raise ValueError("the strata do not fit their columns")
+        return cls(columns, read)
 
-class RidgeBasis:
-    """Standardised columns for a ridge penalty, all of them kept; in the space of the rows if these are fewer.
+    def without(self, X: Any) -> Any:
+        """The columns of X that do not define strata."""
+        return _frame(X).drop(columns=self.columns) if self.columns else X
 
-    With X = U D Vᵀ, the penalised maximum is β = V γ with |β| = |γ|, so that k = min(n, p) coefficients are enough.
-    Orthogonal to V the likelihood is constant, and the coefficients have the variance 1/α of the penalty alone.
+    def learn(self, X: Any, had_event: npt.NDArray[np.bool_]) -> Whole | None:
+        """The stratum of each training row, numbered in the order of their labels; None if there are no strata.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, p)
-    centre : ndarray of shape (p,)
-        Means of the columns.
-    weight : ndarray of shape (n,), optional
-        Of the rows, for the standard deviations.
-    alpha : float
-        The penalty.
+        A warning is issued if some strata, but not all, have no events.
+        """
+        if not self.columns:
+            return None
+        self.labels = sorted(set(self._words(X)))
+        stratum = self.find(X)
+        assert stratum is not None
+        events = np.bincount(stratum, weights=had_event, minlength=len(self.labels))
+        empty = [", ".join(self.labels[k]) for k in np.flatnonzero(events == 0)]
+        if empty and had_event.any():
+            more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+            warn_user(
+                f"There are no events in stratum {empty[0]!r}{more} of {', '.join(map(repr, self.columns))}: predicted "
+                "survival stays at 1 there. Merge strata, or use the column as a covariate."
+            )
+        return stratum
 
-    Attributes
-    ----------
-    kept, columns, transform, outside
-        As those of `Basis`; ``columns`` has shape (n, k), ``transform`` (p, k), ``outside`` (p,).
-    """
+    def find(self, X: Any) -> Whole | None:
+        """The stratum of each row, None if there are no strata; ValueError for a stratum without training rows."""
+        if not self.columns:
+            return None
+        words, places = self._words(X), {label: i for i, label in enumerate(self.labels or [])}
+        found = np.array([places.get(label, -1) for label in words], dtype=np.int64)
+        new = np.flatnonzero(found < 0)
+        if len(new):
+            told = ", ".join(f"{column}={value}" for column, value in zip(self.columns, words[new[0]]))
+            raise ValueError(
+                f"{len(new)} rows are in strata without training rows, first row {new[0]} ({told}); these "
+                "strata have no baseline hazard. Drop the rows, or use the column as a covariate."
+            )
+        return found
 
-    def __init__(
-        self,
-        matrix: npt.NDArray[np.float64],
-        centre: npt.NDArray[np.float64],
-        weight: npt.NDArray[np.float64] | None,
-        alpha: float,
-    ) -> None:
-        n, p = matrix.shape
-        self.columns, scale = standardise(matrix, centre, weight)
-        self.kept, self.outside = np.arange(p), np.zeros(p)
-        if p <= n:
-            self.transform = np.diag(1.0 / scale)
-        else:
-            u, d, v = np.linalg.svd(self.columns, full_matrices=False)
-            self.columns, self.transform = u * d, v.T / scale[:, None]
-            self.outside = np.maximum(1.0 - (v**2).sum(axis=0), 0.0) / (alpha * scale**2)
-
-
-def standardise(
-    matrix: Matrix, centre: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None
-) -> tuple[Any, npt.NDArray[np.float64]]:
-    """Columns less their means and divided by their standard deviations, and these; 1 for a constant column."""
-    if sparse.issparse(matrix):
-        scale, size = column_widths(matrix, centre, weight), abs(matrix).max(axis=0).toarray().reshape(-1)
-    else:
-        scale = matrix.std(axis=0) if weight is None else np.sqrt(np.average((matrix - centre) ** 2, 0, weight))
-        size = np.abs(matrix).max(axis=0, initial=0.0)
-    scale = np.where((scale > _CONSTANT * size) & (size > _SMALLEST), scale, 1.0)
-    return StandardisedColumns(matrix, centre, scale) if sparse.issparse(matrix) else (matrix - centre) / scale, scale
+    def _words(self, X: Any) -> list[tuple[str, ...]]:
+        frame = _frame(X)
+        return list(zip(*([_in_words(value) for value in frame[column]] for column in self.columns)))
 
 
-def within_strata(matrix: npt.NDArray[np.float64], stratum: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Columns less their means in each stratum; zero where a column is constant in all."""
-    _, place = np.unique(stratum, return_inverse=True)
-    sums = np.zeros((int(place.max(initial=-1)) + 1, matrix.shape[1]))
-    np.add.at(sums, place, matrix)
-    centred = matrix - (sums / np.bincount(place)[:, None])[place]
-    constant = np.abs(centred).max(axis=0, initial=0.0) <= 1e-12 * np.abs(matrix).max(axis=0, initial=0.0)
-    return np.where(constant, 0.0, centred)
+def column_list(strata: Any) -> list[Hashable]:
+    """The columns of a setting: none, one or several."""
+    if strata is None:
+        return []
+    return list(strata) if isinstance(strata, (list, tuple, np.ndarray, pd.Index)) else [strata]
+
+
+def _frame(X: Any) -> pd.DataFrame:
+    return X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X))
+
+
+def _in_words(value: Any) -> str:
+    if value is None or value is pd.NA or value is pd.NaT or value != value:
+        return "missing"
+    return repr(float(value)) if isinstance(value, (bool, int, float, np.number, np.bool_)) else str(value)

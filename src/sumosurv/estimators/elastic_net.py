@@ -9,9 +9,9 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.exceptions import ConvergenceWarning
 
+from sumosurv.estimators.basis import StandardisedColumns
 from sumosurv.estimators.partial_likelihood import PartialLikelihood
 from sumosurv.estimators.regression import Fit
-from sumosurv.estimators.sparse_columns import StandardisedColumns, as_dense
 from sumosurv.warn import warn_user
 
 __all__ = ["Columns", "PenaltyPath", "elastic_net_in_words", "fit_path", "fit_path_to", "largest_penalty"]
@@ -20,7 +20,8 @@ Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 Columns = Array | StandardisedColumns
 
-_TOLERANCE = 1e-8  # of the optimality conditions, relative to the largest gradient at β = 0
+_TOLERANCE = 1e-11  # of the optimality conditions, relative to the largest gradient at β = 0
+_ACCEPTED = 1e-5  # violation of these conditions up to which there is no warning
 _STEP = 0.2  # of log α, on the way to one penalty
 _SLOW = 0.1  # factor by which a step should reduce the violation of the conditions; else the information is renewed
 _MOST_ADDED = 100  # columns that enter the working set in one step, if there are no more in it already
@@ -171,7 +172,9 @@ class _Solver:
             work = self._working_set(b, excess, l1)
             if self.information is None:
                 self.information = _Information(self.likelihood, self.log_risk)
-            matrix = self.information.matrix(columns[work], z[:, work]) + l2 * np.eye(len(work))
+            matrix = self.information.matrix(columns[work], z[:, work])
+            # a little more curvature keeps the matrix positive; it shortens steps and does not move their end
+            matrix = matrix + (l2 + 1e-10 * float(np.diag(matrix).max(initial=0.0))) * np.eye(len(work))
             target = _minimise_quadratic(matrix, matrix @ b[work] + gradient[work], l1, b[work])
             size = self._step(z[:, work], b, work, target - b[work], l1, l2)
             if size == 0 and self.information.fresh:  # rounding
@@ -180,7 +183,7 @@ class _Solver:
                 before = 0.0
             self.information.fresh = False
         self.b[columns] = b
-        return n_iter, worst <= 1e3 * _TOLERANCE * self.unit
+        return n_iter, worst <= _ACCEPTED * self.unit
 
     def _working_set(self, b: Array, excess: Array, l1: float) -> Whole:
         if l1 == 0:
@@ -233,7 +236,9 @@ class _Information:
         new = [i for i, column in enumerate(columns.tolist()) if column not in self._place]
         if new:
             n, k = z.shape[0], len(self._place)
-            factors = self.likelihood.information_factors(self.log_risk, as_dense(z[:, new])).T
+            added = z[:, new]
+            added = added if isinstance(added, np.ndarray) else added.toarray()
+            factors = self.likelihood.information_factors(self.log_risk, added).T
             signed = factors.copy()
             signed[:, n:] *= -1.0
             everything = factors if k == 0 else np.vstack([self._factors, factors])
@@ -253,7 +258,6 @@ def _minimise_quadratic(matrix: Array, linear: Array, l1: float, start: Array) -
     The exact minimum is found for given signs. A coefficient that would change its sign becomes zero; coefficients that
     must not be zero are added, one at a time if adding several at once did not lower the value.
     """
-    matrix = matrix + 1e-10 * float(np.diag(matrix).max(initial=0.0)) * np.eye(len(matrix))
     if l1 == 0:
         return _solve(matrix, linear)
 

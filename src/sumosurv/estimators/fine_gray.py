@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.distributions import SurvivalDistribution, Tabulated
-from sumosurv.estimators.design import Basis, RidgeBasis
-from sumosurv.estimators.linear import LinearEstimator
-from sumosurv.estimators.regression import (
-    LINEAR_CONSTRAINTS,
-    Fit,
-    Missing,
-    check_complete,
-    fit_coefficients,
-    row_counts,
-    warn_of_dropped,
-)
-from sumosurv.estimators.summary import (
-    ModelSummary,
-    coefficient_table,
-    restored_covariance,
-    restored_numbers,
-    summarise,
-)
+from sumosurv.estimators.linear import LinearEstimator, Missing
+from sumosurv.estimators.regression import NEWTON_CONSTRAINTS, fit_coefficients, make_basis
+from sumosurv.estimators.summary import ModelSummary, restored_covariance, restored_numbers, summarise
 from sumosurv.fitting.settings import Constraints, integer
 from sumosurv.model_files import as_list, tensor_of
 from sumosurv.nonparametric import kaplan_meier
@@ -105,7 +89,7 @@ class FineGray(LinearEstimator):
     """
 
     _learns_from: ClassVar[frozenset[str]] = frozenset({"causes", "weights"})
-    _parameter_constraints: ClassVar[Constraints] = LINEAR_CONSTRAINTS | {"half_width": integer(1)}
+    _parameter_constraints: ClassVar[Constraints] = NEWTON_CONSTRAINTS | {"half_width": integer(1)}
 
     missing: Missing = "drop"
     alpha: float = 0.0
@@ -114,53 +98,31 @@ class FineGray(LinearEstimator):
     half_width: int = 2
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, outcome, n_rows = self._start_complete(X, y)
-        raw, offset = self._learn_design(X)
+        rows = self._read_rows(X, y)
+        raw, outcome = rows.matrix, rows.outcome
         self.centre_ = np.average(raw, axis=0, weights=outcome.weights)
-        fits = [self._fit_cause(raw, offset, outcome, k) for k in range(1, outcome.n_causes + 1)]
-        self.coef_ = np.stack([fit.coef for fit, _, _ in fits])
-        self.standard_errors_ = np.stack([fit.standard_errors for fit, _, _ in fits])
-        self.covariances_ = [fit.covariance for fit, _, _ in fits]
-        self._numbers = [
-            fit.numbers | row_counts(outcome.of_cause(k), n_rows) for k, (fit, _, _) in enumerate(fits, start=1)
-        ]
+        basis = make_basis(raw, outcome, self.centre_, self.terms_, self.alpha)
+        fits, self.baselines_ = [], []
+        for k in range(1, outcome.n_causes + 1):
+            likelihood = SubdistributionLikelihood(basis.columns, outcome, k, rows.offset)
+            fit = fit_coefficients(likelihood, basis, outcome, self.terms_, self, robust=True, of=f" for cause {k}")
+            times, rises = likelihood.baseline((raw - self.centre_) @ fit.coef + rows.offset)
+            fits.append(fit)
+            self.baselines_.append((times, np.cumsum(rises)))
+        self.coef_ = np.stack([fit.coef for fit in fits])
+        self.standard_errors_ = np.stack([fit.standard_errors for fit in fits])
+        self.covariances_ = [fit.covariance for fit in fits]
+        counts = [replace(rows, outcome=outcome.of_cause(k)).counts() for k in range(1, len(fits) + 1)]
+        self._numbers = [fit.numbers | own for fit, own in zip(fits, counts)]
         self.log_likelihood_ = np.array([numbers["log_likelihood"] for numbers in self._numbers])
-        self.baselines_ = [(times, baseline) for _, times, baseline in fits]
 
-    def _fit_cause(self, raw: Array, offset: Array, outcome: Outcome, k: int) -> tuple[Fit, Array, Array]:
-        """Coefficients, event times and cumulative baseline hazard of one cause."""
-        basis: Basis | RidgeBasis
-        if self.alpha > 0:
-            basis = RidgeBasis(raw, self.centre_, outcome.weight, self.alpha)
-        else:
-            basis = Basis(raw)
-            if basis.dropped and k == 1 and outcome.event.any():
-                warn_of_dropped(basis, self.terms_)
-        likelihood = SubdistributionLikelihood(basis.columns, outcome, k, offset)
-        fit = fit_coefficients(
-            lambda columns: likelihood, basis, outcome, self.terms_, self, robust=True, of=f" for cause {k}"
-        )
-        times, rises = likelihood.baseline((raw - self.centre_) @ fit.coef + offset)
-        return fit, times, np.cumsum(rises)
-
-    def summary(self, level: float = 0.95) -> ModelSummary:
-        """Coefficients, subdistribution hazard ratios, tests and measures of fit by cause, as a printable summary.
-
-        Coefficients are nan for a column that is left out; p = 1 if the standard error is infinite. Likelihood ratio
-        and score tests take the censoring weights as known, and the log-likelihood is a weighted partial likelihood, so
-        that there is no AIC or BIC.
-
-        Parameters
-        ----------
-        level : float
-            Confidence level of ``hazard_ratio_lower`` and ``hazard_ratio_upper``.
-        """
-        check_is_fitted(self)
-        index, title = pd.Index(self.terms_, name="term"), "Fine-Gray regression"
+    def _summary(self, level: float) -> ModelSummary:
         parts = [
             summarise(
-                title,
-                coefficient_table(self.coef_[k], self.standard_errors_[k], level, index),
+                "Fine-Gray regression",
+                self.terms_,
+                self.coef_[k],
+                self.standard_errors_[k],
                 self.covariances_[k],
                 self._design.sources,
                 self._numbers[k],
@@ -170,7 +132,7 @@ class FineGray(LinearEstimator):
             )
             for k in range(self.n_causes_)
         ]
-        return ModelSummary.by_cause(title, parts)
+        return ModelSummary.by_cause(parts[0].title, parts)
 
     def log_risk(self, X: Any) -> Array:
         """β_k·(x - centre), shape (rows, K): the log of the subdistribution hazards relative to the centre."""
@@ -178,15 +140,12 @@ class FineGray(LinearEstimator):
         return self._log_risk(self._check_covariates(X, reset=False))
 
     def _log_risk(self, X: Any) -> Array:
-        check_complete(X, self.missing)
         raw, offset = self._linear_parts(X)
         result: Array = (raw - self.centre_) @ self.coef_.T + offset[:, None]
         return result
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        risk = np.exp(
-            np.clip(self._log_risk(self._select(X)), -600.0, 600.0)
-        )  # far from the data past the range of numbers
+        risk = np.exp(np.clip(self._log_risk(self._select(X)), -600.0, 600.0))  # far from the data it may overflow
         times = np.unique(np.concatenate([[0.0], *(own for own, _ in self.baselines_)]))
         raw = np.empty((len(risk), len(times), self.n_causes_))
         for k, (own, baseline) in enumerate(self.baselines_):
@@ -196,9 +155,8 @@ class FineGray(LinearEstimator):
         return Tabulated(times, survival, incidence, half_width=self.half_width)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
-        fitted |= self._design_state() | {"numbers": self._numbers}
+        fitted["numbers"] = self._numbers
         tensors["centre_"] = torch.from_numpy(self.centre_)
         for k, (times, baseline) in enumerate(self.baselines_):
             own = {"coef": self.coef_[k], "errors": self.standard_errors_[k], "times": times, "baseline": baseline}
@@ -208,9 +166,7 @@ class FineGray(LinearEstimator):
         return fitted, tensors
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`."""
         super()._restore(fitted, tensors)
-        self._restore_design(fitted)
         p, causes = len(self.terms_), range(self.n_causes_)
         self._numbers = [restored_numbers(numbers) for numbers in as_list(fitted["numbers"], "numbers")]
         if len(self._numbers) != self.n_causes_:

@@ -1,31 +1,59 @@
-"""What regressions share that are linear in the columns of a design: covariates as they are, or those of a formula."""
+"""Base of regressions that are linear in the columns of a design: covariates as they are, or those of a formula."""
 
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 from scipy import sparse
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sumosurv.estimators.base import SurvivalEstimator
-from sumosurv.estimators.design import Design, FormulaDesign
-from sumosurv.estimators.regression import Missing, complete_cases
-from sumosurv.estimators.strata import Strata, column_list
+from sumosurv.estimators.design import Design, FormulaDesign, Strata, column_list
+from sumosurv.estimators.regression import listed
+from sumosurv.estimators.summary import ModelSummary
 from sumosurv.fitting.settings import NONE, Constraints, instance_of, one_of
 from sumosurv.formulas import Formula, ModelFrame
 from sumosurv.formulas.formula import check_names
+from sumosurv.nonparametric import is_whole
 from sumosurv.outcome import Outcome
 from sumosurv.preprocessing import LevelNotes, Preprocessor
-from sumosurv.sources import in_memory
+from sumosurv.sources import in_memory, take_rows
+from sumosurv.warn import warn_user
 
-__all__ = ["LinearEstimator"]
+__all__ = ["LinearEstimator", "Missing", "TrainingRows"]
 
 Array = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+Missing = Literal["drop", "error", "indicator"]
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """The complete rows of a fit: the matrix of the design (an array or sparse), offset, outcome and stratum."""
+
+    matrix: Any
+    offset: Array
+    outcome: Outcome
+    stratum: Whole | None
+    dropped: int  # rows with missing values
+
+    def __getitem__(self, rows: Any) -> TrainingRows:
+        stratum = None if self.stratum is None else self.stratum[rows]
+        return TrainingRows(self.matrix[rows], self.offset[rows], self.outcome[rows], stratum, self.dropped)
+
+    def counts(self) -> dict[str, float]:
+        """Rows and events that were fitted, each with its weight if weights are counts, and rows that were dropped."""
+        weights = self.outcome.weights
+        count = weights if is_whole(weights) else np.ones(len(weights))
+        events = float(count[self.outcome.had_event].sum())
+        return {"rows": float(count.sum()), "rows_dropped": float(self.dropped), "events": events}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -94,37 +122,103 @@ class LinearEstimator(SurvivalEstimator):
             return Strata(self._strata_columns).without(X)
         return X[[column.name for column in self.preprocessor_.columns]]
 
-    def _start_complete(self, X: Any, y: Any) -> tuple[Any, Outcome, int]:
-        """Check the training data; the rows to fit, and how many rows there were.
+    def _read_rows(self, X: Any, y: Any) -> TrainingRows:
+        """Check the training data, learn strata and design, and return the complete rows.
 
-        A formula learns from the rows with missing values in other columns too, as in R.
+        A formula also learns from rows with missing values in other columns, as in R.
         """
         X, outcome = self._start(X, y)
         n_rows = len(outcome)
-        self._formula = None if self.formula is None else self._parse_formula(X).learn(X, outcome.weight)
-        X, outcome = complete_cases(X, outcome, self.missing)
-        if len(outcome) < n_rows:
+        formula = None if self.formula is None else self._parse_formula(X).learn(X, outcome.weight)
+        kept = self._complete_rows(X)
+        if len(kept) < n_rows:
+            X, outcome = take_rows(X, kept), outcome[kept]
             self._note_outcome(outcome)
-        return X, outcome, n_rows
-
-    def _learn_design(self, X: Any, weight: Array | None = None) -> tuple[Any, Array]:
-        """Learn the columns of the design; the matrix of the training rows, and their offset."""
-        formula = self._formula
+        self._strata = Strata.of(X, self._strata_columns)
+        stratum = self._strata.learn(X, outcome.had_event)
         if formula is None:
             X = self._covariates(X)
-            self.preprocessor_ = Preprocessor().fit(X, weight)
+            self.preprocessor_ = Preprocessor().fit(X, outcome.weight)
             self._design = Design(self.preprocessor_)
         else:
             X = X[[name for name in X.columns if name in formula.columns]]
-            self.preprocessor_ = Preprocessor().fit(formula.categorised(X), weight)
+            self.preprocessor_ = Preprocessor().fit(formula.categorised(X), outcome.weight)
             self._design = FormulaDesign(self.preprocessor_, formula)
         self.terms_ = self._design.names
-        return self._design.matrix(X), self._design.offset(X)
+        return TrainingRows(self._design.matrix(X), self._design.offset(X), outcome, stratum, n_rows - len(outcome))
+
+    def _complete_rows(self, X: Any) -> npt.NDArray[np.intp]:
+        """The rows to fit: those without missing values if ``missing="drop"``; a warning counts the others."""
+        incomplete, told = self._incomplete(X)
+        if told and (self.missing == "error" or incomplete.all()):
+            raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
+        if told:
+            warn_user(
+                f"{told}; the model is fitted to the {int((~incomplete).sum())} complete rows. Impute the values, or "
+                "choose missing='error' or missing='indicator'.",
+                UserWarning,
+            )
+        return np.flatnonzero(~incomplete)
+
+    def _incomplete(self, X: Any) -> tuple[npt.NDArray[np.bool_], str]:
+        """Which rows have missing values that no indicators show, and a text that counts them if there are any."""
+        if self.missing == "indicator" or np.ndim(X) != 2 or sparse.issparse(X):
+            return np.zeros(X.shape[0], dtype=np.bool_), ""
+        absent = np.asarray(pd.isna(X))
+        rows = np.asarray(absent.any(axis=1))
+        if not rows.any():
+            return rows, ""
+        names = list(X.columns) if hasattr(X, "columns") else list(range(absent.shape[1]))
+        columns = listed([name for name, values in zip(names, absent.T) if values.any()])
+        return rows, f"{int(rows.sum())} of {len(rows)} rows have missing values (in {columns})"
 
     def _linear_parts(self, X: Any) -> tuple[Any, Array]:
-        """The matrix of a checked X, and its offset."""
+        """The matrix of a checked X, and its offset.
+
+        Missing values raise a ValueError if ``missing="error"``, and cause a warning if it is "drop".
+        """
+        _, told = self._incomplete(X)
+        if told and self.missing == "error":
+            raise ValueError(f"{told}. Impute them, or fit with missing='indicator'.")
+        if told:
+            warn_user(
+                f"{told}; they are predicted with the training mean of the column, or its first level. Impute the "
+                "values, or fit with missing='indicator'.",
+                UserWarning,
+            )
         covariates = self._covariates(X)
         return self._design.matrix(covariates), self._design.offset(covariates)
+
+    def summary(self, level: float = 0.95) -> ModelSummary:
+        """Coefficients, ratios of hazards or times, tests and measures of fit, as a printable summary.
+
+        Coefficients are nan for a column that is left out; p = 1 if the standard error is infinite. With a lasso or
+        elastic-net penalty there are no standard errors and tests. `FineGray` has no AIC and BIC, because its
+        likelihood is a weighted partial likelihood, and its likelihood ratio and score tests take the censoring weights
+        as known. In a parametric regression, the parameters of the family follow the coefficients.
+
+        Parameters
+        ----------
+        level : float
+            Confidence level of the limits of the ratios.
+        """
+        check_is_fitted(self)
+        return self._summary(level)
+
+    @abstractmethod
+    def _summary(self, level: float) -> ModelSummary:
+        """The summary of a fitted model."""
+
+    @property
+    def strata_(self) -> list[tuple[str, ...]] | None:
+        """The strata of the training rows, values as text."""
+        return self._strata.labels
+
+    @property
+    def _in_strata(self) -> str:
+        """The strata, for the title of a summary."""
+        columns = ", ".join(map(str, self._strata.columns))
+        return columns and f", strata of {columns}"
 
     def _note_levels(self, X: Any, notes: LevelNotes) -> None:
         self.preprocessor_.note_levels(self._covariates(self._select(X)), notes)
@@ -139,13 +233,20 @@ class LinearEstimator(SurvivalEstimator):
         if len(described) != self.n_features_in_:
             raise ValueError(f"{len(described)} columns are described, and there are {self.n_features_in_}")
 
-    def _design_state(self) -> dict[str, Any]:
-        """What a model file keeps of the design."""
-        made = {"preprocessor_": self.preprocessor_.state()}
-        return made | ({"formula": self._design.formula.state()} if isinstance(self._design, FormulaDesign) else {})
+    def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+        """What a model file keeps of the design and the strata."""
+        fitted, tensors = super()._state()
+        fitted["preprocessor_"] = self.preprocessor_.state()
+        if isinstance(self._design, FormulaDesign):
+            fitted["formula"] = self._design.formula.state()
+        if self._strata.labels is not None:
+            fitted["strata_"] = [list(label) for label in self._strata.labels]
+        return fitted, tensors
 
-    def _restore_design(self, fitted: dict[str, Any]) -> None:
-        """The inverse of `_design_state`."""
+    def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        super()._restore(fitted, tensors)
+        names = getattr(self, "feature_names_in_", None)
+        self._strata = Strata.restored(self._strata_columns, fitted.get("strata_"), names)
         self.preprocessor_ = Preprocessor.from_state(fitted["preprocessor_"])
         self._check_columns(self.preprocessor_)
         self._design = Design(self.preprocessor_)

@@ -1,14 +1,16 @@
-"""The exact likelihood of a parametric family whose location is linear in x, and its maximum by Newton's method."""
+"""Parametric families whose location is linear in x, and their exact likelihood with two derivatives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import erfcx, expit, log_ndtr
 from torch import Tensor
 
 from sumosurv import families
@@ -22,26 +24,117 @@ from sumosurv.distributions import (
     Weibull,
 )
 from sumosurv.distributions.parametric import Parametric
-from sumosurv.estimators import row_derivatives
-from sumosurv.estimators.regression import newton_step
-from sumosurv.estimators.row_derivatives import Derivatives, by_autodiff, log_difference
 from sumosurv.families import LogTerms
 from sumosurv.outcome import Outcome
 
-__all__ = ["FAMILIES", "Family", "Maximum", "ParametricLikelihood", "make_family", "maximise"]
+__all__ = ["FAMILIES", "Family", "ParametricLikelihood", "by_autodiff", "make_family"]
 
 Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 _Start = Callable[[float, float, float], tuple[float, ...]]
+_Curve = tuple[Array, Array, Array]  # a function of w, its first and its second derivative
 
 FAMILIES = ("weibull", "exponential", "lognormal", "loglogistic", "gompertz", "generalised_gamma", "spline")
 
 _BLOCK = 20_000  # rows whose derivatives are computed at a time
+_AT_ONCE = 2_000  # rows of a product
 _LARGEST = 25.0  # log of a shape, beyond which all events are at one time
+_LARGEST_W = 300.0  # log of a cumulative hazard whose products stay in the range of numbers
 # scale, and minus the mean, of a Gumbel distribution of standard deviation 1: of log t in a Weibull distribution
 _GUMBEL_SCALE = np.sqrt(6.0) / np.pi
 _GUMBEL_MEAN = np.euler_gamma * _GUMBEL_SCALE
 _FAR = 600.0  # log of a scale or level, beyond which it leaves the range of numbers
+
+
+# ------------------------------------------------------------------ log S and log f of single rows
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """A term of each of n rows, (n,), its gradient (k, n) and its Hessian (k, k, n)."""
+
+    value: Array
+    gradient: Array
+    hessian: Array
+
+    def __sub__(self, other: Derivatives) -> Derivatives:
+        return Derivatives(self.value - other.value, self.gradient - other.gradient, self.hessian - other.hessian)
+
+
+def by_autodiff(
+    formula: Callable[[Sequence[Tensor], Tensor], LogTerms], values: Array, t: Array, density: bool
+) -> Derivatives:
+    """Derivatives of log f or log S at parameters (k, n) and times (n,), for any formula of `sumosurv.families`."""
+    own = torch.from_numpy(values).requires_grad_()
+    with torch.enable_grad():
+        terms = formula(list(own), torch.from_numpy(t))
+        chosen = terms.density if density else terms.survival
+        first = torch.autograd.grad(chosen.sum(), own, create_graph=True)[0]
+        second = [torch.autograd.grad(part.sum(), own, retain_graph=True)[0] for part in first]
+    return Derivatives(chosen.detach().numpy(), first.detach().numpy(), torch.stack(second).numpy())
+
+
+def _location_scale(
+    curve: Callable[[Array, bool], _Curve], sign: float, values: Array, t: Array, density: bool
+) -> Derivatives:
+    """Derivatives of log f or log S of log T = mu + sigma w, in closed form.
+
+    ``curve`` is the log-density or log-survival function of w; the parameters are mu and ``sign`` times -log sigma.
+    """
+    if not t.any():  # S(0) = 1
+        return Derivatives(np.zeros(len(t)), np.zeros_like(values), np.zeros((2, *values.shape)))
+    log_t, log_precision = np.log(t), sign * values[1]
+    precision = np.exp(log_precision)
+    w = (log_t - values[0]) * precision
+    value, slope, curvature = curve(w, density)
+    along = w * slope
+    gradient = np.stack([-precision * slope, sign * (along + 1.0 if density else along)])
+    mixed = -sign * precision * (slope + w * curvature)
+    hessian = np.array([[precision**2 * curvature, mixed], [mixed, along + w**2 * curvature]])
+    return Derivatives(value + log_precision - log_t if density else value, gradient, hessian)
+
+
+def _exponential(values: Array, t: Array, density: bool) -> Derivatives:
+    """Derivatives with respect to log scale: those of a Weibull distribution with shape 1."""
+    made = _location_scale(_gumbel, 1.0, np.vstack([values, np.zeros_like(values)]), t, density)
+    return Derivatives(made.value, made.gradient[:1], made.hessian[:1, :1])
+
+
+def _gumbel(w: Array, density: bool) -> _Curve:
+    hazard = np.exp(np.minimum(w, _LARGEST_W))
+    return (w - hazard, 1.0 - hazard, -hazard) if density else (-hazard, -hazard, -hazard)
+
+
+def _logistic(w: Array, density: bool) -> _Curve:
+    below, log_above = expit(w), -np.logaddexp(0.0, w)
+    spread = below * expit(-w)
+    if density:
+        return w + 2.0 * log_above, 1.0 - 2.0 * below, -2.0 * spread
+    return log_above, -below, -spread
+
+
+def _normal(w: Array, density: bool) -> _Curve:
+    if density:
+        return -0.5 * w**2 - 0.5 * np.log(2.0 * np.pi), -w, np.full_like(w, -1.0)
+    hazard = np.sqrt(2.0 / np.pi) / erfcx(w / np.sqrt(2.0))
+    return log_ndtr(-w), -hazard, -np.clip(hazard * (hazard - w), 0.0, 1.0)  # far out, rounding leaves this range
+
+
+def _log_difference(first: Derivatives, last: Derivatives) -> Derivatives:
+    """Derivatives of log(e^a - e^b), where a is the first term and b < a the last."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # not finite if the terms are equal
+        share = -np.expm1(last.value - first.value)
+        odds = 1.0 / share - 1.0  # e^b / (e^a - e^b)
+        gap = first - last
+        outer = gap.gradient[:, None] * gap.gradient[None, :]
+        return Derivatives(
+            first.value + np.log(share),
+            first.gradient + odds * gap.gradient,
+            first.hessian + odds * (gap.hessian - (1.0 + odds) * outer),
+        )
+
+
+# ------------------------------------------------------------------ families
 
 
 @dataclass(frozen=True)
@@ -95,7 +188,7 @@ def make_family(name: str, knots: Array | None = None) -> Family:
             Weibull,
             ("intercept", "log_shape"),
             lambda mean, sd, log_rate: (mean + _GUMBEL_MEAN * sd, -np.log(_GUMBEL_SCALE * sd)),
-            exact=row_derivatives.weibull,
+            exact=partial(_location_scale, _gumbel, 1.0),
         )
     if name == "exponential":
         return Family(
@@ -103,21 +196,21 @@ def make_family(name: str, knots: Array | None = None) -> Family:
             lambda p, t: families.weibull(p[0], torch.zeros_like(p[0]), t),
             lambda p: Weibull(torch.exp(p[:, 0].clamp(-_FAR, _FAR)), 1.0),
             lambda mean, sd, log_rate: (-log_rate,),
-            exact=row_derivatives.exponential,
+            exact=_exponential,
         )
     if name == "lognormal":
         return _from_distribution(
             LogNormal,
             ("intercept", "log_sigma"),
             lambda mean, sd, log_rate: (mean, np.log(sd)),
-            exact=row_derivatives.log_normal,
+            exact=partial(_location_scale, _normal, -1.0),
         )
     if name == "loglogistic":
         return _from_distribution(
             LogLogistic,
             ("intercept", "log_shape"),
             lambda mean, sd, log_rate: (mean, 0.5 - np.log(sd)),
-            exact=row_derivatives.log_logistic,
+            exact=partial(_location_scale, _logistic, 1.0),
         )
     if name == "generalised_gamma":
         return _from_distribution(
@@ -165,6 +258,9 @@ def _from_distribution(
     )
 
 
+# ------------------------------------------------------------------ likelihood
+
+
 class ParametricLikelihood:
     """The log-likelihood of coefficients and of the parameters of each stratum, with two derivatives.
 
@@ -173,21 +269,20 @@ class ParametricLikelihood:
     Parameters
     ----------
     family : Family
-    x : array of shape (n, b)
+    x : array of shape (b, n)
     outcome : Outcome
         With events, right-, left- and interval-censored rows, delayed entry and weights.
     stratum : int array of shape (n,)
         From 0 to S - 1.
-    offset : array of shape (n,), optional
+    offset : array of shape (n,)
         Added to the location.
     """
 
-    def __init__(self, family: Family, x: Array, outcome: Outcome, stratum: Whole, offset: Array | None = None) -> None:
+    def __init__(self, family: Family, x: Array, outcome: Outcome, stratum: Whole, offset: Array) -> None:
         self.family, self.outcome = family, outcome
-        self.n_rows, self.n_columns = x.shape
+        self.n_columns, self.n_rows = x.shape
         self.n_strata, self._stratum = int(stratum.max()) + 1, stratum
-        location = np.hstack([x, np.eye(self.n_strata)[stratum]])
-        offset = np.zeros(len(x)) if offset is None else offset
+        location = np.vstack([x, np.eye(self.n_strata)[:, stratum]])
         self._blocks = [_Block(rows, location, outcome, offset, self.n_strata) for rows in _rows_of_one_kind(outcome)]
 
     def start(self) -> Array:
@@ -224,12 +319,13 @@ class ParametricLikelihood:
                 return -np.inf, gradient, information
             columns = block.columns(len(own))
             for i, place in enumerate(places):
-                gradient[place] += (block.weight * terms.gradient[i]) @ columns[i]
+                gradient[place] += columns[i] @ (block.weight * terms.gradient[i])
                 for j in range(i + 1):
-                    weighted = columns[i] * (-block.weight * terms.hessian[i, j])[:, None]
-                    information[place, places[j]] += weighted.T @ columns[j]
-        below = np.tril(information, -1)
-        return value, gradient, below + below.T + np.diag(np.diag(information))
+                    part = _weighted_product(columns[i], -block.weight * terms.hessian[i, j], columns[j])
+                    information[place, places[j]] += part
+                    if i != j:
+                        information[places[j], place] += part.T
+        return value, gradient, information
 
     def score_residuals(self, parameters: Array) -> Array:
         """Contribution of each row to the gradient per unit of its weight, (n, size)."""
@@ -237,7 +333,7 @@ class ParametricLikelihood:
         for block in self._blocks:
             gradient = block.log_likelihood(self.family, parameters[: self.n_columns], own).gradient
             for place, columns, part in zip(self._places(), block.columns(len(own)), gradient):
-                made[block.rows, place] = columns * part[:, None]
+                made[block.rows, place] = (columns * part).T
         return made
 
     def _own(self, parameters: Array) -> Array:
@@ -254,8 +350,9 @@ class _Block:
     """Rows of one kind: all of them have an event, are censored, or have an event in an interval."""
 
     def __init__(self, rows: Whole, location: Array, outcome: Outcome, offset: Array, n_strata: int) -> None:
-        self.rows, self.weight, self.location, self.offset = rows, outcome.weights[rows], location[rows], offset[rows]
-        self.stratum = self.location[:, location.shape[1] - n_strata :]
+        self.rows, self.weight, self.offset = rows, outcome.weights[rows], offset[rows]
+        self.location = location[:, rows]  # (columns, rows)
+        self.stratum = self.location[len(location) - n_strata :]
         self.time, self.event = outcome.time[rows], bool(outcome.event[rows[0]])
         late = outcome.entry is not None and outcome.entry[rows[0]] > 0
         self.entry = outcome.entry[rows] if outcome.entry is not None and late else None
@@ -268,14 +365,23 @@ class _Block:
 
     def log_likelihood(self, family: Family, coef: Array, own: Array) -> Derivatives:
         """log f(t), log S(t) or log(S(t) - S(u)), less log S(entry), and derivatives with respect to the k values."""
-        values = own @ self.stratum.T
-        values[0] += self.location[:, : len(coef)] @ coef + self.offset
+        values = own @ self.stratum
+        values[0] += coef @ self.location[: len(coef)] + self.offset
         terms = family.derivatives(values, self.time, density=self.event)
         if self.upper is not None:
-            terms = log_difference(terms, family.derivatives(values, self.upper, density=False))
+            terms = _log_difference(terms, family.derivatives(values, self.upper, density=False))
         if self.entry is not None:
             terms -= family.derivatives(values, self.entry, density=False)
         return terms
+
+
+def _weighted_product(left: Array, weight: Array, right: Array) -> Array:
+    """Σ of weight · left · rightᵀ over rows, for columns (a, n) and (b, n); some rows at a time stay in cache."""
+    made = np.zeros((len(left), len(right)))
+    for begin in range(0, len(weight), _AT_ONCE):
+        some = slice(begin, begin + _AT_ONCE)
+        made += (left[:, some] * weight[some]) @ right[:, some].T
+    return made
 
 
 def _rows_of_one_kind(outcome: Outcome) -> Iterator[Whole]:
@@ -288,62 +394,3 @@ def _rows_of_one_kind(outcome: Outcome) -> Iterator[Whole]:
     for each in np.unique(kind):
         rows = np.flatnonzero(kind == each)
         yield from np.split(rows, range(_BLOCK, len(rows), _BLOCK))
-
-
-@dataclass(frozen=True)
-class Maximum:
-    """Where a penalised likelihood is largest.
-
-    The value and the information of the likelihood are with the penalty at the maximum, and at the start.
-    """
-
-    parameters: Array
-    value: float
-    information: Array
-    start_value: float
-    start_information: Array
-    n_iter: int
-    decrement: float | None  # if it is too large to have converged
-
-
-def maximise(
-    likelihood: Callable[[Array], tuple[float, Array, Array]],
-    start: Array,
-    penalty: Array,
-    max_iter: int,
-    tol: float,
-) -> Maximum:
-    """Newton's method for a likelihood that need not be concave, less half of penalty · parameters².
-
-    The information is scaled to a diagonal of one, so that units of time and columns do not matter, and directions of
-    negative curvature are taken with the opposite sign: every step goes uphill.
-    """
-
-    def at(parameters: Array) -> tuple[float, Array, Array]:
-        value, gradient, information = likelihood(parameters)
-        penalised = value - 0.5 * float(penalty @ parameters**2)
-        return penalised, gradient - penalty * parameters, information + np.diag(penalty)
-
-    parameters, converged, decrement = start, False, np.inf
-    value, gradient, information = at(parameters)
-    first_value, first_information = value, information
-    for steps in range(max_iter):
-        n_iter = steps
-        unit = np.sqrt(np.abs(np.diag(information)))
-        unit = np.where(unit > 0, unit, 1.0)
-        eigenvalues, vectors = np.linalg.eigh(information / np.outer(unit, unit))
-        along = vectors.T @ (gradient / unit)
-        step = vectors @ (along / np.maximum(np.abs(eigenvalues), 1e-10)) / unit
-        decrement = float(gradient @ step)
-        converged = decrement <= tol * max(1.0, abs(value)) and eigenvalues[0] > -1e-8
-        found = None if converged else newton_step(at, parameters, step, value)
-        if found is None:
-            break
-        gain = found[1][0] - value
-        parameters, (value, gradient, information) = found
-        if gain <= 1e-10 * abs(value) and decrement > 1e-4:  # at the boundary of the valid parameters
-            break
-    # a decrement that rounding keeps from falling further is small
-    converged = converged or decrement <= 1e-12 * max(1.0, abs(value))
-    missed = None if converged else decrement
-    return Maximum(parameters, value, information, first_value, first_information, n_iter, missed)

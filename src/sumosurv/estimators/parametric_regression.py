@@ -8,41 +8,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from scipy.special import ndtri
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.confidence import check_level
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.estimators.design import Basis, RidgeBasis, within_strata
-from sumosurv.estimators.linear import LinearEstimator
-from sumosurv.estimators.parametric_likelihood import (
-    FAMILIES,
-    Family,
-    Maximum,
-    ParametricLikelihood,
-    make_family,
-    maximise,
-)
-from sumosurv.estimators.regression import (
-    LINEAR_CONSTRAINTS,
-    Missing,
-    check_complete,
-    listed,
-    row_counts,
-    sandwich,
-    warn_of_dropped,
-)
-from sumosurv.estimators.strata import Strata
-from sumosurv.estimators.summary import (
-    ModelSummary,
-    coefficient_table,
-    restored_covariance,
-    restored_numbers,
-    summarise,
-)
+from sumosurv.estimators.linear import LinearEstimator, Missing, TrainingRows
+from sumosurv.estimators.parametric_likelihood import FAMILIES, Family, ParametricLikelihood, make_family
+from sumosurv.estimators.regression import NEWTON_CONSTRAINTS, fit_coefficients, make_basis, maximise
+from sumosurv.estimators.summary import ModelSummary, restored_covariance, restored_numbers, summarise
 from sumosurv.fitting.settings import BOOLEAN, Constraints, integer, one_of
 from sumosurv.model_files import as_flag, as_whole, tensor_of
 from sumosurv.nonparametric import is_robust
@@ -53,9 +28,6 @@ from sumosurv.warn import warn_user
 __all__ = ["ParametricRegression"]
 
 Array = npt.NDArray[np.float64]
-Whole = npt.NDArray[np.int64]
-
-_FLAT = 1e-10  # information in a direction relative to that at β = 0, below which the likelihood has no maximum there
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -142,7 +114,7 @@ class ParametricRegression(LinearEstimator):
     """
 
     _learns_from: ClassVar[frozenset[str]] = frozenset({"entry", "intervals", "weights"})
-    _parameter_constraints: ClassVar[Constraints] = LINEAR_CONSTRAINTS | {
+    _parameter_constraints: ClassVar[Constraints] = NEWTON_CONSTRAINTS | {
         "family": one_of(*FAMILIES),
         "df": integer(1),
         "robust": one_of("auto") | BOOLEAN,
@@ -158,18 +130,13 @@ class ParametricRegression(LinearEstimator):
     tol: float = 1e-16
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, outcome, n_rows = self._start_complete(X, y)
-        self._strata = Strata.of(X, self.strata)
-        stratum = self._strata.learn(X)
-        self._strata.warn_without_events(stratum, outcome.had_event)
-        self.strata_ = self._strata.labels
-        raw, offset = self._learn_design(X, outcome.weight)
-        self.robust_ = is_robust(outcome) if self.robust == "auto" else self.robust
+        rows = self._read_rows(X, y)
+        self.robust_ = is_robust(rows.outcome) if self.robust == "auto" else self.robust
         if self.family != "gompertz":
-            outcome = _without_events_at_zero(outcome)
-        self.knots_ = self._choose_knots(outcome)
-        self._numbers = row_counts(outcome, n_rows)
-        self._fit_rows(raw, offset, outcome, stratum)
+            rows = replace(rows, outcome=_without_events_at_zero(rows.outcome))
+        self.knots_ = self._choose_knots(rows.outcome)
+        self._name_parameters()
+        self._fit_rows(rows)
 
     @property
     def _family(self) -> Family:
@@ -191,86 +158,40 @@ class ParametricRegression(LinearEstimator):
             )
         return knots
 
-    def _fit_rows(self, raw: Array, offset: Array, outcome: Outcome, stratum: Whole | None) -> None:
+    def _fit_rows(self, rows: TrainingRows) -> None:
         """Maximise the likelihood, and set what follows from the maximum."""
-        k, p = len(self._family.parameters), raw.shape[1]
-        place = np.zeros(len(raw), dtype=np.int64) if stratum is None else stratum
-        null = ParametricLikelihood(self._family, raw[:, :0], outcome, place, offset)
-        n_strata = null.n_strata
-        self._name_parameters()
-        size = p + n_strata * k
+        raw, outcome, family = rows.matrix, rows.outcome, self._family
+        k, p, size = len(family.parameters), raw.shape[1], len(self.parameters_)
+        n_strata = (size - p) // k
         if not outcome.had_event.any():  # of which _note_outcome has warned
             self.coef_, self.covariance_ = np.zeros(p), np.full((size, size), np.nan)
-            self.baseline_ = np.tile(self._family.without_events(), (n_strata, 1))
-            self._numbers |= {"parameters": float(size), "log_likelihood": 0.0, "null_log_likelihood": 0.0}
-            self.n_iter_ = 0
+            self.baseline_ = np.tile(family.without_events(), (n_strata, 1))
+            nothing = {"parameters": float(size), "log_likelihood": 0.0, "null_log_likelihood": 0.0}
+            self._numbers, self.n_iter_ = rows.counts() | nothing, 0
             return
-        start = maximise(null, null.start(), np.zeros(n_strata * k), self.max_iter, self.tol)
-        centre = np.average(raw, axis=0, weights=outcome.weights)
-        basis: Basis | RidgeBasis
-        if self.alpha > 0:
-            basis = RidgeBasis(raw, centre, outcome.weight, self.alpha)
-        else:
-            basis = Basis(raw if stratum is None else within_strata(raw, stratum))
-            if basis.dropped:
-                warn_of_dropped(basis, self.terms_)
-        columns = (raw[:, basis.kept] - centre[basis.kept]) @ basis.transform
-        b = columns.shape[1]
-        likelihood = ParametricLikelihood(self._family, columns, outcome, place, offset)
-        first = np.concatenate([np.zeros(b), start.parameters])
-        penalty = np.concatenate([np.full(b, self.alpha), np.zeros(n_strata * k)])
-        found = maximise(likelihood, first, penalty, self.max_iter, self.tol)
-        # a direction in which there is hardly any information, compared with β = 0, has no maximum
-        least = _FLAT * float(np.diag(found.start_information)[:b].mean()) if b and self.alpha == 0 else -np.inf
-        flat, covariance = _covariance(found.information, b, least)
-        if self.robust_:
-            covariance = sandwich(likelihood.score_residuals(found.parameters) @ covariance, outcome)
-        # coefficients and parameters at x = 0, stratum by stratum, from those of the basis
-        back = np.zeros((size, b + n_strata * k))
-        back[basis.kept, :b] = basis.transform
-        for s in range(n_strata):
-            for j in range(k):
-                back[p + s * k + j, b + j * n_strata + s] = 1.0
-            back[p + s * k, :b] = -centre[basis.kept] @ basis.transform
-        values = back @ found.parameters
-        self.coef_, self.baseline_ = values[:p], values[p:].reshape(n_strata, k)
-        self.covariance_ = back @ covariance @ back.T
-        diagonal = np.arange(size)
-        self.covariance_[basis.kept, basis.kept] += basis.outside
-        length = np.sqrt((back**2).sum(axis=1))
-        infinite = np.sqrt(((back @ flat) ** 2).sum(axis=1)) > 1e-6 * np.where(length > 0, length, 1.0)
-        self.covariance_[diagonal[infinite], diagonal[infinite]] = np.inf
-        left_out = np.setdiff1d(np.arange(p), basis.kept)
-        self.covariance_[left_out], self.covariance_[:, left_out] = np.nan, np.nan
-        self.n_iter_ = found.n_iter
-        value, null_value = found.value + 0.5 * float(penalty @ found.parameters**2), found.start_value
-        self._numbers |= {"log_likelihood": value, "null_log_likelihood": null_value}
-        self._numbers["parameters"] = float(b + n_strata * k)
-        if self.alpha == 0 and not infinite.any() and found.decrement is None:
-            own = found.parameters[:b]
-            self._numbers["likelihood_ratio"] = 2.0 * (value - null_value)
-            self._numbers["wald"] = float(own @ np.linalg.solve(covariance[:b, :b], own))
-        self._warn(found, infinite)
-
-    def _warn(self, found: Maximum, infinite: npt.NDArray[np.bool_]) -> None:
-        separating = [name for name, which in zip(self.terms_, infinite) if which]
-        if separating:
-            warn_user(
-                f"The likelihood has no maximum: it keeps rising as the coefficients of {listed(separating)} go to "
-                "infinity, because these columns separate the events from other rows. Their standard errors are "
-                "infinite; alpha > 0 gives finite estimates.",
-                ConvergenceWarning,
-            )
-        elif found.decrement is not None:
-            size = np.abs(self.baseline_).max(axis=0)
-            worst = self._family.parameters[int(np.argmax(size[1:])) + 1 if len(size) > 1 else 0]
-            fewer = "lower df" if self.family == "spline" else "choose a family with fewer parameters"
-            warn_user(
-                f"Newton's method has not converged in {found.n_iter + 1} steps (decrement {found.decrement:.2g}); the "
-                f"largest parameter of the {self.family} family is {worst}, {size.max():.3g}. Raise max_iter, {fewer}, "
-                "leave out columns, or set alpha > 0.",
-                ConvergenceWarning,
-            )
+        stratum = np.zeros(len(raw), dtype=np.int64) if rows.stratum is None else rows.stratum
+        null = ParametricLikelihood(family, np.zeros((0, len(raw))), outcome, stratum, rows.offset)
+        start = maximise(null, null.start(), np.zeros(size - p), self.max_iter, self.tol).parameters
+        centre = np.average(raw, axis=0, weights=outcome.weight)
+        basis = make_basis(raw, outcome, centre, self.terms_, self.alpha, rows.stratum)
+        x = basis.transform.T @ (raw - centre)[:, basis.kept].T
+        # the parameters at x = 0, stratum by stratum, from those at the centre, which are in the order of the family
+        at_zero = np.zeros((size - p, len(x) + size - p))
+        at_zero[np.arange(size - p), len(x) + np.arange(size - p).reshape(k, n_strata).T.reshape(-1)] = 1.0
+        at_zero[::k, : len(x)] = -centre[basis.kept] @ basis.transform
+        fit = fit_coefficients(
+            ParametricLikelihood(family, x, outcome, stratum, rows.offset),
+            basis,
+            outcome,
+            self.parameters_,
+            self,
+            robust=self.robust_,
+            others=(start, at_zero),
+            simpler="lower df, " if self.family == "spline" else "choose a family with fewer parameters, ",
+        )
+        self.coef_, self.baseline_, self.n_iter_ = fit.coef, fit.others.reshape(n_strata, k), fit.n_iter
+        assert fit.covariance is not None
+        self.covariance_, self._numbers = fit.covariance, rows.counts() | fit.numbers
 
     def _name_parameters(self) -> None:
         labels = [""] if self.strata_ is None else [f"[{', '.join(label)}]" for label in self.strata_]
@@ -291,35 +212,20 @@ class ParametricRegression(LinearEstimator):
         """The log-likelihood of the model without covariates."""
         return self._numbers["null_log_likelihood"]
 
-    def summary(self, level: float = 0.95) -> ModelSummary:
-        """Coefficients, ratios of times or hazards, tests and measures of fit, as a printable summary.
-
-        The coefficients are followed by the parameters of the family, which have no ratios. They are nan for a column
-        that is left out; p = 1 if the standard error is infinite.
-
-        Parameters
-        ----------
-        level : float
-            Confidence level of the limits of the ratios.
-        """
-        check_is_fitted(self)
-        values = np.concatenate([self.coef_, self.baseline_.reshape(-1)])
-        ratio = "time_ratio" if self._family.accelerates else "hazard_ratio"
-        errors, index = np.sqrt(np.diag(self.covariance_)), pd.Index(self.parameters_, name="term")
-        table = coefficient_table(values, errors, level, index, ratio)
-        table.iloc[len(self.coef_) :, 1:4] = np.nan
-        strata = f", strata of {', '.join(map(str, self._strata.columns))}" if self._strata.columns else ""
+    def _summary(self, level: float) -> ModelSummary:
         name = f"spline with df={self.df}" if self.family == "spline" else self.family.replace("_", " ")
         return summarise(
-            f"Parametric regression, {name}{strata}{f', ridge penalty {self.alpha:g}' if self.alpha else ''}",
-            table,
+            f"Parametric regression, {name}{self._in_strata}{f', ridge penalty {self.alpha:g}' if self.alpha else ''}",
+            self.parameters_,
+            np.concatenate([self.coef_, self.baseline_.reshape(-1)]),
+            np.sqrt(np.diag(self.covariance_)),
             None if self.alpha > 0 else self.covariance_,
             self._design.sources,
             self._numbers,
             level=level,
+            ratio="time_ratio" if self._family.accelerates else "hazard_ratio",
             robust=self.robust_,
             penalised=self.alpha > 0,
-            n_baseline=self.baseline_.size,
         )
 
     def predict_survival_band(self, X: Any, times: Any, level: float = 0.95) -> tuple[Array, Array]:
@@ -331,14 +237,12 @@ class ParametricRegression(LinearEstimator):
         check_is_fitted(self)
         check_level(level)
         grid = torch.from_numpy(self._check_grid(times))
-        X = self._check_new_rows(X)
-        values, raw, stratum = self._values(X), self._linear_parts(X)[0], self._strata.find(X)
+        values, raw, place = self._values(self._check_new_rows(X))
         n, k, p = len(values), values.shape[1], raw.shape[1]
         own = torch.from_numpy(values.T[:, :, None].repeat(len(grid), axis=2)).requires_grad_()
         with torch.enable_grad():
             log_hazard = torch.log(-self._family.formula(list(own), grid).survival)
             slopes = torch.autograd.grad(log_hazard.sum(), own)[0].numpy()  # (k, n, times)
-        place = np.zeros(n, dtype=np.int64) if stratum is None else stratum
         used = np.flatnonzero(~np.isnan(np.diag(self.covariance_)[:p]))
         columns = np.zeros((n, k, len(used) + len(self.baseline_) * k))
         columns[:, 0, : len(used)] = raw[:, used]
@@ -352,37 +256,28 @@ class ParametricRegression(LinearEstimator):
         lower, upper = (np.where(at_zero, 1.0, np.exp(-np.exp(middle + side * half))) for side in (1.0, -1.0))
         return lower, upper
 
-    def _values(self, X: Any) -> Array:
-        """The parameters of the family of each row, (n, k)."""
-        check_complete(X, self.missing)
+    def _values(self, X: Any) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+        """The parameters of the family of each row, (n, k); the matrix of its columns; and its stratum."""
         stratum = self._strata.find(X)
         raw, offset = self._linear_parts(X)
-        values = self.baseline_[np.zeros(len(raw), dtype=np.int64) if stratum is None else stratum]
+        place = np.zeros(len(raw), dtype=np.int64) if stratum is None else stratum
+        values = self.baseline_[place]
         values[:, 0] = np.clip(values[:, 0] + raw @ self.coef_ + offset, -600.0, 600.0)
-        return values
+        return values, raw, place
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
-        return self._family.distribution(torch.from_numpy(self._values(self._select(X))))
+        return self._family.distribution(torch.from_numpy(self._values(self._select(X))[0]))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-        """What a model file keeps of the fit."""
         fitted, tensors = super()._state()
-        fitted |= self._design_state() | {"numbers": self._numbers}
-        fitted |= {"n_iter_": self.n_iter_, "robust_": self.robust_}
-        if self.strata_ is not None:
-            fitted |= {"strata_": [list(label) for label in self.strata_]}
+        fitted |= {"numbers": self._numbers, "n_iter_": self.n_iter_, "robust_": self.robust_}
         arrays = {name: getattr(self, name).reshape(-1) for name in ("coef_", "baseline_", "covariance_")}
         if self.knots_ is not None:
             arrays["knots_"] = self.knots_
         return fitted, tensors | {name: torch.from_numpy(values) for name, values in arrays.items()}
 
     def _restore(self, fitted: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """The inverse of `state`."""
         super()._restore(fitted, tensors)
-        self._check_settings()
-        self._strata = Strata.restored(self.strata, fitted.get("strata_"), getattr(self, "feature_names_in_", None))
-        self.strata_ = self._strata.labels
-        self._restore_design(fitted)
         self.knots_ = None
         if self.family == "spline":
             self.knots_ = tensor_of(tensors, "knots_", self.df + 1, increasing=True).numpy()
@@ -399,26 +294,6 @@ class ParametricRegression(LinearEstimator):
         self.covariance_ = restored_covariance(tensors, "covariance_", size)
         if (np.diag(self.covariance_) < 0).any():
             raise ValueError("a variance is negative")
-
-
-def _covariance(information: Array, b: int, least: float) -> tuple[Array, Array]:
-    """Directions with an information of at most ``least``, (size, m), and the inverse information without them.
-
-    Such a direction moves the b coefficients, and the other parameters as the likelihood has them follow.
-    """
-    size = len(information)
-    others = np.linalg.pinv(information[b:, b:], rcond=1e-14, hermitian=True)
-    follow = -others @ information[b:, :b]
-    own = information[:b, :b] + information[:b, b:] @ follow
-    eigenvalues, vectors = np.linalg.eigh(0.5 * (own + own.T))
-    flat = eigenvalues <= least
-    directions = np.vstack([vectors[:, flat], follow @ vectors[:, flat]])
-    inverse = np.zeros((size, size))
-    inverse[:b, :b] = (vectors[:, ~flat] / eigenvalues[~flat]) @ vectors[:, ~flat].T
-    inverse[b:, :b] = follow @ inverse[:b, :b]
-    inverse[:b, b:] = inverse[b:, :b].T
-    inverse[b:, b:] = others + follow @ inverse[:b, b:]
-    return directions, inverse
 
 
 def _without_events_at_zero(outcome: Outcome) -> Outcome:

@@ -115,12 +115,8 @@ class PartialLikelihood:
         """The largest value that any risks could have: those of tied events are equal, and all others zero."""
         return sum(part.saturated() for part in self._parts)
 
-    def baseline(self, beta: Array) -> list[tuple[Array, Array]]:
-        """Event times and cumulative baseline hazard (at x = 0) of each stratum, with the same treatment of ties."""
-        return [part.baseline(beta) for part in self._parts]
-
     def baseline_moments(self, beta: Array) -> list[BaselineMoments]:
-        """What limits of predicted curves need of each stratum."""
+        """The baseline of each stratum, with the same treatment of ties, and what limits of predicted curves need."""
         return [part.baseline_moments(beta) for part in self._parts]
 
     def time_interaction(self, beta: Array, g: Array) -> tuple[Array, Array]:
@@ -158,7 +154,6 @@ class _Stratum:
         distinct, self.group = np.unique(-time, return_inverse=True)
         self.times = -distinct
         self.n_groups = n_groups = len(distinct)
-        self.last = np.searchsorted(self.group, np.arange(n_groups), side="right") - 1  # end of each leading part
         self.weight = None if y.weight is None else y.weight[order]
         self.cases = np.flatnonzero(self.event)
         self.rows = self.cases  # of the terms of the sum
@@ -166,6 +161,7 @@ class _Stratum:
         if repeated:
             self.rows = np.repeat(self.cases, np.asarray(self.weight)[self.cases].astype(np.int64))
         self.at = self.group[self.rows]
+        self.end = np.searchsorted(self.group, self.at, side="right") - 1  # last row still at risk, by event
         tied = np.bincount(self.at, minlength=n_groups)
         first = np.cumsum(tied) - tied
         place = np.arange(len(self.rows)) - first[self.at]
@@ -197,7 +193,7 @@ class _Stratum:
         risk = np.exp(log_risk - shift)
         if self.weight is not None:
             risk = risk * self.weight
-        total = np.cumsum(risk)[self.last][self.at]
+        total = np.cumsum(risk)[self.end]
         tied = np.bincount(self.group[self.cases], weights=risk[self.cases], minlength=self.n_groups)
         if self.later is not None:
             # the case itself is always at risk, whatever rounding leaves of the rest
@@ -207,7 +203,7 @@ class _Stratum:
 
     def _means(self, risk_x: Array, total: Array) -> Array:
         """The mean of x in the risk set of each event."""
-        first = np.cumsum(risk_x, axis=0)[self.last][self.at]
+        first = np.cumsum(risk_x, axis=0)[self.end]
         if self.later is not None:
             gone = np.vstack([np.zeros((1, risk_x.shape[1])), np.cumsum(risk_x[self.later], axis=0)])
             first = first - gone[self.n_later[self.at]]
@@ -253,25 +249,17 @@ class _Stratum:
         mean = sums.mean if weight is None else weight[:, None] * sums.mean
         return np.asarray(second - mean.T @ sums.mean)
 
-    def baseline(self, beta: Array) -> tuple[Array, Array]:
+    def baseline_moments(self, beta: Array) -> BaselineMoments:
         # risks of separated events may be too far apart for sums
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             sums = self._sums(beta)
-            rises = np.bincount(self.at, weights=self.mean_weight / sums.total, minlength=self.n_groups)[::-1]
-            jumps = rises > 0
-            hazard = np.exp(np.minimum(np.log(np.cumsum(rises[jumps])) - sums.shift, _LARGEST))
-        return self.times[::-1][jumps], hazard
-
-    def baseline_moments(self, beta: Array) -> BaselineMoments:
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            sums = self._sums(beta)
-            rise = self.mean_weight / sums.total * np.exp(-sums.shift)
-            each = np.column_stack([rise, rise / sums.total * np.exp(-sums.shift), rise[:, None] * sums.mean])
-        added = np.zeros((self.n_groups, each.shape[1]))
-        np.add.at(added, self.at, each)
-        jumps = np.flatnonzero(added[:, 0] > 0)[::-1]
-        total = np.cumsum(added[jumps], axis=0)
-        return BaselineMoments(self.times[jumps], total[:, 0], total[:, 1], total[:, 2:])
+            rise = self.mean_weight / sums.total
+            each = np.column_stack([rise, rise / sums.total, rise[:, None] * sums.mean])[::-1]  # earliest first
+            last = np.flatnonzero(np.diff(self.at[::-1], append=-1))  # of the events at each time
+            total, times = np.cumsum(each, axis=0)[last], self.times[self.at[::-1][last]]
+            hazard = np.exp(np.minimum(np.log(total[:, 0]) - sums.shift, _LARGEST))
+            variance, means = total[:, 1] * np.exp(-2.0 * sums.shift), total[:, 2:] * np.exp(-sums.shift)
+        return BaselineMoments(times, hazard, variance, means)
 
     def time_interaction(self, beta: Array, g: Array) -> tuple[Array, Array]:
         sums, at_event = self._sums(beta), g[self.order][self.rows]

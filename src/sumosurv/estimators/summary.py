@@ -168,50 +168,59 @@ class ModelSummary:
 
 def summarise(
     title: str,
-    coefficients: pd.DataFrame,
+    names: Sequence[str],
+    coef: Array,
+    standard_errors: Array,
     covariance: Array | None,
     sources: Sequence[str],
     numbers: Mapping[str, float],
     *,
     level: float,
+    ratio: str = "hazard_ratio",
     robust: bool = False,
     penalised: bool = False,
-    n_baseline: int = 0,
+    inference: bool = True,
 ) -> ModelSummary:
     """Make a summary of one regression.
 
     Parameters
     ----------
     title : str
-    coefficients : DataFrame
-        From `coefficient_table`.
-    covariance : array of shape (p, p), optional
-        Of the coefficients; None if it is not known, as with a ridge penalty.
+    names : sequence of str
+        The coefficients, and after them other parameters, which have no ratios and are not zero in any hypothesis.
+    coef, standard_errors : array
+        One value per name.
+    covariance : array, optional
+        Of the coefficients, and perhaps of the other parameters; None if it is not known, as with a ridge penalty.
     sources : sequence of str
-        The column of X behind each coefficient. Later rows of the table are other parameters.
+        The column of X behind each coefficient.
     numbers : mapping
         ``rows``, ``rows_dropped``, ``events``, ``parameters``, ``log_likelihood``, ``null_log_likelihood``; and, if
         they are known, the statistics ``likelihood_ratio``, ``wald``, ``score`` and ``robust_score`` of the tests that
         all coefficients are zero, ``concordance`` and ``concordance_standard_error``.
     level : float
-        Confidence level of the table.
+        Confidence level of the limits.
+    ratio : str
+        The name of the exponentials of the coefficients.
     robust : bool
         Whether the covariance is the sandwich.
     penalised : bool
         Whether the log-likelihood is not at its maximum; there are no AIC and BIC.
-    n_baseline : int
-        How many of the parameters are not coefficients, and not zero in any hypothesis.
+    inference : bool
+        Whether standard errors are known. If not, all coefficients are shown.
     """
     fit = {name: numbers[name] for name in _REQUIRED}
     twice, df = -2.0 * fit["log_likelihood"], fit["parameters"]
     fit["aic"] = np.nan if penalised else twice + 2.0 * df
     fit["bic"] = np.nan if penalised else twice + df * np.log(max(fit["events"], 1.0))
     fit |= {name: numbers.get(name, np.nan) for name in ("concordance", "concordance_standard_error")}
-    known = [name for name in _TESTS if name in numbers]
-    tests = _test_table([numbers[name] for name in known], [int(df) - n_baseline] * len(known), known, "test")
-    coef = coefficients["coef"].to_numpy()[: len(sources)]
-    terms = _wald_by_term(coef, covariance, sources) if covariance is not None else _test_table([], [], [], "term")
-    return ModelSummary(title, level, coefficients, terms, tests, pd.Series(fit, name="value"), robust)
+    known, n_others = [name for name in _TESTS if name in numbers], len(names) - len(sources)
+    tests = _test_table([numbers[name] for name in known], [int(df) - n_others] * len(known), known, "test")
+    table = coefficient_table(coef, standard_errors, level, pd.Index(names, name="term"), ratio, inference=inference)
+    table.iloc[len(sources) :, 1:4] = np.nan
+    own = table["coef"].to_numpy()[: len(sources)]
+    terms = _wald_by_term(own, covariance, sources) if covariance is not None else _test_table([], [], [], "term")
+    return ModelSummary(title, level, table, terms, tests, pd.Series(fit, name="value"), robust)
 
 
 def coefficient_table(
