@@ -138,7 +138,7 @@ def agreement(n=200, p=5_000, penalties=53):
         return wrong.max() / alpha, (alpha * np.abs(b).sum() - value) / n, np.abs(step).max(initial=0.0)
 
     best, made = [assess(b, alpha) for b, alpha in zip(ours, alphas)], []
-    for threshold in (1e-7, 1e-9, 1e-11, 1e-14):
+    for threshold in (1e-7, 1e-9, 1e-11, 1e-14, 1e-16):
         with tempfile.TemporaryDirectory() as folder:
             rows, lambdas, found = (Path(folder, name) for name in ("rows.bin", "lambdas.bin", "coef.bin"))
             np.asfortranarray(np.column_stack([when, event, X])).T.tofile(rows)
