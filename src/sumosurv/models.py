@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sumosurv.distributions import SurvivalDistribution
@@ -75,3 +75,18 @@ def cells_of(model: Any) -> Cells | None:
         return cells_of(model.best_estimator_)
     cells: Cells | None = getattr(final_estimator(model), "cells_", None)
     return cells
+
+
+def preprocessor_of(model: Any) -> Any:
+    """The preprocessor of a fitted estimator; for a mixture, that of its first component. None if it has none."""
+    while not hasattr(model, "preprocessor_") and model._parts():
+        model = model._parts()[0]  # all parts read the same columns
+    return getattr(model, "preprocessor_", None)
+
+
+def cause_names(n_causes: int, given: Sequence[str] | None, argument: str = "causes") -> list[str]:
+    """The names of the causes: those given, or "cause 1", "cause 2", ..."""
+    names = [f"cause {k + 1}" for k in range(n_causes)] if given is None else [str(name) for name in given]
+    if len(names) != n_causes:
+        raise ValueError(f"{argument} must name each of the {n_causes} competing causes; got {len(names)}.")
+    return names

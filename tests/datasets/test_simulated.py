@@ -133,7 +133,7 @@ def test_wrong_x(X: object, message: str) -> None:
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, True])
 def test_wrong_n(n: object) -> None:
-    with pytest.raises(ValueError, match="number of rows"):
+    with pytest.raises(ValueError, match="n must be an integer"):
         simulate("normal", n)  # type: ignore[arg-type]
 
 

@@ -233,6 +233,27 @@ def test_encoders_of_arrays_with_convolutions(encoder, shape, tmp_path):
     check(program(torch.from_numpy(X[:7]), torch.from_numpy(times)), model, X[:7], times, 1e-12)
 
 
+class _EverySecond(nn.Module):
+    """Indexing by steps, means over two axes, and flattening of the first two of three axes of a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(7, 3)
+
+    def forward(self, x):
+        means = x[:, :, 1::2].mean((1, 3))
+        return self.last(torch.cat([means, x.flatten(1, 2)[..., -2:].sum(2)[:, :4]], dim=1))
+
+
+def test_encoders_may_index_and_average(tmp_path):
+    rng = np.random.default_rng(0)
+    X, time = rng.normal(size=(60, 2, 6, 5)).astype(np.float32), rng.exponential(size=60)
+    model = SumoNet(encoder=_EverySecond, **cases.SMALL).fit(X, (time, rng.random(60) < 0.7))
+    times = np.array([0.3, 1.0])
+    found = open_onnx(model, tmp_path / "model.onnx").run(None, {"array": X[:9], "times": times})
+    check(found, model, X[:9], times, 1e-12)
+
+
 def test_pooling_that_onnx_has_no_words_for(tmp_path):
     pytest.importorskip("onnx", reason="onnx is not installed (extra 'export')")
     rng = np.random.default_rng(0)

@@ -101,7 +101,7 @@ def test_points_are_the_groups_of_the_calibration():
 
 
 def test_what_cannot_be_drawn():
-    with pytest.raises(ValueError, match="2 causes; got 1"):
+    with pytest.raises(ValueError, match="2 competing causes; got 1"):
         plot_incidences(D, labels=["one"])
     with pytest.raises(ValueError, match="from 1 to 2"):
         plot_risk_groups(D, Y, cause=3)

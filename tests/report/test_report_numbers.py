@@ -286,7 +286,7 @@ def test_horizons_are_quartiles_of_event_times_within_the_follow_up():
     for times in ([], [0.0], [np.inf], [-1.0, 1.0]):
         with pytest.raises(ValueError, match="times must be positive"):
             ReportInputs(MODEL, X, Y, times=times)
-    with pytest.raises(ValueError, match="name each competing cause"):
+    with pytest.raises(ValueError, match=r"causes.*got 1"):
         ReportInputs(MODEL, X, Y, causes=["a"])
     with pytest.raises(ValueError, match="second model named 'CoxPH'"):
         ReportInputs(MODEL, X, Y, against={"CoxPH": MODEL})

@@ -1,4 +1,4 @@
-"""From a table to covariates and outcomes, by the columns that were named."""
+"""Tables, outcomes and clusters, as the options name them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROLES = ("time", "event", "entry", "lower", "upper", "weight", "group", "event_
 
 
 def check_target(path: Path, *inputs: str | Path | None) -> None:
-    """Say at once, and not after a long fit, that a file cannot be written, or would replace what is read."""
+    """Raise an error before any work if a file cannot be written, or would overwrite an input."""
     check_writable(path)
     check_apart(path, *inputs)
 
@@ -27,7 +27,7 @@ def check_target(path: Path, *inputs: str | Path | None) -> None:
 def read_rows(path: Path, arguments: argparse.Namespace, *, in_blocks: bool | None = None) -> pd.DataFrame | RowSource:
     """A table as --sep, --decimal, --categorical and --stream say; see `open_table` for ``in_blocks``.
 
-    The levels of an index stored by pandas are no covariates, but options can name them.
+    Index levels stored by pandas are not covariates, but options can name them.
     """
     return open_table(
         path,
@@ -71,7 +71,7 @@ def read_source(
 
 
 def how_many(number: int, what: str) -> str:
-    """A number of things in words."""
+    """A number and its noun, in the plural if needed."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 

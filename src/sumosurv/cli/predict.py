@@ -39,7 +39,7 @@ def run_predict(arguments: argparse.Namespace) -> int:
     if out is not None:
         check_target(out, arguments.model, arguments.data)
     model, cluster = load(arguments.model), cluster_of(arguments)
-    # what a cluster predicts need not fit into memory
+    # rows that a cluster predicts need not fit into memory
     in_blocks = True if cluster is not None and is_parquet(arguments.data) else None
     source = as_source(read_rows(arguments.data, arguments, in_blocks=in_blocks))
     if cluster is not None and cluster.too_small(rows=source.n_rows):
@@ -61,8 +61,8 @@ def run_predict(arguments: argparse.Namespace) -> int:
     if beyond:
         named = ", ".join(f"{name} in {how_many(count, 'row')}" for name, count in beyond.items())
         print(
-            f"sumosurv predict: the training data end at {model.last_time_:g}, and what lies past it is extrapolated: "
-            f"{named} of {rows:,}; the column 'extrapolated' names them row by row.",
+            f"sumosurv predict: predictions beyond {model.last_time_:g}, the end of the training data, are "
+            f"extrapolated: {named} of {rows:,}; the column 'extrapolated' names them for each row.",
             file=sys.stderr,
         )
     return 0
@@ -89,7 +89,7 @@ def _predictions(
     beyond: Counter[str],
     bar: Any,
 ) -> Iterator[pd.DataFrame]:
-    """The predictions, some rows at a time, here or by the workers of a cluster; counts extrapolated ones."""
+    """Predictions in blocks of rows, made here or on a cluster; counts the extrapolated ones."""
     names, notes = check_prediction_columns(model, source, identifiers), LevelNotes()
     blocks = (block.X for block in source.blocks(list(dict.fromkeys([*names, *identifiers])), rows=_BLOCK))
     work = partial(_block, model, table, names, identifiers)
@@ -174,7 +174,7 @@ class _Marginal:
 
 
 def load_models(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Load the model and those that it is compared with, by the names of their files."""
+    """Load the model and the models that it is compared with, by the names of their files."""
     model = load(arguments.model)
     models = {arguments.model.stem: model}
     for other in arguments.against:
@@ -206,7 +206,7 @@ def _gain_in_words(gains: pd.DataFrame, model: Any, outcome: Outcome) -> str:
 
 
 def _score_options(arguments: argparse.Namespace, y: Outcome) -> dict[str, dict[str, Any]]:
-    """Options of each score asked for: the times given, to those that take times of that kind."""
+    """The options of each requested score: --times and --range apply to scores that take them."""
     usual, _ = default_scores(y, arguments.times)
     options: dict[str, dict[str, Any]] = {name: {} for name in arguments.scores or usual}
     if arguments.span is not None and len(arguments.span) != 2:

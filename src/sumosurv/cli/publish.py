@@ -7,12 +7,12 @@ import argparse
 from sumosurv import datasets, report, serve
 from sumosurv.cli.options import check_target, for_model, read_source
 from sumosurv.cli.predict import load_models
+from sumosurv.datasets.simulated import NAMES
 from sumosurv.estimators import load
 from sumosurv.export import export_onnx, export_torch
 from sumosurv.sources import write_table
 
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
-_SIMULATED = ("weibull", "checkerboard", "normal", "kkbox")
 
 
 def run_report(arguments: argparse.Namespace) -> int:
@@ -67,11 +67,11 @@ def run_serve(arguments: argparse.Namespace) -> int:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """Write a model file in a form that other programs run."""
+    """Export a model file to ONNX or torch."""
     check_target(arguments.out, arguments.model)
     kind = arguments.out.suffix.lower()
     if kind not in (".onnx", ".pt2"):
-        raise ValueError(f"--out must end in .onnx, or in .pt2 for torch; got {arguments.out}.")
+        raise ValueError(f"--out must end in .onnx (ONNX) or .pt2 (torch); got {arguments.out}.")
     model = load(arguments.model)
     write = export_onnx if kind == ".onnx" else export_torch
     write(model, arguments.out, precision=arguments.precision)
@@ -85,15 +85,15 @@ def run_datasets(arguments: argparse.Namespace) -> int:
         check_target(arguments.out)
     if arguments.name is None:
         print(datasets.available().to_string(index=False))
-        print(f"\nSimulated, with their true distribution: {', '.join(_SIMULATED)}.")
+        print(f"\nSimulated datasets, with known distributions: {', '.join(NAMES)}.")
         print("Write one to a file: sumosurv datasets NAME --out FILE")
         return 0
-    if arguments.name in _SIMULATED:
+    if arguments.name in NAMES:
         made = datasets.simulate(arguments.name, arguments.rows, random_state=arguments.seed)
         frame = made.X.assign(time=made.y["time"], event=made.y["event"].astype(int))
         text = f"{arguments.name}: {len(frame):,} simulated rows, {made.y['event'].mean():.1%} events."
     else:
-        known = [*datasets.available()["name"], *_SIMULATED]
+        known = [*datasets.available()["name"], *NAMES]
         if arguments.name not in known:
             raise ValueError(f"There is no dataset {arguments.name!r}; the names are {', '.join(known)}.")
         data = datasets.load(arguments.name)

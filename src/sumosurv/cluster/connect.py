@@ -1,4 +1,4 @@
-"""A Ray cluster: its address, access to it, how much work justifies it, and an executor for the trials of a search."""
+"""A Ray cluster: connecting to it, when it is used, and running trials of a search and blocks of rows on it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sumosurv.warn import warn_user
 
 _RETRIES = 5  # of a task whose worker or node was lost
 
-# Less work than this is done locally. It is about where two workers took as long as one process, including the time to
-# connect and to start workers (benchmarks/cluster.py; results in docs/large_data_evidence.md).
+# Less work than this is done locally. At about this amount, two workers took as long as one process, including the time
+# to connect and to start workers (benchmarks/cluster.py; results in docs/large_data_evidence.md).
 SMALLEST_PASSES = 5_000_000  # rows × networks (or trials) × epochs of a fit or a search
 SMALLEST_ROWS = 500_000  # rows of a prediction
 

@@ -1,4 +1,4 @@
-"""Datasets: the paper's real ones, verified by checksum, and its simulated ones with their true distribution."""
+"""The datasets of the paper: real ones, verified by checksum, and simulated ones with their true distributions."""
 
 from sumosurv.datasets._catalogue import ChecksumError
 from sumosurv.datasets._sources import DatasetUnavailableError

@@ -1,9 +1,9 @@
-r"""A simulated stand-in for KKBOX: its size, its columns, its share of censoring, and a distribution that is known.
+r"""Simulated data like KKBOX: the same size, columns and share of censoring, with a known distribution.
 
-The columns are those of the published dataset. Given them, T is a mixture of two Weibull
-distributions: a share of the customers leave around the end of their first plans, the others stay for long. Scale
-*and* shape of both depend on the covariates, with interactions, so that hazards are far from proportional.
-Censoring is the end of the files: customers begin at a uniform date of a window of 790 days.
+Given the columns, T is a mixture of two Weibull distributions: some customers leave around the end of their first
+plans, the others stay for a long time. Scale *and* shape of both depend on the covariates, with interactions, so that
+hazards are far from proportional. Customers start at a uniformly distributed date in a window of 790 days, and
+follow-up ends with the window.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ COLUMNS = (
 )
 _CATEGORICAL = ("city", "gender", "registered_via")
 _WINDOW = 790.0  # days from the first to the last possible start
-_SHARES = (0.4, 0.6)  # of those who leave soon and those who stay
-_RETURN = 0.4  # share of those who churned that come back
-_ROWS_PER_CUSTOMER = 1.3  # a little below the truth, so that one round mostly suffices
+_SHARES = (0.4, 0.6)  # of customers who leave early, and of those who stay
+_RETURN = 0.4  # share of customers who return after leaving
+_ROWS_PER_CUSTOMER = 1.3  # slightly below the mean, so that one round usually suffices
 _CITIES = np.array([1, *range(3, 23)])
 _CITY_SHARES = np.append(0.5, 0.5 * (w := 1.0 / np.arange(2, 22)) / w.sum())
 _WAYS, _WAY_SHARES = np.array([3, 4, 7, 9, 13]), np.array([0.14, 0.2, 0.42, 0.23, 0.01])
@@ -49,7 +49,7 @@ _PRICES, _PRICE_SHARES = np.array([99.0, 129.0, 149.0, 180.0]), np.array([0.35, 
 
 
 def draw(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, npt.NDArray[np.int64], Floats, Floats]:
-    """Covariates, customer, event time and censoring time of n rows; a customer's rows lie together."""
+    """Covariates, customer, event time and censoring time of n rows; the rows of a customer are adjacent."""
     parts: list[tuple[pd.DataFrame, npt.NDArray[np.int64], Floats, Floats]] = []
     rows = customers = 0
     while rows < n:
@@ -73,22 +73,22 @@ def distribution(X: Any) -> Mixture:
 
 
 def _customers(m: int, first: int, rng: np.random.Generator) -> tuple[Any, Any, Floats, Floats]:
-    """All spells of m customers. Whether a later one exists depends on the earlier ones alone, never on itself."""
+    """All spells of m customers. Whether a later spell exists depends only on the earlier ones."""
     person = _person(m, rng)
     who = np.arange(m)
-    clock = _WINDOW * rng.random(m)  # from the start of the spell to the end of the window
+    follow_up = _WINDOW * rng.random(m)  # from the start of the spell to the end of the window
     gap = np.zeros(m)
     spells = []
     for j in range(100):
         X = _spell(person.take(who), j, gap, rng)
-        event, censoring = _event_time(X, rng), clock
+        event, censoring = _event_time(X, rng), follow_up
         spells.append((X, who, event, censoring))
         gap = 31.0 + rng.exponential(120.0, len(who))
         back = (event <= censoring) & (rng.random(len(who)) < _RETURN)
-        left = clock - event - gap
+        left = follow_up - event - gap
         back &= left > 1.0
         passed = (event + gap)[back]
-        clock, gap, who = left[back], gap[back], who[back]
+        follow_up, gap, who = left[back], gap[back], who[back]
         if len(who) == 0:
             break
         person["since"] = person["since"] + np.bincount(who, weights=passed, minlength=m)
@@ -100,16 +100,16 @@ def _customers(m: int, first: int, rng: np.random.Generator) -> tuple[Any, Any, 
 
 
 def _person(m: int, rng: np.random.Generator) -> pd.DataFrame:
-    """What stays with a customer; a tenth is not among the members, and most did not give age and gender."""
+    """Covariates of customers. A tenth have no entry in the member table, and most did not state age and gender."""
     known = rng.random(m) > 0.1
-    told = known & (rng.random(m) < 0.45)
+    stated = known & (rng.random(m) < 0.45)
     age = np.clip(np.round(14 + rng.gamma(3.0, 5.5, m)), 12, 99)
     return pd.DataFrame(
         {
             "city": _codes(rng, _CITY_SHARES, known),
             "via": _codes(rng, _WAY_SHARES, known),
-            "gender": np.where(told, rng.integers(0, 2, m), -1).astype(np.int8),
-            "age": np.where(told, age, np.where(known, 0.0, -1.0)).astype(np.float32),
+            "gender": np.where(stated, rng.integers(0, 2, m), -1).astype(np.int8),
+            "age": np.where(stated, age, np.where(known, 0.0, -1.0)).astype(np.float32),
             "since": np.where(known, np.floor(rng.exponential(900.0, m) * (rng.random(m) < 0.7)), np.nan),
             "auto": rng.random(m).astype(np.float32),
         }
@@ -152,7 +152,7 @@ def _spell(person: pd.DataFrame, place: int, gap: Floats, rng: np.random.Generat
     return pd.DataFrame({k: v if isinstance(v, pd.Categorical) else v.astype(np.float32) for k, v in columns.items()})
 
 
-# ------------------------------------------------------------------ the law of T
+# ------------------------------------------------------------------ the distribution of T
 
 
 def _event_time(X: pd.DataFrame, rng: np.random.Generator) -> Floats:
@@ -163,9 +163,7 @@ def _event_time(X: pd.DataFrame, rng: np.random.Generator) -> Floats:
 
 def _parameters(X: pd.DataFrame) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
     """Scale and shape of the two components, from the columns as they are stored."""
-    x = {
-        name: X[name].to_numpy(dtype=np.float64) for name in COLUMNS if name not in ("city", "gender", "registered_via")
-    }
+    x = {name: X[name].to_numpy(dtype=np.float64) for name in COLUMNS if name not in _CATEGORICAL}
     age = np.where(x["age_at_start"] > 0, (x["age_at_start"] - 30.0) / 12.0, 0.0)
     female = (X["gender"] == "female").to_numpy(dtype=np.float64)
     city, via = _level(X["city"]), _level(X["registered_via"])
@@ -174,10 +172,10 @@ def _parameters(X: pd.DataFrame) -> tuple[tuple[Floats, Floats], tuple[Floats, F
     plan = np.expm1(x["log_payment_plan_days"])
     free = (x["log_actual_amount_paid"] == 0) * 1.0
     again = np.log1p(x["n_prev_churns"])
-    # leaves around the end of the first plans: sooner after a free start, later and sharper with automatic renewal
+    # early leavers: sooner after a free start, later and more regularly with automatic renewal
     scale_1 = plan * np.exp(0.25 + 0.45 * auto - 0.35 * free + 0.1 * np.sin(1.9 * via))
     shape_1 = 1.6 + 2.2 * auto + 0.8 * (plan > 30) + 0.6 * free
-    # stays: age and gender interact, cities and ways of registration differ, and the hazard falls or rises with time
+    # others: age and gender interact, cities and ways of registration differ, and the hazard falls or rises
     eta = 0.9 * auto - 1.4 * cancel + 0.35 * age * (1.0 - 0.8 * female) - 0.3 * np.maximum(age - 1.0, 0.0) ** 2
     eta = eta + 0.3 * np.sin(1.7 * city) + 0.35 * np.cos(2.3 * via) + 0.7 * since * auto - 0.35 * again
     scale_2 = 107.0 * np.exp(np.clip(eta, -3.0, 2.5)) + plan
@@ -186,7 +184,7 @@ def _parameters(X: pd.DataFrame) -> tuple[tuple[Floats, Floats], tuple[Floats, F
 
 
 def _level(values: pd.Series) -> Floats:
-    """The number that a category is named by; 0 where it is missing."""
+    """The number that names a category; 0 if it is missing."""
     levels = np.append(values.cat.categories.to_numpy(dtype=np.float64), 0.0)  # code -1 takes the last
     taken: Floats = levels[values.cat.codes.to_numpy()]
     return taken
@@ -196,7 +194,7 @@ def _check(X: Any) -> None:
     missing = list(COLUMNS) if not isinstance(X, pd.DataFrame) else [name for name in COLUMNS if name not in X.columns]
     if missing or len(X) == 0:
         raise ValueError(
-            "X is a DataFrame with the columns of simulate('kkbox') and at least one row; "
+            "X must be a DataFrame with the columns of simulate('kkbox') and at least one row; "
             + (f"{', '.join(missing)} are missing." if missing else "got none.")
         )
     for name in ("city", "registered_via"):

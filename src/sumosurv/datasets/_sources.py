@@ -1,4 +1,4 @@
-"""Where the frames of the real datasets come from: a folder, this package, scikit-survival, the cache, the network."""
+"""Sources of the real datasets: a folder, this package, scikit-survival, the cache, the network."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ class DatasetUnavailableError(FileNotFoundError):
 
 
 def data_folder() -> Path | None:
-    """The folder named by ``$SUMOSURV_DATA``, if it is set; it must exist then."""
+    """The folder named by ``$SUMOSURV_DATA``; None if it is not set, an error if there is no such folder."""
     value = os.environ.get("SUMOSURV_DATA")
     if not value:
         return None
     folder = _expanded(value)
     if not _exists(folder.is_dir):
-        raise DatasetUnavailableError(
-            f"SUMOSURV_DATA is set to {value!r}, and there is no such folder; correct it or unset it."
-        )
+        raise DatasetUnavailableError(f"SUMOSURV_DATA is set to {value!r}, which is not a folder; correct or unset it.")
     return folder
 
 
@@ -60,12 +58,12 @@ def cache_folder() -> Path:
 def _expanded(value: str) -> Path:
     try:
         return Path(value).expanduser()
-    except RuntimeError:  # ~name of somebody who is not there
+    except RuntimeError:  # ~name of an unknown user
         return Path(value)
 
 
 def _exists(test: Callable[[], bool]) -> bool:
-    """What ``is_file`` or ``is_dir`` of a path says; False where a folder may not be entered or a name is too long."""
+    """The result of ``is_file`` or ``is_dir``; False if a folder cannot be entered or a name is too long."""
     try:
         return test()
     except OSError:
@@ -73,7 +71,7 @@ def _exists(test: Callable[[], bool]) -> bool:
 
 
 def locate(wanted: Entry) -> Path | str:
-    """Where a dataset would come from now: a file, ``"scikit-survival"`` or ``"download"``."""
+    """The source from which a dataset would be loaded now: a file, ``"scikit-survival"`` or ``"download"``."""
     folder = data_folder()
     if folder is not None and _exists((path := folder / wanted.file).is_file):
         return path
@@ -86,7 +84,7 @@ def locate(wanted: Entry) -> Path | str:
 
 
 def read(wanted: Entry) -> tuple[pd.DataFrame, str]:
-    """The verified frame of a dataset, and where it came from."""
+    """The verified frame of a dataset, and its source."""
     where = locate(wanted)
     if isinstance(where, Path):
         return checked(_from_file(where, wanted), wanted, str(where)), str(where)
@@ -113,7 +111,7 @@ def _from_scikit_survival(wanted: Entry) -> pd.DataFrame:
         from sksurv.datasets import load_flchain
     except ImportError as error:
         raise DatasetUnavailableError(
-            f"scikit-survival is installed and cannot be imported ({error}); {_ways(wanted)}"
+            f"scikit-survival is installed but cannot be imported ({error}); {_ways(wanted)}"
         ) from error
     X, y = load_flchain()
     X = X.assign(sex=X["sex"] == "M", mgus=X["mgus"] == "yes", futime=y["futime"], death=y["death"])
@@ -130,14 +128,14 @@ def _tidy_flchain(frame: pd.DataFrame, wanted: Entry) -> pd.DataFrame:
 def _fetch(wanted: Entry) -> bytes:
     if wanted.url.endswith(".h5") and importlib.util.find_spec("h5py") is None:
         raise DatasetUnavailableError(
-            f"There is no copy of {wanted.name!r} here, and its public file ({wanted.url}) is read with h5py, which is "
-            f"not installed: pip install h5py (or 'sumosurv[datasets]'); or {_ways(wanted)}"
+            f"There is no local copy of {wanted.name!r}, and its public file ({wanted.url}) is read with h5py, which "
+            f"is not installed: pip install h5py (or 'sumosurv[datasets]'); or {_ways(wanted)}"
         )
     try:
         content = _download(wanted.url)
     except OSError as error:
         raise DatasetUnavailableError(
-            f"There is no copy of {wanted.name!r} here, and {wanted.url} could not be fetched ({error}). "
+            f"There is no local copy of {wanted.name!r}, and {wanted.url} could not be downloaded ({error}). "
             f"To get it: {_ways(wanted)}"
         ) from error
     if len(content) > _LARGEST:
@@ -148,12 +146,12 @@ def _fetch(wanted: Entry) -> bytes:
 
 
 def _check_file(content: bytes, wanted: Entry) -> None:
-    """Refuse a file that is not the published one, before anything reads it."""
+    """Raise ChecksumError if a file is not the published one, before it is read."""
     found = hashlib.sha256(content).hexdigest()
     if found != wanted.file_digest:
         raise ChecksumError(
-            f"What came from {wanted.url} ({len(content)} bytes) is not the file of {wanted.name!r}: its sha256 is "
-            f"{found}, expected {wanted.file_digest}. {_instead(wanted)}"
+            f"The file from {wanted.url} ({len(content)} bytes) is not the published file of {wanted.name!r}: its "
+            f"sha256 is {found}, expected {wanted.file_digest}. {_instead(wanted)}"
         )
 
 
@@ -162,10 +160,10 @@ def _instead(wanted: Entry) -> str:
 
 
 def _ways(wanted: Entry) -> str:
-    bundled = "pip install scikit-survival, which brings a copy; " if wanted.name == "flchain" else ""
+    bundled = "pip install scikit-survival, which includes a copy; " if wanted.name == "flchain" else ""
     return (
         f"set SUMOSURV_DATA to a folder that holds {wanted.file}; {bundled}"
-        "or go online and load again (the file is then kept in the cache)."
+        "or load it again with a network connection (the file is then stored in the cache)."
     )
 
 
@@ -180,8 +178,8 @@ def _from_public_file(content: bytes, wanted: Entry) -> pd.DataFrame:
     except Exception as error:  # HDF5 makes h5py raise almost anything
         reader = "h5py" if wanted.url.endswith(".h5") else "pandas"
         raise DatasetUnavailableError(
-            f"The file of {wanted.name!r} came whole from {wanted.url}, but {reader} cannot read it ({error}). Install "
-            f"another version of {reader}; or set SUMOSURV_DATA to a folder that holds {wanted.file}."
+            f"The file of {wanted.name!r} was downloaded from {wanted.url}, but {reader} cannot read it ({error}). "
+            f"Install another version of {reader}; or set SUMOSURV_DATA to a folder that holds {wanted.file}."
         ) from error
 
 
@@ -216,8 +214,3 @@ def _download(url: str) -> bytes:
         raise
     except (HTTPException, ValueError) as error:  # a reply that is not HTTP, or an invalid address
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
-
-
-# ------------------------------------------------------------------ Parquet files
-
-# Files are read and written on one thread: pyarrow's thread pools can abort an interpreter that ends soon after a read.

@@ -37,10 +37,10 @@ class Dataset:
     time_unit : str
         "days" or "months".
     resolution : float or None
-        1.0 where times are rounded to whole units, None where they are not.
+        1.0 if times are rounded to whole units, otherwise None.
     description : str
     source : str
-        Where it was loaded from this time: a path, "scikit-survival" or an address.
+        Source from which it was loaded: a path, "scikit-survival" or a URL.
     """
 
     name: str
@@ -93,9 +93,9 @@ def load(name: str) -> Dataset:
     Raises
     ------
     DatasetUnavailableError
-        No local copy was found, and the download failed; the message says how to get one. A FileNotFoundError.
+        If there is no local copy and the download failed; the message says how to get one. A FileNotFoundError.
     ChecksumError
-        The copy is corrupted or does not have the published values. A ValueError.
+        If the copy is corrupted or does not have the published values. A ValueError.
 
     Examples
     --------
@@ -155,10 +155,10 @@ def available() -> pd.DataFrame:
 def fold(name: str, i: int) -> Fold:
     """Row numbers of fold i of the five fixed folds of a dataset: 3/5 train, 1/5 valid, 1/5 test.
 
-    Read from ``folds.npz`` in the folder ``$SUMOSURV_DATA`` where that has the dataset. Otherwise made
-    by the rule that gave that file: the test parts are scikit-learn's ``StratifiedKFold(5)`` of the
-    event, shuffled with seed 1337, and a quarter of the other rows, stratified by the event with the same seed, is
-    the validation part. Rows are in increasing order.
+    Read from ``folds.npz`` in the folder ``$SUMOSURV_DATA`` if that file has the dataset. Otherwise made by the rule
+    with which that file was made: the test parts are those of scikit-learn's ``StratifiedKFold(5)`` of the event,
+    shuffled with seed 1337, and the validation part is a quarter of the other rows, stratified by the event with the
+    same seed. Rows are in increasing order.
 
     Parameters
     ----------
@@ -178,12 +178,16 @@ def fold(name: str, i: int) -> Fold:
     (1338, 447, 447)
     """
     wanted = entry(name)
-    if isinstance(i, bool) or i not in range(N_FOLDS):
-        raise ValueError(f"The folds are numbered 0 to {N_FOLDS - 1}; got {i!r}.")
+    _check_number(i)
     stored = _stored_fold(name, int(i))
     if stored is not None:
         return _checked_fold(stored, wanted.rows, f"{name!r}, fold {i} in folds.npz")
     return _made_fold(load(name).y["event"], int(i))
+
+
+def _check_number(i: int) -> None:
+    if isinstance(i, bool) or i not in range(N_FOLDS):
+        raise ValueError(f"The folds are numbered 0 to {N_FOLDS - 1}; got {i!r}.")
 
 
 def fold_source(name: str) -> str:
@@ -221,8 +225,8 @@ def _made_fold(event: npt.NDArray[np.bool_], i: int) -> Fold:
 def fold_by_customer(customer: npt.ArrayLike, i: int) -> Fold:
     """Row numbers of fold i of five, 3/5 train, 1/5 valid, 1/5 test, with all rows of a customer in one part.
 
-    Customers are dealt out at random with a fixed seed, so that the five test parts cover every row once. The
-    validation part of fold i is the test part of fold i + 1.
+    Customers are assigned to five parts at random, with a fixed seed. Part i is the test part of fold i and the
+    validation part of fold i - 1.
 
     Parameters
     ----------
@@ -237,8 +241,7 @@ def fold_by_customer(customer: npt.ArrayLike, i: int) -> Fold:
     >>> sorted(map(int, [*train, *valid, *test]))
     [0, 1, 2, 3, 4, 5, 6]
     """
-    if isinstance(i, bool) or i not in range(N_FOLDS):
-        raise ValueError(f"The folds are numbered 0 to {N_FOLDS - 1}; got {i!r}.")
+    _check_number(i)
     codes, names = pd.factorize(np.asarray(customer), sort=True)
     if len(names) < N_FOLDS:
         raise ValueError(f"{N_FOLDS} folds need at least {N_FOLDS} customers; got {len(names)}.")

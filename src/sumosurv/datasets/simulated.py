@@ -1,6 +1,6 @@
-r"""The paper's three simulated datasets, and a stand-in for KKBOX, each with its true distribution.
+r"""The paper's three simulated datasets, and data like KKBOX, each with its true distribution.
 
-In the paper's three X is uniform on [0, 1], and given X
+In the paper's datasets X is uniform on [0, 1], and given X
 
 ============  =====================================  ====================
 name          event time T                           censoring time C
@@ -10,8 +10,8 @@ checkerboard  CB(4, 6), see `simulate`               exponential, mean 1.5
 normal        normal, mean 100, sd 6X                normal, mean 100, sd 6
 ============  =====================================  ====================
 
-The paper writes N(100, 6X); its second parameter is the standard deviation. The stand-in for KKBOX is not of the
-paper: see `simulate`.
+The paper writes N(100, 6X); the second parameter is the standard deviation. `simulate` describes the data like KKBOX,
+which are not from the paper.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +32,11 @@ from sumosurv.outcome import Surv
 Name = Literal["weibull", "checkerboard", "normal", "kkbox"]
 Floats = npt.NDArray[np.float64]
 
-_NAMES = ("weibull", "checkerboard", "normal", "kkbox")
+NAMES: tuple[str, ...] = get_args(Name)
 _PAPER_ROWS = 25_000
 _COLUMNS, _ROWS = 4, 6  # of the checkerboard
 _CENSORING_MEAN = 1.5
-_MEAN, _SD = 100.0, 6.0  # of the normal one
+_MEAN, _SD = 100.0, 6.0  # of the normal dataset
 _SMALLEST_X = 2.0**-53  # the smallest x that is drawn; an sd of 6x is then still positive
 
 
@@ -48,13 +48,13 @@ class Simulated:
     ----------
     name : str
     X : DataFrame
-        One column, ``x``; of kkbox 15 columns.
+        One column, ``x``; 15 columns for kkbox.
     y : structured array
         The outcome, see `Surv`: time min(T, C), event T <= C.
     event_time, censoring_time : ndarray of shape (n,)
-        T and C themselves, of which a real dataset shows the smaller.
+        T and C, of which only the smaller is observed.
     customer : ndarray of shape (n,), or None
-        Of kkbox the customer of each row, for `fold_by_customer`.
+        For kkbox, the customer of each row, for `fold_by_customer`.
     """
 
     name: Name
@@ -80,22 +80,22 @@ class Simulated:
 
 
 def simulate(name: Name, n: int | None = None, random_state: int | np.random.Generator | None = None) -> Simulated:
-    """Simulate n rows of one of the paper's simulated datasets, or of a dataset like KKBOX.
+    """Simulate n rows of one of the paper's simulated datasets, or of data like KKBOX.
 
-    The checkerboard CB(4, 6) splits the unit square of (X, T) into 4 columns and 6 rows. In the 1st and
-    3rd column T is uniform over the 1st, 3rd and 5th row, in the 2nd and 4th column over the 2nd, 4th
-    and 6th. About 55 % (weibull), 73 % (checkerboard) and 50 % (normal) of the rows are events.
+    The checkerboard CB(4, 6) splits the unit square of (X, T) into 4 columns and 6 rows. In the 1st and 3rd column, T
+    is uniform over the 1st, 3rd and 5th row; in the 2nd and 4th column, over the 2nd, 4th and 6th row. About 55 %
+    (weibull), 73 % (checkerboard) and 50 % (normal) of the rows are events.
 
-    "kkbox" is made up, and only its form is KKBOX's: 15 columns of the same names and kinds (numbers, 0/1, and the
-    categories city, gender and registered_via with missing values), several rows per customer, 28 % censored. Time is
-    in days, not rounded. Given the columns T is a mixture of two Weibull distributions whose scales and shapes
-    depend on them; censoring is the end of a window of 790 days in which customers begin.
+    "kkbox" resembles KKBOX in form only: 15 columns with the same names and types (numbers, 0/1, and the categories
+    city, gender and registered_via with missing values), several rows per customer, 28 % censored. Time is in days, not
+    rounded. Given the columns, T is a mixture of two Weibull distributions whose scales and shapes depend on them.
+    Customers start within a window of 790 days, and follow-up ends with the window.
 
     Parameters
     ----------
     name : {"weibull", "checkerboard", "normal", "kkbox"}
     n : int, optional
-        As in the paper by default: 25,000, and for kkbox 2,646,746. Millions of rows take seconds.
+        Number of rows. By default 25,000, as in the paper, and 2,646,746 for kkbox.
     random_state : int, numpy.random.Generator or None
         The same seed gives the same rows.
 
@@ -117,12 +117,12 @@ def simulate(name: Name, n: int | None = None, random_state: int | np.random.Gen
     if n is None:
         n = _simulated_kkbox.ROWS if name == "kkbox" else _PAPER_ROWS
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise ValueError(f"n is the number of rows, 1 or more; got {n!r}.")
+        raise ValueError(f"n must be an integer of at least 1; got {n!r}.")
     rng = np.random.default_rng(random_state)
     if name == "kkbox":
         X, customer, event_time, censoring_time = _simulated_kkbox.draw(int(n), rng)
         return Simulated(name, X, _outcome(event_time, censoring_time), event_time, censoring_time, customer)
-    x = 1.0 - rng.random(n)  # in (0, 1]: never 0, where the normal one has no density
+    x = 1.0 - rng.random(n)  # in (0, 1]: at 0 the normal distribution has no density
     if name == "weibull":
         event_time = rng.weibull(_weibull_shape(x))
     elif name == "checkerboard":
@@ -130,7 +130,7 @@ def simulate(name: Name, n: int | None = None, random_state: int | np.random.Gen
         event_time = (row + rng.random(n)) / _ROWS
     else:
         event_time = rng.normal(_MEAN, _normal_sd(x))
-    # a normal time is below zero only past 16 standard deviations, which no generator here reaches
+    # a normal time is negative only beyond 16 standard deviations, which the generator does not reach
     censoring_time = rng.normal(_MEAN, _SD, n) if name == "normal" else rng.exponential(_CENSORING_MEAN, n)
     outcome = _outcome(event_time, censoring_time)
     return Simulated(name, pd.DataFrame({"x": x}), outcome, event_time, censoring_time)
@@ -143,8 +143,8 @@ def true_distribution(name: Name, X: Any) -> SurvivalDistribution:
     ----------
     name : {"weibull", "checkerboard", "normal", "kkbox"}
     X : DataFrame with one column, array of shape (n,) or (n, 1)
-        Values in [0, 1]. At x = 0 the normal one is all but a point mass at 100 (sd 7e-16). For kkbox a DataFrame
-        with the 15 columns.
+        Values in [0, 1]. At x = 0 the normal distribution is nearly a point mass at 100 (sd 7e-16). For kkbox, a
+        DataFrame with the 15 columns.
 
     Returns
     -------
@@ -190,8 +190,8 @@ def _odd_column(x: Floats) -> npt.NDArray[np.intp]:
 
 
 def _check_name(name: str) -> None:
-    if name not in _NAMES:
-        raise ValueError(f"There is no simulated dataset {name!r}; the names are {', '.join(_NAMES)}.")
+    if name not in NAMES:
+        raise ValueError(f"There is no simulated dataset {name!r}; the names are {', '.join(NAMES)}.")
 
 
 def _check_x(X: Any) -> Floats:
@@ -199,7 +199,7 @@ def _check_x(X: Any) -> Floats:
     if x.ndim == 2 and x.shape[1] == 1:
         x = x[:, 0]
     if x.ndim != 1 or len(x) == 0:
-        raise ValueError(f"X has one column, x, and at least one row; got shape {np.shape(X)}.")
+        raise ValueError(f"X must have one column, x, and at least one row; got shape {np.shape(X)}.")
     if not bool(((x >= 0) & (x <= 1)).all()):
         raise ValueError(f"x must lie in [0, 1]; got {float(x[~((x >= 0) & (x <= 1))][0])}.")
     return x

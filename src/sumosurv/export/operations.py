@@ -94,7 +94,7 @@ def _getitem(x: Any, index: Any) -> str:
         elif isinstance(item, slice):
             if item != slice(None):
                 ends = [item.start or 0], [_LAST if item.stop is None else item.stop]
-                made = x.graph.add("Slice", [made, *ends, [axis]])
+                made = x.graph.add("Slice", [made, *ends, [axis], [item.step or 1]])
         else:
             made = x.graph.add("Gather", [made, torch.as_tensor(item)], axis=axis)
         axis += not isinstance(item, int)
@@ -113,7 +113,7 @@ def _lengths(shape: tuple[Any, ...]) -> list[Any]:
 
 
 def _flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    return x.reshape(*x.shape[:start_dim], -1)
+    return x.reshape(*x.shape[:start_dim], -1, *x.shape[end_dim % x.ndim + 1 :])
 
 
 def _split(x: Any, sizes: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
@@ -144,8 +144,8 @@ def _filled(value: float, x: Value) -> str:
 # ---------------------------------------------------------------------- sums and products
 
 
-def _reduced(operator: str, x: Value, dim: int, keepdim: bool = False) -> str:
-    return _node(operator, x, [dim], keepdims=int(keepdim))
+def _reduced(operator: str, x: Value, dim: int | Sequence[int], keepdim: bool = False) -> str:
+    return _node(operator, x, [dim] if isinstance(dim, int) else list(dim), keepdims=int(keepdim))
 
 
 def _all(x: Value, dim: int, keepdim: bool = False) -> str:

@@ -128,10 +128,11 @@ class Value:
     def __getattr__(self, name: str) -> Any:
         if not hasattr(Tensor, name):
             raise AttributeError(name)
-        method = operator.attrgetter(name)
-        return lambda *args, **kwargs: _apply(
-            name, lambda tensor, *more, **named: method(tensor)(*more, **named), (self, *args), kwargs
-        )
+
+        def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            return getattr(tensor, name)(*args, **kwargs)
+
+        return lambda *args, **kwargs: _apply(name, method, (self, *args), kwargs)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.unbind())
@@ -212,7 +213,9 @@ def example(part: Any, place: int = 0) -> Any:
         return type(part)(example(own, place) for own in part)
     if isinstance(part, dict):
         return {name: example(own, place) for name, own in part.items()}
-    return slice(example(part.start, place), example(part.stop, place)) if isinstance(part, slice) else part
+    if isinstance(part, slice):
+        return slice(*(example(end, place) for end in (part.start, part.stop, part.step)))
+    return part
 
 
 def graph_of(parts: Sequence[Any]) -> Graph:

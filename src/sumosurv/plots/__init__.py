@@ -1,4 +1,4 @@
-"""Pictures. matplotlib is imported when a picture is drawn."""
+"""Plots. matplotlib is imported when a plot is drawn."""
 
 from sumosurv.plots.curves import (
     plot_incidences,

@@ -1,4 +1,4 @@
-"""Pictures of predicted and observed curves, of groups of subjects, and of training."""
+"""Plots of predicted and observed curves, of groups of subjects, and of training."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
 from sumosurv.fitting.spread import Members, spread
+from sumosurv.models import cause_names
 from sumosurv.nonparametric import aalen_johansen, at_risk_at, confidence_band, kaplan_meier, turnbull_intervals
 from sumosurv.outcome import Outcome, check_outcome
 from sumosurv.plots.figure import (
@@ -116,9 +117,7 @@ def plot_incidences(
     if not -len(distribution) <= subject < len(distribution):
         raise ValueError(f"There is no subject {subject}; the distribution has {len(distribution)}, counted from 0.")
     one = distribution[subject]
-    names = [f"cause {k + 1}" for k in range(one.n_causes)] if labels is None else list(labels)
-    if len(names) != one.n_causes:
-        raise ValueError(f"labels must name each of the {one.n_causes} causes; got {len(names)}.")
+    names = cause_names(one.n_causes, labels, "labels")
     ax, last_time = axes(ax), last_training_time(distribution, last_time)
     end = _horizon(one, last_time) if horizon is None else horizon
     grid = np.linspace(0.0, end, 400)
@@ -283,7 +282,7 @@ def _draw_turnbull(ax: Any, outcome: Outcome, style: dict[str, Any]) -> None:
 
 
 def _line_style(number: int) -> Any:
-    """The line of a group: dashed once the colours are used up."""
+    """The line style of a group: solid for the first seven, then dashed and dotted."""
     return ("-", (0, (4, 1.5)), (0, (1, 1)))[number // len(COLOURS) % 3]
 
 
@@ -304,7 +303,7 @@ def _groups(outcome: Outcome, by: Any) -> list[tuple[str, Any]]:
 
 
 def _write_numbers_at_risk(ax: Any, outcome: Outcome, groups: list[tuple[str, Any]], end: float, heading: str) -> None:
-    """A table below the axis, one line per group. Lines are apart by points, so that every layout leaves room."""
+    """A table below the axis, one line per group, spaced in points so that every layout leaves room for it."""
     ticks = np.array([tick for tick in ax.get_xticks() if 0 <= tick <= end * (1 + 1e-9)])
     where = {"textcoords": "offset points", "va": "center", "fontsize": 9, "annotation_clip": False}
     place = ax.get_xaxis_transform()

@@ -1,4 +1,4 @@
-"""Pictures of explanations: effects, importance, SurvSHAP(t) values, contrasts."""
+"""Plots of explanations: effects, importance, SurvSHAP(t) values, contrasts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Array = npt.NDArray[np.float64]
 _NARROW = 0.05  # share of the axis that a cell needs for a number
 _DOTS = 300  # rows drawn over a map
 _INDIVIDUAL = 60  # curves of single rows
-_MOST_TIMES = 4  # lines drawn unasked
+_MOST_TIMES = 4  # lines drawn by default
 
 
 @picture

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, a new figure if no axes are given, lines with their limits, legends, plain axes."""
+"""Elements of all plots: axes, colours, lines with limits, legends, shading of extrapolated times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def picture(function: Function) -> Function:
-    """Complete the docstring of a plot function, which ends with the parameters that other pictures do not have."""
+    """Complete the docstring of a plot function with the parameters that several plots share."""
     taken = inspect.signature(function).parameters
     shared = [f"{name} : {text}" for name, text in _SHARED_PARAMETERS.items() if name in taken]
     function.__doc__ = "\n".join([inspect.getdoc(function) or "", *shared, "\nReturns\n-------\nmatplotlib Axes"])
@@ -49,7 +49,7 @@ def colour(number: int) -> str:
 def draw_curve(
     ax: Any, x: Any, y: Any, low: Any = None, high: Any = None, *, colour: str, label: str | None = None, **style: Any
 ) -> None:
-    """Draw a line and, if its limits are known, a band; a single point gets a marker and a bar, to be seen at all."""
+    """Draw a line and, if its limits are known, a band; a single point gets a marker and a bar."""
     if low is not None and not np.isnan(np.asarray(low, dtype=np.float64)).all():
         ax.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
         if len(x) == 1:
@@ -103,16 +103,16 @@ def add_legend(
 
 
 def last_training_time(distribution: SurvivalDistribution, given: float | bool | None) -> float | None:
-    """The last time in the training data, as given or as the distribution has it; None if ``given`` is False."""
+    """The last time in the training data: ``given``, or that of the distribution; None if ``given`` is False."""
     if given is None:
         return distribution.last_time
     if given is True:
-        raise ValueError("last_time is the last time in the training data, or False for no shading; got True.")
+        raise ValueError("last_time must be the last time in the training data, or False for no shading; got True.")
     return None if given is False else float(given)
 
 
 def shade_beyond(ax: Any, last_time: float | None, end: float, *, cover: bool = False) -> None:
-    """Shade extrapolated times, from the last training time to the end of the axis: behind curves, or over areas."""
+    """Shade the times after the last training time, behind curves, or over areas if ``cover``."""
     if last_time is None or last_time >= end:
         return
     if cover:
@@ -135,7 +135,7 @@ def shade_beyond(ax: Any, last_time: float | None, end: float, *, cover: bool = 
 
 
 def at_times(distribution: SurvivalDistribution, times: Any) -> SurvivalDistribution:
-    """The same curves as a table of these times: if no others are needed, each curve is predicted once this way."""
+    """The same curves tabulated at these times, so that each curve is predicted only once."""
     if distribution.step_table() is not None or len(times) == 1:
         return distribution
     if distribution.n_causes == 1:

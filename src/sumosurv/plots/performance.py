@@ -1,4 +1,4 @@
-"""Pictures of performance: calibration, scores over time, net benefit; hazard ratios and paths of penalties."""
+"""Plots of performance: calibration, scores over time, net benefit; hazard ratios and penalty paths."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plot_calibration(
     """A calibration result: on the dashed line, predictions and observations agree.
 
     ==================================  ===============================================================================
-    result of                           picture
+    result of                           plot
     ==================================  ===============================================================================
     `calibration`                       share of subjects with F(z|x) ≤ p against p
     `d_calibration`                     share of subjects in each bin of F(T|x)
@@ -112,7 +112,7 @@ def _draw_smooth(ax: Any, result: SmoothCalibration, label: str | None) -> None:
     shade, name = _next_colour(ax), label and f"{label}, ICI {result.ici:.3f}"
     draw_curve(ax, result.grid, result.curve, result.lower, result.upper, colour=shade, label=name)
     counts, edges = np.histogram(result.predicted, bins=40, range=(0.0, top))
-    bars = 0.12 * top * counts / counts.max()  # an eighth of the picture, under the curve
+    bars = 0.12 * top * counts / counts.max()  # an eighth of the height, below the curve
     ax.bar(edges[:-1], bars, np.diff(edges), align="edge", color=shade, alpha=0.35, lw=0, zorder=1)
     if label is None:
         ax.set_title(f"ICI {result.ici:.3f}, E50 {result.e50:.3f}, E90 {result.e90:.3f}", fontsize=10)
@@ -211,7 +211,7 @@ def plot_score(
         sample_weight=sample_weight,
     )
     if table["value"].isna().all():
-        raise ValueError("There is nothing to draw: no events are comparable up to the last of these times.")
+        raise ValueError("There is nothing to draw: there are no comparable events up to the last of these times.")
     if "against" in table:
         table = table[table["against"] == ""]
     ax = axes(ax)
@@ -236,7 +236,7 @@ def plot_score(
 
 
 def score_times(y: Any, times: Any = None) -> Any:
-    """The times of the picture: some follow-up must extend beyond each of them."""
+    """The times of a plot of scores; follow-up must extend beyond each of them."""
     outcome = check_outcome(y)
     if outcome.entry is not None or outcome.upper is not None:
         raise ValueError(

@@ -11,6 +11,7 @@ import pandas as pd
 
 from sumosurv._version import __version__
 from sumosurv.model_files import model_digest
+from sumosurv.models import preprocessor_of
 from sumosurv.nonparametric import kaplan_meier
 from sumosurv.plots import plot_kaplan_meier
 from sumosurv.preprocessing import CategoricalColumn
@@ -110,7 +111,7 @@ def _columns(frame: pd.DataFrame) -> list[list[str]]:
 
 
 def limits_section(inputs: ReportInputs) -> Section:
-    """What the report does not show."""
+    """Limitations of the data and of the report."""
     section = Section("limits", "Limitations")
     say = section.note
     end, outcome = float(inputs.estimator.last_time_), inputs.outcome
@@ -146,10 +147,7 @@ def limits_section(inputs: ReportInputs) -> Section:
 
 def _unlike_training(inputs: ReportInputs) -> list[str]:
     """Columns with values outside the training range, or with levels that were not seen in training."""
-    frame, part = inputs.frame, inputs.estimator
-    while not hasattr(part, "preprocessor_") and part._parts():
-        part = part._parts()[0]
-    known = getattr(part, "preprocessor_", None)
+    frame, known = inputs.frame, preprocessor_of(inputs.estimator)
     if frame is None or known is None or len(known.columns) != frame.shape[1] or inputs.model is not inputs.estimator:
         return []
     found = []
@@ -199,7 +197,7 @@ def model_section(inputs: ReportInputs) -> Section:
 def _digest(estimator: Any) -> str:
     try:
         return model_digest(estimator)
-    except TypeError:  # settings that no file can hold
+    except TypeError:  # settings that cannot be stored
         return "none: a model with these settings cannot be saved"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 _LONGEST = 80  # characters of a value in a table
 _LARGEST = 150_000  # bytes of a vector graphic
 _DPI = 150
-_WHOLE, _HALF = (6.4, 4.0), (4.8, 4.0)  # small, so that words stay legible on a telephone
+_WHOLE, _HALF = (6.4, 4.0), (4.8, 4.0)  # small, so that words stay legible on a phone
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def draw(
 
     settings: dict[Any, Any] = {"svg.hashsalt": "sumosurv", "text.parse_math": formulas, "text.usetex": False}
     with mpl.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that no font here has
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script that the font lacks
         figure = Figure(figsize=_HALF if half else _WHOLE, layout="constrained")
         ax = plot(*arguments, **options, ax=figure.subplots())
         if not legend:
@@ -126,12 +126,12 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """A number of things."""
+    """A number and its noun, in the plural if needed."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def estimate(value: Any, low: Any, high: Any) -> tuple[str, str]:
-    """A score and its limits with the same number of decimals; no limits where there are none."""
+    """A score and its limits with the same number of decimals; without limits if they are unknown."""
     value = float(value)
     size = math.floor(math.log10(abs(value))) if math.isfinite(value) and value else 0
     decimals = min(max(3, 2 - size), 6)
@@ -140,12 +140,12 @@ def estimate(value: Any, low: Any, high: Any) -> tuple[str, str]:
 
 
 def in_percent(value: Any) -> str:
-    """A share."""
+    """A proportion in per cent."""
     return "–" if np.isnan(value) else f"{100 * float(value):.1f}%"
 
 
 def shown(value: Any) -> str:
-    """A value of a table of covariates."""
+    """A value of a covariate, as text."""
     if value is None or value is np.nan or (isinstance(value, float) and math.isnan(value)):
         return "missing"
     text = number(value, 6) if isinstance(value, (float, np.floating)) else str(value)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sumosurv.distributions import SurvivalDistribution
-from sumosurv.models import final_estimator, predict_distribution
+from sumosurv.models import cause_names, final_estimator, predict_distribution
 from sumosurv.outcome import Outcome, as_pandas, check_outcome
 from sumosurv.preprocessing.columns import quantiles
 from sumosurv.sources import take_rows
@@ -74,12 +74,7 @@ class ReportInputs:
                 f"The model was fitted to {n_causes} cause(s) and the rows have {self.outcome.n_causes}; they must "
                 "agree."
             )
-        known = [f"cause {k + 1}" for k in range(n_causes)] if n_causes > 1 else []
-        if given is not None and len(given) != len(known):
-            raise ValueError(
-                f"causes must name each competing cause; the model has {n_causes}, got {len(given)} names."
-            )
-        return known if given is None else list(given)
+        return cause_names(n_causes if n_causes > 1 else 0, given)
 
     @property
     def predicted(self) -> Any:

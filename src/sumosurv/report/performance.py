@@ -73,7 +73,7 @@ def performance_section(inputs: ReportInputs) -> Section:
 
 
 def _verdict(inputs: ReportInputs, table: pd.DataFrame) -> str:
-    """By how much the likelihood is higher than that of the others, in words."""
+    """The gain in likelihood over each of the other models, in words."""
     rows = table[(table["score"] == "log_likelihood") & (table["against"] == inputs.name)]
     parts = []
     for row in rows.to_dict("records"):
@@ -86,7 +86,7 @@ def _verdict(inputs: ReportInputs, table: pd.DataFrame) -> str:
 
 
 def _wanted(inputs: ReportInputs) -> dict[str, dict[str, Any]]:
-    """The scores, with their times; of events between two times the likelihood alone is defined, and D-calibration."""
+    """The scores, with their times; with interval censoring only the likelihood and D-calibration are defined."""
     if not inputs.exact:
         return {"log_likelihood": {}, "d_calibration": {}}
     at = {"times": list(inputs.times)}
@@ -100,14 +100,14 @@ def _wanted(inputs: ReportInputs) -> dict[str, dict[str, Any]]:
 
 
 def _on_censoring(inputs: ReportInputs) -> list[str]:
-    """Whether censoring depends on the covariates, and what that means for the scores that are weighted for it."""
+    """Whether censoring depends on the covariates, and what that means for weighted scores."""
     if not inputs.exact or np.ndim(inputs.X) != 2:
         return []
     try:
         found = check_censoring("auto", inputs.X, inputs.since_entry, random_state=inputs.seed)
     except CensoringTestError as reason:
         return [str(reason)]
-    text = str(found).replace(" -", " −")  # as the other numbers of the report
+    text = str(found).replace(" -", " −")  # a true minus sign, as elsewhere in the report
     if not found.depends:
         return [text]
     return [
@@ -206,7 +206,7 @@ def _decisions(inputs: ReportInputs, cause: int | None) -> Picture:
             random_state=inputs.seed,
         )
         for name, curves in inputs.curves_since_entry.items()
-        if name != marginal  # one risk for all: everyone is treated, or no one
+        if name != marginal  # with one risk for all, everyone is treated or no one
     }
     where = _advantage(found[inputs.name].table)
     of = _of(inputs, cause)
@@ -221,7 +221,7 @@ def _decisions(inputs: ReportInputs, cause: int | None) -> Picture:
 
 
 def _advantage(table: pd.DataFrame) -> str:
-    """At which thresholds the net benefit is above that of treating everyone or no one, by its pointwise limits."""
+    """The thresholds at which the net benefit exceeds that of treating everyone or no one, by pointwise limits."""
     if table["advantage_lower"].isna().all():
         return ""
     thresholds, above = table.index.to_numpy(), (table["advantage_lower"] > 0).to_numpy()

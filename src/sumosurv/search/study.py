@@ -1,4 +1,4 @@
-"""Where trials come from and where their scores go: drawn at random in memory, or stored by Optuna."""
+"""Studies, which propose trials and store their scores: at random and in memory, or by Optuna."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Study:
         return sum(trial.number < below for trial in self.finished()) < below
 
     def close(self) -> None:
-        """Release what the study holds."""
+        """Release trials and connections."""
 
 
 # ---------------------------------------------------------------------- studies in the storage of Optuna
@@ -76,7 +76,7 @@ _CONCURRENT_CREATION = ("already exists", "locked", "UNIQUE constraint", "duplic
 _SQLITE_TIMEOUT = 60  # seconds to wait for another process's write to a SQLite file
 
 # user attributes of Optuna's trials
-_STUDY = "sumosurv_study_2"  # another name if what is stored changes: older studies are refused
+_STUDY = "sumosurv_study_2"  # renamed if the format changes, so that older studies are refused
 _HEARTBEAT = "sumosurv_heartbeat"
 
 _MUST_AGREE = {"space": "space", "rows": "set of rows", "model": "estimator, or for other settings of it"}

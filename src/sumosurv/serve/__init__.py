@@ -1,6 +1,6 @@
-"""A page on which covariates are set and curves are seen, and a JSON interface (extra ``serve``).
+"""A what-if page, on which covariates are set and curves are drawn, and a JSON interface (extra ``serve``).
 
-Starlette and uvicorn are imported when an application is made or run.
+Starlette and uvicorn are imported only when an application is made or run.
 """
 
 from sumosurv.serve.model import ServedModel

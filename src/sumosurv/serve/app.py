@@ -21,7 +21,7 @@ from sumosurv.model_files import parse_json
 from sumosurv.serve.model import ServedModel
 from sumosurv.serve.request import Field, FieldError, NumberField, RequestError
 
-_PAGE = {  # what the page consists of
+_PAGE = {  # the files of the page
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
@@ -39,14 +39,14 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _OVER_LIMIT = 413
-_TEXTS = {404: "There is nothing at this address.", 405: "This address does not accept this HTTP method."}
+_TEXTS = {404: "There is no such page.", 405: "This page does not accept the HTTP method."}
 
 Scope = dict[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def build_app(served: ServedModel, hosts: Sequence[str]) -> App:
-    """The application for a model, answering requests that name one of these hosts."""
+    """The application for a model; it answers requests whose Host header is one of these names."""
     predictor = _Predictor(served)
     static = {path: files("sumosurv.serve").joinpath("static", name).read_bytes() for path, (name, _) in _PAGE.items()}
     schema, document = served.schema(), _openapi(served)
@@ -79,7 +79,7 @@ def build_app(served: ServedModel, hosts: Sequence[str]) -> App:
 
 
 class _Predictor:
-    """Takes requests for predictions; one thread answers them in turn, so that the model is never shared."""
+    """Answers requests for predictions one at a time, in a single thread, so that the model is never shared."""
 
     def __init__(self, served: ServedModel) -> None:
         self.served = served
@@ -106,7 +106,7 @@ class _Predictor:
             work = asyncio.get_running_loop().run_in_executor(self.thread, self._answer, body)
             return await asyncio.wait_for(work, limits.seconds)
         except TimeoutError:
-            return _error(503, "body", f"no answer within {limits.seconds:g} seconds; ask for less", retry=True)
+            return _error(503, "body", f"no answer within {limits.seconds:g} seconds; request less", retry=True)
         finally:
             self.waiting -= 1
 
@@ -133,7 +133,7 @@ async def _read(request: Request, most: int) -> bytes | None:
 
 
 def _guarded(app: App, hosts: frozenset[str]) -> App:
-    """Headers on every answer, and no answer to a name that is not ours (a page elsewhere may point its name at us)."""
+    """Add headers to every response, and refuse unknown names in the Host header (to prevent DNS rebinding)."""
 
     async def guarded(scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -148,7 +148,7 @@ def _guarded(app: App, hosts: frozenset[str]) -> App:
 
         named = [value for name, value in scope["headers"] if name == b"host"]
         if len(named) != 1 or _host(named[0]) not in hosts:
-            refusal = _error(421, "host", "this server does not answer to that name; see --allow-host")
+            refusal = _error(421, "host", "this host name is not accepted; see --allow-host")
             await refusal(scope, receive, send_with_headers)
             return
         await app(scope, receive, send_with_headers)
@@ -167,7 +167,7 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return _error(500, "request", "the prediction failed; the log of the server says why")
+    return _error(500, "request", "the prediction failed; see the log of the server")
 
 
 def _error(status: int, field: str, message: str, *, retry: bool = False) -> Response:
@@ -186,106 +186,28 @@ def _json(value: Any, status: int = 200) -> Response:
     return Response(text.encode("utf-8", "backslashreplace"), status_code=status, media_type="application/json")
 
 
-# ---------------------------------------------------------------------- the OpenAPI document
-
-
 def _openapi(served: ServedModel) -> dict[str, Any]:
-    """The document, OpenAPI 3.1."""
-    limits = served.limits
-    time = {"type": "number", "minimum": 0}
-    curve = {"type": "array", "items": {"type": "number"}}
-    unit = f", in {served.unit}" if served.unit else ""
-    asked: dict[str, Any] = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["rows"],
-        "properties": {
-            "rows": {"type": "array", "minItems": 1, "maxItems": limits.rows, "items": _ref("Subject")},
-            "times": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": limits.times,
-                "items": time,
-                "description": f"Where curves are wanted{unit}; 101 times up to the end of follow-up by default.",
-            },
-            "after": {**time, "default": 0, "description": "Subjects are known to be event-free at this time."},
-            "horizon": {**time, "default": served.last_time, "description": "Where the restricted mean ends."},
-            "summaries": {"type": "boolean", "default": True, "description": "Median and restricted mean too."},
-        },
+    """The OpenAPI document of the interface, completed with the covariates, limits and causes of the model."""
+    document: dict[str, Any] = json.loads(files("sumosurv.serve").joinpath("openapi.json").read_text(encoding="utf-8"))
+    times = f"Times are in {served.unit}. " if served.unit else ""
+    causes = f"The causes are {', '.join(served.causes)}." if served.n_causes > 1 else ""
+    document["info"] = {"title": f"Predictions of {served.name}", "version": __version__, "description": times + causes}
+    schemas = document["components"]["schemas"]
+    request, prediction = schemas["Request"]["properties"], schemas["Prediction"]["properties"]
+    request["rows"]["maxItems"], request["times"]["maxItems"] = served.limits.rows, served.limits.times
+    request["horizon"]["default"] = served.last_time
+    schemas["Subject"] |= {
+        "required": [field.name for field in served.fields],
+        "properties": {field.name: _of_field(field) for field in served.fields},
     }
-    row: dict[str, Any] = {
-        "type": "object",
-        "required": ["survival", "remarks"],
-        "properties": {
-            "survival": {**curve, "description": "P(no event by t) at each time."},
-            "median": {"type": ["number", "null"], "description": "Counted from time zero; null if there is none."},
-            "restricted_mean": {"type": "number", "description": "Expected event-free time up to the horizon."},
-            "remarks": {"type": "array", "items": _ref("FieldError")},
-        },
+    absent = ["incidence"] * (served.n_causes == 1)
+    if not served.has_members:
+        del request["band"]
+        absent += ["survival_", "incidence_"]
+    schemas["Prediction"]["properties"] = {
+        name: schema for name, schema in prediction.items() if not name.startswith(tuple(absent))
     }
-    if served.n_causes > 1:
-        text = f"P(event of a cause by t): a list of values for each of {', '.join(served.causes)}."
-        row["properties"]["incidence"] = {"type": "array", "items": curve, "description": text}
-    curves = [name for name in ("survival", "incidence") if name in row["properties"]]
-    if served.has_members:
-        text = f"Limits of the curves: the central share of the model's networks; for {limits.band_rows} rows."
-        asked["properties"]["band"] = {
-            "type": ["number", "null"],
-            "exclusiveMinimum": 0,
-            "exclusiveMaximum": 1,
-            "description": text,
-        }
-        ends = {f"{name}_{end}": row["properties"][name] for name in curves for end in ("low", "high")}
-        row["properties"] |= ends
-    answer = {
-        "type": "object",
-        "required": ["times", "after", "horizon", "last_time", "rows"],
-        "properties": {
-            "times": curve,
-            "after": time,
-            "horizon": time,
-            "band": {"type": ["number", "null"]},
-            "last_time": {**time, "description": "Follow-up of the training rows ends here; later is extrapolated."},
-            "rows": {"type": "array", "items": _ref("Prediction")},
-        },
-    }
-    told = {"type": "object", "properties": {name: {"type": "string"} for name in ("field", "message")}}
-    schemas = {
-        "Subject": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": [field.name for field in served.fields],
-            "properties": {field.name: _of_field(field) for field in served.fields},
-        },
-        "Request": asked,
-        "Prediction": row,
-        "Answer": answer,
-        "FieldError": told,
-        "Errors": {"type": "object", "properties": {"errors": {"type": "array", "items": _ref("FieldError")}}},
-    }
-    predict = {
-        "summary": "Predictions of one subject or several",
-        "requestBody": {"required": True, "content": _content("Request")},
-        "responses": {
-            "200": {"description": "Curves and summaries, one entry per row.", "content": _content("Answer")},
-            "400": _fault("The body is no JSON."),
-            "408": _fault("The body did not arrive in time."),
-            "413": _fault(f"The body is longer than {limits.body} bytes."),
-            "415": _fault("The body is not said to be JSON."),
-            "422": _fault("A field is missing, unknown, or has a value that it cannot have; each is named."),
-            "503": _fault("The model is busy, or the answer took too long."),
-        },
-    }
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": f"Predictions of {served.name}", "version": __version__},
-        "paths": {
-            "/predict": {"post": predict},
-            "/schema": {"get": _plain_answer("The covariates, with their ranges in training, and the limits.")},
-            "/health": {"get": _plain_answer("Whether the server runs, and the digest of its model.")},
-        },
-        "components": {"schemas": schemas},
-    }
+    return document
 
 
 def _of_field(field: Field) -> dict[str, Any]:
@@ -293,19 +215,3 @@ def _of_field(field: Field) -> dict[str, Any]:
         text = "" if field.low is None else f"{field.low:.6g} to {field.high:.6g} in training."
         return {"type": ["number", "null"], "description": text}
     return {"enum": [*field.levels, None]}
-
-
-def _ref(name: str) -> dict[str, Any]:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _content(name: str) -> dict[str, Any]:
-    return {"application/json": {"schema": _ref(name)}}
-
-
-def _fault(text: str) -> dict[str, Any]:
-    return {"description": text, "content": _content("Errors")}
-
-
-def _plain_answer(text: str) -> dict[str, Any]:
-    return {"summary": text, "responses": {"200": {"description": text}}}

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from sumosurv._version import __version__
 from sumosurv.fitting.spread import Members, limits
 from sumosurv.model_files import model_digest
+from sumosurv.models import cause_names
 from sumosurv.serve.request import (
     ChoiceField,
     Field,
@@ -43,7 +44,7 @@ class ServedModel:
     name : str
         Title of the page.
     unit : str
-        Unit of time.
+        Time unit, for labels.
     causes : sequence of str, optional
         Names of the competing causes.
     limits : Limits, optional
@@ -74,18 +75,14 @@ class ServedModel:
         self.limits = limits or Limits()
         self.fields = fields_of(model)
         self.n_causes = int(model.n_causes_)
-        self.causes = [f"cause {k + 1}" for k in range(self.n_causes)] if causes is None else [str(c) for c in causes]
-        if len(self.causes) != self.n_causes:
-            raise ValueError(
-                f"causes must name each of the {self.n_causes} causes of the model; got {len(self.causes)} names."
-            )
+        self.causes = cause_names(self.n_causes, causes)
         self.digest = model_digest(model)
         self._warned: set[str] = set()
         self.last_time = float(model.last_time_)
         self.has_members = self._find_members()
 
     def schema(self) -> dict[str, Any]:
-        """What may be requested: fields, times, limits."""
+        """The fields, the last training time and the limits of a request, as JSON."""
         return {
             "name": self.name,
             "method": type(self.model).__name__,
@@ -141,7 +138,7 @@ class ServedModel:
             warnings.simplefilter("always")
             yield
         for warning in caught:
-            kind = re.sub(r"\d+", "", str(warning.message))  # the same of another number of rows
+            kind = re.sub(r"\d+", "", str(warning.message))  # the same warning for another number of rows
             if kind not in self._warned:
                 self._warned.add(kind)
                 warnings.warn(warning.message, stacklevel=2)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sumosurv.models import preprocessor_of
 from sumosurv.preprocessing import CategoricalColumn, NumericColumn
 from sumosurv.preprocessing.columns import LARGEST
 
@@ -99,7 +100,7 @@ class NumberField:
         return float(value)
 
     def remark(self, value: float) -> str | None:
-        """A remark on a value that is unlike those of training."""
+        """A remark if the value is outside the range of training, or missing although it never was in training."""
         if math.isnan(value):
             return None if self.missing else "was never missing in training"
         if self.low is None or self.high is None or self.low <= value <= self.high:
@@ -131,7 +132,7 @@ class ChoiceField:
         raise ValueError(f"expected one of {known}, or null if it is missing; got {_shown(value)}")
 
     def remark(self, value: Any) -> str | None:
-        """A remark on a value that is unlike those of training."""
+        """A remark if the value is outside the range of training, or missing although it never was in training."""
         return "was never missing in training" if value is None and not self.missing else None
 
 
@@ -141,10 +142,7 @@ Field = NumberField | ChoiceField
 def fields_of(model: Any) -> list[Field]:
     """The fields of a fitted model; ValueError if its rows are not a table that a form can fill in."""
     name = type(model).__name__
-    part = model
-    while not hasattr(part, "preprocessor_") and part._parts():
-        part = part._parts()[0]  # all of them read the same columns
-    preprocessor = getattr(part, "preprocessor_", None)
+    preprocessor = preprocessor_of(model)
     if preprocessor is None:
         raise ValueError(f"This {name} predicts the same for everyone: there are no covariates to set.")
     if preprocessor.row_shape is not None:
@@ -289,7 +287,9 @@ def read_request(
 
 def _what(given: Any) -> str:
     """A value in a few words."""
-    return f"a list of {len(given)}" if isinstance(given, list) else "nothing" if given is None else "something else"
+    if isinstance(given, list):
+        return f"a list of {len(given)}"
+    return "nothing" if given is None else _shown(given)
 
 
 def _is_time(value: Any) -> bool:

@@ -67,9 +67,9 @@ def serve(
     ----------
     model : fitted estimator or search
     host : str
-        The address to listen at.
+        Address to listen on.
     port : int
-        0 for any free port.
+        Port; 0 for any free port.
     hosts : sequence of str
         Host names under which browsers on other machines may reach the server.
     log_level : str
@@ -85,8 +85,8 @@ def serve(
         raise ModuleNotFoundError(_NEEDS) from None
     if not 0 <= port <= _LAST_PORT:
         raise ValueError(f"port must be between 0 and {_LAST_PORT}; got {port}.")
-    if not host:  # which would be every address of this machine
-        raise ValueError("host is an address to listen at, such as 127.0.0.1; got none.")
+    if not host:  # an empty host means every address of this machine
+        raise ValueError("host must be an address to listen on, such as 127.0.0.1.")
     literal = f"[{host}]" if ":" in host else host
     app = make_app(model, hosts=[literal, *hosts], **options)
     limits = options.get("limits") or Limits()
@@ -98,7 +98,7 @@ def serve(
         except OSError as error:
             foreign = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
             remedy = "name an address of this machine" if foreign else "choose another port, or 0 for any free one"
-            raise OSError(f"Cannot listen at {host}, port {port} ({error.strerror}); {remedy}.") from None
+            raise OSError(f"Cannot listen on {host}, port {port} ({error.strerror}); {remedy}.") from None
         listening.listen(128)
         config = uvicorn.Config(
             app,
