@@ -127,7 +127,7 @@ def test_what_lies_past_the_last_training_time_is_said(table, model_file, capsys
     assert not all(rows.all() for rows in past.values())
     expected = [" ".join(name for name, rows in past.items() if rows[i]) for i in range(len(frame))]
     assert written["extrapolated"].tolist() == expected
-    assert f"the training data end at {last:g}" in said
+    assert f"beyond {last:g}" in said
     for name, rows in past.items():
         assert (f"{name} in {rows.sum():,} row" in said) == rows.any()
     assert main(["predict", str(model_file), data, "--risk", "--times", "1", "--out", str(out)]) == 0

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.export.inputs import onnx_inputs
-from sumosurv.export.program import SurvivalProgram, check_exportable, described, preprocessor_of
+from sumosurv.export.program import SurvivalProgram, check_exportable, described
 from sumosurv.files import check_writable, replacing
 
 __all__ = ["export_onnx", "export_torch", "onnx_inputs"]
@@ -62,12 +62,11 @@ def export_torch(model: SurvivalEstimator, path: str | Path, *, precision: Preci
     extra file ``sumosurv.json`` lists.
     """
     model = _check(model, path, precision)
-    program = SurvivalProgram(model, precision)
-    columns, about = preprocessor_of(model), described(model)
+    program, about = SurvivalProgram(model, precision), described(model)
     times = torch.linspace(0.0, model.last_time_, _TIMES, dtype=torch.float64)
     given: tuple[torch.Tensor, ...]
-    if columns.row_shape is not None:
-        given = torch.zeros(_ROWS, *columns.row_shape), times
+    if about["row_shape"] is not None:
+        given = torch.zeros(_ROWS, *about["row_shape"]), times
     else:
         numbers = torch.zeros(_ROWS, len(about["numbers"]), dtype=torch.float64)
         given = numbers, torch.zeros(_ROWS, len(about["categories"]), dtype=torch.long), times

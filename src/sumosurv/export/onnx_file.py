@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from sumosurv._version import __version__
 from sumosurv.estimators import SurvivalEstimator
-from sumosurv.export.program import SurvivalProgram, described, preprocessor_of
+from sumosurv.export.program import SurvivalProgram, described
 from sumosurv.export.tracing import Graph, Value
 from sumosurv.files import replacing
 
@@ -24,8 +24,8 @@ _ROWS, _TIMES = (3, 7), (5, 17)  # lengths in the two examples; see `sumosurv.ex
 
 def write_onnx(model: SurvivalEstimator, path: str | Path, precision: Literal["double", "single"]) -> None:
     """Write the graph of a fitted model; see `sumosurv.export.export_onnx`."""
-    program, about, shape = SurvivalProgram(model, precision), described(model), preprocessor_of(model).row_shape
-    graph, inputs, given = Graph(), [], []
+    program, about = SurvivalProgram(model, precision), described(model)
+    graph, inputs, given, shape = Graph(), [], [], about["row_shape"]
     if shape is not None:
         inputs.append(helper.make_tensor_value_info("array", TensorProto.FLOAT, ["rows", *shape]))
         given.append(Value(graph, "array", [torch.zeros(n, *shape) for n in _ROWS]))

@@ -17,6 +17,7 @@ from sumosurv.distributions import Mixture, SurvivalDistribution
 from sumosurv.estimators import SurvivalEstimator
 from sumosurv.estimators.network import NetworkEstimator
 from sumosurv.fitting.stack import FittedPopulation
+from sumosurv.models import preprocessor_of
 from sumosurv.networks import CausesNetwork, Inputs, LikelihoodNetwork, ModuleEncoder
 from sumosurv.networks.monotone import MonotoneNetwork
 from sumosurv.networks.parametric import ParametricNetwork, ProportionalHazardsNetwork
@@ -42,10 +43,10 @@ class SurvivalProgram(nn.Module):
 
     def __init__(self, model: SurvivalEstimator, precision: str = "double") -> None:
         super().__init__()
-        check_exportable(model)
         self.register_buffer("risk_times", torch.from_numpy(model.risk_times_))
         dtype = {"double": torch.float64, "single": torch.float32}[precision]
-        self.parts = nn.ModuleList(_Networks(part, dtype) for part, _ in _networks_of(model))
+        parts: Any = [part for part, _ in model._mixed()]
+        self.parts = nn.ModuleList(_Networks(part, dtype) for part in parts)
         self.weights = [weight for _, weight in model._mixed()]
         self.eval()
 
@@ -164,19 +165,6 @@ class _Member(SurvivalDistribution):
         return self.terms(t)[1][self.member]
 
 
-def _networks_of(model: SurvivalEstimator) -> list[tuple[NetworkEstimator, float]]:
-    """The network estimators that a model mixes, with their weights; TypeError if it mixes others too."""
-    found = [(part, weight) for part, weight in model._mixed() if isinstance(part, NetworkEstimator)]
-    if len(found) < len(model._mixed()):
-        raise TypeError(_not_exportable(model))
-    return found
-
-
-def preprocessor_of(model: SurvivalEstimator) -> Preprocessor:
-    """The preprocessor of a model; for a mixture, that of its first estimator."""
-    return _networks_of(model)[0][0].preprocessor_
-
-
 def _categories(columns: Preprocessor) -> tuple[Any, ...]:
     """The names of the columns, with the levels of categories."""
     return tuple(
@@ -186,14 +174,13 @@ def _categories(columns: Preprocessor) -> tuple[Any, ...]:
 
 def check_exportable(model: SurvivalEstimator) -> None:
     """Raise a TypeError if a fitted estimator has curves that cannot be written as a fixed sequence of operations."""
-    parts = [part for part, _ in _networks_of(model)]
-    networks = [population.network for part in parts for population in part.stack_.populations]
-    each: list[Any] = []
-    for network in networks:
-        each += network.causes if isinstance(network, CausesNetwork) else [network]
-    exportable = MonotoneNetwork, ParametricNetwork, ProportionalHazardsNetwork
-    if not all(isinstance(network, exportable) for network in each):
-        raise TypeError(_not_exportable(model))
+    parts: list[Any] = [part for part, _ in model._mixed()]
+    if not all(map(_has_exact_curves, parts)):
+        raise TypeError(
+            f"{type(model).__name__} cannot be exported, because its curves are step functions or "
+            "solutions of an ODE. SumoNet, WeibullNet, LogNormalNet, LogLogisticNet, GompertzNet and "
+            "mixtures of these can; for other models, save(path) writes a file for sumosurv."
+        )
     if len({_categories(part.preprocessor_) for part in parts}) > 1:
         raise TypeError(
             "A mixture of models that were fitted to columns of different types or levels cannot be "
@@ -201,12 +188,12 @@ def check_exportable(model: SurvivalEstimator) -> None:
         )
 
 
-def _not_exportable(model: SurvivalEstimator) -> str:
-    return (
-        f"{type(model).__name__} cannot be exported, because its curves are step functions or "
-        "solutions of an ODE. SumoNet, WeibullNet, LogNormalNet, LogLogisticNet, GompertzNet and "
-        "mixtures of these can; for other models, save(path) writes a file for sumosurv."
-    )
+def _has_exact_curves(model: SurvivalEstimator) -> bool:
+    if not isinstance(model, NetworkEstimator):
+        return False
+    networks: list[Any] = [population.network for population in model.stack_.populations]
+    each = [own for net in networks for own in (net.causes if isinstance(net, CausesNetwork) else [net])]
+    return all(isinstance(net, (MonotoneNetwork, ParametricNetwork, ProportionalHazardsNetwork)) for net in each)
 
 
 def described(model: SurvivalEstimator) -> dict[str, Any]:
