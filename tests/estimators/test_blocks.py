@@ -9,7 +9,7 @@ from sumosurv.estimators import predictions
 
 @pytest.fixture(scope="module")
 def fitted():
-    data = datasets.simulate("weibull", 200, random_state=0)
+    data = datasets.simulate("weibull", 100, random_state=0)
     return SumoNet(n_members=2, max_epochs=3, random_state=0).fit(data.X, data.y), data
 
 
@@ -32,13 +32,13 @@ def test_blocks_give_what_one_call_gives(fitted, ask, monkeypatch):
     sizes, original = [], SumoNet._predict
     monkeypatch.setattr(SumoNet, "_predict", lambda m, X, notes: sizes.append(len(X)) or original(m, X, notes))
     at_once = ask(model, data.X, data.y)
-    assert sizes == [200]
+    assert sizes == [100]
     monkeypatch.setattr(predictions, "_BLOCK", 33)
     sizes.clear()
     # means are integrated on panels that the rows of a block share
     np.testing.assert_allclose(ask(model, data.X, data.y), at_once, rtol=1e-10)
-    assert sizes == [33] * 6 + [2]
-    np.testing.assert_allclose(ask(model, data.X.set_index(np.arange(200)[::-1]), data.y), at_once, rtol=1e-10)
+    assert sizes == [33] * 3 + [1]
+    np.testing.assert_allclose(ask(model, data.X.set_index(np.arange(100)[::-1]), data.y), at_once, rtol=1e-10)
 
 
 def test_horizons_are_shared_or_each_row_s_own(fitted, monkeypatch):

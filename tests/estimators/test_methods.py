@@ -89,6 +89,7 @@ def _for_checks():
     """They fit several hundred times, and none of them asks how well."""
     names = [name for name in METHODS if name != "RandomSurvivalForest"]
     least = {name: {"max_epochs": 1, "covariate_layers": (4,)} for name in NETWORKS}
+    least["CoxPHCV"] = {"n_alphas": 3, "cv": 2}
     least["ParametricRegression"] = {"family": "exponential"}  # others have no maximum with more columns than rows
     return [getattr(sumosurv, name)(**METHODS[name] | least.get(name, {})) for name in names]
 

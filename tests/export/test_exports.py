@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,17 @@ def open_onnx(model, path, **options):
     return runtime.InferenceSession(path, quiet, providers=["CPUExecutionProvider"])
 
 
+@pytest.fixture(scope="module")
+def session_of(tmp_path_factory):
+    """An open ONNX file of a case, written once for all tests that only run it."""
+
+    @cache
+    def opened(name):
+        return open_onnx(cases.fitted(name), tmp_path_factory.mktemp("onnx") / "model.onnx")
+
+    return opened
+
+
 def grid(model):
     return model.last_time_ * np.array([0.0, 1e-3, 0.1, 0.5, 1.0, 1.0001, 1.5, 20.0])
 
@@ -52,10 +64,9 @@ def check(found, model, X, times, tolerance):
 
 
 @pytest.mark.parametrize("name", cases.NAMES)
-def test_onnx_equals_the_library(name, tmp_path):
+def test_onnx_equals_the_library(name, session_of):
     model, X = cases.fitted(name), cases.rows_for(name)
-    session = open_onnx(model, tmp_path / "model.onnx")
-    times = grid(model)
+    session, times = session_of(name), grid(model)
     check(session.run(None, cases.feeds(model, X, times)), model, X, times, 1e-12)
     one = X[3:4]
     check(session.run(None, cases.feeds(model, one, times[2:3])), model, one, times[2:3], 1e-12)
@@ -90,17 +101,16 @@ def test_onnx_equals_the_library_on_real_data(name, real_data, tmp_path):
     check(session.run(None, cases.feeds(model, rows, times)), model, rows, times, 1e-10)
 
 
-def test_before_time_zero_nothing_happens_and_at_the_end_nobody_is_left(tmp_path):
-    model = cases.fitted("default")
-    session = open_onnx(model, tmp_path / "model.onnx")
+def test_before_time_zero_nothing_happens_and_at_the_end_nobody_is_left(session_of):
+    model, session = cases.fitted("default"), session_of("default")
     survival, density, *_ = session.run(None, cases.feeds(model, cases.new_rows(), [-5.0, 0.0, np.inf]))
     np.testing.assert_allclose(survival, np.tile([1.0, 1.0, 0.0], (40, 1)), rtol=0, atol=1e-15)
     assert (density[:, [0, 2]] < 1e-300).all()  # onnxruntime 1.20 keeps a denormal number
 
 
-def test_a_file_describes_itself(tmp_path):
+def test_a_file_describes_itself(session_of):
     model = cases.fitted("default")
-    about = cases.metadata(open_onnx(model, tmp_path / "model.onnx"))
+    about = cases.metadata(session_of("default"))
     assert about["numbers"] == ["age", "marker", "binary"]
     assert [own["name"] for own in about["categories"]] == ["stage", "smoker", "grade"]
     assert about["last_time"] == model.last_time_
@@ -295,19 +305,25 @@ def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
-    for part in page.split("```python\n")[1:]:
-        exec(part.split("```")[0], names)
-    found = names["model"].predict_survival_function(pd.DataFrame({"x": [0.3, np.nan]}), [0.5, 1.0])
+    *of_onnx, of_torch = (part.split("```")[0] for part in page.split("```python\n")[1:])
+    for part in of_onnx:
+        exec(part, names)
+    rows, times = pd.DataFrame({"x": [0.3, np.nan]}), [0.5, 1.0]
+    found = names["model"].predict_survival_function(rows, times)
     np.testing.assert_allclose(names["survival"], found, rtol=0, atol=1e-12)
+    # torch takes long to follow several components
+    names["model"] = SumoNet(components=["network"], **cases.SMALL).fit(names["data"].X, names["data"].y)
+    exec(of_torch, names)
+    found = names["model"].predict_survival_function(rows, times)
     np.testing.assert_allclose(names["curves"], found, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("form", ["frame", "nullable", "records", "sparse records"])
-def test_missing_values_are_missing_in_every_form_of_rows(form, tmp_path):
+def test_missing_values_are_missing_in_every_form_of_rows(form, session_of):
     model, X = cases.fitted("default"), cases.new_rows()
     X["grade"] = X["grade"].astype(object)
     X.loc[10:14, "grade"] = None
-    session, times = open_onnx(model, tmp_path / "model.onnx"), grid(model)
+    session, times = session_of("default"), grid(model)
     rows = X if form == "frame" else X.convert_dtypes() if form == "nullable" else X.to_dict("records")
     if form == "sparse records":
         rows = [{name: value for name, value in row.items() if not pd.isna(value)} for row in rows]

@@ -395,7 +395,8 @@ def test_simulated_kkbox_is_never_compared_with_the_paper(folder, capsys):
     assert "0.9800" in row
 
 
-def test_the_page_says_how_far_a_likelihood_is_behind_the_truth_of_simulated_rows(folder):
+def test_the_page_says_how_far_a_likelihood_is_behind_the_truth_of_simulated_rows(folder, monkeypatch):
+    monkeypatch.setattr(everything.importlib.util, "find_spec", lambda name: None)  # without pictures
     record = made_up("kkbox", "SumoNet", n_folds=1)
     own = record["results"]["folds"][0]
     own["truth"] = {"S_L_interval": own["honest"]["S_L_interval"] + 0.0123}

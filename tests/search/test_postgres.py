@@ -126,6 +126,7 @@ def start(server, trials):
     return subprocess.Popen([sys.executable, "-c", SCRIPT, server, str(trials)])
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_study_and_one_is_killed(server, monkeypatch):
     """Both begin at once on an empty database; a third search ends what the killed one left, as if it had not been."""
     from sumosurv.search import study
