@@ -3,13 +3,14 @@
     python tools/validation.py
 
 The results of R are those of tests/r/*.json (`make r-records`); the library's are computed now. The coverage is that of
-results/coverage.json (`make coverage`).
+results/coverage.json (`make coverage`), and paths of penalties are those of results/performance_cox_path_cpu.json.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +43,28 @@ def page() -> str:
         bound = "below 1e-9" if gap < 1e-9 else f"{gap:.0e}"
         lines.append(f"| {_text(entry['what'])} | {_text(entry['data'])} | `{entry['script']}` | {bound} |")
     used = ", ".join(f"{package} {_text(version)}" for package, version in versions.items())
-    return HEAD + f"Versions: {used}.\n\n" + "\n".join(lines) + "\n\n" + coverage() + FOOT
+    return HEAD + f"Versions: {used}.\n\n" + "\n".join(lines) + "\n\n" + paths() + coverage() + FOOT
+
+
+def paths() -> str:
+    """The section on paths of penalties, from the record of benchmarks/cox_path.py."""
+    record = json.loads((ROOT / "results" / "performance_cox_path_cpu.json").read_text())
+    compared = record["results"]["agreement"]
+    first, last = compared[0], compared[-1]
+    text = (
+        "On 200 rows and 5,000 columns, glmnet's coefficients of the lasso depend on its threshold of convergence. "
+        f"With its default, {first['threshold of glmnet']:g}, they agree with ours within 1e-5 at "
+        f"{first['within 1e-5']} of {first['penalties']} penalties, and with {last['threshold of glmnet']:g} at "
+        f"{last['within 1e-5']} of {last['penalties']}, where the largest difference is "
+        f"{last['largest difference']:.1g}. The difference is glmnet's distance from the optimum: an exact Newton step "
+        f"from its coefficients changes them by up to {last['Newton step, glmnet']:.1g} "
+        f"({first['Newton step, glmnet']:.1g} with the default), and one from ours by up to "
+        f"{last['Newton step, sumosurv']:.1g}. Ours satisfy the conditions of optimality at every penalty up to "
+        f"{last['violation, sumosurv']:.1g} of the penalty ([all thresholds](performance.md#regressions)). A test "
+        "checks the conditions and the Newton step by the definition of the likelihood "
+        "(`tests/estimators/test_elastic_net.py`)."
+    )
+    return f"## Paths of penalties\n\n{textwrap.fill(text, 120, break_on_hyphens=False)}\n\n"
 
 
 def coverage() -> str:

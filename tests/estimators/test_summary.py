@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import chi2, norm
 
-from sumosurv import CauseSpecific, CoxPH, FineGray, ParametricRegression, Surv, compare_nested, load
+from sumosurv import CauseSpecific, CoxPH, CoxPHCV, FineGray, ParametricRegression, Surv, compare_nested, load
 from sumosurv.estimators.summary import ModelSummary, coefficient_table
 
 RNG = np.random.default_rng(0)
@@ -52,7 +52,10 @@ def test_html_and_latex_escape_names():
     assert (summary.coefficients["coef"] != 0).all()
 
 
-@pytest.mark.parametrize("method", [CauseSpecific(), FineGray()])
+@pytest.mark.parametrize(
+    "method",
+    [CauseSpecific(), CauseSpecific(CoxPHCV(cv=3, random_state=0)), FineGray(), FineGray(alpha=1.0)],
+)
 def test_causes_are_told_apart(method):
     model = method.fit(X, Surv.from_arrays(CAUSE, TIME))
     summary = model.summary()
@@ -62,6 +65,14 @@ def test_causes_are_told_apart(method):
     assert max(map(len, text.splitlines())) <= 80
     assert summary.fit.loc[(2, "events")] == (CAUSE == 2).sum()
     assert summary.to_latex().count("cause") == summary._repr_html_().count("Cause ") == 2
+
+
+def test_the_penalty_of_each_cause_is_told():
+    model = CauseSpecific(CoxPHCV(cv=3, random_state=0)).fit(X, Surv.from_arrays(CAUSE, TIME))
+    alphas = [part.alpha_ for part in model.estimators_]
+    assert alphas[0] != alphas[1]
+    for alpha in alphas:
+        assert f"alpha {alpha:.4g}" in model.summary().title
 
 
 @pytest.mark.parametrize("method", [CoxPH(), CoxPH(alpha=1.0), CoxPH(penalty="firth"), FineGray()])

@@ -91,7 +91,11 @@ class CauseSpecific(SurvivalEstimator):
         """The summaries of the models of all causes, if the estimator has a ``summary``."""
         check_is_fitted(self)
         parts = [estimator.summary(level) for estimator in self.estimators_]
-        return ModelSummary.by_cause(f"Cause-specific {parts[0].title}", parts)
+        titles = [part.title for part in parts]
+        if len(set(titles)) == 1:
+            return ModelSummary.by_cause(f"Cause-specific {titles[0]}", parts)
+        own = "; ".join(f"cause {k}: {title}" for k, title in enumerate(titles, start=1))  # with different penalties
+        return ModelSummary.by_cause(f"Cause-specific models; {own}", parts)
 
     def _distribution(self, X: Any) -> SurvivalDistribution:
         parts = [estimator._distribution(X) for estimator in self.estimators_]

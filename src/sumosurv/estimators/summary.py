@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ class ModelSummary:
     robust : bool
         Whether standard errors come from the sandwich. The likelihood ratio and score tests then still assume
         independent rows with known weights; the Wald and robust score tests do not.
+    causes : sequence of ModelSummary
+        The summary of each cause, if causes compete.
 
     Examples
     --------
@@ -85,14 +88,15 @@ class ModelSummary:
     tests: pd.DataFrame
     fit: pd.Series
     robust: bool = False
+    causes: Sequence[ModelSummary] = ()
 
     @classmethod
     def by_cause(cls, title: str, parts: Sequence[ModelSummary]) -> ModelSummary:
         """Join the summaries of the models of causes 1, ..., K."""
-        causes = range(1, len(parts) + 1)
+        keys = range(1, len(parts) + 1)
         names = ("coefficients", "terms", "tests", "fit")
-        tables = {n: pd.concat([getattr(part, n) for part in parts], keys=causes, names=["cause"]) for n in names}
-        return cls(title, parts[0].level, **tables, robust=parts[0].robust)
+        tables = {n: pd.concat([getattr(part, n) for part in parts], keys=keys, names=["cause"]) for n in names}
+        return cls(title, parts[0].level, **tables, robust=parts[0].robust, causes=parts)
 
     def to_frame(self) -> pd.DataFrame:
         """The coefficients, as a new DataFrame."""
@@ -111,7 +115,7 @@ class ModelSummary:
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
     def __repr__(self) -> str:
-        blocks = [self.title]
+        blocks = [textwrap.fill(self.title, _WIDTH)]
         for cause, part in self._parts():
             blocks += ["", f"Cause {cause}"] if cause else []
             blocks += [part._counts(), "", *_aligned(part.coefficients, self.level), "", *part._measures()]
@@ -119,35 +123,21 @@ class ModelSummary:
 
     def _repr_html_(self) -> str:
         blocks = [f"<p><b>{html.escape(self.title)}</b></p>"]
-        heads = "".join(f"<th>{html.escape(head)}</th>" for head in ["", *_heads(self.coefficients, self.level)])
+        heads = _heads(self.coefficients, self.level)
         for cause, part in self._parts():
             blocks += [f"<p>Cause {cause}</p>"] if cause else []
-            body = "".join(
-                "<tr>" + f"<th>{html.escape(row[0])}</th>" + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>"
-                for row in _cells(part.coefficients)
-            )
+            names, *cells = zip(*_cells(part.coefficients), strict=True)
+            table = pd.DataFrame(dict(zip(heads, cells, strict=True)), index=names)
             blocks += [
                 f"<p>{part._counts()}</p>",
-                f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>",
+                table.to_html(border=0),
                 "<p>" + "<br>".join(map(html.escape, part._measures())) + "</p>",
             ]
         return "\n".join(blocks)
 
-    def _parts(self) -> list[tuple[Any, ModelSummary]]:
+    def _parts(self) -> list[tuple[int | None, ModelSummary]]:
         """The summary of each cause, or (None, this one)."""
-        if "cause" not in self.coefficients.index.names:
-            return [(None, self)]
-        names = ("coefficients", "terms", "tests", "fit")
-        causes = self.fit.index.get_level_values("cause").unique()
-        return [
-            (
-                k,
-                ModelSummary(
-                    self.title, self.level, **{n: getattr(self, n).loc[[k]].droplevel("cause") for n in names}
-                ),
-            )
-            for k in causes
-        ]
+        return list(enumerate(self.causes, start=1)) or [(None, self)]
 
     def _counts(self) -> str:
         dropped = self.fit["rows_dropped"]
@@ -284,7 +274,7 @@ def compare_nested(small: Any, large: Any) -> pd.DataFrame:
             raise TypeError(f"compare_nested compares regressions with a summary(); got {type(model).__name__}.")
     first, second = small.summary(), large.summary()
     for summary in (first, second):
-        if "cause" in summary.coefficients.index.names:
+        if summary.causes:
             raise ValueError("compare_nested compares models of one cause; compare the estimators_ of each cause.")
         if summary.robust:
             raise ValueError("The likelihood ratio test is invalid with robust standard errors; use summary().terms.")
