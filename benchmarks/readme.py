@@ -45,9 +45,9 @@ def neutral():
         f"On the [largest neutral comparison of survival models](docs/neutral.md) ({found['tables']} tables, "
         f"{found['folds']} published folds, {count} learners tuned by its authors), the untuned default has the best "
         f"mean rank on the integrated Brier score ({ours['isbs']:.1f}), the integrated log-loss ({ours['isll']:.1f}) "
-        f"and Harrell's C ({ours['harrell_c']:.1f}). It is significantly better than each learner on each score "
-        f"published for it (largest Holm-corrected p-value: {largest:.4f}). It was fixed before its first run there; "
-        f"{len(SEEN)} tables were used in development."
+        f"and Harrell's C ({ours['harrell_c']:.1f}). It is significantly better than each learner on every published "
+        f"score (largest Holm-corrected p: {largest:.4f}). It was fixed before its first run on these folds; "
+        f"{len(SEEN)} tables had been used in development."
     )
     picture = "![Mean ranks of all learners on three scores](docs/figures/neutral_ranks.png)"
     return f"{textwrap.fill(text, 119, break_long_words=False, break_on_hyphens=False)}\n\n{picture}"
@@ -83,7 +83,7 @@ def speed():
         ("the same", "pycox, Cox-Time", f"{ratios['pycox Cox-Time: S, same grid'][way]:.0f} ×"),
         ("the same", "SODEN, solved by torchdiffeq",
          f"{ratios['Soden, torchdiffeq: S, from inputs'][way]:.0f} ×"),
-        (f"a training step per network, {most:,} trained together, H200", "code released with the paper",
+        (f"a training step of a network, {most:,} trained together on an H200", "code released with the paper",
          f"{network[most]['released / ours']:,.0f} ×"),
     ]  # fmt: skip
     return markdown(("task", "compared with", "speed-up"), lines)
