@@ -34,9 +34,9 @@ METHODS: dict[str, type[SurvivalEstimator]] = {
 def load(path: str | Path, *, encoder: Any = None) -> Any:
     """Read a model file written by ``save``; its predictions equal those of the saved model.
 
-    No code in a file is executed, and every value is checked before it is used. Reading takes memory of a small
-    multiple of the file's size. The digest in a file is a checksum, not a signature: it does not show who made a model,
-    or whether its predictions are sound.
+    No code in a file is executed, and every value is checked before it is used. Loading needs a few times as much
+    memory as the size of the file. The digest in a file is a checksum, not a signature: it does not show who made a
+    model, or whether its predictions are sound.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def load(path: str | Path, *, encoder: Any = None) -> Any:
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     ModelFileError
         The file is truncated, corrupted, not a model file, or written by a newer version.
     """

@@ -40,11 +40,10 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     """Base class of all estimators: ``fit``, ``predict_distribution`` and the predictions derived from it.
 
     A method defines ``_fit`` and ``_distribution``; methods with settings or fitted attributes of their own also define
-    ``_check_settings``, ``_state`` and ``_restore``.
-    Fitted attributes that ``_start`` sets for all: ``n_features_in_``, ``feature_names_in_`` (with DataFrames),
-    ``n_causes_``, ``last_time_`` (the largest training time, past which predictions are extrapolated), ``risk_times_``,
-    and ``training_curve_``, the Kaplan-Meier curve of the training rows (where causes
-    compete: the Aalen-Johansen curves), coarse enough to hold no row.
+    ``_check_settings``, ``_state`` and ``_restore``. Fitted attributes that ``_start`` sets for all:
+    ``n_features_in_``, ``feature_names_in_`` (with DataFrames), ``n_causes_``, ``last_time_`` (the largest training
+    time, beyond which predictions are extrapolated), ``risk_times_``, and ``training_curve_``, the Kaplan-Meier curve
+    of the training rows (with competing risks, the Aalen-Johansen curves), too coarse to reveal single rows.
     """
 
     _streams: ClassVar[bool] = False  # whether it can be fitted to rows that are read in blocks
@@ -66,11 +65,11 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             `Surv.from_arrays(event, time)`, `Surv.interval(lower, upper)`, a two-column DataFrame, or a
             ``(time, event)`` pair.
         *more
-            Nothing: time and event are one argument.
+            Not used. A third positional argument raises an error: time and event are one argument.
         sample_weight : array of shape (rows,), optional
             Number of rows that each row represents.
         groups : array of shape (rows,), optional
-            The subject that each row belongs to, where a subject has several (spells with covariates that change).
+            The subject of each row, for subjects with several rows (time-varying covariates).
         """
         if more:
             raise TypeError(f"fit takes X and one outcome; got {2 + len(more)} arguments. {ONE_OUTCOME}")
@@ -81,7 +80,8 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         """Fit to a table with a formula in the notation of R, such as ``"Surv(time, event) ~ age + C(stage)"``.
 
         The left-hand side is ``Surv(time, event)``, ``Surv(start, stop, event)`` or ``Surv(lower, upper,
-        type="interval")``, where a missing limit is an open end. If causes compete, ``event`` holds their numbers.
+        type="interval")``, in which a missing limit means that the interval is unbounded on that side. With competing
+        risks, ``event`` is the number of the cause.
 
         ===================================== =============================================================
         right-hand side                       meaning
@@ -185,7 +185,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     def predict_to_parquet(self, X: Any, path: str | Path, *, identifiers: Sequence[str] = (), **table: Any) -> int:
         """Write predictions for rows on disk to a Parquet file, and return the number of rows.
 
-        The file is written as a whole or not at all, and a run that was killed resumes: see
+        The file is written completely or not at all, and a run that was killed resumes: see
         `sumosurv.streaming.predict_to_parquet`.
 
         Parameters
@@ -193,7 +193,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         X : path, pyarrow.dataset.Dataset, iterator of record batches or RowSource
         path : path
         identifiers : sequence of str
-            Columns to pass through.
+            Columns to copy to the output.
         **table
             What to predict, as in `sumosurv.streaming.PredictionTable`: times, quantiles, mean, restricted_mean, risk,
             precision.

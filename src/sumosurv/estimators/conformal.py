@@ -70,7 +70,7 @@ class Conformal(SurvivalEstimator):
     censoring : SurvivalEstimator, optional
         Model of the censoring time given x, for ``lower_bound``. By default Kaplan-Meier, the same for all x.
     cutoff : float, optional
-        c₀ of ``lower_bound``; by default chosen on the rows that the estimator was fitted to.
+        c₀ of ``lower_bound``; by default chosen on the rows to which the estimator was fitted.
     random_state : int, RandomState or None
         Seed for the choice of held-out rows.
 
@@ -152,8 +152,8 @@ class Conformal(SurvivalEstimator):
         ----------
         fitted : SurvivalEstimator
         X, y
-            The calibration rows. The censoring distribution and the cut-off of ``lower_bound`` are then learned from
-            them too, so that its guarantee holds in the limit of many rows only.
+            The calibration rows. The censoring distribution and the cut-off of ``lower_bound`` are estimated from the
+            same rows, so its guarantee holds only asymptotically.
         sample_weight : array of shape (rows,), optional
         **settings
             ``bins``, ``shrink``, ``censoring`` and ``cutoff`` of the estimator.
@@ -226,22 +226,21 @@ class Conformal(SurvivalEstimator):
 
         .. math:: P(T \ge L(X)) \ge level
 
-        for any model, if subjects are drawn independently from one population, censoring is independent of the event
-        time given x, and P(C >= t | x) is known and positive up to the cut-off c₀ below: a guarantee for any number of
-        calibration rows. The probability is an average over new subjects and calibration rows, not one for each x. The
-        censoring distribution is estimated (from the rows that the model was fitted to: Kaplan-Meier, or the estimator
-        ``censoring``). The probability can then be lower by at most
+        for any model and any number of calibration rows, if subjects are drawn independently from one population,
+        censoring is independent of the event time given x, and P(C >= t | x) is known and positive up to the cut-off c₀
+        below. The guarantee holds on average over new subjects and calibration rows, not for each x. In practice the
+        censoring distribution is estimated from the rows to which the model was fitted, by Kaplan-Meier or by the
+        estimator ``censoring``. The probability can then be lower by at most
 
         .. math:: \tfrac{1}{2} E \left| \hat w / E\hat w - w / E w \right|,
 
-        half the mean error of the weights w among the rows that are used. This is the total variation distance between
-        the population and the one that the estimated weights describe, for which the guarantee holds (Lei and Candès
-        2021).
+        half the mean error of the weights w among the weighted rows. This is the total variation distance between the
+        population and the reweighted population, for which the guarantee holds (Lei and Candès 2021).
 
-        Events before a cut-off c₀, and rows that were followed up to it, show min(T, c₀). Their scores S(min(T, c₀)|x)
-        are weighted by w = 1 / P(C >= min(T, c₀) | x), which corrects for rows censored earlier, and a new subject has
-        the largest possible weight, 1 / P(C >= c₀ | x). L(x) is the time at which S(t|x) falls to the weighted quantile
-        of the scores, c₀ at most; it is 0 if there are too few calibration rows for the level.
+        min(T, c₀) is observed for rows with an event before the cut-off c₀ and for rows followed up to c₀. Their scores
+        S(min(T, c₀)|x) are weighted by w = 1 / P(C >= min(T, c₀) | x), which corrects for rows censored earlier, and a
+        new subject has the largest possible weight, 1 / P(C >= c₀ | x). L(x) is the time at which S(t|x) falls to the
+        weighted quantile of the scores, but at most c₀; it is 0 if there are too few calibration rows for the level.
 
         Parameters
         ----------
@@ -254,9 +253,10 @@ class Conformal(SurvivalEstimator):
 
         Notes
         -----
-        Candès, Lei and Ren (2023) know the censoring time of every subject and use those with C >= c₀, a shift of
-        covariates that the weights 1 / P(C >= c₀ | x) undo. Here the censoring time of those with an event need not be
-        known, and all events before c₀ count: the shift is one of x and min(T, c₀) together.
+        Candès, Lei and Ren (2023) require the censoring time of every subject and use the subjects with C >= c₀, which
+        shifts the distribution of the covariates; the weights 1 / P(C >= c₀ | x) correct for the shift. Here the
+        censoring time of subjects with an event need not be known, and all events before c₀ are used. The weights
+        correct for the shift in the joint distribution of x and min(T, c₀).
         """
         check_is_fitted(self)
         check_level(level)

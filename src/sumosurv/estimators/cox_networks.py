@@ -32,16 +32,16 @@ class _CoxNet(NetworkEstimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DeepSurv(_CoxNet):
-    r"""DeepSurv (Katzman et al. 2018): λ(t|x) = λ₀(t) e^{g(x)} with g by a network, under the partial likelihood.
+    r"""DeepSurv (Katzman et al. 2018): λ(t|x) = λ₀(t) e^{g(x)}, with a network g trained on the partial likelihood.
 
     .. math:: \sum_{i: d_i = 1} w_i \Big[ g(x_i) - \log \sum_{j: v_j < z_i \le z_j} w_j e^{g(x_j)} \Big], \qquad
         S(t|x) = \exp(-Λ_0(t) e^{g(x)}),
 
     with weights w and entry times v.
 
-    The risk sets are those of the batch (``batch_size="full"``: of all rows); Breslow's baseline is computed
-    from all training rows at the end of ``fit``, for each member its own. Curves are steps, with a density
-    interpolated with half-width k. The equal mixture of ``n_members`` members is such a curve again.
+    Risk sets are formed within each batch (``batch_size="full"`` uses all rows). At the end of ``fit``, Breslow's
+    baseline is computed from all training rows, separately for each member. Predicted curves are step functions with a
+    density interpolated with half-width k. The prediction is the equally weighted mixture of ``n_members`` members.
 
     Parameters
     ----------
@@ -82,16 +82,16 @@ class CoxCC(_CaseControlNet):
     .. math:: \sum_{i: d_i = 1} -\log\Big(1 + \sum_{j \in C_i} e^{g(x_j) - g(x_i)}\Big), \qquad
         S(t|x) = \exp(-Λ_0(t) e^{g(x)}),
 
-    with controls C_i drawn anew at each step from the training rows that are at risk at z_i (those with
-    entry < z_i <= z), evenly or in proportion to their weights. A
-    batch is one of cases, and its cost does not depend on the size of the risk sets.
+    with controls C_i drawn anew at each step from the training rows at risk at z_i (entry < z_i <= z), uniformly or in
+    proportion to their weights. A batch consists of cases, and its cost does not depend on the size of the risk sets.
 
     Parameters
     ----------
     n_controls : int
         Controls per case.
     shrink : float
-        Penalty on the mean of \|g\| over case and controls: only differences of g matter, this holds its level.
+        Penalty on the mean of \|g\| over case and controls. It fixes the level of g, of which the loss identifies only
+        differences.
     half_width : int
         k of the interpolated density; see `Tabulated`.
     n_members, ..., verbose
@@ -121,15 +121,15 @@ class CoxTime(_CaseControlNet):
 
     with controls C_i drawn anew at each step from those at risk at z_i, and ΔΛ₀(tᵢ) = dᵢ / Σ_{j at risk} e^{g(tᵢ, x_j)}
     computed from all training rows at the end of ``fit``. The hazard is summed over all event times once per
-    prediction; every later question to the distribution reads that table.
+    prediction; all methods of the distribution use this table.
 
     Parameters
     ----------
     time_layers : sequence of int
-        Hidden widths of the layers over covariates' code and time. Prediction costs one pass through them for
-        each pair of subject and event time; the covariate network runs once per subject.
+        Hidden widths of the layers that combine the covariate embedding with time. Prediction requires one pass through
+        these layers for each pair of subject and event time; the covariate network runs once per subject.
     time_features : {"marginal", "log", "linear"}
-        What they see of time; see `sumosurv.networks.TimeFeatures`.
+        How time is represented in these layers; see `sumosurv.networks.TimeFeatures`.
     n_controls : int
         Controls per case.
     shrink : float
@@ -137,8 +137,8 @@ class CoxTime(_CaseControlNet):
     half_width : int
         k of the interpolated density; see `Tabulated`.
     n_members, ..., verbose
-        The networks and their training, as in `SumoNet`; early stopping looks at the same loss with controls
-        drawn, once and for all, among the validation rows.
+        The networks and their training, as in `SumoNet`; early stopping uses the same loss, with controls drawn once
+        from the validation rows.
 
     Examples
     --------

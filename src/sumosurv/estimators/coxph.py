@@ -204,8 +204,8 @@ class CoxPH(CoxRegression):
         The right-hand side of a formula, such as ``"age + C(stage) + bs(bmi, df=4)"``, that makes the columns of the
         model; other columns of X are ignored. None: the columns of X. See `from_formula`.
     ties : {"efron", "breslow"}
-        Treatment of tied event times. Whole weights count rows: a row of weight 2 is two tied rows. With other weights,
-        tied events count with their mean weight, as in R's survival.
+        Treatment of tied event times. Integer weights are frequencies: a row of weight 2 counts as two tied rows. With
+        other weights, tied events count with their mean weight, as in R's survival.
     strata : column name or sequence of column names, optional
         Columns (in an array: their positions) whose combinations of values define the strata. They have no
         coefficients.
@@ -214,10 +214,11 @@ class CoxPH(CoxRegression):
         correct and allows dependence between the rows of a group (``fit(..., groups=)``). "auto": if groups have
         several rows, or if weights are not whole numbers.
     missing : {"drop", "error", "indicator"}
-        What to do with missing values. "drop" fits the complete rows and predicts others with the training mean of a
-        column (or its first level); warnings count the rows. "error" raises a ValueError in both cases. "indicator"
-        puts the mean in place of a missing number and adds a 0/1 column ``name[missing]``, and makes missing a level of
-        a category: useful for prediction, but coefficients are biased in general.
+        What to do with missing values. "drop" fits the model to complete rows and, for prediction, replaces a missing
+        value by the training mean of its column (or its first level); a warning gives the number of rows. "error"
+        raises a ValueError in both cases. "indicator" replaces a missing number by the mean, adds a 0/1 column
+        ``name[missing]``, and treats a missing category as a level: useful for prediction, but coefficients are biased
+        in general.
     penalty : {"ridge", "firth"}
         "ridge" adds the penalty ``alpha``, an elastic net if ``l1_ratio`` is not 0. "firth" adds half of
         log det(information), which reduces bias and gives finite coefficients under separation (Heinze and Schemper
@@ -243,7 +244,7 @@ class CoxPH(CoxRegression):
         From the observed information (with the ridge penalty, if any), or from the sandwich; nan for a column that is
         left out and if ``l1_ratio`` is above 0, infinity if the likelihood has no maximum in this coefficient.
     covariance_ : ndarray of shape (p, p) or None
-        Of the coefficients, as the standard errors; None if ``alpha`` is above 0.
+        Covariance matrix of the coefficients; None if ``alpha`` is above 0.
     robust_ : bool
         Whether standard errors come from the sandwich.
     strata_ : list of tuple of str, or None
@@ -387,7 +388,8 @@ class CoxPH(CoxRegression):
         transform : {"km", "rank", "identity", "log"}
             g(t): one minus the Kaplan-Meier estimate just before t, the rank of t among all times, t, or log t.
         sample_weight : array of shape (rows,), optional
-            The weights of the fit. Kaplan-Meier and ranks take whole weights for counts and ignore others, as R does.
+            The weights of the fit. Kaplan-Meier and ranks use integer weights as frequencies and ignore other weights,
+            as R does.
 
         Returns
         -------

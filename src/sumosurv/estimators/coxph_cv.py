@@ -57,10 +57,10 @@ class CoxPHCV(CoxRegression):
     glmnet's.
 
     The score of a penalty is the cross-validated partial log-likelihood per event (Verweij and van Houwelingen 1993):
-    the log-likelihood of all rows less the one of the training rows, both with the coefficients of the training rows,
-    divided by the number of events in the held-out fold. Folds count in proportion to their events. The standardised
-    columns and the penalties λ = α / W are those of the training rows. Apart from a constant for tied events, the score
-    is -½ times the deviance of ``cv.glmnet(..., grouped = TRUE)``.
+    the log-likelihood of all rows minus that of the training rows, both with the coefficients fitted to the training
+    rows, divided by the number of events in the held-out fold. Folds count in proportion to their events. The
+    standardised columns and the penalties λ = α / W are those of the training rows. Apart from a constant for tied
+    events, the score is -½ times the deviance of ``cv.glmnet(..., grouped = TRUE)``.
 
     Standard errors and tests are not available, because they would ignore the choice of columns. If ``l1_ratio`` is
     above 0, X may be a SciPy sparse matrix, which is not converted to an array.
@@ -70,9 +70,9 @@ class CoxPHCV(CoxRegression):
     l1_ratio : float
         Mixture of the penalties: 1 is the lasso, 0 ridge.
     n_alphas : int
-        Length of the sequence of penalties, from the smallest one at which all coefficients are zero (for ridge, that
-        of ``l1_ratio=0.001``) downwards in equal steps of log α. The sequence ends early if the explained deviance
-        exceeds 99.9 % or hardly increases, as in glmnet.
+        Length of the sequence of penalties, from the smallest penalty at which all coefficients are zero (for ridge,
+        computed with ``l1_ratio=0.001``) downwards in equal steps of log α. The sequence ends early if the explained
+        deviance exceeds 99.9 % or hardly increases, as in glmnet.
     min_ratio : float, optional
         Smallest penalty, relative to the largest one. None: 0.01 if there are fewer rows than columns, else 0.0001.
     alphas : sequence of float, optional

@@ -62,7 +62,7 @@ class DeepHit(NetworkEstimator):
     cuts_ : ndarray
         Ends of the intervals, in the unit of the times.
     n_intervals_ : int
-        How many there are.
+        Number of intervals.
 
     Examples
     --------

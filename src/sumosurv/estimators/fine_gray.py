@@ -30,16 +30,16 @@ class FineGray(LinearEstimator):
 
     .. math:: F_k(t|x) = 1 - \exp(-Λ_{0k}(t) \, e^{β_k·x})
 
-    A row with an event of another cause at z stays in the risk set of cause k with the weight G(t-) / G(z-), G being
-    the Kaplan-Meier curve of the censoring times (events come first among ties), and ties are treated as by Breslow:
-    the estimates of ``finegray`` in R's survival, and of R's cmprsk if no event and censoring share a time. G is
-    weighted by ``sample_weight`` (``finegray`` does not weight G). Censoring must depend neither on the covariates nor
-    on the event.
+    A row with an event of another cause at z stays in the risk set of cause k with weight G(t-) / G(z-), where G is the
+    Kaplan-Meier curve of the censoring times (events precede censorings at the same time). Ties are treated by
+    Breslow's method. The estimates equal those of ``finegray`` in R's survival, and those of R's cmprsk if no event and
+    censoring share a time. G is weighted by ``sample_weight`` (``finegray`` does not weight G). Censoring must depend
+    neither on the covariates nor on the event.
 
-    The models of several causes need not fit together: far from the centre of the data, or at late times, their
-    incidences can sum to more than one. The joint distribution follows them up to the time at which they would; there
-    the last rises are scaled down, all by the same factor, so that the sum is one, and no incidence rises afterwards.
-    S is then zero, and a row that is censored later has a likelihood of zero.
+    The models of different causes are fitted separately: far from the centre of the data, or at late times, their
+    incidences can sum to more than one. At the time at which the sum would exceed one, the increments of all incidences
+    are scaled down by a common factor so that the sum is one, and the incidences stay constant afterwards. From that
+    time on S is zero, and a row censored later has likelihood zero.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class FineGray(LinearEstimator):
         (``fit(..., groups=)``) may be dependent. Nan for a column that is left out, infinity if the likelihood has no
         maximum in this coefficient.
     covariances_ : list of ndarray of shape (p, p), or of None
-        Of the coefficients of each cause, as the standard errors; None with a ridge penalty.
+        Covariance matrix of the coefficients of each cause; None with a ridge penalty.
     terms_ : list of str
         Names of the columns; ``name[level]`` for categories.
     log_likelihood_ : ndarray of shape (K,)

@@ -44,7 +44,7 @@ class RandomSurvivalForest(SurvivalEstimator):
     Parameters
     ----------
     n_estimators : int
-        Trees.
+        Number of trees.
     min_samples_split, min_samples_leaf : int
         Smallest node that is split, and smallest leaf.
     max_features : {"sqrt", "log2"}, int, float or None
@@ -53,10 +53,10 @@ class RandomSurvivalForest(SurvivalEstimator):
     n_jobs : int, optional
         Number of processes that grow trees.
     half_width : int or "auto"
-        Least k of the interpolated density; see `Tabulated`. "auto" makes a window a twentieth of the event times. The
-        curve of a subject is flat wherever none of the rows that share its leaves has an event: a window without a
-        fall widens until it has one. The log-likelihood is then finite wherever the forest leaves a chance: -inf only
-        for rows censored after their curve has come to zero, and for events of subjects whose curve never falls.
+        Least k of the interpolated density; see `Tabulated`. With "auto", a window contains a twentieth of the event
+        times. The curve of a subject is flat wherever no row in its leaves has an event; a window in which the curve is
+        flat is widened until the curve falls. The log-likelihood is therefore -inf only for rows censored after their
+        curve has reached zero, and for events of subjects whose curve never falls.
     random_state : int, RandomState or None
 
     Attributes

@@ -34,7 +34,7 @@ class SurvivalMixture(SurvivalEstimator):
         All on one device: if some compute on the CPU, networks on a GPU are moved to the CPU.
     components_ : DataFrame
         As in `SumoNet`: the components of all estimators with their weights in the whole mixture. The column
-        ``estimator`` has the place of the estimator in ``estimators_``.
+        ``estimator`` is the index of the estimator in ``estimators_``.
 
     Examples
     --------

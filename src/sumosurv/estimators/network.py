@@ -69,19 +69,20 @@ class NetworkEstimator(NetworkMethod, SurvivalEstimator):
             The subject of each row, for subjects with several rows (time-varying covariates). All rows of a subject
             are held out together.
         checkpoint : path or Checkpoints, optional
-            Folder for the state of training, written every 30 seconds at the end of an epoch
-            (`sumosurv.training.Checkpoints` sets how often). The same fit with the same folder resumes and ends as it
-            would have without the interruption. A folder of other rows, settings or seeds raises a ValueError.
+            Folder for checkpoints, written about every 30 seconds at the end of an epoch
+            (`sumosurv.training.Checkpoints` sets the interval). Running the same fit with the same folder resumes it,
+            with the same result as without the interruption. Using the folder with other rows, settings or seeds raises
+            a ValueError.
         workers : Workers
             The processes that train together; see `sumosurv.training.torchrun_workers`. One process by default.
 
         Raises
         ------
         KeyboardInterrupt
-            On Ctrl-C, so that the caller of ``fit`` stops too (a grid search, a script). After the first epoch the
-            estimator is fitted nevertheless, with each member's best weights so far: a warning is issued,
-            ``interrupted_`` is True, and an estimator that has a name (``model = SumoNet()``, then ``model.fit(X, y)``)
-            can be used at once. Before that, and on a second Ctrl-C, the estimator is unchanged.
+            On Ctrl-C, so that the caller of ``fit`` stops too (a grid search, a script). After the first epoch, the
+            estimator is nevertheless fitted, with each member's best weights so far: a warning is issued,
+            ``interrupted_`` is True, and the estimator can be used if a variable refers to it (``model = SumoNet()``,
+            then ``model.fit(X, y)``). Before the first epoch ends, and on a second Ctrl-C, the estimator is unchanged.
         """
         resources = None if checkpoint is None else Checkpoints.of(checkpoint), workers
         check_validation_data(validation_data)

@@ -79,11 +79,9 @@ class Soden(OdeEstimator):
 
     .. math:: \frac{dΛ(t|x)}{dt} = q(Λ(t|x), t, x) > 0, \qquad Λ(0|x) = 0, \qquad S(t|x) = e^{-Λ(t|x)},
 
-    trained on the right-censored log-likelihood :math:`d \log q(Λ(z|x), z, x) - Λ(z|x)`. All rows of a batch are
-    solved in one call, each over its own [0, z] by time rescaled. Densities are exact,
-    :math:`f = q e^{-Λ}`, and ``n_members`` networks predict as their equal mixture.
-
-    Parameters
+    trained on the right-censored log-likelihood :math:`d \log q(Λ(z|x), z, x) - Λ(z|x)`. The equations of all rows of a
+    batch are solved in one call, with time rescaled so that each row has its own interval [0, z]. Densities are exact,
+    :math:`f = q e^{-Λ}`, and ``n_members`` networks predict as their equal mixture. Parameters
     ----------
     form : {"general", "cox", "cox-network"}
         q = softplus(network(Λ, t, code(x))); or a baseline softplus(network(t)) times exp(linear(x)); or
@@ -95,13 +93,12 @@ class Soden(OdeEstimator):
         c = 0.01, so that steps are short where events are many; or t itself. The network reads both t and τ.
     solver : {"rk4", "dopri5"}
         In training: ``steps`` steps of equal length by the classical method of Runge and Kutta, or torchdiffeq's
-        adaptive steps (``pip install 'sumosurv[ode]'``; on a GPU no graph can hold a step of training then).
-        Predictions use neither, but steps of order five, doubled in number until Λ is accurate to 1e-6 and
-        better.
+        adaptive steps (``pip install 'sumosurv[ode]'``; training on a GPU then cannot use CUDA graphs). Predictions
+        always use a method of order five, with the number of steps doubled until Λ is accurate to at least 1e-6.
     steps : int
-        Of "rk4".
+        Number of steps of "rk4".
     gradient : {"direct", "adjoint"}
-        Of "dopri5": through its steps, or by the adjoint equation.
+        How "dopri5" is differentiated: through its steps, or by the adjoint equation.
     n_members, ..., verbose
         The networks and their training, as in `SumoNet`.
 
@@ -154,16 +151,16 @@ class SurvNode(OdeEstimator):
     .. math::
         d \log λ(z|x) - Λ(z|x) - ρ \Big\|\Big(\frac{dΛ}{dτ}, \frac{dm}{dτ}\Big)\Big\|_{τ = 1},
 
-    the length of the vector of all rates at the last training time, to which the path of every row is followed past
-    its own time: the process is pulled towards a state of rest. τ is the solver's time scale, below. Validation
-    rows are scored by the likelihood only. ``n_members`` networks predict as their equal mixture.
+    the norm of all rates of change at the last training time, up to which the path of every row is followed. The
+    regulariser pulls the process towards an equilibrium. τ is the solver's time scale, below. Validation rows are
+    scored by the likelihood only. ``n_members`` networks predict as their equal mixture.
 
     Parameters
     ----------
     latent_size : int
-        Entries of m.
+        Length of the latent state m.
     regularisation : float
-        ρ; zero leaves the regulariser out, and a third of the cost of a step with it.
+        ρ. With 0 there is no regulariser, and a training step is a third cheaper.
     hazard_layers : sequence of int
         Hidden widths (tanh) of the network that gives dm/dt and the hazard.
     time_scale : {"log", "linear"}

@@ -131,9 +131,9 @@ class LogLogisticNet(ParametricNet):
     .. math:: S(t|x) = \frac{1}{1 + (t / λ(x))^{k(x)}}, \qquad \log λ(x), \log k(x) \text{ outputs of a network of } x.
 
     The median is λ(x). The hazard rises and then falls if k(x) > 1, and falls from the start if k(x) ≤ 1; the tail is
-    heavy, and the mean is infinite if k(x) ≤ 1: ask for medians or restricted means. If k is the same for all x, odds
-    are proportional: the odds of having had the event by t, (1 - S(t|x)) / S(t|x) = (t / λ(x))^k, differ between
-    subjects by a constant factor, so that effects on the hazard fade with time. Otherwise as `WeibullNet`.
+    heavy, and the mean is infinite if k(x) ≤ 1: use medians or restricted means. If k is the same for all x, odds are
+    proportional: the odds of having had the event by t, (1 - S(t|x)) / S(t|x) = (t / λ(x))^k, differ between subjects
+    by a constant factor, so that effects on the hazard fade with time. Otherwise as `WeibullNet`.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class GompertzNet(NetworkEstimator):
     :math:`\text{rate}(x) = \log(1 + e^{b(x)})` in units of the largest training time.
 
     It is suited to adult mortality, whose hazard doubles at regular intervals, and to ageing equipment. The likelihood
-    is exact, also of events at time zero. If the rate is the same for all x, hazards are proportional; with
+    is exact, even for events at time zero. If the rate is the same for all x, hazards are proportional; with
     ``covariate_layers=(), frequencies=0, dropout=0`` a and b are linear in the scaled columns, but not fitted by
     maximum likelihood; see `WeibullNet`. ``n_members`` networks predict as their equal mixture. It does not fit hazards
     that fall, such as those after surgery: use `WeibullNet`, `LogNormalNet`, `LogLogisticNet` or `SumoNet`.

@@ -231,8 +231,8 @@ class ParametricRegression(LinearEstimator):
     def predict_survival_band(self, X: Any, times: Any, level: float = 0.95) -> tuple[Array, Array]:
         """Confidence limits of S(t|x) at single times, each of shape (rows, times).
 
-        By the delta method on the scale of log(-log S), from ``covariance_``; nan if a standard error that matters is
-        not finite.
+        The limits come from the delta method on the scale of log(-log S), with ``covariance_``. They are nan if they
+        depend on a standard error that is not finite.
         """
         check_is_fitted(self)
         check_level(level)

@@ -99,19 +99,20 @@ class Predictions(ABC):
         X : covariates
         times : array of shape (times,)
         precision : {"double", "single"}
-            "single" is two to three times as fast with networks that are monotone in time; on CUDA it is one
-            kernel. The error in S is then below 2e-6 with the default settings (3e-7 to 7e-7 was measured), more where
-            weights are unusually large: see `SurvivalDistribution.single`. Other methods stay as they are.
+            "single" is two to three times as fast with networks that are monotone in time; on CUDA it is one kernel.
+            The error in S is then below 2e-6 with the default settings (measured: 3e-7 to 7e-7), and larger for
+            unusually large weights: see `SurvivalDistribution.single`. Other methods ignore this option.
         as_frame : bool
-            Give a DataFrame with the index of X and the times as columns.
+            Return a DataFrame with the index of X and the times as columns.
         dtype : {"float64", "float32"}
             Type of the result. For many millions of cells, writing the result may take most of the time.
         out : array of shape (rows, times), optional
-            Filled and returned, instead of a new array; of either type. Memory that is used again costs less than new.
+            An array of either type that is filled and returned instead of a new array. Reusing memory is faster than
+            allocating it.
 
         Notes
         -----
-        ``predict_distribution(X).survival(torch.tensor(times))`` leaves the result where the networks are, as a tensor.
+        ``predict_distribution(X).survival(torch.tensor(times))`` returns a tensor on the device of the networks.
         """
         return self._on_grid(X, times, "survival", precision, as_frame, dtype, out)
 
@@ -134,7 +135,7 @@ class Predictions(ABC):
         return self._on_grid(X, times, "hazard", precision, as_frame)
 
     def predict_quantile(self, X: Any, q: Any, *, as_frame: bool = False) -> Predicted:
-        """The time by which a share q of such subjects has had the event: (rows,), or (rows, levels)."""
+        """The time by which the event has happened with probability q: shape (rows,), or (rows, levels)."""
         found = self._by_blocks(X, lambda distribution, rows: distribution.quantile(q))
         return self._marked(found, found > self.last_time_, "quantiles lie", X if as_frame else None, "quantile", q)
 
@@ -169,9 +170,9 @@ class Predictions(ABC):
         horizon : float or array of shape (m,)
             Shared by all rows: a number gives shape (rows,), m horizons give (rows, m).
         own_horizons : array of shape (rows,), optional
-            Each row's own, instead of ``horizon``; gives shape (rows,).
+            One horizon per row, instead of ``horizon``; gives shape (rows,).
         as_frame : bool
-            Give a DataFrame with the index of X, the horizons as columns and a column ``extrapolated``.
+            Return a DataFrame with the index of X, the horizons as columns and a column ``extrapolated``.
         """
         source, own, label = self._source(X), None, "horizon"
         if own_horizons is not None:
@@ -213,13 +214,13 @@ class Predictions(ABC):
     def predict(self, X: Any) -> npt.NDArray[np.float64]:
         r"""A risk score in [0, 1], higher for earlier events.
 
-        The mean of F(tⱼ|x) over quantiles tⱼ of the event times seen in training: the probability of
-        having had the event, averaged over when events happen.
+        The score is the mean of F(tⱼ|x) over quantiles tⱼ of the training event times: the probability of having had
+        the event, averaged over typical event times.
         """
         return self._by_blocks(X, lambda distribution, rows: distribution.cdf(self.risk_times_).mean(axis=1))
 
     def predict_cumulative_incidence(self, X: Any, times: Any, *, as_frame: bool = False) -> Predicted:
-        """P(T <= t, cause k | x) on a grid of times: shape (rows, times, causes); one cause where none compete."""
+        """P(T <= t, cause k | x) on a grid of times: shape (rows, times, causes)."""
         grid = self._check_grid(times)
         found = self._by_blocks(X, lambda distribution, rows: distribution.cumulative_incidence(grid))
         return incidence_frame(found, X, grid) if as_frame else found
@@ -251,7 +252,7 @@ class Predictions(ABC):
     def predict_members(self, X: Any) -> Members:
         """The distributions that the members of the model predict for each row, and their weights in the mixture.
 
-        The members are the networks of an ensemble, of all kinds; a method that is a single model is its only member.
+        The members are the networks of all components of an ensemble. A single model is its own only member.
         """
         check_is_fitted(self)
         X = self._check_new_rows(X)
@@ -266,7 +267,7 @@ class Predictions(ABC):
         return Members.equal([self._distribution(X)])
 
     def predict_path(self, X: Any, start: Any, groups: Any) -> SurvivalDistribution:
-        """The distribution of subjects whose covariates change at known times.
+        """The distribution of subjects with time-varying covariates, which change at known times.
 
         Parameters
         ----------
@@ -358,7 +359,7 @@ class Predictions(ABC):
 
 
 def framed(values: npt.NDArray[np.float64], X: Any, label: str, asked: Any = None, name: str | None = None) -> Any:
-    """A Series of one number per row, or a DataFrame with a column per time, level or horizon that was asked for.
+    """A Series with one number per row, or a DataFrame with one column per requested time, level or horizon.
 
     The index is that of X, if it has one. ``label`` says what the columns are; it is the name of a Series by default.
     """

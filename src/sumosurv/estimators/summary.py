@@ -247,7 +247,7 @@ def coefficient_table(
 
 
 def compare_nested(small: Any, large: Any) -> pd.DataFrame:
-    """Likelihood ratio test of a model against a larger one that contains it.
+    """Likelihood ratio test of two nested models.
 
     Parameters
     ----------

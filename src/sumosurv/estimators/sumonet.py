@@ -83,9 +83,9 @@ class SumoNet(_MonotoneNet):
         S(t|x) = \frac{1 - σ(h(t, x))}{1 - σ(h(0, x))}, \qquad f(t|x) = -\frac{∂S(t|x)}{∂t},
 
     with h non-decreasing in t because every weight between t and h is non-negative. The networks are trained on the
-    exact log-likelihood, :math:`d \log f(z|x) + (1 - d) \log S(z|x)` for right-censored rows. Many of them train side
-    by side as one batched network, each on its own share of the rows, and predict as a mixture. Simpler components are
-    stacked with them, and held-out rows decide how much each component counts: see Notes.
+    exact log-likelihood, :math:`d \log f(z|x) + (1 - d) \log S(z|x)` for right-censored rows. All networks are trained
+    together as one batched network, each on its own share of the rows, and the prediction is their mixture. Simpler
+    components are stacked with the networks, with weights chosen on held-out rows: see Notes.
 
     Parameters
     ----------
@@ -99,16 +99,16 @@ class SumoNet(_MonotoneNet):
         network                        with an ``encoder``, or rows on disk
         ============================== =====================================
     n_members : int, optional
-        Number of networks; other components have as many, but at most 5. None: 15, from 3,000 training rows on 10, for
-        rows on disk 4.
+        Number of networks; each other component has the same number, but at most 5. None: 15; 10 from 3,000 training
+        rows on; 4 for rows on disk.
     covariate_layers, time_layers : sequence of int
         Hidden widths of the covariate network, and of the network that reads its output and time.
     dropout : float, optional
-        Dropout rate in the covariate network. None: 0.5, from 100,000 training rows on 0.1.
+        Dropout rate in the covariate network. None: 0.5, or 0.1 from 100,000 training rows on.
     frequencies : int
         Number of learned periodic features per numeric column.
     numeric_scaling : {"quantile", "standard"}
-        Normal scores by quantiles, or mean and standard deviation.
+        Scale numeric columns to normal scores by their quantiles, or by mean and standard deviation.
     encoder : torch.nn.Module or callable, optional
         Custom covariate network, or a function that makes one; it is replicated per member and maps a float tensor
         (rows, ...) to (rows, width). It receives the preprocessed columns (categories as 0/1 columns), or unchanged
@@ -117,9 +117,10 @@ class SumoNet(_MonotoneNet):
         Earliest possible event time: zero, or the smallest training time, up to which S(t) = 1. "first" is for studies
         without early events by design (patients enrolled after three days, for example).
     resolution : "auto", float or None
-        Width of the cells to which times are recorded: 7 for weeks in days. The likelihood of an event is then the
-        probability of its cell (`sumosurv.outcome.Cells`), in ``fit``, ``score`` and `evaluate`. "auto" detects an even
-        grid with at least five events per recorded time on average; None takes all times as exact.
+        Width of the cells to which times are rounded: 7 for times in days that were recorded in weeks. The likelihood
+        of an event is then the probability of its cell (`sumosurv.outcome.Cells`), in ``fit``, ``score`` and
+        `evaluate`. "auto" detects an even grid with at least five events per recorded time on average; None treats all
+        times as exact.
     learning_rate, weight_decay : float
         Parameters of AdamW; the learning rate decreases to zero along a cosine.
     max_epochs : int, optional
@@ -127,27 +128,28 @@ class SumoNet(_MonotoneNet):
 
         ====================== ====================================================================================
         stacked networks       0.6 √rows, at most 45, but enough for 150 steps
-        companions             the same; below 800 training rows enough for 300 steps
+        other components       the same; below 800 training rows enough for 300 steps
         networks alone         80
         rows on disk           2e7 / rows, at most 45
         ====================== ====================================================================================
     batch_size : int, "auto" or "full"
         Rows per training step. "auto" is the power of two nearest to 4 √rows; "full" takes all rows.
     patience : int, optional
-        A member stops if its best epoch is more than this many epochs ago; None trains all epochs.
+        Stop training a member if its validation likelihood has not improved for more than this many epochs. None trains
+        all epochs.
     validation_fraction : float
-        Share of the rows that each member holds out if ``fit`` gets no ``validation_data``; 0 for none.
+        Share of the rows that each member holds out if ``validation_data`` is not passed to ``fit``; 0 for none.
     refit : bool
-        Train again on all rows, validation rows included, each member for its best number of epochs.
+        Retrain each member on all rows, including validation rows, for its best number of epochs.
     device : str
         "auto" (CUDA if available), "cpu" or "cuda".
     n_jobs : int, optional
         Number of processes on the CPU, each of which trains at least two of the networks; -1 for one per core. The
-        result does not depend on the number. None is one process; its result may differ in the last digits, because
-        batches are not padded. Processes are forked: on Windows and macOS, if torch finds a GPU, and for fits with a
-        checkpoint or a custom encoder, one process trains all networks.
+        result does not depend on the number. None trains in the calling process; the result may differ in the last
+        digits, because batches are not padded. Processes are forked, so a single process is used on Windows and macOS,
+        if torch finds a GPU, and for fits with a checkpoint or a custom encoder.
     random_state : int, RandomState or None
-        A seed makes a fit repeatable bit for bit on one machine.
+        With a seed, a fit is bitwise reproducible on the same machine.
     verbose : bool or callable
         True shows a progress bar. A function is called after each epoch with a `sumosurv.training.Epoch`.
 
@@ -181,20 +183,21 @@ class SumoNet(_MonotoneNet):
     gives the log risk, with a baseline hazard estimated from all training rows. In "lognormal" both parameters are
     linear in x. All components are trained on the folds of one cross-validation, and all networks of a component stop
     at the epoch that is best for all folds together. The weights of the components maximise the likelihood of held-out
-    rows under the mixture, with a prior worth two rows that all weights are equal. A component with a weight below 0.01
-    is left out. With ``validation_data`` each network stops by itself, and the validation rows give the weights. If
-    there is one component, each network holds out its own share of the rows and stops by itself.
+    rows under the mixture, with a prior, worth two rows, that favours equal weights. A component with a weight below
+    0.01 is dropped. With ``validation_data``, each network stops at its own best epoch, and the weights are chosen on
+    the validation rows. With a single component, each network holds out its own share of the rows and stops at its own
+    best epoch.
 
-    For a wide table, with more than 64 numbers and more than a quarter as many as rows, the networks read 64 principal
-    components.
+    For a wide table (more than 64 numeric inputs, and more than a quarter as many as rows), the networks use 64
+    principal components.
 
     **Beyond the last training time** T there are no data. Each network continues from its own hazard at T,
-    :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth g ≥ 0 that all subjects share, learned from the training rows
-    once the networks are final; the companions continue in the same way. Until then, validation rows beyond T are
-    scored with g = 0, so that ``best_valid_`` may differ slightly from ``score`` of the same rows. If all training rows
-    are censored, the hazard beyond T is at least that of half an event in the whole follow-up. Life expectancy and all
-    quantiles are finite. docs/tails.md compares tails on follow-up that was cut short. Beyond T (``last_time_``)
-    predictions are extrapolations; ``predict_restricted_mean`` avoids them.
+    :math:`λ(t|x) = λ(T|x) e^{g (t - T)}`, with a growth rate g ≥ 0 common to all subjects, estimated from the training
+    rows after the networks are trained; the other components continue in the same way. During training, validation rows
+    beyond T are scored with g = 0, so ``best_valid_`` may differ slightly from ``score`` on the same rows. If all
+    training rows are censored, the hazard beyond T is at least that of half an event in the whole follow-up. Life
+    expectancy and all quantiles are finite. Predictions beyond T (``last_time_``) are extrapolations;
+    ``predict_restricted_mean`` with a horizon up to T avoids them (see docs/tails.md).
 
     Examples
     --------
@@ -315,10 +318,10 @@ class PaperSumoNet(_MonotoneNet):
     Parameters
     ----------
     positive : {"square", "softplus", "abs"}
-        The function that makes weights non-negative.
+        The function that maps weights to non-negative values.
     derivative : {"forward", "autograd", "chain", "difference"}
-        How ∂h/∂t is computed. "forward" carries it through the layers: exact, and one pass. The others are those that
-        the paper compares.
+        How ∂h/∂t is computed. "forward" propagates the derivative through the layers: exact, and in one pass. The other
+        options are those compared in the paper.
     time_layers, time_origin, resolution, n_members, ..., verbose
         The networks and their training, as in `SumoNet`.
 

@@ -17,8 +17,8 @@ from sumosurv.outcome.surv import as_pandas
 class FormulaTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """The columns of a formula as a scikit-learn transformer, for pipelines with any estimator.
 
-    Splines, means and levels are learned from the training rows. A missing value gives missing values in the columns
-    that are made of it, which the estimator then treats by its own rule.
+    Splines, means and levels are learned from the training rows. If a value is missing, all columns derived from it are
+    missing in that row; the estimator then handles them as usual.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class FormulaTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     formula_ : Formula
-        The formula, with what was learned.
+        The formula with its fitted splines, means and levels.
     n_features_in_, feature_names_in_
         The columns that the formula reads.
 

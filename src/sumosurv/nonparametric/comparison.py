@@ -103,8 +103,8 @@ def logrank_test(
     All weightings use the variance of the hypergeometric distribution, with the factor (n - d)/(n - 1), as ``survdiff``
     in R does. The log-rank and Fleming-Harrington (rho = 1) tests agree with ``survdiff``, the others with their
     definition written out in R (tests/r/curves.R). R's survMisc (version 0.5.6) agrees for three groups. For two groups
-    with events at the same time, it differs, also in the log-rank test: it replaces d (n - d) by the sum over both
-    groups of d_g (n - d_g), which is larger, so that its statistics are smaller.
+    with tied events it differs, even for the log-rank test: it replaces d (n - d) by the sum over both groups of d_g (n
+    - d_g), which is larger, so that its statistics are smaller.
 
     Examples
     --------
