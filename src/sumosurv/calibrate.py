@@ -102,7 +102,7 @@ def smooth_calibration(
     Parameters
     ----------
     distribution : SurvivalDistribution
-        Predictions for subjects that the model was not fitted to.
+        Predictions for held-out subjects.
     y : outcome
         The outcome of these subjects. Rows with delayed entry are at risk from their entry on (not with a ``cause``).
     time : float

@@ -77,8 +77,8 @@ def load(name: str) -> Dataset:
 
     gbsg2 is installed with the library. The others are read from the first source that has them: the folder
     ``$SUMOSURV_DATA`` (``<name>.parquet``), scikit-survival if it is installed (flchain only), the cache
-    (``$SUMOSURV_CACHE``, else the platform's cache folder), the public file on the network, which is then kept in the
-    cache. The values are verified by a checksum. A download must equal the published file.
+    (``$SUMOSURV_CACHE``, else the platform's cache folder), and the public file, which is downloaded and kept in the
+    cache. The values are verified by a checksum, and a download must equal the published file.
 
     Parameters
     ----------
