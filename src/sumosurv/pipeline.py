@@ -1,4 +1,4 @@
-"""A scikit-learn pipeline that ends in a survival estimator, and predicts what it predicts."""
+"""A scikit-learn pipeline whose last step is a survival estimator, with all its prediction methods."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _passed_on(name: str) -> Any:
 class SurvivalPipeline(Pipeline):  # type: ignore[misc]
     """scikit-learn's ``Pipeline`` for survival estimators: transformers, then an estimator of this library.
 
-    A plain ``Pipeline`` passes on ``predict``, ``score`` and what scikit-learn's own estimators have. This one passes
-    on distributions, curves, medians and means as well; everything else is as there, and grid searches can use it.
+    A plain ``Pipeline`` has only ``predict``, ``score`` and other methods of scikit-learn's own estimators. This one
+    also predicts distributions, curves, medians and means. It can be used in grid searches like any ``Pipeline``.
 
     Parameters
     ----------
@@ -96,7 +96,8 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the fitted pipeline to a file that `sumosurv.load` reads: a `FormulaTransformer` and an estimator.
 
-        Other transformers are code of other libraries, which a model file does not contain: a TypeError says so.
+        A pipeline with other transformers raises a TypeError, because a model file does not contain code of other
+        libraries.
         """
         save(self, path)
 

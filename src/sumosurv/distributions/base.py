@@ -324,7 +324,7 @@ class SurvivalDistribution(ABC):
         Returns
         -------
         array of shape (n, K)
-            Accurate also if S(lower) is tiny, unless the distribution only knows differences of incidences.
+            Accurate even if S(lower) is tiny, unless the distribution provides only differences of incidences.
         """
         first, last = (
             check_times(as_tensor(end, self._like), name).expand(len(self))[:, None]
@@ -405,9 +405,9 @@ class SurvivalDistribution(ABC):
     def single(self) -> SurvivalDistribution:
         """The same distribution in single precision if that is faster (monotone networks).
 
-        S then has an absolute error below 2e-6 in networks trained with the default settings (3e-7 to 7e-7 was
-        measured). It grows with the weights, whose sums are rounded: up to 5e-5 with random weights of standard
-        deviation one, far larger than after training; no bound holds for all weights. Other distributions are returned
+        The absolute error in S is below 2e-6 for networks trained with the default settings (measured: 3e-7 to 7e-7).
+        It grows with the size of the weights: up to 5e-5 for random weights with standard deviation one, which are far
+        larger than trained weights. There is no bound for arbitrary weights. Other distributions are returned
         unchanged.
         """
         return self
@@ -415,16 +415,16 @@ class SurvivalDistribution(ABC):
     def step_table(self) -> tuple[Tensor, Tensor] | None:
         """Knots of shape (m,) and S at them, (n, m), if the curves are step functions; None otherwise.
 
-        The first knot is zero. S(t) is the column of the last knot <= t, exactly: rounding never puts a time that is a
-        knot on the wrong side of it.
+        The first knot is zero. S(t) is exactly the column of the last knot <= t: rounding does not move a time that
+        equals a knot to the previous column.
         """
         return None
 
     def ranking(self) -> Tensor | None:
         """A number per subject, (n,), if the curves lie in the same order at all times; None otherwise.
 
-        The higher the number, the lower the curve; subjects with the same number have the same curve. Times at which
-        all curves are still one are excepted.
+        The higher the number, the lower the curve, except at times at which all curves are one. Subjects with the same
+        number have the same curve.
         """
         return None
 

@@ -98,20 +98,19 @@ class Joined(SurvivalDistribution):
 
 
 class CovariatePath(SurvivalDistribution):
-    r"""The distribution of a subject whose covariates change: in each spell, the hazard of another row of a base.
+    r"""The distribution of a subject with time-varying covariates: each spell has the hazard of its row of ``base``.
 
     .. math:: S(t) = \prod_j \frac{S_j(\min(t, s_{j+1}))}{S_j(s_j)}, \qquad \text{over the spells with } s_j < t,
 
-    where spell j begins at :math:`s_j` and lasts until the next one, the last for ever. The subject is known to be
-    event-free at the start of its first spell: S is one until then. Once it is zero it
-    stays so, whatever spells follow.
+    where spell j begins at :math:`s_j` and lasts until the next spell begins; the last spell does not end. The subject
+    is event-free at the start of its first spell, so S is one until then. Once S is zero, it stays zero.
 
     Parameters
     ----------
     base : SurvivalDistribution
         One row for each spell.
     starts : array of shape (spells,)
-        When each begins; two spells of one subject do not begin at the same time.
+        Start of each spell; two spells of one subject must not start at the same time.
     subjects : array of int of shape (spells,)
         The subject of each spell, from 0 to n - 1, each with at least one.
 

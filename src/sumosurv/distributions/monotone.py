@@ -63,15 +63,15 @@ class Monotone(SurvivalDistribution):
     curve : callable
         (code, times) to (h, dh/dt): the mixed network of one member.
     code : Tensor of shape (n, w)
-        What the covariate network made of each subject; it runs once per subject.
+        Output of the covariate network, which runs once per subject.
     value : callable, optional
-        (code, times) to h alone, where that is cheaper.
+        (code, times) to h alone, if that is cheaper.
     breaks : sequence of float
         Times at which h is not smooth. Means up to the last of them are computed panel by panel.
     anchored : bool
-        Divide by S(0|x), so that S(0|x) = 1. Without it (the paper's network) mass is lost at zero.
+        Divide by S(0|x), so that S(0|x) = 1. False, as in the paper's network, leaves probability mass at zero.
     fast : FusedCurve, optional
-        Of `sumosurv.networks.fused`: gives the same as ``curve``, faster, if no gradient is needed.
+        A faster version of ``curve`` without gradients, from `sumosurv.networks.fused`.
     """
 
     def __init__(

@@ -49,20 +49,20 @@ class _Tables(NamedTuple):
 class Ode(SurvivalDistribution):
     r"""S(t|x) = exp(-Λ(t|x)), with Λ the solution of dΛ/dτ = q(Λ, τ, x), Λ(0) = 0, on a time scale τ(t).
 
-    The equation is solved once per subject, over the whole of [0, 1], when a value is first asked for. The number
-    of steps doubles until the solution between its nodes is known to ``tolerance``. From then on any time is
-    read from that table: Λ from the polynomial of degree five through values and slopes at three nodes, log q from
-    the one through values at six. The density is f(t) = q τ'(t) exp(-Λ).
+    The equation is solved once per subject, over [0, 1], when a value is first needed. The number of steps is doubled
+    until the solution between the nodes has an error below ``tolerance``. Later values are interpolated in this table:
+    Λ by the polynomial of degree five through values and slopes at three nodes, log q by the polynomial through values
+    at six nodes. The density is f(t) = q τ'(t) exp(-Λ).
 
     Parameters
     ----------
     solution : callable
         (codes, steps J) to (Λ, log q) at τ = j/J, each of shape (rows, J + 1).
     code : Tensor of shape (r, w)
-        What the covariate network made of each subject (r = n), or of what subjects have in common.
+        Output of the covariate network: one row per subject (r = n), or one row for all subjects.
     log_risk : Tensor of shape (n,), optional
-        Proportional hazards: subject i has exp(log_risk[i]) times the hazard of ``code[0]``, which is all there is
-        to solve.
+        Proportional hazards: subject i has exp(log_risk[i]) times the hazard of ``code[0]``, for which alone the
+        equation is solved.
     offset : float or None
         c of the time scale τ(t) = log(1 + t/c) / log(1 + 1/c); None for τ = t.
     tolerance : float

@@ -24,27 +24,27 @@ _ROUNDED = 0.01  # of a cell: how far a recorded time may be off its grid
 class Outcome:
     """The observed outcomes of n rows: one array per field, checked by `check_outcome`.
 
-    Everything inside the library reads outcomes from this record. A field that is added here travels with the rows
-    through `__getitem__`, `on_clock` and `join`, also where it is None; functions that take an outcome keep their
-    signatures. A field that says nothing is None: no entry but zero, no interval, no second cause.
+    All other modules read outcomes from this record. `__getitem__`, `on_clock` and `join` handle every field, so a new
+    field needs no changes in functions that take an outcome. A field is None if it is not needed: all rows enter at
+    zero, there are no intervals, or there is one cause.
 
     Parameters
     ----------
     event : bool array of shape (n,)
-        Whether the event was seen at ``time`` itself.
+        Whether the event was observed exactly at ``time``.
     time : float64 array of shape (n,)
         Time of the event, or the last time at which the row was known to be event-free.
     entry : float64 array of shape (n,), optional
-        The row is at risk in (entry, time]: it is known of because it was event-free at its entry. None: zero.
+        The row is at risk in (entry, time], given that it was event-free at entry. None: zero.
     upper : float64 array of shape (n,), optional
-        The event fell into (time, upper]: inf for right-censored rows, ``time`` itself where the event was seen.
+        The event lies in (time, upper]. ``upper`` is inf for right-censored rows and equals ``time`` for exact events.
         None: there are no interval-censored rows.
     cause : int64 array of shape (n,), optional
         1 to K, the cause of the event; 0 for right-censored rows. None: there is one cause.
     weight : float64 array of shape (n,), optional
-        How many rows a row counts for. None: one.
+        Number of rows that each row represents. None: one.
     group : int64 array of shape (n,), optional
-        The subject a row belongs to. None: each row is a subject of its own.
+        The subject of each row. None: each row is a separate subject.
     """
 
     event: npt.NDArray[np.bool_]
@@ -132,7 +132,7 @@ class Outcome:
         return 1 if self.cause is None else max(1, int(self.cause.max()))
 
     def at_midpoints(self) -> Self:
-        """The same rows with each event in an interval put at its middle: for first guesses, not for likelihoods."""
+        """The same rows with interval-censored events at the midpoints: for starting values, not for likelihoods."""
         if self.upper is None:
             return self
         inside = self.in_interval
@@ -175,7 +175,7 @@ class Outcome:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """The rows of several outcomes, one below the other; a field that only some give is filled in for the rest."""
+        """The rows of several outcomes, concatenated; a field that is None in only some outcomes is filled in."""
         names = [field.name for field in fields(cls) if any(getattr(part, field.name) is not None for part in parts)]
         return cls(**{name: np.concatenate([part._filled(name) for part in parts]) for name in names})
 
@@ -213,9 +213,9 @@ def each_field(function: Callable[..., Any], *records: Any) -> dict[str, Any]:
 class Cells:
     """Rounded times: a recorded time t stands for the cell (t - width + ahead, t + ahead].
 
-    With ``ahead`` zero a time is the end of its cell, as a number of periods is: the probability that the recorded time
-    exceeds t is then S(t), as Kaplan-Meier and all scores take it. Where a time of zero was recorded, or all times lie
-    midway between multiples of the width, a time is the middle of its cell.
+    With ``ahead=0`` a time is the end of its cell, like a number of completed periods. The probability that the
+    recorded time exceeds t is then S(t), as Kaplan-Meier and all scores assume. If a time of zero was recorded, or if
+    all times lie midway between multiples of the width, a time is the middle of its cell.
     """
 
     width: float
@@ -230,7 +230,7 @@ class Cells:
 
     @classmethod
     def found(cls, outcome: Outcome) -> Cells | None:
-        """The cells of times on an even grid with at least five events at each of them, on average; else None."""
+        """The cells of times on an even grid with at least five events per recorded time on average; otherwise None."""
         if outcome.upper is not None or not outcome.event.any():
             return None
         weight = None if outcome.weight is None else outcome.weight[outcome.event]
@@ -256,7 +256,7 @@ class Cells:
         )
 
     def widths(self, outcome: Outcome) -> Floats:
-        """The width of the cell of each event, and 1 for rows without: what its probability is divided by."""
+        """The width of the cell of each event, by which its probability is divided; 1 for rows without an event."""
         inside = self.of(outcome)
         cell = inside.in_interval & outcome.event
         assert inside.upper is not None

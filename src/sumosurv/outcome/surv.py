@@ -46,7 +46,7 @@ class Surv:
     >>> Surv.from_arrays(event=[1, 0], time=[2.5, 4.0])
     array([( True, 2.5), (False, 4. )], dtype=[('event', '?'), ('time', '<f8')])
 
-    Two causes that compete, and rows that were not observed from the beginning:
+    Two competing causes with left truncation:
 
     >>> y = Surv.from_arrays(event=[2, 0, 1], time=[2.5, 4.0, 3.0], entry=[0.0, 1.5, 1.0])
     >>> y.dtype.names, y["event"]
@@ -78,7 +78,7 @@ class Surv:
         causes : int, optional
             The number of causes K. By default the largest cause that occurs.
         event_name, time_name, entry_name : str
-            How error messages call the columns.
+            Names of the columns in error messages.
         """
         times = check_time(time, time_name)
         events = check_event(event, event_name, causes)
@@ -99,19 +99,19 @@ class Surv:
         event_name: str = "event",
         entry_name: str = "entry",
     ) -> SurvArray:
-        """Outcome whose events lie between two times, as ``type = "interval2"`` in R.
+        """Outcome with interval-censored events, as ``type = "interval2"`` in R.
 
         Parameters
         ----------
         lower, upper : array-like of float
-            The event lies in (lower, upper]. Equal: it was seen at that time. ``upper`` infinite: right-censored at
-            ``lower``. ``lower`` zero: left-censored at ``upper``.
+            The event lies in (lower, upper]. Equal limits: it was observed exactly at that time. ``upper`` infinite:
+            right-censored at ``lower``. ``lower`` zero: left-censored at ``upper``.
         event : array-like of causes 0, 1, ..., K, optional
-            Where causes compete: the cause of the event, 0 where ``upper`` is infinite.
+            With competing risks: the cause of the event, 0 if ``upper`` is infinite.
         entry : array-like of float, optional
-            When each row came under observation, at or before ``lower``.
+            Entry times (left truncation), at or before ``lower``.
         lower_name, upper_name, event_name, entry_name : str
-            How error messages call the columns.
+            Names of the columns in error messages.
 
         Examples
         --------
@@ -184,11 +184,11 @@ def check_outcome(y: Any, n_rows: int | None = None, *, sample_weight: Any = Non
     Parameters
     ----------
     y : Outcome, structured array, DataFrame, ``(time, event)`` pair, array (n, 2) or sequence of pairs
-        Of two columns or fields, the boolean one is the event; else names tell, or that it holds zeros and ones.
-        Further forms are recognised by their names: ``(entry, time, event)``, ``(lower, upper)``. A plain
-        one-dimensional array of times is taken as "every event was seen", with a warning.
+        With two columns or fields, the event is the boolean one; otherwise it is recognised by its name, or because it
+        contains only zeros and ones. ``(entry, time, event)`` and ``(lower, upper)`` are recognised by their names. In
+        a one-dimensional array of times, every time is taken as an event, with a warning.
     n_rows : int, optional
-        The number of rows of the covariates, which must agree.
+        The number of rows of the covariates; the outcome must have the same number.
     sample_weight : array of shape (n,), optional
         Number of rows that each row represents.
     groups : array of shape (n,), optional

@@ -38,9 +38,9 @@ class Checkpoints:
     Parameters
     ----------
     folder : path
-        Created if it does not exist. Processes on several machines must all see it.
+        Created if it does not exist. All processes must be able to access it.
     seconds : float
-        A checkpoint is written at the end of an epoch if the last one is older, and at the end of each training.
+        Smallest interval between checkpoints, which are written at the end of an epoch and at the end of training.
     """
 
     folder: str | Path
