@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,9 @@ _MARGINAL = "kaplan-meier"  # value of --against: the curve of the training rows
 
 def run_predict(arguments: argparse.Namespace) -> int:
     """Write one row of predictions for each row of a table."""
-    out, table, identifiers = arguments.out, _table(arguments), arguments.id
+    out, identifiers = arguments.out, arguments.id
+    given = {field.name: getattr(arguments, field.name) for field in fields(PredictionTable)}
+    table = PredictionTable(**{name: value for name, value in given.items() if value is not None})
     if out is not None:
         check_target(out, arguments.model, arguments.data)
     model, cluster = load(arguments.model), cluster_of(arguments)
@@ -66,18 +69,6 @@ def run_predict(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 0
-
-
-def _table(arguments: argparse.Namespace) -> PredictionTable:
-    """The predictions that were requested."""
-    return PredictionTable(
-        arguments.times or (),
-        arguments.quantiles or (),
-        arguments.mean,
-        arguments.restricted_mean,
-        arguments.risk,
-        arguments.precision,
-    )
 
 
 def _predictions(

@@ -123,7 +123,7 @@ def _scores(inputs: ReportInputs, table: pd.DataFrame) -> list[list[str]]:
     for key, part in table.groupby(keys, sort=False, dropna=False):
         facts = dict(zip(keys, key if isinstance(key, tuple) else (key,)))
         score = SCORES[facts["score"]]
-        label = score.title + (f" at {facts['times']}" if score.times == "single" else "")
+        label = score.title + (f" at {inputs.time(float(facts['times']))}" if score.times == "single" else "")
         if facts.get("cause", "") != "":
             label += f", {inputs.causes[int(facts['cause']) - 1]}"
         cells = []
@@ -235,8 +235,8 @@ def _advantage(table: pd.DataFrame) -> str:
             f"range of thresholds of {least} or more."
         )
     return (
-        f"At thresholds of {', '.join(wide)} the lower 95% limit of the advantage over treating everyone and treating "
-        f"no one is above zero. The limits are pointwise; ranges below {least} are not listed."
+        f"At thresholds of {' and '.join(wide)} the lower 95% limit of the advantage over treating everyone and "
+        f"treating no one is above zero. The limits are pointwise; ranges below {least} are not listed."
     )
 
 

@@ -352,7 +352,7 @@ async function start() {
   byId("title").textContent = `${schema.name}: what if?`;
   const unit = schema.unit ? ` ${schema.unit}` : "";
   byId("about").textContent = `Set covariates and see what the model predicts. Follow-up of its training rows ends at ` +
-    `${shortNumber(schema.last_time)}${unit}; anything later is extrapolated, and shaded.`;
+    `${shortNumber(schema.last_time)}${unit}; later times are extrapolated and shaded.`;
   byId("model").textContent = `${schema.method}, sumosurv ${schema.version}, digest ${schema.digest.slice(0, 16)}…`;
   schema.fields.forEach(addField);
   byId("find-row").hidden = schema.fields.length <= 12;
