@@ -82,7 +82,7 @@ def test_concordance_is_that_of_a_sample_whose_interval_covers_it(place, monkeyp
     found = evaluate(model, path, OUTCOME, scores=["concordance_td", "harrell_c"], n_bootstrap=100)
     assert (found["low"] < expected["value"]).all()
     assert (expected["value"] < found["high"]).all()
-    assert "Of 300 rows drawn at random: concordance_td, harrell_c" in " ".join(found.notes)
+    assert "300 rows drawn at random: concordance_td, harrell_c" in " ".join(found.notes)
 
 
 def test_intervals_are_those_of_subjects(place):

@@ -1,4 +1,4 @@
-"""Tables of covariates, DataFrames or arrays, with single columns replaced: what all explanations do to rows."""
+"""Tables of covariates, DataFrames or arrays, in which explanations replace and mix columns."""
 
 from __future__ import annotations
 

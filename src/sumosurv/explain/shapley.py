@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -229,7 +230,6 @@ class _Games:
         self.owner = np.empty(pool.n_columns, dtype=np.int64)  # the player of each column
         for player, places in enumerate(players):
             self.owner[list(places)] = player
-        self._exact: dict[int, tuple[Coalition, Array]] = {}
 
     def differing(self, subject: int, other: int) -> npt.NDArray[np.int64]:
         """Return the players in whose columns the two rows differ: all others contribute nothing."""
@@ -256,9 +256,7 @@ class _Games:
         """Plan all sets of columns, with Shapley's weights."""
         differing = self.differing(subject, other)
         d, p = len(differing), len(self.players)
-        if d not in self._exact:
-            self._exact[d] = _all_sets(d)
-        own, weights = self._exact[d]
+        own, weights = _all_sets(d)
         sets, share = np.zeros((len(own), p), dtype=np.bool_), np.zeros((p, len(own)))
         sets[:, differing], share[differing] = own, weights
         return _Plan(sets[1:-1], share)
@@ -278,6 +276,7 @@ class _Games:
             yield plan.share @ np.concatenate([self.ends[[j]], worth[stop - size : stop], self.ends[[i]]])
 
 
+@cache
 def _all_sets(d: int) -> tuple[Coalition, Array]:
     """Return all sets of d players, from the empty to the full one, and Shapley's weights (d, 2^d)."""
     numbers = np.arange(2**d)

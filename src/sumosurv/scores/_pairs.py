@@ -33,7 +33,7 @@ class SortedOutcome:
     """Subjects in the order of time, events before censorings among ties, and where each tie begins and ends.
 
     A row with delayed entry is compared with the events at which it is at risk. It is therefore counted with all events
-    before its time, and a copy with a negative weight, censored just after its entry, takes off those before entry.
+    before its time. A copy with a negative weight, censored just after its entry, subtracts the events before entry.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Scores of resamples and of blocks of rows, from what each subject contributes to a score."""
+"""Scores of resamples and of blocks of rows, computed from the contributions of single subjects."""
 
 from __future__ import annotations
 
@@ -79,10 +79,8 @@ class Bootstrap:
 
     def __iter__(self) -> Iterator[Resamples]:
         if self._kept:
-            return iter(self._kept)
-        return self._draw()
-
-    def _draw(self) -> Iterator[Resamples]:
+            yield from self._kept
+            return
         n = len(self.outcome)
         step = max(1, _CELLS // n)
         draw = resampler(self.outcome)
@@ -286,7 +284,7 @@ def covariance_of_means(deviation: Array, outcome: Outcome) -> Array:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score of a model, with what is known about its uncertainty."""
+    """A score of a model and its uncertainty."""
 
     value: float
     draws: Array = field(default_factory=lambda: np.empty(0))  # the score of each bootstrap resample
@@ -314,8 +312,14 @@ class Estimate:
         smaller than sampling noise makes it on average.
         """
         if len(self.draws):
-            low, high, error = _quantile_interval(self.draws, confidence)
-            return min(low, self.value), max(high, self.value), error
+            known = self.draws[~np.isnan(self.draws)]
+            if len(known) == 0:
+                return np.nan, np.nan, np.nan
+            tail = 0.5 * (1.0 - confidence)
+            # an interval may reach to -inf: take order statistics, no interpolation between infinite values
+            low, high = np.quantile(known, [tail, 1.0 - tail], method="inverted_cdf")
+            error = float(known.std(ddof=1)) if len(known) > 1 and np.isfinite(known).all() else np.nan
+            return min(float(low), self.value), max(float(high), self.value), error
         error, n = self.std_error, len(self.left_out)
         if n:
             error = float(np.sqrt((n - 1) / n * np.square(self.left_out - self.left_out.mean()).sum()))
@@ -323,19 +327,8 @@ class Estimate:
         return self.value - width, self.value + width, error
 
 
-def _quantile_interval(draws: Array, confidence: float) -> tuple[float, float, float]:
-    known = draws[~np.isnan(draws)]
-    if len(known) == 0:
-        return np.nan, np.nan, np.nan
-    tail = 0.5 * (1.0 - confidence)
-    # an interval may reach to -inf: take order statistics, no interpolation between infinite values
-    low, high = np.quantile(known, [tail, 1.0 - tail], method="inverted_cdf")
-    error = float(known.std(ddof=1)) if len(known) > 1 and np.isfinite(known).all() else np.nan
-    return float(low), float(high), error
-
-
 class Partial(Protocol):
-    """What the rows of one block contribute to a score; those of several blocks merge."""
+    """The contribution of one block of rows to a score; contributions of several blocks can be merged."""
 
     def merge(self, other: Self) -> None:
         """Take in the rows of another block."""

@@ -44,10 +44,10 @@ def cumulative_dynamic_auc(
     .. math::
         AUC(t) = \frac{\sum_{ij} w_i v_j (1\{r_i > r_j\} + ½ 1\{r_i = r_j\})}{\sum_i w_i \sum_j v_j}
 
-    over cases i, which have the event by t, and controls j, which do not. Risks r are those at t, F(t|x). Cases are
-    weighted by w = 1 / G(z-), controls that are followed up to t by v = 1 / G(t). With a cause, cases are the subjects
-    with an event of cause k by t, ordered by F_k(t|x). Controls are all others, including subjects with an event of
-    another cause by t, which are weighted by 1 / G(z-) (definition 2 of Blanche et al.).
+    over cases i, which have the event by t, and controls j, which do not. The risks r are F(t|x). Cases are weighted by
+    w = 1 / G(z-), controls that are followed up to t by v = 1 / G(t). With a cause, cases are the subjects with an
+    event of cause k by t, ordered by F_k(t|x). Controls are all others, including subjects with an event of another
+    cause by t, which are weighted by 1 / G(z-) (definition 2 of Blanche et al.).
 
     Parameters
     ----------

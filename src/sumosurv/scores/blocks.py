@@ -187,8 +187,8 @@ class BlockRows:
         held = self._held(rows)
         if len(held.outcome) < self._sketch.n_rows:
             notes.append(
-                f"Of {len(held.outcome):,} rows drawn at random: {', '.join(sampled)}; the interval is that of the "
-                "sample, and says how far the value of all rows may be."
+                f"Computed on {len(held.outcome):,} rows drawn at random: {', '.join(sampled)}. The intervals account "
+                "for the size of this sample."
             )
         return found, held, notes
 

@@ -27,8 +27,8 @@ class DecisionCurve:
     level : float
         Confidence level of the intervals.
     table : DataFrame
-        By threshold: ``net_benefit`` of the model; ``treat_all``, the net benefit of treating everyone (that of
-        treating no one is zero); ``advantage``, the net benefit of the model minus the larger of these two;
+        By threshold: ``net_benefit`` of the model; ``treat_all``, the net benefit of treating everyone (it is zero
+        for treating no one); ``advantage``, the net benefit of the model minus the larger of these two;
         ``treated``, the share of subjects at or above the threshold. The first three have limits,
         ``net_benefit_lower``, ``net_benefit_upper`` and so on. Values are nan if subjects at or above the threshold
         are not followed up to the time. Limits are nan if this happens in a resample, or without resamples.

@@ -71,10 +71,12 @@ def evaluate(
         Pipelines and searches of scikit-learn around such a model are supported. Each of several models is compared
         with the first.
     X : table of covariates, or rows on disk
-        Not used with a distribution; pass None. A Parquet file, a folder of them, a ``pyarrow.dataset.Dataset``, an
-        iterator of record batches or a `RowSource` is read in blocks, twice (docs/large_data.md). Means are then exact,
-        with intervals from 100 groups of subjects that are left out in turn; the AUC is computed from sketches of the
-        risks; concordances and calibration in groups are computed on 20,000 rows drawn at random.
+        Not used with a distribution; pass None. A Parquet file, a folder of Parquet files, an iterator of record
+        batches, a ``pyarrow.dataset.Dataset`` or a `RowSource` is read in blocks, twice (docs/large_data.md). Then
+
+        - means are exact, with intervals from 100 groups of subjects that are left out in turn;
+        - the AUC is computed from sketches of the risks;
+        - concordances and calibration in groups are computed on 20,000 rows drawn at random.
     y : outcome
         For rows on disk the names of columns, ``{"time": "months", "event": "died"}``.
     scores : str, sequence of str, or mapping of str to options
@@ -123,8 +125,8 @@ def evaluate(
         Columns score, times, value, low, high, std_error, greater_is_better, proper; one row per score and time.
         ``times`` says in words where the score was taken: "2.5", "0.5–12", or nothing. With competing risks there is a
         column ``cause``: the number of the cause, or nothing for a score of all causes together. With several models
-        there are the columns ``model`` and ``against``: if ``against`` names a model, value and interval are those of
-        the difference from that model; for scores with a target, such as the calibration slope, the difference of the
+        there are the columns ``model`` and ``against``. If ``against`` names a model, value and interval refer to the
+        difference from that model or, for scores with a target such as the calibration slope, to the difference of the
         distances from the target. If a score is given with two censoring distributions, the column ``censoring``
         names them.
 

@@ -31,8 +31,8 @@ def log_likelihood(
 
     .. math:: S_L = d \log f(z|x) + (1 - d) \log S(z|x).
 
-    An event in (l, u] scores log(S(l) - S(u)) in place of log f. With competing risks, f and S(l) - S(u) are those of
-    the cause that occurred. With left truncation, log S(entry) is subtracted, so that the rows of one subject add up to
+    An event in (l, u] scores log(S(l) - S(u)) in place of log f. With competing risks, f and S(l) - S(u) refer to the
+    cause that occurred. With left truncation, log S(entry) is subtracted, so that the rows of one subject add up to
     the score of all its time.
 
     The score is exact: an event at which the density is zero scores -inf. It depends on the time unit, because a

@@ -43,7 +43,7 @@ class CrossEvaluation:
         first estimator, and in the column won the share of folds in which an estimator is better than the first
         (a tie counts one half).
     folds : DataFrame
-        The scores of each fold: columns fold, score, model, times, value and those of the table.
+        The scores of each fold: the column fold, and the columns of the table without intervals.
     """
 
     table: Evaluation
@@ -229,7 +229,7 @@ class Validation:
         ``optimism``, training less test; ``corrected``, apparent less optimism; and ``std_error``, the error of the
         optimism that is due to the number of resamples.
     resamples : DataFrame
-        The scores in each resample: columns resample, training and test, and those that name the score.
+        The scores in each resample: columns resample, training and test, and the columns that identify the score.
     notes : tuple of str
     """
 
@@ -433,11 +433,11 @@ def rank_correlation(
     results : DataFrame
         One row per fitted model, one column per score.
     scores : sequence of str, optional
-        Columns to compare; those with names in `SCORES` by default.
+        Columns to compare; by default all columns that are named in `SCORES`.
     by : column name or names, optional
-        What makes a group, for example "dataset".
+        The columns that define a group, for example "dataset".
     greater_is_better : mapping, optional
-        For columns that are not named as in `SCORES`.
+        The direction of columns that are not in `SCORES`.
 
     Returns
     -------

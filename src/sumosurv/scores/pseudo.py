@@ -335,7 +335,7 @@ def mean_absolute_error_terms(
     horizon: float | None = None,
     prediction: Literal["median", "mean"] = "median",
 ) -> Terms:
-    """Return the predicted times and what they are compared with."""
+    """Return the absolute errors of the predicted times."""
     if prediction not in ("median", "mean"):
         raise ValueError(f"prediction must be 'median' or 'mean'; got {prediction!r}.")
     outcome = check_subjects(distribution, y)
