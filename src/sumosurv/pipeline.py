@@ -122,7 +122,7 @@ class SurvivalPipeline(Pipeline):  # type: ignore[misc]
         transformers = [step for _, step in self.steps[:-1]]
         if [type(step) for step in transformers] != [FormulaTransformer]:
             raise TypeError(
-                "A model file holds a pipeline of one FormulaTransformer and an estimator; got "
+                "Only a pipeline of one FormulaTransformer and an estimator can be saved; got "
                 f"{', '.join(type(step).__name__ for step in transformers) or 'no transformer'}. Transform the rows "
                 "first, and save the estimator alone."
             )

@@ -180,7 +180,7 @@ def test_intervals_have_the_probability_of_their_ends(kind):
     np.testing.assert_allclose(np.exp(between), rise, rtol=1e-9, atol=1e-14)
     as_tensors = d.log_incidence_between(torch.from_numpy(lower), torch.from_numpy(upper))
     np.testing.assert_array_equal(as_tensors.detach().numpy(), between)
-    with pytest.raises(ValueError, match="lower is at most upper; row 1"):
+    with pytest.raises(ValueError, match="lower must not exceed upper; row 1"):
         d.log_incidence_between([0.0, 2.0, 0.0], [1.0, 1.0, 1.0])
 
 

@@ -197,7 +197,7 @@ def test_densities_of_steps_are_those_of_each_causes_own_times():
 
 def test_tables_that_cannot_be():
     fine = np.array([[0.1, 0.2], [0.3, 0.2]])
-    with pytest.raises(ValueError, match=r"sum to one at most; got 1\.1"):
+    with pytest.raises(ValueError, match=r"sum to at most one; got 1\.1"):
         Tabulated([1.0, 2.0], incidence=[[0.1, 0.2], [0.9, 0.2]])
     with pytest.raises(ValueError, match="never decrease"):
         Tabulated([1.0, 2.0], incidence=fine[::-1])

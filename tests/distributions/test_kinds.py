@@ -308,7 +308,7 @@ def test_repeat_makes_one_curve_serve_many():
     d = Tabulated([1.0, 2.0], [0.6, 0.2]).repeat(4)
     assert len(d) == 4
     np.testing.assert_array_equal(d.survival(own_times=[0.5, 1.0, 2.0, 9.0]), [1.0, 0.6, 0.2, 0.2])
-    with pytest.raises(ValueError, match="single curve; this has 4"):
+    with pytest.raises(ValueError, match="single curve; this distribution has 4"):
         d.repeat(2)
 
 
@@ -325,7 +325,7 @@ def test_repeat_makes_one_curve_serve_many():
         (([1.0, 2.0], [0.5, np.nan]), {}, r"lie in \[0, 1\]"),
         (([1.0, 2.0], [0.5, 0.0]), {"between": "hazard"}, "never reaches zero"),
         (([1.0], [0.5]), {"between": "cubic"}, "'cubic'"),
-        (([1.0], [0.5]), {"half_width": 0}, "half_width is 1 or more"),
+        (([1.0], [0.5]), {"half_width": 0}, "half_width must be 1 or more"),
     ],
 )
 def test_tables_that_are_no_survival_curves(arguments, options, message):
@@ -624,9 +624,9 @@ def test_recalibrated_is_the_map_of_the_base():
     )
     np.testing.assert_allclose(d.quantile([0.3, 0.8]), base.quantile([0.4, 0.7]), rtol=1e-12)
     for levels, values in (([0.6, 0.3], [0.2, 0.7]), ([0.3], [1.0]), ([0.3, 0.6], [0.5, 0.5]), ([0.3], [0.1, 0.2])):
-        with pytest.raises(ValueError, match="probabilities above 0 and below 1 that increase"):
+        with pytest.raises(ValueError, match="increasing probabilities above 0 and below 1"):
             Recalibrated(base, levels, values)
-    with pytest.raises(TypeError, match="base is a SurvivalDistribution"):
+    with pytest.raises(TypeError, match="base must be a SurvivalDistribution"):
         Recalibrated(3, [0.5], [0.5])
 
 

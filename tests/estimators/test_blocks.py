@@ -73,5 +73,5 @@ def test_single_precision_is_close(fitted, ask):
 
 def test_precision_has_two_names(fitted):
     model, data = fitted
-    with pytest.raises(ValueError, match="precision is 'double' or 'single'; got 'half'"):
+    with pytest.raises(ValueError, match="precision must be 'double' or 'single'; got 'half'"):
         model.predict_survival_function(data.X, [0.5], precision="half")

@@ -376,7 +376,7 @@ def test_a_file_whose_strata_do_not_fit_is_refused(change):
 def test_strata_that_cannot_be(tmp_path):
     frame, y, _, stratum = sample()
     frame["d"] = stratum
-    with pytest.raises(ValueError, match="strata names 'e', and X has the columns 'a', 'b', 'c', 'd'"):
+    with pytest.raises(ValueError, match="strata names 'e', but X has the columns 'a', 'b', 'c', 'd'"):
         CoxPH(strata="e").fit(frame, y)
     with pytest.raises(ValueError, match="at least one must be left"):
         CoxPH(strata=["d"]).fit(frame[["d"]], y)

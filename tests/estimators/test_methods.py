@@ -384,7 +384,7 @@ def test_an_interrupted_fit_leaves_a_whole_model(epoch):
     months = Surv.from_arrays(Y["event"], 1000.0 * Y["time"])
     with (
         pytest.warns(RuntimeWarning, match=f"interrupted after {epoch + 1} epochs; the model is fitted"),
-        pytest.raises(KeyboardInterrupt, match="ended early; the estimator is fitted"),
+        pytest.raises(KeyboardInterrupt, match="interrupted; the estimator is fitted"),
     ):
         model.set_params(verbose=stop).fit(X, months)
     assert model.interrupted_
@@ -441,7 +441,7 @@ def test_ctrl_c_in_a_part_leaves_the_whole_as_it_was(name):
     before, told = everything(model), model.predict_median(X)
     part.set_params(verbose=stop)
     for one in (model, clone(model)):
-        with pytest.raises(KeyboardInterrupt, match=f"ended early; {name} is as it was before"):
+        with pytest.raises(KeyboardInterrupt, match=f"interrupted; {name} is unchanged"):
             one.fit(X[["a"]], Y)  # without a warning, an error here, that says that the model can be used
     assert everything(model) == before
     np.testing.assert_array_equal(model.predict_median(X), told)

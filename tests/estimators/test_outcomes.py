@@ -313,8 +313,8 @@ def test_a_path_stays_at_zero_and_leaves_other_subjects_alone():
     [
         ([0.0, np.nan], ["a", "a"], "'start' is missing .*say when each spell begins"),
         (["x", "y"], ["a", "a"], "'start' must hold numbers"),
-        ([0.0, 1.0], None, "groups has one subject for each of the 2 rows"),
-        ([0.0, 1.0], [["a"], ["a"]], "groups has one subject for each of the 2 rows"),
+        ([0.0, 1.0], None, "groups must have one subject for each of the 2 rows"),
+        ([0.0, 1.0], [["a"], ["a"]], "groups must have one subject for each of the 2 rows"),
         ([0.0, 1.0], ["a", None], "groups is missing in 1 rows"),
     ],
 )

@@ -61,7 +61,7 @@ def test_predictions_are_those_of_the_distribution(model):
     np.testing.assert_allclose(model.predict_mean(X), d.mean(), rtol=1e-12)
     np.testing.assert_allclose(model.predict_restricted_mean(X, 2.0), d.restricted_mean(2.0), rtol=1e-12)
     np.testing.assert_allclose(model.predict(X), d.cdf(model.risk_times_).mean(1))
-    with pytest.raises(ValueError, match=r"one-dimensional grid; got shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"one-dimensional array; got shape \(2, 2\)"):
         model.predict_density(X, np.ones((2, 2)))
     with pytest.raises(ValueError, match="zero or more"):
         model.predict_density(X, [-1.0])

@@ -375,7 +375,7 @@ def test_inputs_are_made_of_tables_and_lists_of_dictionaries(rows):
     with pytest.raises(TypeError, match="rows must be a DataFrame of pandas or a list of dictionaries"):
         onnx_inputs(_ABOUT, rows, [1.0])
     for none in ([], pd.DataFrame([_ROW])[:0]):
-        with pytest.raises(ValueError, match="There are no rows"):
+        with pytest.raises(ValueError, match="pass at least one row"):
             onnx_inputs(_ABOUT, none, [1.0])
 
 

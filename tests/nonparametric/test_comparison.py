@@ -225,7 +225,7 @@ def test_what_is_refused():
     y, by = sample()
     for options, message in (
         ({"weighting": "wilcoxon"}, "wilcoxon"),
-        ({"rho": 1.0}, "belong to weighting='fleming-harrington'"),
+        ({"rho": 1.0}, "require weighting='fleming-harrington'"),
         ({"weighting": "fleming-harrington", "rho": -1.0}, "zero or more"),
         ({"strata": [1, 2]}, "one group for each of the 150 rows"),
     ):

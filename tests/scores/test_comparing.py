@@ -204,7 +204,7 @@ def test_concordance_of_few_rows_is_exact():
     d = Weibull(np.exp(0.8 * x[:, 0]), np.exp(0.4 * x[:, 1]))
     assert concordance_td(d, y) == concordance_td(d, y, times="exact")
     assert evaluate(d, None, y, scores="concordance_td", n_bootstrap=0).notes == []
-    with pytest.raises(ValueError, match='times is "auto", "exact" or an array'):
+    with pytest.raises(ValueError, match='times must be "auto", "exact" or an array'):
         concordance_td(d, y, times="all")
 
 

@@ -267,8 +267,8 @@ def test_options_that_cannot_be_honoured_are_refused():
         scores="integrated_brier",
         times=365,
     )
-    refused(r"brier is taken at single times, and \(0.5, 1.0\) is a range", scores="brier", times=(0.5, 1.0))
-    refused("brier is given no times", scores="brier", times=[])
+    refused(r"brier is taken at single times, but \(0.5, 1.0\) is a range", scores="brier", times=(0.5, 1.0))
+    refused("brier needs at least one time", scores="brier", times=[])
     refused("brier has no option 'time'; its options are times, censoring", scores={"brier": {"time": 1.0}})
     refused("survival_crps has no option 'floor'; it has none", scores={"survival_crps": {"floor": 0.1}})
     for match, name, options in (

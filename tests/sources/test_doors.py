@@ -107,7 +107,7 @@ def test_weights_and_groups_are_checked_at_every_door(weight, tmp_path):
             fit_through(door, frame, tmp_path, weight="w", groups="g")
     y = Surv.from_columns(frame, event="d", time="t")
     for other in (np.full(60, np.datetime64("2020-01-01")), np.full(60, 2 + 1j), np.full(60, np.timedelta64(1, "D"))):
-        with pytest.raises(ValueError, match="sample_weight has one number for each of the 60 rows"):
+        with pytest.raises(ValueError, match="sample_weight must have one number for each of the 60 rows"):
             sumosurv.check_outcome(y, sample_weight=other)
     frame = frame.assign(w=1.0, g=frame["g"].where(frame.index != 3))
     for door in DOORS:

@@ -113,8 +113,8 @@ def _check_safe(address: str) -> None:
         near = False
     if not near and os.environ.get("RAY_AUTH_MODE") != "token":
         raise ValueError(
-            f"The cluster at {address} is not on this machine and RAY_AUTH_MODE is not 'token': anyone who reaches it "
-            "could run code on it; start it, and this program, with RAY_AUTH_MODE=token (docs/distributed.md)."
+            f"The cluster at {address} is not on this machine and RAY_AUTH_MODE is not 'token': anyone who can reach "
+            "it could run code on it; start it, and this program, with RAY_AUTH_MODE=token (docs/distributed.md)."
         )
 
 

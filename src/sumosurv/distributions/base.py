@@ -332,7 +332,7 @@ class SurvivalDistribution(ABC):
         )
         if bool((first > last).any()):
             row = int((first > last)[:, 0].nonzero()[0])
-            raise ValueError(f"lower is at most upper; row {row} has {float(first[row])} and {float(last[row])}.")
+            raise ValueError(f"lower must not exceed upper; row {row} has {float(first[row])} and {float(last[row])}.")
         log_between = torch.log(self._incidence_since(first, last)[:, 0]) + self._log_survival(first)
         return to_output(log_between, isinstance(lower, Tensor) or isinstance(upper, Tensor))
 

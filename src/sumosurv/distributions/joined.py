@@ -130,7 +130,7 @@ class CovariatePath(SurvivalDistribution):
         who = who.to(begin.device, torch.long)
         count = int(who.max()) + 1 if len(who) else 0
         if len(torch.unique(who)) != count or bool((who < 0).any()):
-            raise ValueError("Subjects are numbered from 0, each with at least one spell.")
+            raise ValueError("Subjects must be numbered from 0, each with at least one spell.")
         order = torch.argsort(begin, stable=True)
         order = order[torch.argsort(who[order], stable=True)]
         begin, who = begin[order], who[order]

@@ -203,8 +203,8 @@ class CauseMixture(_Weighted):
         checked = not is_traced(given)
         if checked and (sizes != {len(given)} or given.ndim != 2 or given.shape[1] != len(components)):
             raise ValueError(
-                f"log_shares has one row per subject and one column per cause; got shape {tuple(given.shape)} for "
-                f"{len(components)} components of {sorted(sizes)} subjects."
+                f"log_shares must have one row per subject and one column per cause; got shape {tuple(given.shape)} "
+                f"for {len(components)} components of {sorted(sizes)} subjects."
             )
         log_shares = torch.log_softmax(given.to(components[0]._like), dim=1)
         if checked and bool(torch.isnan(log_shares).any()):

@@ -94,11 +94,11 @@ class Tabulated(SurvivalDistribution):
         if not bool(((table >= 0) & (table <= 1)).all()) or bool((torch.diff(table, dim=1) > 0).any()):
             raise ValueError("survival must lie in [0, 1] and never increase from one time to the next.")
         if between not in ("step", "density", "hazard"):
-            raise ValueError(f"between is 'step', 'density' or 'hazard'; got {between!r}.")
+            raise ValueError(f"between must be 'step', 'density' or 'hazard'; got {between!r}.")
         if between == "hazard" and bool((table <= 0).any()):
             raise ValueError("A curve of constant hazards never reaches zero; use between='density' for one that does.")
         if half_width < 1:
-            raise ValueError(f"half_width is 1 or more; got {half_width}.")
+            raise ValueError(f"half_width must be 1 or more; got {half_width}.")
         if knots[0] > 0:
             knots = torch.cat([knots.new_zeros(1), knots])
             table = torch.cat([table.new_ones(len(table), 1), table], dim=1)
@@ -133,7 +133,7 @@ class Tabulated(SurvivalDistribution):
         """
         hazard, risks = as_tensor(cumulative_hazard), as_tensor(risk)
         if risks.ndim != 1 or not bool(((risks >= 0) & torch.isfinite(risks)).all()):
-            raise ValueError("risk is one finite number per subject, zero or more.")
+            raise ValueError("risk must be one finite number per subject, zero or more.")
         made = cls(times, torch.exp(-hazard), half_width=half_width)  # checks times and Λ
         if len(made.times) > len(hazard):
             hazard = torch.cat([hazard.new_zeros(1), hazard])
@@ -195,14 +195,14 @@ class Tabulated(SurvivalDistribution):
     def repeat(self, n: int) -> Tabulated:
         """One subject's curves as the distribution of n subjects (no copy is made)."""
         if len(self) != 1:
-            raise ValueError(f"repeat is for a single curve; this has {len(self)}.")
+            raise ValueError(f"repeat requires a single curve; this distribution has {len(self)}.")
         by_cause = None if self._by_cause is None else self._by_cause.expand(n, -1, -1)
         return self._with(self.table.expand(n, -1), by_cause)
 
     def with_half_width(self, half_width: int) -> Tabulated:
         """The same curve with another half-width k of the interpolated density."""
         if half_width < 1:
-            raise ValueError(f"half_width is 1 or more; got {half_width}.")
+            raise ValueError(f"half_width must be 1 or more; got {half_width}.")
         made = copy.copy(self)
         made.half_width = half_width
         return made
@@ -396,7 +396,7 @@ def _check_incidence(incidence: Any, survival: Any) -> tuple[Tensor, Tensor]:
     table = table[None] if table.ndim == 2 else table
     if table.ndim != 3 or 0 in table.shape[1:]:
         raise ValueError(
-            "incidence has one row per time and one column per cause, or one such table per subject; got shape "
+            "incidence must have one row per time and one column per cause, or one such table per subject; got shape "
             f"{tuple(table.shape)}."
         )
     if bool(torch.isnan(table).any()) or bool((table < 0).any()) or bool((torch.diff(table, dim=1) < 0).any()):
@@ -404,7 +404,7 @@ def _check_incidence(incidence: Any, survival: Any) -> tuple[Tensor, Tensor]:
     rest = 1.0 - table.sum(-1)
     rounding = 64 * torch.finfo(table.dtype).eps * table.shape[1]  # of sums of as many jumps
     if bool((rest < -rounding).any()):
-        raise ValueError(f"The incidences of all causes sum to one at most; got {1.0 - float(rest.min()):g}.")
+        raise ValueError(f"The incidences of all causes must sum to at most one; got {1.0 - float(rest.min()):g}.")
     if survival is None:
         return rest.clamp_min(0.0), table
     curve = as_tensor(survival).to(table)

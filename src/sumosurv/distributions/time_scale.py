@@ -324,5 +324,7 @@ def _check_after(base: SurvivalDistribution, after: Any) -> Tensor:
     """Times of shape (n, 1); raise a ValueError if they are not one time per subject."""
     times = check_times(as_tensor(after, base._like), "after")
     if times.shape not in ((), (len(base),)):
-        raise ValueError(f"after is a number or one time per subject ({len(base)}); got shape {tuple(times.shape)}.")
+        raise ValueError(
+            f"after must be a number or one time per subject ({len(base)}); got shape {tuple(times.shape)}."
+        )
     return times.expand(len(base))[:, None]

@@ -91,7 +91,7 @@ class _Map:
         for name, knots in (("levels", u), ("values", v)):
             ends = np.concatenate([[0.0], knots, [1.0]]) if knots.ndim == 1 else np.zeros(2)
             if knots.shape != u.shape or not bool((np.diff(ends) > 0).all()):
-                raise ValueError(f"{name} are probabilities above 0 and below 1 that increase; got {knots}.")
+                raise ValueError(f"{name} must be increasing probabilities above 0 and below 1; got {knots}.")
         self.levels, self.values = u, v
         self.u, self.v = (torch.from_numpy(np.concatenate([[0.0], part])) for part in (u, v))
         self.slopes = torch.diff(self.v, append=torch.ones(1)) / torch.diff(self.u, append=torch.ones(1))
@@ -142,7 +142,7 @@ class Recalibrated(Wrapper):
 
     def __init__(self, base: SurvivalDistribution, levels: Any, values: Any) -> None:
         if not isinstance(base, SurvivalDistribution):
-            raise TypeError(f"base is a SurvivalDistribution; got {type(base).__name__}.")
+            raise TypeError(f"base must be a SurvivalDistribution; got {type(base).__name__}.")
         if base.n_causes > 1:
             raise ValueError(
                 f"Recalibration is for a single cause, and base has {base.n_causes}; recalibrate each base.cause(k)."

@@ -277,11 +277,11 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
         try:
             made._fit_source(source, *more)
         except KeyboardInterrupt as stopped:
-            raise KeyboardInterrupt(f"the fit was ended early; {type(self).__name__} is as it was before") from stopped
+            raise KeyboardInterrupt(f"the fit was interrupted; {type(self).__name__} is unchanged") from stopped
         self.__dict__ = made.__dict__  # nothing of an earlier fit is left
         if vars(self).get("interrupted_", False):
             self._warn_of_interruption()
-            raise KeyboardInterrupt("the fit was ended early; the estimator is fitted with what it had by then")
+            raise KeyboardInterrupt("the fit was interrupted; the estimator is fitted with the best weights so far")
         return self
 
     def _fit_source(self, source: Source, *more: Any) -> None:

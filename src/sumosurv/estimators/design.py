@@ -142,7 +142,7 @@ class Strata:
         if unknown:
             kind = "columns" if isinstance(X, pd.DataFrame) else "positions"
             shown = ", ".join(map(repr, there[:10])) + (", ..." if len(there) > 10 else "")
-            raise ValueError(f"strata names {unknown[0]!r}, and X has the {kind} {shown}.")
+            raise ValueError(f"strata names {unknown[0]!r}, but X has the {kind} {shown}.")
         if wanted and len(set(wanted)) == len(there):
             raise ValueError("strata names all columns of X; at least one must be left to have a coefficient.")
         return cls(list(dict.fromkeys(wanted)))

@@ -179,7 +179,7 @@ class Predictions(ABC):
             own, label = np.asarray(own_horizons, dtype=np.float64), "restricted_mean"
             if own.shape != (source.n_rows,):
                 raise ValueError(
-                    f"own_horizons has one horizon for each of {source.n_rows} rows; got shape {own.shape}."
+                    f"own_horizons must have one horizon for each of {source.n_rows} rows; got shape {own.shape}."
                 )
 
         def restricted(distribution: SurvivalDistribution, rows: slice) -> Any:
@@ -298,7 +298,8 @@ class Predictions(ABC):
         grid = np.atleast_1d(np.asarray(given, dtype=np.float64))
         if grid.ndim != 1:
             raise ValueError(
-                f"times is a one-dimensional grid; got shape {grid.shape}. Use predict_distribution for own times."
+                f"times must be a one-dimensional array; got shape {grid.shape}. For times "
+                "per row, use predict_distribution(X) and own_times=."
             )
         return grid
 
@@ -313,7 +314,7 @@ class Predictions(ABC):
         out: npt.NDArray[Any] | None = None,
     ) -> Predicted:
         if precision not in ("double", "single"):
-            raise ValueError(f"precision is 'double' or 'single'; got {precision!r}.")
+            raise ValueError(f"precision must be 'double' or 'single'; got {precision!r}.")
         source, grid = self._source(X), self._check_grid(times)
         out = check_result(out, dtype, (source.n_rows, len(grid)))
 
@@ -386,7 +387,7 @@ def _index(X: Any) -> Any:
 def check_result(out: Any, dtype: Any, shape: tuple[int, ...]) -> npt.NDArray[Any] | None:
     """The array to be filled, or None; an error says what is wrong with what was asked for."""
     if dtype not in ("float64", "float32"):
-        raise ValueError(f"dtype is 'float64' or 'float32'; got {dtype!r}.")
+        raise ValueError(f"dtype must be 'float64' or 'float32'; got {dtype!r}.")
     if out is None:
         return None
     wanted = f"out is a writable, contiguous array of float64 or float32 and shape {shape}"

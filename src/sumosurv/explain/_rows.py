@@ -29,7 +29,7 @@ class Rows:
     def __init__(self, X: Any) -> None:
         table = as_pandas(X)
         if isinstance(table, pd.Series):
-            raise ValueError("X is a table; for one row pass X.iloc[[i]], with two pairs of brackets.")
+            raise ValueError("X must be a table; for one row, pass X.iloc[[i]], with two pairs of brackets.")
         self.table = table if isinstance(table, (pd.DataFrame, np.ndarray)) else np.asarray(table)
         if self.table.ndim != 2:
             raise ValueError(

@@ -294,8 +294,8 @@ def _is_exact(method: Method, n_players: int, n_permutations: int | None) -> boo
         raise ValueError(f"n_permutations must be at least 1; got {n_permutations}.")
     if method == "exact" and n_players > _EXACT_AT_MOST:
         raise ValueError(
-            f"Exact values of {n_players} columns need 2^{n_players} predictions for each pair of rows; sample "
-            "method='permutations', or let columns enter together with columns={...}."
+            f"Exact values of {n_players} columns need 2^{n_players} predictions for each pair of rows; use "
+            "method='permutations', or group columns with columns={...}."
         )
     return method == "exact" or (method == "auto" and n_permutations is None and n_players <= _EXACT_UNASKED)
 

@@ -66,7 +66,7 @@ def onnx_inputs(model: Any, rows: Any, times: Any) -> dict[str, np.ndarray]:
     else:
         raise TypeError(f"rows must be a DataFrame of pandas or a list of dictionaries; got {type(rows).__name__}.")
     if not len(records):
-        raise ValueError("There are no rows.")
+        raise ValueError("rows is empty; pass at least one row.")
     if numbers:
         values = [[_number(row, name) for name in numbers] for row in records]
         given["numbers"] = np.array(values, dtype=np.float64).reshape(len(records), -1)

@@ -263,7 +263,7 @@ def check_validation_data(given: Any) -> None:
     if not fits:
         size = f" of length {len(given)}" if hasattr(given, "__len__") else ""
         raise ValueError(
-            f"validation_data is a pair (X, y) of rows for early stopping, or (X, y, sample_weight); got "
+            f"validation_data must be a pair (X, y) of rows for early stopping, or (X, y, sample_weight); got "
             f"{type(given).__name__}{size}. {ONE_OUTCOME}"
         )
 

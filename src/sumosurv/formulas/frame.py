@@ -52,14 +52,14 @@ def model_frame(formula: str, data: Any, apart: Sequence[str] = ()) -> ModelFram
             raise ValueError(f"There is no column {name!r}; the columns are {names_in_words(data.columns)}.")
     left, *right = formula.split("~")
     if len(right) != 1:
-        raise ValueError(f"A formula is 'Surv(time, event) ~ terms'; got {formula!r}.")
+        raise ValueError(f"A formula must have the form 'Surv(time, event) ~ terms'; got {formula!r}.")
     y, used = _read_outcome(parse_expression(left), data)
     terms, special = read_terms(right[0], [name for name in data.columns if name not in {*used, *apart}])
     made = Formula(terms, special["offset"])
     strata, cluster = ([text.strip("`") for text in special[name]] for name in ("strata", "cluster"))
     check_names([*made.columns, *strata, *cluster], data.columns)
     if len(cluster) > 1:
-        raise ValueError("A formula has at most one cluster(), with one column.")
+        raise ValueError("A formula can have at most one cluster(), with one column.")
     X = data[[name for name in data.columns if name in {*made.columns, *strata}]]
     plain = not made.offsets and all(len(term) == 1 and term[0].strip("`") in data.columns for term in terms)
     return ModelFrame(X, y, data[cluster[0]] if cluster else None, strata, str(made), plain)
@@ -77,7 +77,7 @@ def _read_outcome(node: ast.expr, data: pd.DataFrame) -> tuple[Any, list[str]]:
             parts = []
     if len(parts) not in (2, 3) or kind not in ("right", "counting", "interval", "interval2"):
         raise ValueError(
-            "The left-hand side of a formula is Surv(time, event), Surv(start, stop, event) or "
+            "The left-hand side of a formula must be Surv(time, event), Surv(start, stop, event) or "
             f"Surv(lower, upper, type='interval'); got {ast.unparse(node)!r}."
         )
     factors = [Factor(part) for part in parts]

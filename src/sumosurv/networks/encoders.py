@@ -409,7 +409,7 @@ def _explained(inputs_in_words: str) -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, IndexError) as error:
-        raise ValueError(f"The encoder cannot read {inputs_in_words}. Fit its first layer to that: {error}") from error
+        raise ValueError(f"The encoder cannot read {inputs_in_words}. Adapt its first layer: {error}") from error
 
 
 def _fresh_copy(module: nn.Module | Callable[[], nn.Module], seed: int, example: Tensor) -> nn.Module:

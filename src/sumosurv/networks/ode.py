@@ -459,7 +459,7 @@ def adaptive(speed: Speed, state: Tensor, tolerance: float, gradient: Gradient, 
         import torchdiffeq
     except ImportError:
         raise ImportError(
-            "solver='dopri5' needs the package torchdiffeq: pip install 'sumosurv[ode]'. solver='rk4' does without."
+            "solver='dopri5' needs the package torchdiffeq: pip install 'sumosurv[ode]'. solver='rk4' does not need it."
         ) from None
     span = torch.tensor([0.0, 1.0], dtype=state.dtype, device=state.device)
     options: dict[str, Any] = {"rtol": tolerance, "atol": 0.1 * tolerance, "method": "dopri5"}

@@ -120,7 +120,7 @@ def logrank_test(
         raise ValueError(f"weighting must be one of {', '.join(map(repr, _WEIGHTINGS))}; got {weighting!r}.")
     if not (rho >= 0 and gamma >= 0) or ((rho or gamma) and weighting != "fleming-harrington"):
         raise ValueError(
-            "rho and gamma are zero or more, and belong to weighting='fleming-harrington'; got "
+            "rho and gamma must be zero or more, and require weighting='fleming-harrington'; got "
             f"rho={rho!r}, gamma={gamma!r} with {weighting!r}."
         )
     names, group = labels_of(by, len(outcome), "by")
@@ -156,7 +156,7 @@ def labels_of(given: Any, n: int, name: str) -> tuple[list[Hashable], npt.NDArra
     """Return the sorted groups and the number of the group of each row; raise ValueError if a label is missing."""
     values = pd.Series(without_mask(given).tolist() if not isinstance(given, pd.Series) else given.to_numpy())
     if len(values) != n:
-        raise ValueError(f"{name} has one group for each of the {n} rows; got {len(values)}.")
+        raise ValueError(f"{name} must have one group for each of the {n} rows; got {len(values)}.")
     if values.isna().any():
         row = int(np.flatnonzero(values.isna())[0])
         raise ValueError(f"{name} is missing in row {row}; drop such rows, or assign them to a separate group.")

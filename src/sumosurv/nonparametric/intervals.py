@@ -90,8 +90,8 @@ def turnbull_intervals(
         mass = problem.em(problem.minorant(mass, slopes))
     if gap > tol:
         warnings.warn(
-            f"Turnbull's estimate has not converged in {max_iter} steps: a condition is violated by {gap:.2g} per row, "
-            f"and tol is {tol:g}. Increase max_iter or tol.",
+            f"Turnbull's estimate has not converged in {max_iter} steps: the optimality conditions "
+            f"are violated by {gap:.2g} per row, and tol is {tol:g}. Increase max_iter or tol.",
             ConvergenceWarning,
             stacklevel=2,
         )

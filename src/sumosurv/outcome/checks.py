@@ -83,7 +83,7 @@ def check_event_codes(
     """
     values = without_mask(event)
     if causes is not None and not (isinstance(causes, (int, np.integer)) and 1 <= causes <= _MOST_CAUSES):
-        raise ValueError(f"causes is the number of causes, from 1 to {_MOST_CAUSES}; got {causes!r}.")
+        raise ValueError(f"causes must be the number of causes, from 1 to {_MOST_CAUSES}; got {causes!r}.")
     if values.ndim != 1:
         raise ValueError(f"{name!r} must be one-dimensional, one indicator per subject; got shape {values.shape}.")
     if values.dtype == bool and causes is None:
@@ -178,7 +178,8 @@ def check_weight(weight: Any, n_rows: int) -> Floats | None:
     numbers = as_numbers(values) if values.ndim == 1 else None
     if numbers is None or len(numbers) != n_rows:
         raise ValueError(
-            f"sample_weight has one number for each of the {n_rows} rows; got shape {values.shape}, {values.dtype}."
+            f"sample_weight must have one number for each of the {n_rows} rows; got shape {values.shape}, "
+            f"{values.dtype}."
         )
     bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(bad):
@@ -201,11 +202,11 @@ def check_groups(groups: Any, n_rows: int) -> Whole:
     """The subject of each row, as a whole number from 0."""
     values = without_mask(groups)
     if values.shape != (n_rows,):
-        raise ValueError(f"groups has one subject for each of the {n_rows} rows; got shape {values.shape}.")
+        raise ValueError(f"groups must have one subject for each of the {n_rows} rows; got shape {values.shape}.")
     codes = np.asarray(pd.factorize(values)[0], dtype=np.int64)
     if (codes < 0).any():
         bad = np.flatnonzero(codes < 0)
-        raise ValueError(f"groups is missing in {len(bad)} rows, first at {rows_in_words(bad)}; name each subject.")
+        raise ValueError(f"groups is missing in {len(bad)} rows, first at {rows_in_words(bad)}; name every subject.")
     return codes
 
 

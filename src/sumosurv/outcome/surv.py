@@ -302,7 +302,7 @@ def _array_from_frame(frame: pd.DataFrame) -> SurvArray:
         return Surv.from_columns(frame, **{role: frame.columns[i] for role, i in roles.items()})
     if frame.shape[1] != 2:
         raise ValueError(
-            f"An outcome DataFrame has two columns, time and event; got {frame.shape[1]} "
+            f"An outcome DataFrame must have two columns, time and event; got {frame.shape[1]} "
             f"({', '.join(map(repr, frame.columns))}).{_THREE if frame.shape[1] == 3 else ''}"
         )
     event = _which_is_event(list(frame.columns), [frame.iloc[:, 0], frame.iloc[:, 1]], otherwise=1)
@@ -342,7 +342,7 @@ def _roles(names: Sequence[Hashable]) -> dict[str, int] | None:
         return None
     if {"lower", "upper"} <= set(roles) and "time" in roles:
         raise ValueError(
-            "An outcome has either a time, or a lower and an upper limit; got the columns "
+            "An outcome must have either a time, or a lower and an upper limit; got the columns "
             f"{', '.join(map(repr, names))}. Drop either the time or the limits (an exact time has equal "
             "limits)."
         )

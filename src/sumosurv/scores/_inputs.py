@@ -97,7 +97,7 @@ def of_cause(
     curves = distribution.cause(cause) if memory is None else memory.cause(distribution, cause)
     if outcome.cause is None and distribution.n_causes > 1:
         raise ValueError(
-            f"The distribution has {distribution.n_causes} causes and y does not tell them apart; give the number of "
+            f"The distribution has {distribution.n_causes} causes, but y does not distinguish them; give the number of "
             "the cause, 0 for censored rows: Surv.from_arrays(event, time)."
         )
     return curves, of_other_causes(outcome, cause)

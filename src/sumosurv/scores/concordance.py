@@ -308,7 +308,7 @@ def _td_pairs(
         knots = np.union1d(0.0, check_times(times))
         cells = _table_cells(ordered, knots, curve_table(distribution, knots))
     elif times not in (None, "auto", "exact"):
-        raise ValueError(f'times is "auto", "exact" or an array of times; got {times!r}.')
+        raise ValueError(f'times must be "auto", "exact" or an array of times; got {times!r}.')
     elif (ranking := distribution.ranking()) is not None:
         cells = _ranked_cells(ordered, distribution, ranking.detach().cpu().numpy())
     elif known is not None and not (times == "auto" and large and known[1].size > _EXACT_TABLE):

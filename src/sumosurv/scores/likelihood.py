@@ -155,8 +155,8 @@ def _causes(distribution: SurvivalDistribution, outcome: Outcome) -> npt.NDArray
         )
     if outcome.cause is None:
         raise ValueError(
-            f"The distribution has {known} causes and y does not tell them apart; give the number of the cause, 0 for "
-            "censored rows: Surv.from_arrays(event, time, causes=...)."
+            f"The distribution has {known} causes, but y does not distinguish them; give the number of the cause, "
+            "0 for censored rows: Surv.from_arrays(event, time, causes=...)."
         )
     if outcome.n_causes > known:
         row = int(np.flatnonzero(outcome.cause > known)[0])

@@ -207,10 +207,10 @@ class Score:
                 f"not as the one time {given!r}."
             )
         if np.size(given) == 0:
-            raise ValueError(f"{self.name} is given no times; leave {self.times_option} out for the default times.")
+            raise ValueError(f"{self.name} needs at least one time; omit {self.times_option} for the default times.")
         if self.times == "single" and isinstance(given, tuple) and len(given) == 2:
             raise ValueError(
-                f"{self.name} is taken at single times, and {given!r} is a range; give a number or a list of times, or "
+                f"{self.name} is taken at single times, but {given!r} is a range; give a number or a list of times, or "
                 f"times for each score: scores={{{self.name!r}: {{{self.times_option!r}: [...]}}, ...}}."
             )
 

@@ -186,13 +186,13 @@ class RowSource:
         for batch in batches:
             if not isinstance(batch, pa.RecordBatch):
                 raise TypeError(
-                    f"An iterator gives record batches of pyarrow; got {type(batch).__name__}. Pass a table, a path, a "
-                    "dataset of Arrow, or pyarrow.RecordBatch.from_pandas of each part."
+                    f"An iterator must yield pyarrow record batches; got {type(batch).__name__}. Pass a table, a path, "
+                    "a pyarrow dataset, or pyarrow.RecordBatch.from_pandas of each part."
                 )
             writer = writer or pq.ParquetWriter(path, batch.schema)
             if not batch.schema.equals(writer.schema):
                 raise ValueError(
-                    "Record batches of one table have the same columns and types; a batch differs from the first: "
+                    "All record batches must have the same columns and types; a batch differs from the first: "
                     f"{names_in_words(batch.schema.names)}."
                 )
             held.append(batch)

@@ -81,7 +81,7 @@ def summarise(source: StoredRows, split: Split) -> Summary:
         n_seen += float(outcome.weights[outcome.event].sum())
     whole = sample.rows()
     if whole is None:
-        raise ValueError(f"{source.name} has no training rows: all of them are held out or have the weight zero.")
+        raise ValueError(f"{source.name} has no training rows: all rows are held out or have weight zero.")
     return Summary(
         columns,
         times.outcome(),

@@ -111,7 +111,7 @@ class Checkpoint:
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             described = parse_json(text)
             if as_whole(described["format"], "the format") != _FORMAT:
-                raise ValueError("it is of another version")
+                raise ValueError("it was written by another version")
             if found.pop(_CHECKSUM).numpy().tobytes() != checksum(text, found):
                 raise ValueError("its checksum does not match")
             epochs, done = as_whole(described["epochs"], "the number of epochs"), as_flag(described["done"], "done")

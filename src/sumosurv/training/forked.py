@@ -77,8 +77,7 @@ class Forked:
             value, error = pipe.recv()
         except EOFError:
             raise TrainingError(
-                "A process that trained networks was ended from outside, perhaps because memory was exhausted; "
-                "use a smaller n_jobs."
+                "A training process was killed, possibly because memory was exhausted; use a smaller n_jobs."
             ) from None
         if error is not None:
             raise error

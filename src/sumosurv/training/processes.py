@@ -25,7 +25,7 @@ def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"device is 'auto', 'cpu' or 'cuda'; got {name!r}.") from None
+        raise ValueError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device='cuda' requires a CUDA device, and torch finds none; use device='auto' or 'cpu'.")
     return device
@@ -91,7 +91,7 @@ class Workers:
         if not bool((least == most).all()):
             raise TrainingError(
                 "The processes that train together have different rows, settings, seeds or checkpoints; give all of "
-                "them the same data, a random_state, and a checkpoint folder that every machine sees."
+                "them the same data, a random_state, and a checkpoint folder that all machines can access."
             )
 
 
