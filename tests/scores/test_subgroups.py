@@ -51,6 +51,16 @@ def test_two_levels_are_independent_samples_and_missing_is_a_level(rows):
         assert errors["missing", "b"] == pytest.approx(expected, rel=0.05)
 
 
+def test_a_distribution_needs_no_covariates(rows):
+    X, y = rows
+    model = CoxPH().fit(X[["x"]], y)
+    of_model, of_curves = (
+        audit(*given, y, by=X["clinic"], scores=SCORES, n_bootstrap=20)
+        for given in ((model, X), (model.predict_distribution(X[["x"]]), None))
+    )
+    pd.testing.assert_frame_equal(pd.DataFrame(of_curves), pd.DataFrame(of_model))
+
+
 @pytest.mark.parametrize("by", ["age", "x", np.ones(240), np.arange(3)])
 def test_what_does_not_define_subgroups_is_refused(rows, by):
     X, y = rows

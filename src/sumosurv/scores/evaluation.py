@@ -403,7 +403,7 @@ def audit(
     rows_in_memory = MemoryRows({"": model_or_distribution}, as_source(X, y, sample_weight, groups))
     curves, outcome = rows_in_memory.held.curves[""], rows_in_memory.held.outcome
     level, labels = _levels(X, by, rows_in_memory.counted)
-    X = None if X is None else take_rows(X, np.flatnonzero(rows_in_memory.counted))
+    X = take_rows(X, np.flatnonzero(rows_in_memory.counted))
     cells = cells_of(model_or_distribution)
     parts = {label: np.flatnonzero(level == place) for place, label in enumerate(labels)}
     pairs = [(labels[1], labels[0])]

@@ -131,8 +131,7 @@ class _Table(Source):
             if len(part) == self.n_rows:
                 yield Block(X, outcome, part, subjects)
             else:
-                some = None if X is None else take_rows(X, part)
-                yield Block(some, None if outcome is None else outcome[part], part, subjects[part])
+                yield Block(take_rows(X, part), None if outcome is None else outcome[part], part, subjects[part])
 
     def sample(self, size: int) -> tuple[Any, Outcome]:
         assert self._outcome is not None
@@ -270,6 +269,8 @@ def _count_rows(X: Any) -> int:
 
 def take_rows(X: Any, rows: npt.NDArray[np.intp] | slice) -> Any:
     """Some rows of a table: a frame of pandas or of another library, an array or sparse matrix, or a list of rows."""
+    if X is None:  # distributions are evaluated without covariates
+        return None
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if sparse.issparse(X):
