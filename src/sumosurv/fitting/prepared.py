@@ -278,5 +278,7 @@ def check_learns_from(name: str, able: Collection[str], outcome: Outcome) -> Non
     }
     for feature, found in present.items():
         if found and feature not in able:
-            extra = f" For one model per cause, use CauseSpecific({name}())." if feature == "causes" else ""
-            raise ValueError(f"{name} does not support {_FEATURES[feature]}; SumoNet does.{extra}")
+            others = "SumoNet and ParametricRegression do."
+            if feature == "causes":
+                others = f"SumoNet does. For one model per cause, use CauseSpecific({name}())."
+            raise ValueError(f"{name} does not support {_FEATURES[feature]}; {others}")
