@@ -581,11 +581,89 @@ def cluster_tables(folder):
     }
 
 
+def goal_tables(folder):
+    """Goals of speed and what was measured, each as a ratio to a peer or to an earlier state; time to quality."""
+    record = load(folder, "goals", "cpu")
+    found = record["results"]
+    earlier = {row["task"]: row["ratio"] for row in found["rows"]}
+    training = {
+        r["case"].split(",")[0]: r["released / ours"] for r in _ratios(folder, "training") if r["networks"] == 1
+    }
+    curves = {r["peer"].split(":")[0]: r for r in _ratios(folder, "inference") if r["case"] == "support"}
+    device = load(folder, "inference", "cuda")["results"]["rows"]
+    floors = {
+        r["precision"]: r["times_floor"]
+        for r in device
+        if (r["case"], r["who"], r["what"]) == ("kkbox size", "SumoNet, equal", "S, curves")
+    }
+    kernels = [floors["single"], floors["double"]]
+    cluster = json.loads((folder / "cluster.json").read_text(encoding="utf-8"))["results"]
+    searches = [
+        json.loads((folder / f"search_seconds_cuda{name}.json").read_text(encoding="utf-8"))["results"]["seconds"]
+        for name in ("", "_support")
+    ]
+    workers = [cluster["step_alone"][batch][0] / cluster["step_of_two"][batch][0] for batch in cluster["step_alone"]]
+    commit, to_base = record["configuration"]["earlier"], found["import"]["ratio"]
+    # the released code and Cox-Time compute in single precision, torchdiffeq in double precision
+    peers = [
+        curves["released code"]["S, from inputs, single"],
+        curves["pycox Cox-Time"]["S, from inputs, single"],
+        curves["Soden, torchdiffeq"]["S, from inputs, double"],
+    ]
+    against = f"times as fast as {commit}"
+    at_least = (
+        (f"`sumosurv predict`, {found['predicted_rows']:,} rows", against, [2.8], [earlier["predict"]]),
+        ("default fit, 686 rows", against, [2.5], [earlier["small fit"]]),
+        ("default fit, 50,000 rows, one epoch", against, [2.4], [earlier["large fit"]]),
+        ("default fit with `n_jobs=2`, SUPPORT", "times as fast as one process", [1.75], [found["processes"]["ratio"]]),
+        ("training step, one network, batch 100", "times the released code", [2.0], [training["population"]]),
+        ("epoch of 1.6 million rows", "times the released code", [3.0], [training["large"]]),
+        ("survival curves", "times the released code, Cox-Time, torchdiffeq", [20.0] * 3, peers),
+        ("report on competing risks, 265 rows", against, [8.0], [earlier["report"]]),
+        ("training step, two workers", "times as fast as one", [1.8], [max(workers)]),
+    )
+    at_most = (
+        ("search of 300 × 5 trials on an H200", "seconds, METABRIC, SUPPORT", [10.0, 35.0], searches),
+        ("survival curves on an H200", "times the lower bound, single, double", [3.0, 10.0], kernels),
+        ("ridge Cox regression, 200 × 5,000", "seconds", [1.0], [found["ridge"]]),
+        ("`from sumosurv import SumoNet`", "seconds ÷ those of torch, pandas and sklearn.base", [0.65], [to_base]),
+    )
+    lines = [
+        (
+            what,
+            unit,
+            f"{sign} {_each(wanted)}",
+            _each(measured),
+            "yes" if all(m >= w if sign == "≥" else m <= w for m, w in zip(measured, wanted)) else "no",
+        )
+        for sign, rows in (("≥", at_least), ("≤", at_most))
+        for what, unit, wanted, measured in rows
+    ]
+    quality = [
+        (name.upper(), values["goal"], *(values[who] for who in ("PaperSumoNet", "SumoNet, one network", "SumoNet")))
+        for name, values in found["quality"].items()
+    ]
+    heading = ("data", "log-likelihood to reach", "PaperSumoNet, s", "SumoNet, one network, s", "SumoNet, s")
+    return {
+        "goals": f"{where(record)}; processor seconds.\n\n"
+        + markdown(("task", "unit", "wanted", "measured", "reached"), lines),
+        "quality": markdown(heading, quality),
+    }
+
+
+def _each(values):
+    return " / ".join(number(value) for value in values)
+
+
+def _ratios(folder, name):
+    return load(folder, name, "cpu")["results"]["ratios"]
+
+
 def performance_tables(folder):
     """The tables of docs/performance.md, by the name of their place."""
     found = {(name, device): load(folder, name, device) for name in TABLES for device in ("cpu", "cuda")}
     made = {f"{name} {device}": TABLES[name](record) for (name, device), record in found.items() if record is not None}
-    return made | {"speed claim": speed_claim(found)}
+    return made | {"speed claim": speed_claim(found)} | goal_tables(folder)
 
 
 def speed_claim(records):

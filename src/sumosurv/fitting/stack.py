@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -78,7 +79,12 @@ class FittedPopulation:
 
     def members(self, inputs: Inputs) -> list[SurvivalDistribution]:
         """The distribution of preprocessed rows under each member."""
-        return [self._predict(select_members(self.network, [k]), inputs) for k in range(self.network.members)]
+        return [self._predict(network, inputs) for network in self._single]
+
+    @cached_property
+    def _single(self) -> list[PopulationNetwork]:
+        """Each member as a network, which shares the weights of the population."""
+        return [select_members(self.network, slice(k, k + 1)) for k in range(self.network.members)]
 
     def _predict(self, network: PopulationNetwork, inputs: Inputs) -> SurvivalDistribution:
         p = next(network.parameters())

@@ -1,0 +1,202 @@
+"""Goals of speed: whole tasks against an earlier state, and the time to the quality of the paper's network.
+
+    git worktree add ../earlier 5adda12
+    python benchmarks/goals.py --earlier ../earlier --out results
+
+Every task runs in a process of its own, in the earlier state and in this one by turns; the shortest processor time of
+each counts, since other work on the machine adds to the time on the clock. A fit with n_jobs=2 takes the processor time
+of the calling process and of the slower process of each training, which is its time on the clock if two cores are free.
+The import is compared with the packages that it needs, and ridge regression has only a time.
+
+Time to quality: processor seconds until networks have the best validation likelihood that the paper's network reaches.
+The peer is PaperSumoNet, one network in batches of 100, since the released code is not part of this repository; a step
+of the released code takes about as long (benchmarks/training.py). SumoNet has reached it when the mean over its
+networks has, which is never sooner than their mixture.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from _measure import arguments, keep, show
+from _measure import start as begin
+
+HERE = Path(__file__).parents[1]
+
+SHARED = """
+import json, sys, tempfile, time, warnings
+import numpy as np, pandas as pd, torch
+torch.set_num_threads(1)
+warnings.simplefilter("ignore")
+from sumosurv import SumoNet, Surv
+
+def table(n, seed=0, causes=False):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 8)), columns=[f"x{i}" for i in range(8)])
+    died, left = rng.weibull(1.3, n) * np.exp(0.5 * X["x0"] - 0.3 * X["x1"]), rng.exponential(2.0, n)
+    event = np.where(died < left, rng.integers(1, 3, n), 0) if causes else died < left
+    return X, Surv.from_arrays(event, np.minimum(died, left))
+
+def tell(task):
+    begun = time.process_time()
+    task()
+    print(json.dumps(time.process_time() - begun))
+
+def real(name):
+    from sumosurv import datasets
+    data, train = datasets.load(name), datasets.fold(name, 0)[0]
+    return data.X.iloc[train], data.y[train]
+"""
+
+TASKS = {
+    "predict": """
+from sumosurv.cli import main
+folder = tempfile.mkdtemp()
+now = "n_members" in SumoNet().get_params()  # in the earlier state, a given size meant networks alone
+two = {"n_members": 2, "components": "networks"} if now else {"ensemble_size": 2}
+SumoNet(max_epochs=5, random_state=0, **two).fit(*table(4000)).save(f"{folder}/two.sumo")
+table(ROWS, 1)[0].to_csv(f"{folder}/rows.csv", index=False)
+tell(lambda: main(["predict", f"{folder}/two.sumo", f"{folder}/rows.csv", "--out", f"{folder}/out.csv", "--quiet"]))
+""",
+    "small fit": """
+X, y = table(686)
+tell(lambda: SumoNet(random_state=0).fit(X, y))
+""",
+    "large fit": """
+X, y = table(50_000)
+tell(lambda: SumoNet(max_epochs=1, random_state=0).fit(X, y))
+""",
+    "report": """
+from sumosurv.report import make_report
+model = SumoNet(random_state=0).fit(*table(1100, causes=True))
+X, y = table(265, 1, causes=True)
+tell(lambda: make_report(model, X, y, causes=["first", "second"], verbose=False))
+""",
+}
+
+RIDGE = """
+from sumosurv import CoxPH
+rng = np.random.default_rng(0)
+X = rng.normal(size=(200, 5_000))
+y = Surv.from_arrays(rng.random(200) < 0.6, rng.weibull(1.2, 200) * np.exp(0.5 * X[:, 0]))
+tell(lambda: CoxPH(alpha=1.0).fit(X, y))
+"""
+
+# processor seconds of a fit in one process, and in two: of the caller and of the slower process of each training
+PROCESSES = """
+from sumosurv.training import loop
+from sumosurv.training.forked import Forked
+X, y = real("support")
+
+class Timed(Forked):
+    slowest = 0.0
+
+    def __init__(self, makers):
+        def timed(make):
+            part = make()
+            part.spent = time.process_time
+            return part
+        super().__init__([lambda make=make: timed(make) for make in makers])
+
+    def __exit__(self, *error):
+        Timed.slowest += max(self.ask("spent"))
+        super().__exit__(*error)
+
+loop.Forked = Timed
+found = []
+for n_jobs in (1, 2):
+    begun = time.process_time()
+    SumoNet(n_jobs=n_jobs, max_epochs=EPOCHS, random_state=0).fit(X, y)
+    found.append(time.process_time() - begun + Timed.slowest)
+print(json.dumps(found))
+"""
+
+QUALITY = """
+from sklearn.model_selection import train_test_split
+from sumosurv import PaperSumoNet
+X, y = real("NAME")
+train, valid = train_test_split(np.arange(len(y)), test_size=0.2, random_state=0, stratify=y["event"])
+
+def course(model):
+    seen, begun = [], time.process_time()
+    model.set_params(verbose=lambda epoch: seen.append((time.process_time() - begun, float(np.mean(epoch.valid)))))
+    model.fit(X.iloc[train], y[train], validation_data=(X.iloc[valid], y[valid]))
+    return seen
+
+peer = course(PaperSumoNet(n_members=1, batch_size=100, max_epochs=100, patience=20, random_state=0))
+goal = max(value for _, value in peer)
+found = {"goal": goal, "PaperSumoNet": next(spent for spent, value in peer if value >= goal)}
+for name, settings in {"SumoNet, one network": {"n_members": 1, "components": "networks"}, "SumoNet": {}}.items():
+    found[name] = next((spent for spent, value in course(SumoNet(random_state=0, **settings)) if value >= goal), None)
+print(json.dumps(found))
+"""
+
+BASE, IMPORT = "import torch, pandas, sklearn.base", "from sumosurv import SumoNet"
+CLOCK = "import time\nbegun = time.process_time()\n{}\nprint(time.process_time() - begun)"
+
+
+def fresh(code, source):
+    """What a new process prints that imports the library from a folder."""
+    environment = os.environ | {"PYTHONPATH": str(Path(source) / "src"), "OMP_NUM_THREADS": "1"}
+    made = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return json.loads(made.stdout.splitlines()[-1])
+
+
+def by_turns(runs, repeats):
+    """The shortest time of each of several runs, taken by turns."""
+    found = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, (code, source) in runs.items():
+            found[name].append(fresh(code, source))
+    return {name: min(times) for name, times in found.items()}
+
+
+def others(options, repeats, rows):
+    """What is not compared with the earlier state."""
+    processes = SHARED + PROCESSES.replace("EPOCHS", "2" if options.quick else "None")
+    one, two = fresh(processes, HERE)
+    imports = by_turns({"base": (CLOCK.format(BASE), HERE), "ours": (CLOCK.format(IMPORT), HERE)}, 2 * repeats)
+    return {
+        "predicted_rows": rows,
+        "processes": {"one": one, "two": two, "ratio": one / two},
+        "ridge": fresh(SHARED + RIDGE, HERE),
+        "import": imports | {"ratio": imports["ours"] / imports["base"]},
+        "quality": {name: fresh(SHARED + QUALITY.replace("NAME", name), HERE) for name in ("support", "metabric")},
+    }
+
+
+def main():
+    """Measure, print, keep."""
+    parser = arguments(__doc__)
+    parser.add_argument("--earlier", type=Path, required=True, help="checkout of an earlier commit")
+    parser.add_argument(
+        "--again", nargs="+", choices=[*TASKS], help="measure these tasks; take the rest from the record"
+    )
+    options = parser.parse_args()
+    begin(options)
+    repeats, rows = (1, 5_000) if options.quick else (2, 50_000)
+    kept = {}
+    if options.again:
+        kept = json.loads((options.out / "performance_goals_cpu.json").read_text(encoding="utf-8"))["results"]
+    lines = []
+    for name, code in TASKS.items():
+        if options.again and name not in options.again:
+            lines += [line for line in kept["rows"] if line["task"] == name]
+            continue
+        code = SHARED + code.replace("ROWS", str(rows))
+        turns = {"report": 1, "small fit": 2 * repeats}.get(name, repeats)  # fewer of a long task
+        times = by_turns({"earlier": (code, options.earlier), "now": (code, HERE)}, turns)
+        lines.append({"task": name, **times, "ratio": times["earlier"] / times["now"]})
+        print(lines[-1], flush=True)
+    results = kept | {"rows": lines} if options.again else {"rows": lines, **others(options, repeats, rows)}
+    asked = ["git", "-C", str(options.earlier), "rev-parse", "--short=7", "HEAD"]
+    commit = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    show(lines, ("task", "earlier", "now", "ratio"))
+    print({name: value for name, value in results.items() if name != "rows"})
+    keep(options, "goals", {"quick": options.quick, "earlier": commit}, results)
+
+
+if __name__ == "__main__":
+    main()
