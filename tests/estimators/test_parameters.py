@@ -58,9 +58,9 @@ def test_a_default_or_what_none_stands_for_fits_the_same_bits(name, default_fit)
 
 
 def test_sumonet_has_few_parameters_and_public_names():
-    assert len(defaults(SumoNet)) <= 20
+    assert len(defaults(SumoNet)) <= 21
     assert {name for name, value in defaults(SumoNet).items() if value is None} == {
-        "n_members", "dropout", "max_epochs", "encoder", "random_state",
+        "n_members", "dropout", "max_epochs", "encoder", "n_jobs", "random_state",
     }  # fmt: skip
     public = [name for name in dir(SumoNet) if not name.startswith("_")]
     assert len(public) <= 45, public
