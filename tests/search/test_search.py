@@ -23,6 +23,7 @@ from sumosurv import (
     SumoNet,
     SumoNetSearch,
     Surv,
+    SurvivalMixture,
     SurvNode,
     WeibullNet,
     datasets,
@@ -192,6 +193,16 @@ def test_a_saved_search_predicts_the_same(fitted, parts, tmp_path):
         load(tmp_path / "search.sumo").predict_survival_function(X, [0.5, 1.0]),
         fitted.predict_survival_function(X, [0.5, 1.0]),
     )
+
+
+def test_rounded_times_are_scored_as_by_the_estimator_it_found(data, tmp_path):
+    y = Surv.from_arrays(data.y["event"], np.ceil(10 * data.y["time"]) / 10)
+    search = SumoNetSearch(SumoNet(max_epochs=2, resolution=0.1), space={"dropout": [0.1]}, n_trials=1, random_state=0)
+    search.fit(data.X, y).save(tmp_path / "search.sumo")
+    expected = search.best_estimator_.score(data.X, y)
+    assert expected != pytest.approx(log_likelihood(search.predict_distribution(data.X), y).mean(), abs=1e-4)
+    for model in (search, load(tmp_path / "search.sumo"), SurvivalMixture.of([search])):
+        assert model.score(data.X, y) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_padded_mixture_is_saved_with_its_shapes(parts, tmp_path):

@@ -52,7 +52,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
     # the values that each parameter may have, in scikit-learn's notation; a class lists those that it adds
     _parameter_constraints: ClassVar[Constraints] = {}
 
-    cells_: Cells | None = None  # the cells that recorded times stand for; None if times are exact
+    cells_: Cells | None  # the cells that recorded times stand for; None if times are exact
 
     def fit(self, X: Any, y: Any, *more: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit to covariates and outcomes.
@@ -254,6 +254,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             if part.n_features_in_ != self.n_features_in_ and not some:  # a formula need not read all columns
                 raise ValueError("its parts have different numbers of columns")
         self.n_causes_ = as_whole(fitted["n_causes_"], "n_causes_", low=1)
+        vars(self).setdefault("cells_", None)  # unless its parts have cells
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
         self.last_time_ = as_number(fitted["last_time_"], "last_time_", low=0.0)
         self.training_curve_ = stored_curve(tensors, self.n_causes_, "training_", between="hazard")
@@ -337,7 +338,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _note_outcome(self, outcome: Outcome) -> None:
         """Set the fitted attributes that every estimator learns from the outcome of its training rows."""
-        self.n_causes_, self.last_time_ = outcome.n_causes, outcome.last_time
+        self.n_causes_, self.last_time_, self.cells_ = outcome.n_causes, outcome.last_time, None
         if not outcome.had_event.any():
             warn_user(f"All {outcome.total:.0f} rows are censored, so event times cannot be learned.")
         known = outcome.at_midpoints()

@@ -183,6 +183,7 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
 
     def _restore_parts(self, parts: Sequence[SurvivalEstimator]) -> None:
         (self.best_estimator_,) = parts
+        self.cells_ = self.best_estimator_.cells_
 
     def _check_settings(self) -> None:
         """Raise an error that names an invalid setting."""
@@ -232,9 +233,9 @@ class NetworkSearch(SearchSettings, SurvivalEstimator):
         self.mixture_ = [places[n] for n in run.mixture]
         self.mixture_scores_ = run.mixture_scores
         self.mixture_score_ = run.mixture_scores[len(run.mixture)]
-        self.best_single_, self.best_estimator_ = run.best_single, run.best_estimator
-        self.interrupted_ = run.interrupted
+        self.best_single_, self.interrupted_ = run.best_single, run.interrupted
         self.__dict__.update(run.job.known)
+        self._restore_parts([run.best_estimator])
         self._run = run
 
 
