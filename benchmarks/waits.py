@@ -7,8 +7,7 @@ On the CPU: `evaluate` of 20,000 rows, the command ``sumosurv predict`` for 200,
 predictions in a fresh process, default fits beside random survival forests, and a fit of a table of 5,000 columns.
 Seconds are of the processor, since other work on the machine adds to those on the clock. On CUDA: curves of a table of
 KKBOX's size, from numbers in host memory to probabilities in host memory, on the clock. Ratios to the authors' code are
-those of training.py and inference.py, and seconds of searches on CUDA those of search_seconds.py, read from their
-records in results/.
+those of training.py and inference.py, read from their records in results/.
 """
 
 import contextlib
@@ -168,18 +167,6 @@ def ratios(rows):
                 add(rows, what, measured, goal, "×", at_least=True, beside=record.name)
 
 
-def searches(rows):
-    """Whole searches on a GPU, from the records of search_seconds.py."""
-    for name, goal in (("", 10.0), ("_support", 40.0)):
-        record = RESULTS / f"search_seconds_cuda{name}.json"
-        if record.is_file():
-            found = json.loads(record.read_text())
-            about = found["configuration"]
-            what = f"search of {about['trials']} trials × 5 folds, {about['dataset']}, space {about['space']!r}"
-            beside = f"one network after the other about {found['results']['one_by_one_seconds']:,.0f} s"
-            add(rows, what, found["results"]["seconds"], goal, beside=beside)
-
-
 def on_cuda(options, rows):
     """From a table of numbers in host memory to probabilities in host memory."""
     n = KKBOX_ROWS // 10 if options.quick else KKBOX_ROWS
@@ -223,7 +210,6 @@ def main():
     rows = []
     if options.device == "cuda":
         on_cuda(options, rows)
-        searches(rows)
     else:
         with tempfile.TemporaryDirectory() as folder:
             for name in options.tasks:
