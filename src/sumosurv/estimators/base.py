@@ -254,7 +254,7 @@ class SurvivalEstimator(Predictions, BaseEstimator, ABC):  # type: ignore[misc]
             if part.n_features_in_ != self.n_features_in_ and not some:  # a formula need not read all columns
                 raise ValueError("its parts have different numbers of columns")
         self.n_causes_ = as_whole(fitted["n_causes_"], "n_causes_", low=1)
-        vars(self).setdefault("cells_", None)  # unless its parts have cells
+        self.__dict__.setdefault("cells_", None)  # unless its parts have cells
         self.risk_times_ = tensor_of(tensors, "risk_times_", _RISK_TIMES, low=0.0).numpy()
         self.last_time_ = as_number(fitted["last_time_"], "last_time_", low=0.0)
         self.training_curve_ = stored_curve(tensors, self.n_causes_, "training_", between="hazard")
