@@ -361,6 +361,13 @@ def _parametric(
     return found | ({"null_log_likelihood": model.null_log_likelihood_} if null else {})
 
 
+@statistic("survreg-concordance", "weibull")
+@statistic("survreg-concordance-weights", "lognormal", sample_weight=WEIGHT)
+def _parametric_concordance(family: str, **rows: Any) -> dict[str, Any]:
+    fit = ParametricRegression(family=family).fit(X, Y, **rows).summary().fit
+    return {"concordance": fit["concordance"], "standard_error": fit["concordance_standard_error"]}
+
+
 @statistic("parametric-band-weibull", "weibull")
 @statistic("parametric-band-spline", "spline")
 def _parametric_band(family: str) -> dict[str, Any]:

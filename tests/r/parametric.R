@@ -43,6 +43,12 @@ add("survreg-strata", what("weibull", " (strata of shape and intercept)"), "tria
        log_likelihood = fit$loglik[2])
 })
 
+ranked <- function(fit) { found <- concordance(fit); list(concordance = found$concordance, standard_error = sqrt(found$var)) }
+agreement <- function(family, detail = "") paste0("Parametric regression, ", family, ": concordance and its standard error", detail)
+add("survreg-concordance", agreement("weibull"), "trial", ranked(survreg(right, trial, control = tight)))
+add("survreg-concordance-weights", agreement("lognormal", " (sampling weights)"), "trial",
+    ranked(survreg(right, trial, weights = weight, dist = "lognormal", control = tight)))
+
 # ------------------------------------------------------------------ other likelihoods
 x <- model.matrix(~ arm + age + marker, trial)[, -1]
 centre <- colMeans(x)
