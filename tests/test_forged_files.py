@@ -66,6 +66,7 @@ def test_every_tensor_is_checked_in_every_estimator(name, tmp_path):
         ("leaf_start", at(-1, 10**9)),
         ("fall_time", lambda v: v + 10**6),
         ("fall_time", lambda v: v.flip(0)),
+        ("fall_time", lambda v: torch.full_like(v, int(v[0]))),
         ("fall", lambda v: v + 1),
         ("fall", lambda v: -v),
         ("roots", lambda v: v + 10**6),

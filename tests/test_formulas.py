@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pandas as pd
@@ -255,7 +254,7 @@ def test_roles_are_taken_out_of_the_formula():
     assert list(frame.X) == ["age", "sex", "stage", "treated", "body mass"]
 
 
-def test_without_formulaic_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "formulaic.parser", None)
-    with pytest.raises(ModuleNotFoundError, match=r"sumosurv\[formula\]"):
-        learned("age")
+@pytest.mark.parametrize("role", ["strata(sex)", "cluster(grade)"])
+def test_a_transformer_refuses_roles_that_only_a_fit_can_use(role):
+    with pytest.raises(ValueError, match="from_formula"):
+        FormulaTransformer(f"age + {role}").fit(DATA)

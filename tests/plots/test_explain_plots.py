@@ -105,6 +105,7 @@ def test_shapley_values(fitted):
     drawn = lines(ax)
     parts = sum(drawn[name].get_ydata() for name in names[:3])
     np.testing.assert_allclose(parts, drawn["sum: prediction less mean"].get_ydata(), atol=1e-7)
+    assert [drawn[name].get_linestyle() == ":" for name in names[:3]] == [False, False, True]  # the other columns
     ax = plot_survshap(shap)
     np.testing.assert_allclose(lines(ax)["a"].get_ydata(), np.abs(shap.values[:, 0]).mean(axis=0))
     ax = plot_survshap(shap, time=1.0)

@@ -38,11 +38,16 @@ def parts(frame):
     return frame[["a", "b", "c", "m"]], Surv.from_columns(frame, event="d", time="t")
 
 
-def test_rows_that_fit_the_buffer_give_the_fit_in_memory(tmp_path):
+def small_encoder():
+    return torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.Tanh())
+
+
+@pytest.mark.parametrize("encoder", [None, small_encoder])
+def test_rows_that_fit_the_buffer_give_the_fit_in_memory(tmp_path, encoder):
     """One row group, the same validation rows: the same batches, and the same weights up to rounding."""
     frame, held_out = rows(900), rows(300, 1)
     path = written(frame, tmp_path / "rows.parquet", 1_000)
-    settings = SMALL | {"max_epochs": 3}
+    settings = SMALL | {"max_epochs": 3, "encoder": encoder}
     streamed = SumoNet(**settings).fit(path, OUTCOME, validation_data=parts(held_out))
     memory = SumoNet(**settings, components="networks").fit(*parts(frame), validation_data=parts(held_out))
     test = rows(200, 2)
