@@ -245,6 +245,12 @@ def test_what_drives_the_predictions():
     assert "Ticks" not in site
     assert "at a, " in site
     assert "Ticks along the axis" in next(text for text in effects if "age is set" in text)
+    assert all("survival probability" in text for text in effects)
+    model = AalenJohansen().fit(X[:80], CAUSES[:80])
+    captions = " ".join(item.caption for item in pictures(drivers_section(inputs(CAUSES, model, causes=["x", "y"]))))
+    assert "incidence of x" in captions
+    assert "incidence of y" in captions
+    assert "survival probability" not in captions
 
 
 def test_example_subjects():
