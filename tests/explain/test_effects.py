@@ -279,6 +279,7 @@ def test_what_cannot_be_is_named(fitted):
         ({"columns": "c", "values": ["x"]}, r"has the categories 'u', 'v', 'w'; got 'x'"),
         ({"columns": "a", "values": ["x"]}, "holds numbers; got 'x'"),
         ({"columns": "a", "times": [2.0, 1.0]}, "strictly increasing"),
+        ({"columns": "a", "times": [-1.0, 1.0]}, "non-negative"),
         ({"columns": "a", "quantity": "restricted_mean", "times": 0.0}, "positive; got 0"),
         ({"columns": "a", "quantity": "mean"}, "quantity must be one of survival"),
         ({"columns": "a", "quantity": "median", "times": 1.0}, "leave out times"),
