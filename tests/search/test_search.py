@@ -93,6 +93,19 @@ def test_scores_are_those_of_the_estimators(parts, layout):
     assert search.best_single_.score(*valid) == pytest.approx(scores.max(), abs=1e-5)
 
 
+@pytest.mark.parametrize(("name", "values"), [("dropout", [0.0, 0.6]), ("time_origin", ["zero", "first"])])
+def test_a_trial_depends_on_its_own_settings_alone(parts, name, values):
+    train, valid, _ = parts
+    mixed, *pure = (
+        quick(space={name: some}, n_trials=4).fit(*train, validation_data=valid).cv_results_
+        for some in (values, *([value] for value in values))
+    )
+    own = [values.index(params[name]) for params in mixed["params"]]
+    assert set(own) == {0, 1}
+    expected = [pure[which]["valid_score"][trial] for trial, which in enumerate(own)]
+    np.testing.assert_allclose(mixed["valid_score"], expected, atol=1e-5)
+
+
 def test_the_mixture_is_that_of_the_best_trials(fitted, parts):
     valid, test = parts[1], parts[2]
     order = np.argsort(-fitted.cv_results_["valid_score"])
